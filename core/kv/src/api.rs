@@ -1,0 +1,283 @@
+//! What the store is asked and what it answers: etcd's requests without their bytes.
+//!
+//! Field meanings are etcd's; see [etcd rpc.proto] and docs/compatibility.md.
+//! Knows nothing of: protobuf, members, terms, leaders, clocks.
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+/// The store's clock: the empty store is at 1, each command that changes a key raises it by exactly 1.
+pub type Revision = i64;
+
+/// A key; never empty past the gate.
+pub type Key = Arc<[u8]>;
+
+/// A value; shared between the store, its history and answers.
+pub type Value = Arc<[u8]>;
+
+/// Which keys: `start` alone when `end` is empty; all keys ≥ `start` when `end` is `[0]`; otherwise `start..end`
+/// (empty when `end` ≤ `start`).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct KeyRange {
+    /// First key.
+    pub start: Vec<u8>,
+    /// End of the range, as etcd encodes it.
+    pub end: Vec<u8>,
+}
+
+/// One version of one key.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct KeyValue {
+    /// The key.
+    pub key: Key,
+    /// Revision of the put that began this life of the key.
+    pub create_revision: Revision,
+    /// Revision of the put that made this version.
+    pub mod_revision: Revision,
+    /// 1 on creation, +1 per put.
+    pub version: i64,
+    /// The value; empty for `keys_only`.
+    pub value: Value,
+    /// The lease it is attached to, 0 for none.
+    pub lease: i64,
+}
+
+/// What to sort a range by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum SortTarget {
+    /// The key's bytes.
+    #[default]
+    Key,
+    /// Version.
+    Version,
+    /// Create revision.
+    Create,
+    /// Mod revision.
+    Mod,
+    /// The value's bytes.
+    Value,
+}
+
+/// In which direction.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum SortOrder {
+    /// By key ascending; ascending by the target if the target is not the key.
+    #[default]
+    None,
+    /// Ascending.
+    Ascend,
+    /// Descending.
+    Descend,
+}
+
+/// Reads keys. [etcd RangeRequest]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Range {
+    /// Which keys.
+    pub keys: KeyRange,
+    /// At most this many, 0 for all.
+    pub limit: i64,
+    /// As of this revision; ≤ 0 for now.
+    pub revision: Revision,
+    /// Direction.
+    pub order: SortOrder,
+    /// Sort field.
+    pub target: SortTarget,
+    /// Values stay out of the answer.
+    pub keys_only: bool,
+    /// Only `count` is wanted.
+    pub count_only: bool,
+    /// Inclusive, 0 is off.
+    pub min_mod_revision: Revision,
+    /// Inclusive, 0 is off.
+    pub max_mod_revision: Revision,
+    /// Inclusive, 0 is off.
+    pub min_create_revision: Revision,
+    /// Inclusive, 0 is off.
+    pub max_create_revision: Revision,
+}
+
+/// Writes one key. [etcd PutRequest]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Put {
+    /// The key.
+    pub key: Vec<u8>,
+    /// The value.
+    pub value: Vec<u8>,
+    /// Lease to attach, 0 for none.
+    pub lease: i64,
+    /// Return what was there before.
+    pub prev_kv: bool,
+    /// Keep the value, change the rest.
+    pub ignore_value: bool,
+    /// Keep the lease.
+    pub ignore_lease: bool,
+}
+
+/// Deletes keys. [etcd DeleteRangeRequest]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct DeleteRange {
+    /// Which keys.
+    pub keys: KeyRange,
+    /// Return what was deleted.
+    pub prev_kv: bool,
+}
+
+/// How a comparison compares.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum CompareResult {
+    /// =
+    #[default]
+    Equal,
+    /// >
+    Greater,
+    /// <
+    Less,
+    /// ≠
+    NotEqual,
+}
+
+/// What a comparison looks at, with the operand.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum CompareTarget {
+    /// Version.
+    Version(i64),
+    /// Create revision.
+    Create(Revision),
+    /// Mod revision.
+    Mod(Revision),
+    /// Value, bytewise; false on a missing key for every operator.
+    Value(Vec<u8>),
+    /// Lease.
+    Lease(i64),
+}
+
+/// One condition of a transaction; holds when it holds for every key of the range. [etcd Compare]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Compare {
+    /// Which keys.
+    pub keys: KeyRange,
+    /// Operator.
+    pub result: CompareResult,
+    /// Left side and operand.
+    pub target: CompareTarget,
+}
+
+/// One operation of a transaction's branch.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Operation {
+    /// Read.
+    Range(Range),
+    /// Write.
+    Put(Put),
+    /// Delete.
+    DeleteRange(DeleteRange),
+    /// Nested transaction.
+    Txn(Txn),
+}
+
+/// If all conditions hold then `success`, else `failure`, atomically. [etcd TxnRequest]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Txn {
+    /// Conditions, all evaluated against the state before the whole transaction.
+    pub compare: Vec<Compare>,
+    /// Taken when all hold.
+    pub success: Vec<Operation>,
+    /// Taken otherwise.
+    pub failure: Vec<Operation>,
+}
+
+/// What goes through the log. Its bytes are `command.rs`'s.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Command {
+    /// Write one key.
+    Put(Put),
+    /// Delete keys.
+    DeleteRange(DeleteRange),
+    /// A transaction.
+    Txn(Txn),
+    /// Forget history before this revision.
+    Compact(Revision),
+}
+
+/// What is served without the log.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Query {
+    /// A range read.
+    Range(Range),
+    /// A transaction of reads only (no put, delete or nested transaction in either branch).
+    Txn(Txn),
+}
+
+/// Answer to a range read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RangeResult {
+    /// The pairs, in the order asked for.
+    pub kvs: Vec<KeyValue>,
+    /// More pairs matched than the limit let through.
+    pub more: bool,
+    /// Keys in the range before filters and limit.
+    pub count: i64,
+}
+
+/// Answer to one operation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// To a range read.
+    Range(RangeResult),
+    /// To a put.
+    Put {
+        /// What was there before, if asked for.
+        prev_kv: Option<KeyValue>,
+    },
+    /// To a delete.
+    DeleteRange {
+        /// How many keys were deleted.
+        deleted: i64,
+        /// What they were, if asked for.
+        prev_kvs: Vec<KeyValue>,
+    },
+    /// To a transaction.
+    Txn {
+        /// Whether all conditions held.
+        succeeded: bool,
+        /// One per operation of the branch taken.
+        answers: Vec<Answer>,
+    },
+    /// To a compaction.
+    Compact,
+}
+
+/// An answer with the revision its header shows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Response {
+    /// The store's revision after the command, or at the read.
+    pub revision: Revision,
+    /// The answer itself.
+    pub answer: Answer,
+}
+
+/// Why the store says no. Each is one of etcd's errors; the face knows their words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Error {
+    /// "key is not provided"
+    EmptyKey,
+    /// "key not found": `ignore_value` or `ignore_lease` on an absent key, or an empty operation
+    KeyNotFound,
+    /// "value is provided"
+    ValueProvided,
+    /// "lease is provided"
+    LeaseProvided,
+    /// "too many operations in txn request"
+    TooManyOps,
+    /// "duplicate key given in txn request"
+    DuplicateKey,
+    /// "invalid sort option"
+    InvalidSort,
+    /// "requested lease not found"
+    LeaseNotFound,
+    /// "mvcc: required revision has been compacted"
+    Compacted,
+    /// "mvcc: required revision is a future revision"
+    FutureRevision,
+}

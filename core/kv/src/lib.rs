@@ -1,0 +1,6 @@
+//! The store.
+#![no_std]
+#![forbid(unsafe_code)]
+extern crate alloc;
+
+pub mod api;

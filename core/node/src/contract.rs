@@ -1,0 +1,343 @@
+//! The contract of one replica: all that can happen to it, and all that it can ask for. [architecture §2]
+//!
+//! A replica has two halves with one queue between them. The [`Node`](crate::Node) is raft, waiting clients and read
+//! rounds; the [`Keeper`](crate::Keeper) owns the store, takes `apply`, and answers clients itself. A driver may run
+//! both on one thread or on two.
+//! Knows nothing of: bytes on wires and disks, threads, etcd's messages.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+use kattu_kv::api as kv;
+use kattu_raft::{Entry, EntryId, Fetch, Incarnation, Job, LogIndex, LogRecord, Lsn, NodeId, Term, Trace};
+
+/// Names one waiting client. Drawn by the driver: ascending, never used twice in one run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Ticket(pub u64);
+
+/// How fresh a read must be. [replication-protocols §9.1]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Consistency {
+    /// Sees every write that was answered before the read began.
+    #[default]
+    Linearizable,
+    /// Sees some state that existed, never going back on one member.
+    Serializable,
+}
+
+/// What a client may ask of a replica.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Request {
+    /// A command for the log: the bytes of [`crate::command::Command`], encoded where the request entered.
+    Write(Vec<u8>),
+    /// A read of the store.
+    Read(kv::Query, Consistency),
+    /// The members of the cluster.
+    Members(Consistency),
+    /// How this replica is doing; answered at once, never through the log.
+    Status,
+}
+
+/// What became of a request. [architecture §5]
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Final.
+    Done(Reply),
+    /// Certainly without effect, now and later.
+    Refused(Refusal),
+    /// It may have happened, or still may.
+    Unknown(Doubt),
+}
+
+/// A final answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reply {
+    /// This replica's term when it answered.
+    pub term: Term,
+    /// What was answered.
+    pub body: ReplyBody,
+}
+
+/// What was answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ReplyBody {
+    /// The store did it, at `revision`.
+    Kv(kv::Response),
+    /// The store judged the request and refused it without effect; final all the same.
+    KvError(kv::Error),
+    /// The members, ascending by id.
+    Members(Vec<MemberInfo>),
+    /// This replica.
+    Status(Status),
+    /// Published.
+    Published,
+}
+
+/// Why a request certainly had no effect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Refusal {
+    /// No leader turned up while the request waited.
+    NoLeader,
+    /// A limit on waiting requests or bytes is reached.
+    TooManyRequests,
+    /// No room for growth (disk or quota).
+    NoSpace,
+    /// Leadership moved before a read was confirmed; reads change nothing, so asking again is safe.
+    LeaderChanged,
+    /// A read waited too long for the leader's confirmation or for apply.
+    ReadTimedOut,
+    /// This replica is still replaying its log and may not serve from it yet. [fault-model ST17]
+    Replaying,
+    /// The replica is stopping.
+    Stopping,
+}
+
+/// Why the outcome is open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Doubt {
+    /// Leadership moved while it was in flight.
+    LeaderChanged,
+    /// It took too long.
+    TimedOut,
+    /// The replica is stopping.
+    Stopping,
+}
+
+/// One member as clients see it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct MemberInfo {
+    /// Its id.
+    pub id: NodeId,
+    /// Its name; empty until it has published itself.
+    pub name: String,
+    /// Where its peers reach it.
+    pub peer_urls: Vec<String>,
+    /// Where its clients reach it; empty until it has published itself.
+    pub client_urls: Vec<String>,
+    /// Whether it has no vote.
+    pub learner: bool,
+}
+
+/// What one replica tells about itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Status {
+    /// This replica.
+    pub id: NodeId,
+    /// Its current term.
+    pub term: Term,
+    /// Whom it follows (itself as leader), if anybody.
+    pub leader: Option<NodeId>,
+    /// `follower`, `pre-candidate`, `candidate` or `leader`.
+    pub role: &'static str,
+    /// Whether it has no vote.
+    pub learner: bool,
+    /// Highest index on this disk.
+    pub persisted: LogIndex,
+    /// Highest index known committed.
+    pub committed: LogIndex,
+    /// Highest index visible in the store.
+    pub applied: LogIndex,
+    /// First index of the log.
+    pub first: LogIndex,
+    /// Last index of the log.
+    pub last: LogIndex,
+    /// The store's revision.
+    pub revision: kv::Revision,
+    /// The store's compacted revision.
+    pub compact_revision: kv::Revision,
+    /// Live keys.
+    pub keys: u64,
+    /// Bytes of keys and values held, history included.
+    pub store_bytes: u64,
+    /// Bytes of keys and values of the newest versions.
+    pub store_bytes_in_use: u64,
+    /// Whether writes that grow the store are refused.
+    pub no_space: bool,
+    /// Whether the replica serves before a leader has confirmed its state. [fault-model ST17]
+    pub serving_unconfirmed: bool,
+    /// Terms in which this replica saw a leader, since it started.
+    pub leader_changes: u64,
+    /// Client requests waiting.
+    pub pending: u64,
+}
+
+/// A message between replicas.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum PeerMessage {
+    /// One of the protocol's own.
+    Raft(kattu_raft::Envelope),
+    /// Writes on their way to the leader.
+    Forward(Forward),
+    /// Where they went.
+    ForwardReply(ForwardReply),
+}
+
+/// Follower → leader: client writes, batched. A copy that is repeated or late is never proposed. [B13, fault-model NT7]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Forward {
+    /// The follower.
+    pub from: NodeId,
+    /// The leader it means.
+    pub to: NodeId,
+    /// The follower's life and run: drawn anew at every start, so that sequences never repeat within one.
+    pub incarnation: Incarnation,
+    /// The term in which `to` leads; in any other the batch is void.
+    pub term: Term,
+    /// Sequence number of the first request; the others follow without gaps.
+    pub first_seq: u64,
+    /// The requests' commands.
+    pub commands: Vec<kattu_raft::SharedBytes>,
+}
+
+/// Leader → follower: what became of each forwarded request. The follower answers its client when it applies the
+/// entry itself, so that results never travel.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ForwardReply {
+    /// The leader.
+    pub from: NodeId,
+    /// The follower.
+    pub to: NodeId,
+    /// The follower's incarnation, as it was in the request.
+    pub incarnation: Incarnation,
+    /// The term the batch was taken in.
+    pub term: Term,
+    /// Sequence number of the first verdict.
+    pub first_seq: u64,
+    /// One per request: where in the log it stands, or why it was refused.
+    pub verdicts: Vec<Result<EntryId, Refusal>>,
+}
+
+impl PeerMessage {
+    /// The addressee.
+    #[must_use]
+    pub fn to(&self) -> NodeId {
+        match self {
+            PeerMessage::Raft(envelope) => envelope.to,
+            PeerMessage::Forward(forward) => forward.to,
+            PeerMessage::ForwardReply(reply) => reply.to,
+        }
+    }
+
+    /// The sender.
+    #[must_use]
+    pub fn from(&self) -> NodeId {
+        match self {
+            PeerMessage::Raft(envelope) => envelope.from,
+            PeerMessage::Forward(forward) => forward.from,
+            PeerMessage::ForwardReply(reply) => reply.from,
+        }
+    }
+}
+
+/// Room for growth, as the driver sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Space {
+    /// Bytes of log that are already allocated and free. Proposals are admitted only into these. [fault-model ST15]
+    pub log_bytes: u64,
+    /// The disk is below its watermark, or the store above its quota: growth is refused.
+    pub short: bool,
+}
+
+/// All that can happen to a replica.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// Time has passed; owed no later than [`crate::Node::deadline`].
+    Tick,
+    /// The inbox is empty: what was held back to form batches goes out now. The driver sends it after the last event
+    /// of a batch and before it sleeps.
+    Drained,
+    /// A client asks.
+    Client {
+        /// Its handle.
+        ticket: Ticket,
+        /// Its request.
+        request: Request,
+    },
+    /// A peer says.
+    Peer(PeerMessage),
+    /// All records up to this one are durable.
+    Persisted(Lsn),
+    /// Entries read back, for the [`Fetch`] with the same purpose; consecutive from its `first`. Empty if reading
+    /// failed for a passing reason: it is asked again.
+    Fetched {
+        /// The request answered.
+        fetch: Fetch,
+        /// What was read.
+        entries: Vec<Entry>,
+    },
+    /// The keeper has applied up to here; so many bytes of the store are in use now.
+    Applied {
+        /// Highest index applied.
+        index: LogIndex,
+    },
+    /// Room for growth has changed.
+    Space(Space),
+    /// The link to a peer is gone; what was in flight on it may be lost.
+    LinkClosed(NodeId),
+    /// The process is about to stop: answer everybody.
+    Stop,
+}
+
+/// All that a replica can ask for. Each effect may be carried out the moment it is emitted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Effects {
+    /// Records for the log, ordered.
+    pub persist: Vec<LogRecord>,
+    /// Messages; best effort.
+    pub send: Vec<PeerMessage>,
+    /// Entries to read back.
+    pub fetch: Vec<Fetch>,
+    /// Work for the keeper, in order.
+    pub apply: Vec<KeeperTask>,
+    /// Answers.
+    pub reply: Vec<(Ticket, Outcome)>,
+    /// Heavy work.
+    pub compute: Vec<Job>,
+    /// What happened, as data.
+    pub trace: Vec<Trace>,
+}
+
+/// What the keeper is asked to do, in order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum KeeperTask {
+    /// Apply the next committed entry; answer the client that waits for it here, if any.
+    Apply {
+        /// The entry.
+        entry: Entry,
+        /// Who waits.
+        ticket: Option<Ticket>,
+        /// The replica's term, for the answer.
+        term: Term,
+    },
+    /// Serve a read that may be served now.
+    Read {
+        /// Who waits.
+        ticket: Ticket,
+        /// What is asked.
+        query: kv::Query,
+        /// The replica's term, for the answer.
+        term: Term,
+    },
+    /// Answer with the members.
+    Members {
+        /// Who waits.
+        ticket: Ticket,
+        /// The replica's term, for the answer.
+        term: Term,
+    },
+    /// Complete a status whose replica half is given.
+    Status {
+        /// Who waits.
+        ticket: Ticket,
+        /// The replica half.
+        status: alloc::boxed::Box<Status>,
+    },
+}
+
+/// What the keeper tells its driver.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct KeeperEffects {
+    /// Answers.
+    pub reply: Vec<(Ticket, Outcome)>,
+    /// Set when something was applied: tell the node.
+    pub applied: Option<LogIndex>,
+}

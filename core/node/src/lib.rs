@@ -1,0 +1,6 @@
+//! One replica.
+#![no_std]
+#![forbid(unsafe_code)]
+extern crate alloc;
+
+pub mod contract;

@@ -1,0 +1,110 @@
+//! What one peer is told about itself and its limits, once, at the start.
+//!
+//! Knows nothing of: flags, files, defaults of other crates.
+
+use crate::entry::RecordEncoder;
+use crate::policy::Policies;
+use crate::types::{Duration, GroupId, Incarnation, NodeId};
+use alloc::vec::Vec;
+
+/// One peer's configuration. The driver validates it at its gate; see [`Config::check`].
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Config {
+    /// The group this peer belongs to.
+    pub group: GroupId,
+    /// This peer.
+    pub id: NodeId,
+    /// This life of its data directory.
+    pub incarnation: Incarnation,
+    /// All voters, this peer included unless it is a learner. Ascending, no repeats.
+    pub voters: Vec<NodeId>,
+    /// Peers that receive entries but neither vote nor count. Ascending, no repeats.
+    pub learners: Vec<NodeId>,
+    /// Minimum election timeout `ET`; the actual one is drawn from `ET..2·ET`. [replication-protocols E1]
+    pub election_timeout: Duration,
+    /// Time between heartbeats; at most a third of the election timeout.
+    pub heartbeat_interval: Duration,
+    /// Ask before campaigning. On together with `check_quorum` or not at all. [replication-protocols E2, E4]
+    pub pre_vote: bool,
+    /// A leader that has not heard a quorum within `ET` steps down.
+    pub check_quorum: bool,
+    /// Send before the own disk has answered. [Ongaro14 §10.2.1]
+    pub parallel_append: bool,
+    /// More than one append in flight per peer. [Ongaro14 §10.2.2]
+    pub pipelining: bool,
+    /// Limits in messages and bytes.
+    pub limits: Limits,
+    /// The protocol's variants.
+    pub policies: Policies,
+    /// Lays out new entries.
+    pub encoder: RecordEncoder,
+}
+
+/// Every bound of one peer. A single request always passes, whatever its size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Limits {
+    /// Bytes of entries in one append.
+    pub batch_bytes_max: usize,
+    /// Entries in one append.
+    pub batch_entries_max: usize,
+    /// Unanswered appends per peer.
+    pub inflight_msgs_max: usize,
+    /// Unanswered bytes per peer.
+    pub inflight_bytes_max: usize,
+    /// Bytes proposed and not yet committed; beyond it proposals are refused. The first always passes.
+    pub uncommitted_bytes_max: usize,
+    /// Bytes handed to apply and not yet applied.
+    pub apply_bytes_max: usize,
+    /// Bytes of recent entries kept in memory; older ones are fetched.
+    pub window_bytes_max: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            batch_bytes_max: 1 << 20,
+            batch_entries_max: 4096,
+            inflight_msgs_max: 256,
+            inflight_bytes_max: 16 << 20,
+            uncommitted_bytes_max: 256 << 20,
+            apply_bytes_max: 64 << 20,
+            window_bytes_max: 8 << 20,
+        }
+    }
+}
+
+impl Config {
+    /// What is wrong with this configuration, in words an operator understands.
+    ///
+    /// # Errors
+    /// The first rule that is broken.
+    pub fn check(&self) -> Result<(), &'static str> {
+        if self.id == NodeId(0) {
+            return Err("member id 0 is reserved");
+        }
+        if self.voters.is_empty() {
+            return Err("a group needs at least one voter");
+        }
+        if !self.voters.is_sorted_by(|a, b| a < b) || !self.learners.is_sorted_by(|a, b| a < b) {
+            return Err("voters and learners must be ascending, without repeats");
+        }
+        if self.learners.iter().any(|learner| self.voters.contains(learner)) {
+            return Err("a member cannot be voter and learner at once");
+        }
+        if !self.voters.contains(&self.id) && !self.learners.contains(&self.id) {
+            return Err("this member is not part of the group");
+        }
+        if self.heartbeat_interval.is_zero() {
+            return Err("the heartbeat interval must be longer than 0");
+        }
+        if self.election_timeout < self.heartbeat_interval * 3 {
+            return Err("the election timeout must be at least three heartbeat intervals");
+        }
+        if self.pre_vote != self.check_quorum {
+            return Err(
+                "pre-vote and check-quorum are switched on together: one alone livelocks or strands members",
+            );
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,122 @@
+//! The contract between one raft peer and whoever drives it: what is recovered, what may be asked, what comes out.
+//!
+//! Every effect may be carried out the moment it is emitted, in parallel with all others. What must wait for the disk
+//! (a vote, an acknowledgement, the leader counting itself) waits inside until `Persisted`. [architecture §2]
+//! Knows nothing of: how effects are carried out.
+
+use crate::entry::Entry;
+use crate::message::Envelope;
+use crate::trace::Trace;
+use crate::types::{EntryId, LogIndex, Lsn, NodeId, Stamp, Term};
+use alloc::vec::Vec;
+
+/// One record of the persist stream. The stream is ordered; truncation is a record of its own, never implied.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct LogRecord {
+    /// Its number in this node's stream.
+    pub lsn: Lsn,
+    /// What to write.
+    pub body: LogBody,
+}
+
+/// What a record of the persist stream says.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum LogBody {
+    /// Term and vote; durable before any later record of the batch. [fault-model ST8]
+    HardState(HardState),
+    /// All entries from this index on are gone.
+    Truncate(LogIndex),
+    /// One more entry, always the one after the last.
+    Entry(Entry),
+    /// The commit index has reached this; a hint for recovery, losing it costs time only. [fault-model ST17]
+    Commit(LogIndex),
+}
+
+/// What must survive besides the log. [Ongaro14 §3.4]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct HardState {
+    /// Newest term seen.
+    pub term: Term,
+    /// Whom this member voted for in that term.
+    pub vote: Option<NodeId>,
+}
+
+/// What a driver found in the log at start.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Recovered {
+    /// Newest term and vote.
+    pub hard: HardState,
+    /// Position right before the first entry of the log; 0.0 while the log is kept whole.
+    pub base: EntryId,
+    /// First position of each run of entries with one term, ascending. Empty for an empty log.
+    pub term_starts: Vec<EntryId>,
+    /// Last position; equals `base` for an empty log.
+    pub last: EntryId,
+    /// The newest entries, a gap-free suffix ending at `last`; may be empty: older ones are fetched.
+    pub tail: Vec<Entry>,
+    /// Highest commit mark found. At most `last`.
+    pub committed: LogIndex,
+    /// Highest record number found.
+    pub lsn: Lsn,
+    /// Stamp of the last entry.
+    pub stamp: Stamp,
+}
+
+/// Why log entries are read back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum FetchFor {
+    /// A peer is behind the memory window.
+    Peer(NodeId),
+    /// Apply is behind the memory window (after a restart).
+    Apply,
+}
+
+/// Please read entries back from the log. At most one per purpose is outstanding.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Fetch {
+    /// Who needs them.
+    pub purpose: FetchFor,
+    /// First index wanted.
+    pub first: LogIndex,
+    /// Last index wanted.
+    pub last: LogIndex,
+    /// Stop after this many bytes; at least one entry always comes.
+    pub bytes_max: usize,
+}
+
+/// Names a batch of waiting reads; meaningful to the caller only.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ReadBatch(pub u64);
+
+/// What became of a batch of linearizable reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ReadVerdict {
+    /// The batch asked about.
+    pub batch: ReadBatch,
+    /// Serve once this index is applied here; `None`: leadership was lost or unknown, nothing was promised.
+    pub index: Option<LogIndex>,
+}
+
+/// A pure, heavy piece of work (parity, rebuild, sign, verify) for the shell to run where it likes.
+/// No policy that needs one exists yet, so the type has no value; its users match on it in full.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Job {}
+
+/// Everything a peer may ask of its driver, in the order it was asked.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Effects {
+    /// Records for the log, ordered.
+    pub persist: Vec<LogRecord>,
+    /// Messages; best effort, may be lost, repeated, reordered.
+    pub send: Vec<Envelope>,
+    /// Entries to read back.
+    pub fetch: Vec<Fetch>,
+    /// Committed entries for the store, in log order, each handed out once.
+    pub apply: Vec<Entry>,
+    /// Verdicts on reads.
+    pub reads: Vec<ReadVerdict>,
+    /// Heavy work.
+    pub compute: Vec<Job>,
+    /// What happened, as data.
+    pub trace: Vec<Trace>,
+}

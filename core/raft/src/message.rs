@@ -1,0 +1,142 @@
+//! Messages between the peers of one group.
+//!
+//! One struct per message. Every message carries its *sender's current term*, checked before anything else; the
+//! term a pre-candidate would use, or the terms of entries, are never used in its place. [replication-protocols O6]
+//! Knows nothing of: bytes, connections.
+
+use crate::entry::Entry;
+use crate::types::{EntryId, GroupId, Incarnation, LogIndex, NodeId, Round, Term};
+use alloc::vec::Vec;
+
+/// One message with its address and its sender's term.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Envelope {
+    /// The group both peers belong to.
+    pub group: GroupId,
+    /// Sender.
+    pub from: NodeId,
+    /// The sender's incarnation: acknowledgements count per node and incarnation. [fault-model NT5]
+    pub incarnation: Incarnation,
+    /// Addressee.
+    pub to: NodeId,
+    /// The sender's current term when it sent this.
+    pub term: Term,
+    /// What it says.
+    pub message: Message,
+}
+
+/// All messages of the protocol.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Message {
+    /// Entries, a heartbeat, or a read round.
+    Append(Append),
+    /// Answer to `Append`.
+    AppendReply(AppendReply),
+    /// "Would you vote for me?" [Ongaro14 §9.6]
+    PreVote(PreVote),
+    /// Answer to `PreVote`.
+    PreVoteReply(PreVoteReply),
+    /// "Vote for me." [Ongaro14 §3.4]
+    Vote(Vote),
+    /// Answer to `Vote`.
+    VoteReply(VoteReply),
+    /// "From which index on may I serve linearizable reads?" [replication-protocols Q6]
+    ReadIndex(ReadIndex),
+    /// Answer to `ReadIndex`.
+    ReadIndexReply(ReadIndexReply),
+}
+
+/// Leader → peer. Without entries it is a heartbeat.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Append {
+    /// The entry right before `entries`.
+    pub prev: EntryId,
+    /// Consecutive entries after `prev`; may be empty.
+    pub entries: Vec<Entry>,
+    /// The leader's commit index.
+    pub commit: LogIndex,
+    /// The newest heartbeat or read round; an answer to it confirms leadership for the round.
+    pub round: Round,
+}
+
+/// Peer → leader, always: an answer of this term refreshes the leader's view of the peer and counts for `round`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct AppendReply {
+    /// The round of the message answered.
+    pub round: Round,
+    /// What became of it.
+    pub verdict: AppendVerdict,
+}
+
+/// What a peer says of an `Append`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum AppendVerdict {
+    /// My durable log agrees with yours up to here. [replication-protocols O1]
+    Match {
+        /// Highest index that agrees.
+        upto: LogIndex,
+    },
+    /// My log does not hold `prev`.
+    Mismatch {
+        /// The `prev` that was asked for.
+        prev: LogIndex,
+        /// My largest position ≤ `prev` whose term is ≤ the term asked for. [replication-protocols L4]
+        hint: EntryId,
+        /// My last index.
+        last: LogIndex,
+    },
+    /// You are of an older term than I am; the envelope carries mine. [replication-protocols E5]
+    StaleTerm,
+    /// I have no room (disk or backlog); nothing was appended, nothing is acknowledged. [fault-model ST15]
+    Busy,
+}
+
+/// Pre-candidate → peer. Changes no durable state on either side.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct PreVote {
+    /// The term the sender would campaign in.
+    pub campaign_term: Term,
+    /// Its last entry.
+    pub last: EntryId,
+}
+
+/// Peer → pre-candidate.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct PreVoteReply {
+    /// The campaign term answered.
+    pub campaign_term: Term,
+    /// Whether a real vote would be granted now.
+    pub granted: bool,
+}
+
+/// Candidate → peer; the envelope's term is the campaign's.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Vote {
+    /// The candidate's last entry.
+    pub last: EntryId,
+    /// The old leader asked for this campaign: stickiness does not apply. [replication-protocols E3]
+    pub transfer: bool,
+}
+
+/// Peer → candidate; sent only when the vote is durable.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct VoteReply {
+    /// Whether the vote was given.
+    pub granted: bool,
+}
+
+/// Follower → leader: one batch of waiting reads.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ReadIndex {
+    /// Names the batch; meaningful to the follower only.
+    pub batch: u64,
+}
+
+/// Leader → follower, after its leadership was confirmed.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ReadIndexReply {
+    /// The batch asked for.
+    pub batch: u64,
+    /// Reads of the batch may be served once this index is applied; `None`: ask again later.
+    pub index: Option<LogIndex>,
+}

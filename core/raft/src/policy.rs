@@ -1,0 +1,50 @@
+//! The four orthogonal choices of which every protocol variant is a preset. [architecture §3]
+//!
+//! Each is an enum matched in full where it acts, so that a new variant does not compile until every place that must
+//! know of it has answered. Today each has one value: plain Raft.
+//! Knows nothing of: how a choice is carried out.
+
+/// One choice per seam.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Policies {
+    /// What a follower does with entries that leave a gap.
+    pub intake: Intake,
+    /// In which form a peer gets a payload.
+    pub coding: Coding,
+    /// Which path entries take.
+    pub route: Route,
+    /// How entries are vouched for.
+    pub trust: Trust,
+}
+
+/// What a follower does with entries after a gap in its log. [replication-protocols §1.3]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Intake {
+    /// Refuses them with a hint.
+    #[default]
+    Strict,
+}
+
+/// The form in which peers store payloads.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Coding {
+    /// Every peer gets all of it.
+    #[default]
+    Whole,
+}
+
+/// The path that bytes take.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Route {
+    /// Leader → every peer.
+    #[default]
+    Direct,
+}
+
+/// What vouches for an entry.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Trust {
+    /// Its checksums.
+    #[default]
+    Checksums,
+}

@@ -1,0 +1,29 @@
+//! What happened, as data: log lines, counters, script output and coverage marks are all read from here.
+//!
+//! Knows nothing of: how it is shown.
+
+use crate::types::{EntryId, LogIndex, NodeId, Term};
+
+/// One thing worth telling.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Trace {
+    /// The term moved.
+    Term(Term),
+    /// This peer became leader of the term.
+    BecameLeader(Term),
+    /// This peer follows a (possibly unknown) leader.
+    BecameFollower {
+        /// In this term.
+        term: Term,
+        /// Whom, if known.
+        leader: Option<NodeId>,
+    },
+    /// This peer asks whether a campaign would succeed.
+    BecamePreCandidate(Term),
+    /// This peer campaigns.
+    BecameCandidate(Term),
+    /// The commit index moved.
+    Committed(LogIndex),
+    /// Own entries from this position on were overwritten by a leader.
+    Truncated(EntryId),
+}
