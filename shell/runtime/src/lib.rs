@@ -1,1 +1,3 @@
-//! Under construction.
+//! Carries out what nodes decide: clock, threads, peer links.
+pub mod engine;
+pub use engine::Engine;
