@@ -3,4 +3,5 @@
 #![forbid(unsafe_code)]
 extern crate alloc;
 
+pub mod command;
 pub mod contract;

@@ -1,0 +1,138 @@
+//! What an entry of kind `Command` says: for the store, or for the replica's own tables.
+//!
+//! One leading byte tells which; the rest belongs to its owner. The byte is part of the log's format
+//! (docs/formats/command.md): numbers are never reused.
+//! Knows nothing of: what the store's own bytes mean.
+
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use kattu_kv::api as kv;
+use kattu_raft::NodeId;
+
+const FOR_STORE: u8 = 0;
+const PUBLISH: u8 = 1;
+
+/// A replicated command.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Command {
+    /// For the store.
+    Kv(kv::Command),
+    /// A member tells the others its name and where its clients reach it.
+    Publish(Publish),
+}
+
+/// A member's own description, kept in the replicated member table.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Publish {
+    /// The member.
+    pub id: NodeId,
+    /// Its name.
+    pub name: String,
+    /// Where clients reach it.
+    pub client_urls: Vec<String>,
+}
+
+/// The bytes are not a command of any version we know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Malformed;
+
+/// The bytes of a store command, as a request carries them into the log.
+#[must_use]
+pub fn encode_kv(command: &kv::Command) -> Vec<u8> {
+    let mut out = Vec::with_capacity(size_hint(command));
+    out.push(FOR_STORE);
+    command.encode(&mut out);
+    out
+}
+
+/// Room for one command: its keys and values, and a little for the rest.
+fn size_hint(command: &kv::Command) -> usize {
+    match command {
+        kv::Command::Put(put) => put.key.len() + put.value.len() + 32,
+        _ => 128,
+    }
+}
+
+impl Publish {
+    /// The bytes of this command.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        out.push(PUBLISH);
+        out.extend_from_slice(&self.id.0.to_le_bytes());
+        put_text(&mut out, &self.name);
+        let count = u16::try_from(self.client_urls.len()).expect("the gate bounds the number of URLs");
+        out.extend_from_slice(&count.to_le_bytes());
+        self.client_urls.iter().for_each(|url| put_text(&mut out, url));
+        out
+    }
+}
+
+impl Command {
+    /// Reads a command back.
+    ///
+    /// # Errors
+    /// If the bytes are no command, or anything follows it.
+    pub fn decode(bytes: &[u8]) -> Result<Command, Malformed> {
+        let (&kind, mut rest) = bytes.split_first().ok_or(Malformed)?;
+        match kind {
+            FOR_STORE => kv::Command::decode(rest).map(Command::Kv).map_err(|_| Malformed),
+            PUBLISH => {
+                let id = NodeId(u64::from_le_bytes(take(&mut rest, 8)?.try_into().map_err(|_| Malformed)?));
+                let name = take_text(&mut rest)?;
+                let count = take_u16(&mut rest)?;
+                let client_urls = (0..count).map(|_| take_text(&mut rest)).collect::<Result<_, _>>()?;
+                if !rest.is_empty() {
+                    return Err(Malformed);
+                }
+                Ok(Command::Publish(Publish { id, name, client_urls }))
+            }
+            _ => Err(Malformed),
+        }
+    }
+}
+
+fn put_text(out: &mut Vec<u8>, text: &str) {
+    let len = u16::try_from(text.len()).expect("the gate bounds names and URLs");
+    out.extend_from_slice(&len.to_le_bytes());
+    out.extend_from_slice(text.as_bytes());
+}
+
+fn take<'a>(rest: &mut &'a [u8], count: usize) -> Result<&'a [u8], Malformed> {
+    let (taken, left) = rest.split_at_checked(count).ok_or(Malformed)?;
+    *rest = left;
+    Ok(taken)
+}
+
+fn take_u16(rest: &mut &[u8]) -> Result<usize, Malformed> {
+    let bytes = take(rest, 2)?;
+    Ok(usize::from(u16::from_le_bytes([bytes[0], bytes[1]])))
+}
+
+fn take_text(rest: &mut &[u8]) -> Result<String, Malformed> {
+    let len = take_u16(rest)?;
+    core::str::from_utf8(take(rest, len)?).map(ToString::to_string).map_err(|_| Malformed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec;
+
+    #[test]
+    fn a_publication_survives_its_bytes_and_no_truncation_of_them() {
+        let publish =
+            Publish { id: NodeId(7), name: "n1".into(), client_urls: vec!["http://127.0.0.1:2379".into()] };
+        let bytes = publish.encode();
+        assert_eq!(Command::decode(&bytes), Ok(Command::Publish(publish)));
+        for len in 0..bytes.len() {
+            assert_eq!(Command::decode(&bytes[..len]), Err(Malformed), "{len} bytes");
+        }
+    }
+
+    #[test]
+    fn an_unknown_kind_is_refused() {
+        assert_eq!(Command::decode(&[9, 1, 2]), Err(Malformed));
+        assert_eq!(Command::decode(&[]), Err(Malformed));
+    }
+}
