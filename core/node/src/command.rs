@@ -45,6 +45,33 @@ pub fn encode_kv(command: &kv::Command) -> Vec<u8> {
     out
 }
 
+/// Whether a command may make the store larger; asked only while space is short. Deletes and compactions are the way
+/// out, and a publication is bounded by the number of members. [fault-model F12]
+#[must_use]
+pub fn grows(command: &[u8]) -> bool {
+    match Command::decode(command) {
+        Ok(Command::Kv(command)) => command_grows(&command),
+        Ok(Command::Publish(_)) => false,
+        Err(Malformed) => true,
+    }
+}
+
+fn command_grows(command: &kv::Command) -> bool {
+    match command {
+        kv::Command::Put(_) => true,
+        kv::Command::DeleteRange(_) | kv::Command::Compact(_) => false,
+        kv::Command::Txn(txn) => txn_grows(txn),
+    }
+}
+
+fn txn_grows(txn: &kv::Txn) -> bool {
+    txn.success.iter().chain(&txn.failure).any(|operation| match operation {
+        kv::Operation::Put(_) => true,
+        kv::Operation::Txn(nested) => txn_grows(nested),
+        kv::Operation::Range(_) | kv::Operation::DeleteRange(_) => false,
+    })
+}
+
 /// Room for one command: its keys and values, and a little for the rest.
 fn size_hint(command: &kv::Command) -> usize {
     match command {

@@ -1,7 +1,21 @@
-//! One replica.
+//! One replica of a Kattu group, in two halves with one queue between them. [architecture §2]
+//!
+//! The [`Node`] is raft, waiting clients and read rounds: a pure function of events. The [`Keeper`] owns the
+//! replicated tables, takes committed entries and released reads in order, and answers clients itself. Commit never
+//! waits for apply.
+//!
+//! Reading order: `contract` (what goes in, what comes out) · `node` (dispatch) · `writes` · `reads` · `keeper` ·
+//! `command` (what an entry says).
 #![no_std]
 #![forbid(unsafe_code)]
 extern crate alloc;
 
 pub mod command;
 pub mod contract;
+mod keeper;
+mod node;
+mod reads;
+mod writes;
+
+pub use keeper::Keeper;
+pub use node::{Node, NodeConfig};

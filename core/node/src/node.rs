@@ -1,0 +1,324 @@
+//! The replica: raft, waiting clients, read rounds, and what the driver is asked to do.
+//!
+//! In:    every [`Event`]; time and the seed are arguments.
+//! Out:   [`Effects`], each of which may be carried out the moment it is emitted.
+//! Here:  the dispatch, and the hand-over of committed entries to the keeper. How writes find their place in the log
+//!        is `writes.rs`; how reads find their moment is `reads.rs`.
+//! Knows nothing of: bytes on wires and disks, threads, etcd's messages.
+
+use crate::command::Publish;
+use crate::contract::{Effects, Event, KeeperTask, Outcome, PeerMessage, Request, Space, Status, Ticket};
+use crate::reads::Reads;
+use crate::writes::Writes;
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+use alloc::string::String;
+use alloc::vec::Vec;
+use kattu_raft::raft::Raft;
+use kattu_raft::{Config, Duration, Entry, EntryKind, Incarnation, Instant, LogIndex, NodeId, Recovered, Term};
+
+/// What one replica is told at its start.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct NodeConfig {
+    /// The protocol's share.
+    pub raft: Config,
+    /// How long a client waits at most. etcd: 5 s + 2 election timeouts. [etcd-api §3]
+    pub request_timeout: Duration,
+    /// Client requests waiting at once; beyond it they are refused.
+    pub pending_max: usize,
+    /// Bytes of writes waiting for a place in the log; beyond it they are refused.
+    pub pending_bytes_max: usize,
+    /// This member's name, published to the others.
+    pub name: String,
+    /// Where its clients reach it, published to the others.
+    pub client_urls: Vec<String>,
+}
+
+/// Whether this replica may serve its state to readers who ask for no more. [fault-model ST17]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Serving {
+    /// Not before a leader has confirmed how far the log is committed and that is applied, or this moment has come.
+    NotYet { give_up: Instant },
+    /// From the commit mark found at start: no leader has confirmed anything since.
+    Unconfirmed,
+    /// From a confirmed state.
+    Confirmed,
+}
+
+/// One replica without its store. [architecture §2]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Node {
+    pub(crate) config: NodeConfig,
+    pub(crate) raft: Raft,
+    /// Names this run in forwards, so that sequences of an earlier run are never mistaken for ours.
+    pub(crate) run: Incarnation,
+    pub(crate) writes: Writes,
+    pub(crate) reads: Reads,
+    pub(crate) space: Space,
+    /// Highest index handed to the keeper; its queue is ordered, so what follows sees it applied.
+    pub(crate) handed_out: LogIndex,
+    /// Batches handed to the keeper and not yet reported applied: (last index, bytes).
+    apply_backlog: VecDeque<(LogIndex, usize)>,
+    apply_backlog_bytes: usize,
+    applied: LogIndex,
+    /// Commit mark found at start.
+    recovered_commit: LogIndex,
+    serving: Serving,
+    seen: Leadership,
+    leader_changes: u64,
+}
+
+/// Who leads, as last looked at: a change settles what hung on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Leadership {
+    term: Term,
+    leader: Option<NodeId>,
+}
+
+/// Ticket of this replica's own publication; drivers count theirs from 1.
+pub(crate) const PUBLISH: Ticket = Ticket(0);
+
+impl Node {
+    /// A replica as its log left it. `seed` feeds election timeouts and names this run; draw it anew for every start.
+    ///
+    /// # Panics
+    /// If the configuration breaks a rule of [`Config::check`].
+    #[must_use]
+    pub fn recover(config: NodeConfig, seed: u64, now: Instant, recovered: Recovered) -> Node {
+        let recovered_commit = recovered.committed;
+        let give_up = now + config.raft.election_timeout * 3;
+        let raft = Raft::recover(config.raft.clone(), seed, now, recovered);
+        let seen = Leadership { term: raft.term(), leader: raft.leader() };
+        let publish = Publish {
+            id: config.raft.id,
+            name: config.name.clone(),
+            client_urls: config.client_urls.clone(),
+        };
+        Node {
+            writes: Writes::new(publish.encode()),
+            reads: Reads::default(),
+            space: Space { log_bytes: u64::MAX, short: false },
+            handed_out: LogIndex(0),
+            apply_backlog: VecDeque::new(),
+            apply_backlog_bytes: 0,
+            applied: LogIndex(0),
+            recovered_commit,
+            serving: Serving::NotYet { give_up },
+            seen,
+            leader_changes: 0,
+            run: Incarnation(seed),
+            raft,
+            config,
+        }
+    }
+
+    /// When [`Event::Tick`] is owed at the latest.
+    #[must_use]
+    pub fn deadline(&self) -> Instant {
+        let serving = match self.serving {
+            Serving::NotYet { give_up } => give_up,
+            Serving::Unconfirmed | Serving::Confirmed => Instant::NEVER,
+        };
+        self.raft.deadline().min(self.writes.deadline()).min(self.reads.deadline()).min(serving)
+    }
+
+    /// Takes one event, changes state, appends what should now happen to `effects`.
+    pub fn handle(&mut self, now: Instant, event: Event, effects: &mut Effects) {
+        let mut raft_effects = kattu_raft::Effects::default();
+        let out = &mut raft_effects;
+        match event {
+            Event::Tick => {
+                self.raft.tick(now, out);
+                self.expire_writes(now, effects);
+                self.expire_reads(now, effects);
+                self.give_up_waiting_for_confirmation(now);
+            }
+            Event::Drained => {
+                self.place_writes(now, out, effects);
+                self.ask_for_reads(now, out);
+                self.raft.drained(now, out);
+            }
+            Event::Client { ticket, request } => self.on_request(now, ticket, request, out, effects),
+            Event::Peer(PeerMessage::Raft(envelope)) => self.raft.step(now, envelope, out),
+            Event::Peer(PeerMessage::Forward(forward)) => self.on_forward(now, forward, out, effects),
+            Event::Peer(PeerMessage::ForwardReply(reply)) => self.on_forward_reply(reply, effects),
+            Event::Persisted(lsn) => self.raft.persisted(now, lsn, out),
+            Event::Fetched { fetch, entries } => self.raft.fetched(now, fetch, entries, out),
+            Event::Applied { index } => {
+                self.on_applied(index);
+                self.raft.applied(now, index, out);
+            }
+            Event::Space(space) => {
+                self.space = space;
+                self.raft.set_log_space(space.log_bytes);
+            }
+            Event::LinkClosed(peer) => {
+                self.raft.link_closed(now, peer, out);
+                self.on_link_closed(peer, effects);
+            }
+            Event::Stop => self.on_stop(effects),
+        }
+        self.absorb(raft_effects, effects);
+        self.settle(now, effects);
+    }
+
+    /// Client requests waiting for an answer.
+    #[must_use]
+    pub fn pending(&self) -> usize {
+        self.writes.pending() + self.reads.pending()
+    }
+
+    /// The protocol's view, for judges and status.
+    #[must_use]
+    pub fn raft(&self) -> &Raft {
+        &self.raft
+    }
+
+    fn on_request(
+        &mut self,
+        now: Instant,
+        ticket: Ticket,
+        request: Request,
+        out: &mut kattu_raft::Effects,
+        effects: &mut Effects,
+    ) {
+        assert!(ticket != PUBLISH, "ticket 0 is the replica's own");
+        match request {
+            Request::Write(command) => self.on_write(now, ticket, command, out, effects),
+            Request::Read(query, consistency) => {
+                self.on_read(now, ticket, crate::reads::Wanted::Query(query), consistency, effects);
+            }
+            Request::Members(consistency) => {
+                self.on_read(now, ticket, crate::reads::Wanted::Members, consistency, effects);
+            }
+            Request::Status => effects.apply.push(KeeperTask::Status { ticket, status: Box::new(self.status()) }),
+        }
+    }
+
+    /// Passes on what raft asks for, and hands committed entries to the keeper together with who waits for them.
+    fn absorb(&mut self, raft_effects: kattu_raft::Effects, effects: &mut Effects) {
+        effects.persist.extend(raft_effects.persist);
+        effects.send.extend(raft_effects.send.into_iter().map(PeerMessage::Raft));
+        effects.fetch.extend(raft_effects.fetch);
+        effects.compute.extend(raft_effects.compute);
+        effects.trace.extend(raft_effects.trace);
+        if !raft_effects.apply.is_empty() {
+            self.hand_out(raft_effects.apply, effects);
+        }
+        for verdict in raft_effects.reads {
+            self.on_read_verdict(verdict, effects);
+        }
+    }
+
+    fn hand_out(&mut self, entries: Vec<Entry>, effects: &mut Effects) {
+        let mut bytes = 0;
+        let term = self.raft.term();
+        for entry in entries {
+            let id = entry.id();
+            assert!(
+                id.index == self.handed_out.next() || self.handed_out == LogIndex(0),
+                "entry {id} follows index {} to the keeper",
+                self.handed_out.0
+            );
+            bytes += entry.len();
+            self.handed_out = id.index;
+            let ticket = self.writes.take_waiting(id, effects);
+            let ticket = match entry.head.kind {
+                EntryKind::Command => ticket,
+                EntryKind::Noop | EntryKind::Config => None,
+            };
+            effects.apply.push(KeeperTask::Apply { entry, ticket, term });
+        }
+        self.apply_backlog.push_back((self.handed_out, bytes));
+        self.apply_backlog_bytes += bytes;
+    }
+
+    fn on_applied(&mut self, index: LogIndex) {
+        assert!(index <= self.handed_out, "applied {} past handed out {}", index.0, self.handed_out.0);
+        self.applied = self.applied.max(index);
+        while let Some(&(last, bytes)) = self.apply_backlog.front() {
+            if last > index {
+                break;
+            }
+            self.apply_backlog_bytes -= bytes;
+            self.apply_backlog.pop_front();
+        }
+    }
+
+    /// Whether so much waits for apply that new writes are refused. [replication-protocols B6]
+    pub(crate) fn apply_is_behind(&self) -> bool {
+        self.apply_backlog_bytes >= self.config.raft.limits.apply_bytes_max
+    }
+
+    /// What follows from the state that the event left behind.
+    fn settle(&mut self, now: Instant, effects: &mut Effects) {
+        let seen = Leadership { term: self.raft.term(), leader: self.raft.leader() };
+        if seen != self.seen {
+            if seen.leader.is_some() {
+                self.leader_changes += 1;
+            }
+            let term_moved = seen.term != self.seen.term;
+            self.seen = seen;
+            self.on_leadership_change(term_moved, effects);
+        }
+        if self.serving != Serving::Confirmed && self.raft.confirmed().is_some_and(|i| i <= self.handed_out) {
+            self.serving = Serving::Confirmed;
+        }
+        self.release_reads(effects);
+        self.publish_when_led(now);
+    }
+
+    fn give_up_waiting_for_confirmation(&mut self, now: Instant) {
+        if let Serving::NotYet { give_up } = self.serving
+            && give_up <= now
+        {
+            if self.handed_out >= self.recovered_commit {
+                self.serving = Serving::Unconfirmed;
+            } else {
+                self.serving = Serving::NotYet { give_up: now + self.config.raft.heartbeat_interval };
+            }
+        }
+    }
+
+    /// Whether serializable reads may be answered. [fault-model ST17]
+    pub(crate) fn serves(&self) -> bool {
+        !matches!(self.serving, Serving::NotYet { .. })
+    }
+
+    /// Whether a leader with a committed entry of its own term has confirmed this replica's state.
+    pub(crate) fn is_confirmed(&self) -> bool {
+        self.serving == Serving::Confirmed
+    }
+
+    fn on_stop(&mut self, effects: &mut Effects) {
+        self.writes.stop(effects);
+        self.reads.stop(effects);
+    }
+
+    /// The replica's half of a status; the keeper completes it.
+    fn status(&self) -> Status {
+        Status {
+            id: self.raft.id(),
+            term: self.raft.term(),
+            leader: self.raft.leader(),
+            role: self.raft.role_name(),
+            learner: self.raft.is_learner(),
+            persisted: self.raft.persisted_index(),
+            committed: self.raft.committed(),
+            applied: self.applied,
+            first: self.raft.first_index(),
+            last: self.raft.last_id().index,
+            no_space: self.space.short,
+            serving_unconfirmed: self.serving == Serving::Unconfirmed,
+            leader_changes: self.leader_changes,
+            pending: self.pending() as u64,
+            ..Status::default()
+        }
+    }
+}
+
+/// Answers a client, unless the "client" is this replica's own publication.
+pub(crate) fn answer(effects: &mut Effects, ticket: Ticket, outcome: Outcome) {
+    assert!(ticket != PUBLISH, "publications are retried, not answered");
+    effects.reply.push((ticket, outcome));
+}

@@ -1,0 +1,389 @@
+//! Writes: how a client's command finds its place in the log, and its answer.
+//!
+//! ```text
+//!                    leader here: propose ───────────────────────────▶ placed ──applied, same term──▶ Done
+//!  client ─▶ unplaced                                                    ▲  └──another term there───▶ Unknown
+//!                    leader there: Forward ─▶ forwarded ──ForwardReply───┘
+//!                                                └──term, leader or link moved──▶ Unknown
+//! ```
+//! A request that waits for a leader has certainly had no effect. One that was forwarded may have one from the moment
+//! it could have left, and is never sent twice [replication-protocols B13]. One that stands in the log keeps waiting
+//! through leader changes: applying that very entry answers it, whoever leads by then.
+//! Knows nothing of: reads, what commands mean (but for one question when space is short).
+
+use crate::command::Command;
+use crate::contract::{Doubt, Effects, Forward, ForwardReply, Outcome, PeerMessage, Refusal, Ticket};
+use crate::node::{Node, PUBLISH, answer};
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec::Vec;
+use kattu_raft::raft::ProposeError;
+use kattu_raft::{Duration, EntryId, EntryKind, Incarnation, Instant, NodeId, SharedBytes};
+
+/// Where this replica's own publication stands. [contract `MemberInfo`]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Publication {
+    Due,
+    Underway,
+    Done,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Unplaced {
+    ticket: Ticket,
+    command: Vec<u8>,
+    expires: Instant,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Forwarded {
+    seq: u64,
+    ticket: Ticket,
+    expires: Instant,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Placed {
+    id: EntryId,
+    ticket: Ticket,
+    expires: Instant,
+}
+
+/// All writes that wait for something.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Writes {
+    /// Waiting for a leader; certainly without effect.
+    unplaced: VecDeque<Unplaced>,
+    unplaced_bytes: usize,
+    /// Sent to the leader of this term, by ascending sequence; where they went is not known yet.
+    forwarded: VecDeque<Forwarded>,
+    /// Standing in the log, by strictly ascending index.
+    placed: VecDeque<Placed>,
+    seq: u64,
+    /// Leader: highest sequence taken in this term from each run of each follower. [B13]
+    taken: BTreeMap<(NodeId, Incarnation), u64>,
+    publication: Publication,
+    publish: Vec<u8>,
+}
+
+impl Writes {
+    pub(crate) fn new(publish: Vec<u8>) -> Writes {
+        Writes {
+            unplaced: VecDeque::new(),
+            unplaced_bytes: 0,
+            forwarded: VecDeque::new(),
+            placed: VecDeque::new(),
+            seq: 0,
+            taken: BTreeMap::new(),
+            publication: Publication::Due,
+            publish,
+        }
+    }
+
+    pub(crate) fn pending(&self) -> usize {
+        self.unplaced.len() + self.forwarded.len() + self.placed.len()
+    }
+
+    pub(crate) fn deadline(&self) -> Instant {
+        let fronts = [
+            self.unplaced.front().map(|w| w.expires),
+            self.forwarded.front().map(|w| w.expires),
+            self.placed.front().map(|w| w.expires),
+        ];
+        fronts.into_iter().flatten().min().unwrap_or(Instant::NEVER)
+    }
+
+    /// Who waits for the entry that is about to be applied. Whoever waited for another entry at its position, or before
+    /// it, will never see theirs applied here in order: the outcome is open.
+    pub(crate) fn take_waiting(&mut self, id: EntryId, effects: &mut Effects) -> Option<Ticket> {
+        while let Some(&front) = self.placed.front() {
+            if front.id.index > id.index {
+                break;
+            }
+            self.placed.pop_front();
+            if front.id == id {
+                if front.ticket == PUBLISH {
+                    self.publication = Publication::Done;
+                    return None;
+                }
+                return Some(front.ticket);
+            }
+            self.doubt(front.ticket, Doubt::LeaderChanged, effects);
+        }
+        None
+    }
+
+    /// Remembers where a write stands. One that waited for an older entry at this position or later was overwritten.
+    fn place(&mut self, placed: Placed, effects: &mut Effects) {
+        while let Some(&back) = self.placed.back()
+            && back.id.index >= placed.id.index
+        {
+            self.placed.pop_back();
+            self.doubt(back.ticket, Doubt::LeaderChanged, effects);
+        }
+        self.placed.push_back(placed);
+    }
+
+    fn doubt(&mut self, ticket: Ticket, doubt: Doubt, effects: &mut Effects) {
+        if ticket == PUBLISH {
+            self.publication = Publication::Due;
+        } else {
+            answer(effects, ticket, Outcome::Unknown(doubt));
+        }
+    }
+
+    fn refuse(&mut self, ticket: Ticket, refusal: Refusal, effects: &mut Effects) {
+        if ticket == PUBLISH {
+            self.publication = Publication::Due;
+        } else {
+            answer(effects, ticket, Outcome::Refused(refusal));
+        }
+    }
+
+    fn pop_unplaced(&mut self) -> Option<Unplaced> {
+        let write = self.unplaced.pop_front()?;
+        self.unplaced_bytes -= write.command.len();
+        Some(write)
+    }
+
+    /// The process stops: nobody is left waiting.
+    pub(crate) fn stop(&mut self, effects: &mut Effects) {
+        while let Some(write) = self.pop_unplaced() {
+            self.refuse(write.ticket, Refusal::Stopping, effects);
+        }
+        while let Some(write) = self.forwarded.pop_front() {
+            self.doubt(write.ticket, Doubt::Stopping, effects);
+        }
+        while let Some(write) = self.placed.pop_front() {
+            self.doubt(write.ticket, Doubt::Stopping, effects);
+        }
+        self.publication = Publication::Done; // too late for it
+    }
+}
+
+impl Node {
+    /// A client's write: straight into the log on the leader, otherwise held until the batch is complete.
+    pub(crate) fn on_write(
+        &mut self,
+        now: Instant,
+        ticket: Ticket,
+        command: Vec<u8>,
+        out: &mut kattu_raft::Effects,
+        effects: &mut Effects,
+    ) {
+        let expires = now + self.config.request_timeout;
+        let too_many = self.pending() >= self.config.pending_max
+            || self.writes.unplaced_bytes + command.len() > self.config.pending_bytes_max
+            || self.apply_is_behind();
+        if too_many {
+            return self.writes.refuse(ticket, Refusal::TooManyRequests, effects);
+        }
+        if self.raft.is_leader() && self.writes.unplaced.is_empty() {
+            return self.propose_write(now, Unplaced { ticket, command, expires }, out, effects);
+        }
+        self.writes.unplaced_bytes += command.len();
+        self.writes.unplaced.push_back(Unplaced { ticket, command, expires });
+    }
+
+    fn propose_write(
+        &mut self,
+        now: Instant,
+        write: Unplaced,
+        out: &mut kattu_raft::Effects,
+        effects: &mut Effects,
+    ) {
+        match self.propose_command(now, &write.command, out) {
+            Ok(id) => {
+                let placed = Placed { id, ticket: write.ticket, expires: write.expires };
+                self.writes.place(placed, effects);
+            }
+            Err(refusal) => self.writes.refuse(write.ticket, refusal, effects),
+        }
+    }
+
+    /// Puts a command into the log of this leader, or says why not; a refused one has left no trace.
+    fn propose_command(
+        &mut self,
+        now: Instant,
+        command: &[u8],
+        out: &mut kattu_raft::Effects,
+    ) -> Result<EntryId, Refusal> {
+        if self.space.short && crate::command::grows(command) {
+            return Err(Refusal::NoSpace);
+        }
+        self.raft.propose(now, EntryKind::Command, command, out).map_err(|error| match error {
+            ProposeError::NotLeader => Refusal::NoLeader,
+            ProposeError::TooMuch => Refusal::TooManyRequests,
+            ProposeError::NoSpace => Refusal::NoSpace,
+        })
+    }
+
+    /// The batch is complete: what waits goes into the own log, or to the leader, or goes on waiting.
+    pub(crate) fn place_writes(
+        &mut self,
+        now: Instant,
+        out: &mut kattu_raft::Effects,
+        effects: &mut Effects,
+    ) {
+        if self.writes.unplaced.is_empty() {
+            return;
+        }
+        if self.raft.is_leader() {
+            while let Some(write) = self.writes.pop_unplaced() {
+                self.propose_write(now, write, out, effects);
+            }
+        } else if let Some(leader) = self.raft.leader() {
+            self.forward_writes(leader, effects);
+        }
+    }
+
+    fn forward_writes(&mut self, leader: NodeId, effects: &mut Effects) {
+        let batch_bytes_max = self.config.raft.limits.batch_bytes_max;
+        while !self.writes.unplaced.is_empty() {
+            let first_seq = self.writes.seq + 1;
+            let mut commands = Vec::new();
+            let mut bytes = 0;
+            while let Some(next) = self.writes.unplaced.front() {
+                if !commands.is_empty() && bytes + next.command.len() > batch_bytes_max {
+                    break;
+                }
+                let write = self.writes.pop_unplaced().expect("its front was just seen");
+                bytes += write.command.len();
+                self.writes.seq += 1;
+                let forwarded =
+                    Forwarded { seq: self.writes.seq, ticket: write.ticket, expires: write.expires };
+                self.writes.forwarded.push_back(forwarded);
+                commands.push(SharedBytes::from(write.command));
+            }
+            effects.send.push(PeerMessage::Forward(Forward {
+                from: self.raft.id(),
+                to: leader,
+                incarnation: self.run,
+                term: self.raft.term(),
+                first_seq,
+                commands,
+            }));
+        }
+    }
+
+    /// Leader: takes each forwarded write at most once, and only in the term it was meant for. [B13]
+    ///
+    /// A repeated or late copy is neither proposed nor answered: an earlier copy may be in the log, so "refused" would
+    /// be a lie.
+    pub(crate) fn on_forward(
+        &mut self,
+        now: Instant,
+        forward: Forward,
+        out: &mut kattu_raft::Effects,
+        effects: &mut Effects,
+    ) {
+        let meant_for_us = forward.to == self.raft.id();
+        let leads_that_term = self.raft.is_leader() && forward.term == self.raft.term();
+        let known = self.raft.voters().contains(&forward.from) || self.raft.learners().contains(&forward.from);
+        if !meant_for_us || !leads_that_term || !known {
+            return;
+        }
+        // A member that sends what is no command is broken; nothing of it may reach the log. [fault-model F71]
+        if forward.first_seq == 0 || forward.commands.iter().any(|bytes| Command::decode(bytes).is_err()) {
+            return;
+        }
+        let run = (forward.from, forward.incarnation);
+        let highest = self.writes.taken.get(&run).copied().unwrap_or(0);
+        let fresh_from = highest.max(forward.first_seq - 1) + 1;
+        let skip = usize::try_from(fresh_from - forward.first_seq).unwrap_or(usize::MAX);
+        let last_seq = forward.first_seq - 1 + forward.commands.len() as u64;
+        let mut verdicts = Vec::new();
+        for command in forward.commands.iter().skip(skip) {
+            let behind = self.apply_is_behind();
+            let verdict = if behind {
+                Err(Refusal::TooManyRequests)
+            } else {
+                self.propose_command(now, command, out)
+            };
+            verdicts.push(verdict);
+        }
+        if verdicts.is_empty() {
+            return;
+        }
+        self.writes.taken.insert(run, last_seq);
+        if verdicts.iter().any(Result::is_ok) {
+            self.raft.notify_commit(forward.from);
+        }
+        effects.send.push(PeerMessage::ForwardReply(ForwardReply {
+            from: self.raft.id(),
+            to: forward.from,
+            incarnation: forward.incarnation,
+            term: forward.term,
+            first_seq: fresh_from,
+            verdicts,
+        }));
+    }
+
+    /// Follower: where its writes went. It answers its clients when it applies those entries itself.
+    pub(crate) fn on_forward_reply(&mut self, reply: ForwardReply, effects: &mut Effects) {
+        if reply.incarnation != self.run || reply.term != self.raft.term() || reply.to != self.raft.id() {
+            return;
+        }
+        for (seq, verdict) in (reply.first_seq..).zip(reply.verdicts) {
+            let Ok(at) = self.writes.forwarded.binary_search_by_key(&seq, |write| write.seq) else {
+                continue; // expired, or a repeated reply
+            };
+            let write = self.writes.forwarded.remove(at).expect("the search found it");
+            match verdict {
+                Err(refusal) => self.writes.refuse(write.ticket, refusal, effects),
+                Ok(id) if id.index <= self.handed_out => {
+                    // The entry overtook this reply and was applied without anybody waiting for it.
+                    self.writes.doubt(write.ticket, Doubt::LeaderChanged, effects);
+                }
+                Ok(id) => {
+                    let placed = Placed { id, ticket: write.ticket, expires: write.expires };
+                    self.writes.place(placed, effects);
+                }
+            }
+        }
+    }
+
+    /// Another term or another leader: what was forwarded may or may not have been taken.
+    pub(crate) fn on_leadership_change(&mut self, term_moved: bool, effects: &mut Effects) {
+        while let Some(write) = self.writes.forwarded.pop_front() {
+            self.writes.doubt(write.ticket, Doubt::LeaderChanged, effects);
+        }
+        if term_moved {
+            self.writes.taken.clear();
+        }
+    }
+
+    /// The leader's link is gone: what was in flight on it may or may not have arrived.
+    pub(crate) fn on_link_closed(&mut self, peer: NodeId, effects: &mut Effects) {
+        if self.raft.leader() == Some(peer) {
+            self.on_leadership_change(false, effects);
+        }
+    }
+
+    /// Answers whoever has waited too long.
+    pub(crate) fn expire_writes(&mut self, now: Instant, effects: &mut Effects) {
+        while self.writes.unplaced.front().is_some_and(|write| write.expires <= now) {
+            let write = self.writes.pop_unplaced().expect("its front was just seen");
+            self.writes.refuse(write.ticket, Refusal::NoLeader, effects);
+        }
+        while self.writes.forwarded.front().is_some_and(|write| write.expires <= now) {
+            let write = self.writes.forwarded.pop_front().expect("its front was just seen");
+            self.writes.doubt(write.ticket, Doubt::TimedOut, effects);
+        }
+        while self.writes.placed.front().is_some_and(|write| write.expires <= now) {
+            let write = self.writes.placed.pop_front().expect("its front was just seen");
+            self.writes.doubt(write.ticket, Doubt::TimedOut, effects);
+        }
+    }
+
+    /// Tells the cluster this member's name and client addresses, once per start, as soon as somebody leads.
+    pub(crate) fn publish_when_led(&mut self, now: Instant) {
+        let due = self.writes.publication == Publication::Due;
+        if due && self.is_confirmed() && self.raft.leader().is_some() {
+            self.writes.publication = Publication::Underway;
+            let command = self.writes.publish.clone();
+            self.writes.unplaced_bytes += command.len();
+            let expires = now + self.config.request_timeout.max(Duration::from_secs(1));
+            self.writes.unplaced.push_back(Unplaced { ticket: PUBLISH, command, expires });
+        }
+    }
+}
