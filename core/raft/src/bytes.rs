@@ -33,6 +33,19 @@ impl SharedBytes {
             end: self.start + range.end,
         }
     }
+
+    /// These bytes and `next` as one range, if `next` follows them directly in the same buffer.
+    #[must_use]
+    pub fn join(&self, next: &SharedBytes) -> Option<SharedBytes> {
+        let (Some(ours), Some(theirs)) = (&self.buffer, &next.buffer) else {
+            return None;
+        };
+        (Arc::ptr_eq(ours, theirs) && self.end == next.start).then(|| SharedBytes {
+            buffer: self.buffer.clone(),
+            start: self.start,
+            end: next.end,
+        })
+    }
 }
 
 impl From<Vec<u8>> for SharedBytes {

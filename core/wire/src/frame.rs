@@ -1,0 +1,410 @@
+//! Frames: one message between peers.
+//!
+//! ```text
+//!  0       4      5      6       8     12       16      20       24
+//!  ├ magic ┼ vers ┼ kind ┼ flags ┼ len ┼ fields ┼ f.crc ┼ h.crc ┼ fields … ┼ records …
+//! ```
+//! Little-endian. `len` counts the whole frame, `fields` the message's own fields. The header's checksum lets a reader
+//! believe the length before it waits for so many bytes; the fields' checksum covers the fields; records carry their
+//! own. `docs/formats/frame.md`
+//!
+//! A writer copies short records and refers to long ones, so that a frame goes out in one vectored write and a large
+//! payload is never copied. A reader keeps the frame and shares its ranges.
+//! Knows nothing of: sockets, what to do with a message.
+
+use crate::Crc;
+use crate::fields::{FieldError, Reader, Write};
+use crate::handshake::{Goodbye, Hello, Refused, Welcome};
+use crate::message;
+use crate::record::RecordError;
+use alloc::vec::Vec;
+use core::fmt;
+use core::ops::Range;
+use kattu_node::contract::PeerMessage;
+use kattu_raft::{EntryId, GroupId, SharedBytes};
+
+/// Bytes before the fields.
+pub const HEADER_BYTES: usize = 24;
+
+/// The layout this code writes, and the only one it reads.
+pub const VERSION: u8 = 1;
+
+const MAGIC: u32 = u32::from_le_bytes(*b"KTF\xA7");
+
+/// Records up to this many bytes are copied next to the fields: a place in a vectored write costs about as much.
+const COPY_BYTES_MAX: usize = 512;
+
+/// Kinds of frames. 16 and up are the protocol's own messages, 48 and up the replicas'.
+pub(crate) mod kind {
+    pub const HELLO: u8 = 1;
+    pub const WELCOME: u8 = 2;
+    pub const REFUSED: u8 = 3;
+    pub const GOODBYE: u8 = 4;
+    pub const APPEND: u8 = 16;
+    pub const APPEND_REPLY: u8 = 17;
+    pub const PRE_VOTE: u8 = 18;
+    pub const PRE_VOTE_REPLY: u8 = 19;
+    pub const VOTE: u8 = 20;
+    pub const VOTE_REPLY: u8 = 21;
+    pub const READ_INDEX: u8 = 22;
+    pub const READ_INDEX_REPLY: u8 = 23;
+    pub const FORWARD: u8 = 48;
+    pub const FORWARD_REPLY: u8 = 49;
+}
+
+/// What one frame says.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Frame {
+    /// Opens a connection.
+    Hello(Hello),
+    /// Accepts it.
+    Welcome(Welcome),
+    /// Refuses it.
+    Refused(Refused),
+    /// Closes it.
+    Goodbye(Goodbye),
+    /// A message between replicas.
+    Message(PeerMessage),
+    /// A kind that a newer version speaks: skipped, never guessed. [fault-model NT3]
+    Unknown {
+        /// Its number.
+        kind: u8,
+    },
+}
+
+/// Why bytes are not a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FrameError {
+    /// Whatever speaks here does not speak this protocol.
+    Magic {
+        /// The first four bytes.
+        found: u32,
+    },
+    /// A layout this code does not read.
+    Version {
+        /// Which.
+        found: u8,
+    },
+    /// The header is not what was sent.
+    HeaderChecksum {
+        /// What the frame says.
+        found: u32,
+        /// What its bytes give.
+        computed: u32,
+    },
+    /// The fields are not what was sent.
+    FieldsChecksum {
+        /// What the frame says.
+        found: u32,
+        /// What its bytes give.
+        computed: u32,
+    },
+    /// The frame is longer than allowed here.
+    TooLong {
+        /// What it says.
+        len: usize,
+        /// The largest allowed.
+        limit: usize,
+    },
+    /// The lengths do not fit each other or the bytes that are there.
+    Length {
+        /// What the frame says.
+        len: usize,
+        /// Bytes that are there.
+        have: usize,
+    },
+    /// A flag that this version does not know.
+    Flags {
+        /// All flags.
+        found: u16,
+    },
+    /// A field is cut off or without meaning.
+    Field(FieldError),
+    /// A record is not one.
+    Record {
+        /// Which of the frame's records, from 0.
+        number: usize,
+        /// Why not.
+        error: RecordError,
+    },
+    /// An entry does not follow the one before it.
+    NotConsecutive {
+        /// The one before.
+        before: EntryId,
+        /// The entry.
+        found: EntryId,
+    },
+    /// An entry of another group than the message.
+    ForeignGroup {
+        /// The message's.
+        expected: GroupId,
+        /// The entry's.
+        found: GroupId,
+    },
+    /// A forwarded command is not what was sent.
+    CommandChecksum {
+        /// Which of the frame's commands, from 0.
+        number: usize,
+    },
+}
+
+impl fmt::Display for FrameError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            FrameError::Magic { found } => {
+                write!(f, "not a Kattu peer frame: it starts with {found:#010x}, expected {MAGIC:#010x}")
+            }
+            FrameError::Version { found } => {
+                write!(f, "frame layout {found}, this program reads layout {VERSION}")
+            }
+            FrameError::HeaderChecksum { found, computed } => {
+                write!(f, "frame header checksum {found:#010x}, its bytes give {computed:#010x}")
+            }
+            FrameError::FieldsChecksum { found, computed } => {
+                write!(f, "frame fields checksum {found:#010x}, its bytes give {computed:#010x}")
+            }
+            FrameError::TooLong { len, limit } => write!(f, "frame of {len} bytes, the limit is {limit}"),
+            FrameError::Length { len, have } => write!(f, "frame says {len} bytes, {have} are there"),
+            FrameError::Flags { found } => write!(f, "frame flags {found:#06x} are not known"),
+            FrameError::Field(error) => write!(f, "frame {error}"),
+            FrameError::Record { number, error } => write!(f, "frame's record {number}: {error}"),
+            FrameError::NotConsecutive { before, found } => {
+                write!(f, "frame's entry {found} does not follow {before}")
+            }
+            FrameError::ForeignGroup { expected, found } => {
+                write!(f, "frame's entry is of group {}, the message of group {}", found.0, expected.0)
+            }
+            FrameError::CommandChecksum { number } => {
+                write!(f, "frame's command {number} does not match its checksum")
+            }
+        }
+    }
+}
+
+impl core::error::Error for FrameError {}
+
+impl From<FieldError> for FrameError {
+    fn from(error: FieldError) -> FrameError {
+        FrameError::Field(error)
+    }
+}
+
+enum Piece {
+    /// A range of the writer's own bytes.
+    Own(Range<usize>),
+    /// Somebody else's bytes.
+    Shared(SharedBytes),
+}
+
+/// Collects frames for one vectored write.
+#[derive(Default)]
+pub struct FrameWriter {
+    own: Vec<u8>,
+    pieces: Vec<Piece>,
+    /// Where the own bytes that are in no piece yet begin.
+    open_from: usize,
+    shared_bytes: usize,
+}
+
+impl FrameWriter {
+    /// Bytes of all frames collected.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.own.len() + self.shared_bytes
+    }
+
+    /// Whether nothing was collected.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Forgets the frames and keeps the memory.
+    pub fn clear(&mut self) {
+        self.own.clear();
+        self.pieces.clear();
+        self.open_from = 0;
+        self.shared_bytes = 0;
+    }
+
+    /// What to write, in order.
+    pub fn pieces(&self) -> impl Iterator<Item = &[u8]> {
+        let open = &self.own[self.open_from..];
+        let closed = self.pieces.iter().map(|piece| match piece {
+            Piece::Own(range) => &self.own[range.clone()],
+            Piece::Shared(bytes) => bytes,
+        });
+        closed.chain([open]).filter(|piece| !piece.is_empty())
+    }
+
+    /// What is left to write after `written` bytes of it went out.
+    pub fn pieces_from(&self, written: usize) -> impl Iterator<Item = &[u8]> {
+        let mut skip = written;
+        self.pieces().filter_map(move |piece| {
+            let cut = skip.min(piece.len());
+            skip -= cut;
+            (cut < piece.len()).then_some(&piece[cut..])
+        })
+    }
+
+    /// Adds bytes that stay where they are, unless they are few. Ranges that follow each other in one buffer become
+    /// one piece.
+    pub(crate) fn share(&mut self, bytes: &SharedBytes) {
+        let closed = self.open_from == self.own.len();
+        if closed
+            && let Some(Piece::Shared(last)) = self.pieces.last_mut()
+            && let Some(joined) = last.join(bytes)
+        {
+            *last = joined;
+            self.shared_bytes += bytes.len();
+            return;
+        }
+        if bytes.len() <= COPY_BYTES_MAX {
+            self.own.extend_from_slice(bytes);
+            return;
+        }
+        if !closed {
+            self.pieces.push(Piece::Own(self.open_from..self.own.len()));
+            self.open_from = self.own.len();
+        }
+        self.pieces.push(Piece::Shared(bytes.clone()));
+        self.shared_bytes += bytes.len();
+    }
+}
+
+/// Turns frames into bytes and back.
+#[derive(Clone, Copy, Debug)]
+pub struct Codec {
+    /// CRC32C.
+    pub crc: Crc,
+}
+
+impl Codec {
+    /// Adds one frame to `out`.
+    ///
+    /// # Panics
+    /// For [`Frame::Unknown`], which nobody can say, and for a message of 4 GiB, which nobody may.
+    pub fn encode(&self, frame: &Frame, out: &mut FrameWriter) {
+        match frame {
+            Frame::Hello(hello) => self.write(out, kind::HELLO, 0, |fields| hello.put(fields)),
+            Frame::Welcome(welcome) => self.write(out, kind::WELCOME, 0, |fields| welcome.put(fields)),
+            Frame::Refused(refused) => self.write(out, kind::REFUSED, 0, |f| f.put_text(&refused.reason)),
+            Frame::Goodbye(goodbye) => self.write(out, kind::GOODBYE, 0, |f| f.put_text(&goodbye.reason)),
+            Frame::Message(message) => self.encode_message(message, out),
+            Frame::Unknown { kind } => panic!("kind {kind} has no encoding here"),
+        }
+    }
+
+    /// Adds one message to `out`: its header and fields are written, its records are referred to.
+    ///
+    /// # Panics
+    /// For a message of 4 GiB.
+    pub fn encode_message(&self, message: &PeerMessage, out: &mut FrameWriter) {
+        let kind = message::kind_of(message);
+        let behind = message::bytes_behind(message);
+        self.write(out, kind, behind, |fields| message::put_fields(self.crc, message, fields));
+        message::for_each_behind(message, |bytes| out.share(bytes));
+    }
+
+    /// Writes header and fields; `behind` bytes follow them.
+    fn write(&self, out: &mut FrameWriter, kind: u8, behind: usize, put: impl FnOnce(&mut Vec<u8>)) {
+        let start = out.own.len();
+        out.own.extend_from_slice(&[0; HEADER_BYTES]);
+        put(&mut out.own);
+        let (header, fields) = out.own[start..].split_at_mut(HEADER_BYTES);
+        let len = u32::try_from(HEADER_BYTES + fields.len() + behind).expect("frames stay below 4 GiB");
+        let fields_len = u32::try_from(fields.len()).expect("part of the length above");
+        header[0..4].copy_from_slice(&MAGIC.to_le_bytes());
+        header[4] = VERSION;
+        header[5] = kind;
+        header[8..12].copy_from_slice(&len.to_le_bytes());
+        header[12..16].copy_from_slice(&fields_len.to_le_bytes());
+        header[16..20].copy_from_slice(&(self.crc)(0, fields).to_le_bytes());
+        let header_crc = (self.crc)(0, &header[..20]);
+        header[20..24].copy_from_slice(&header_crc.to_le_bytes());
+    }
+
+    /// How long the frame is whose first bytes these are; `None` until there are enough to tell. The length may be
+    /// believed: it is under a checksum.
+    ///
+    /// # Errors
+    /// When no frame starts so, or one longer than `limit`: close the connection.
+    pub fn peek_len(&self, bytes: &[u8], limit: usize) -> Result<Option<usize>, FrameError> {
+        match self.header(bytes)? {
+            Some(header) if limit < header.len => Err(FrameError::TooLong { len: header.len, limit }),
+            Some(header) => Ok(Some(header.len)),
+            None => Ok(None),
+        }
+    }
+
+    /// Reads one whole frame and shares its bytes.
+    ///
+    /// # Errors
+    /// What is wrong with it: close the connection.
+    pub fn decode(&self, frame: &SharedBytes) -> Result<Frame, FrameError> {
+        let have = frame.len();
+        let Some(header) = self.header(frame)? else {
+            return Err(FrameError::Length { len: HEADER_BYTES, have });
+        };
+        if header.len != have {
+            return Err(FrameError::Length { len: header.len, have });
+        }
+        let fields = &frame[HEADER_BYTES..HEADER_BYTES + header.fields];
+        let computed = (self.crc)(0, fields);
+        if header.fields_crc != computed {
+            return Err(FrameError::FieldsChecksum { found: header.fields_crc, computed });
+        }
+        let behind = frame.slice(HEADER_BYTES + header.fields..have);
+        let mut reader = Reader::new(fields);
+        let decoded = match header.kind {
+            kind::HELLO => Frame::Hello(Hello::take(&mut reader)?),
+            kind::WELCOME => Frame::Welcome(Welcome::take(&mut reader)?),
+            kind::REFUSED => Frame::Refused(Refused { reason: reader.text("reason")? }),
+            kind::GOODBYE => Frame::Goodbye(Goodbye { reason: reader.text("reason")? }),
+            kind if message::is_known(kind) => {
+                return message::decode(self.crc, kind, reader, &behind).map(Frame::Message);
+            }
+            kind => return Ok(Frame::Unknown { kind }),
+        };
+        reader.end()?;
+        if !behind.is_empty() {
+            return Err(FrameError::Field(FieldError::Trailing { bytes: behind.len() }));
+        }
+        Ok(decoded)
+    }
+
+    fn header(&self, bytes: &[u8]) -> Result<Option<Header>, FrameError> {
+        let Some(header) = bytes.first_chunk::<HEADER_BYTES>() else {
+            return Ok(None);
+        };
+        let u32_at = |at: usize| u32::from_le_bytes(header[at..at + 4].try_into().expect("four bytes"));
+        if u32_at(0) != MAGIC {
+            return Err(FrameError::Magic { found: u32_at(0) });
+        }
+        let (found, computed) = (u32_at(20), (self.crc)(0, &header[..20]));
+        if found != computed {
+            return Err(FrameError::HeaderChecksum { found, computed });
+        }
+        if header[4] != VERSION {
+            return Err(FrameError::Version { found: header[4] });
+        }
+        let flags = u16::from_le_bytes([header[6], header[7]]);
+        if flags != 0 {
+            return Err(FrameError::Flags { found: flags });
+        }
+        let (len, fields) = (u32_at(8) as usize, u32_at(12) as usize);
+        match len.checked_sub(HEADER_BYTES) {
+            Some(rest) if fields <= rest => {}
+            _ => return Err(FrameError::Length { len, have: HEADER_BYTES + fields }),
+        }
+        Ok(Some(Header { kind: header[5], len, fields, fields_crc: u32_at(16) }))
+    }
+}
+
+/// A frame's header, verified; `HEADER_BYTES + fields ≤ len`.
+struct Header {
+    kind: u8,
+    len: usize,
+    fields: usize,
+    fields_crc: u32,
+}

@@ -1,0 +1,349 @@
+//! The fields of every message between replicas.
+//!
+//! The fields of raft's messages start with the envelope's. Entries stand behind the fields as records; forwarded
+//! commands stand there too, each under a checksum that the fields hold.
+//! Knows nothing of: frame headers, what a message leads to.
+
+use crate::Crc;
+use crate::fields::{FieldError, Reader, Write};
+use crate::frame::{FrameError, kind};
+use crate::record::record_decode;
+use alloc::vec::Vec;
+use kattu_node::contract::{Forward, ForwardReply, PeerMessage, Refusal};
+use kattu_raft::message::{
+    Append, AppendReply, AppendVerdict, PreVote, PreVoteReply, ReadIndex, ReadIndexReply, Vote, VoteReply,
+};
+use kattu_raft::{
+    Entry, EntryId, Envelope, GroupId, Incarnation, LogIndex, Message, NodeId, Round, SharedBytes, Term,
+};
+
+pub(crate) fn kind_of(message: &PeerMessage) -> u8 {
+    match message {
+        PeerMessage::Raft(envelope) => match &envelope.message {
+            Message::Append(_) => kind::APPEND,
+            Message::AppendReply(_) => kind::APPEND_REPLY,
+            Message::PreVote(_) => kind::PRE_VOTE,
+            Message::PreVoteReply(_) => kind::PRE_VOTE_REPLY,
+            Message::Vote(_) => kind::VOTE,
+            Message::VoteReply(_) => kind::VOTE_REPLY,
+            Message::ReadIndex(_) => kind::READ_INDEX,
+            Message::ReadIndexReply(_) => kind::READ_INDEX_REPLY,
+        },
+        PeerMessage::Forward(_) => kind::FORWARD,
+        PeerMessage::ForwardReply(_) => kind::FORWARD_REPLY,
+    }
+}
+
+pub(crate) fn is_known(kind: u8) -> bool {
+    matches!(kind, kind::APPEND..=kind::READ_INDEX_REPLY | kind::FORWARD..=kind::FORWARD_REPLY)
+}
+
+/// Calls `visit` with everything that stands behind the fields, in order.
+pub(crate) fn for_each_behind(message: &PeerMessage, mut visit: impl FnMut(&SharedBytes)) {
+    match message {
+        PeerMessage::Raft(Envelope { message: Message::Append(append), .. }) => {
+            append.entries.iter().for_each(|entry| visit(entry.record()));
+        }
+        PeerMessage::Forward(forward) => forward.commands.iter().for_each(visit),
+        PeerMessage::Raft(_) | PeerMessage::ForwardReply(_) => {}
+    }
+}
+
+pub(crate) fn bytes_behind(message: &PeerMessage) -> usize {
+    let mut bytes = 0;
+    for_each_behind(message, |piece| bytes += piece.len());
+    bytes
+}
+
+fn count(len: usize) -> u32 {
+    u32::try_from(len).expect("limits keep counts far below 2^32")
+}
+
+pub(crate) fn put_fields(crc: Crc, message: &PeerMessage, out: &mut Vec<u8>) {
+    match message {
+        PeerMessage::Raft(envelope) => {
+            out.put_u32(envelope.group.0);
+            out.put_u64(envelope.from.0);
+            out.put_u64(envelope.incarnation.0);
+            out.put_u64(envelope.to.0);
+            out.put_u64(envelope.term.0);
+            put_raft(&envelope.message, out);
+        }
+        PeerMessage::Forward(forward) => {
+            out.put_u64(forward.from.0);
+            out.put_u64(forward.to.0);
+            out.put_u64(forward.incarnation.0);
+            out.put_u64(forward.term.0);
+            out.put_u64(forward.first_seq);
+            out.put_u32(count(forward.commands.len()));
+            for command in &forward.commands {
+                out.put_u32(count(command.len()));
+                out.put_u32(crc(0, command));
+            }
+        }
+        PeerMessage::ForwardReply(reply) => {
+            out.put_u64(reply.from.0);
+            out.put_u64(reply.to.0);
+            out.put_u64(reply.incarnation.0);
+            out.put_u64(reply.term.0);
+            out.put_u64(reply.first_seq);
+            out.put_u32(count(reply.verdicts.len()));
+            for verdict in &reply.verdicts {
+                match verdict {
+                    Ok(id) => {
+                        out.put_u8(0);
+                        put_id(*id, out);
+                    }
+                    Err(refusal) => out.put_u8(refusal_number(*refusal)),
+                }
+            }
+        }
+    }
+}
+
+fn put_id(id: EntryId, out: &mut Vec<u8>) {
+    out.put_u64(id.term.0);
+    out.put_u64(id.index.0);
+}
+
+fn put_raft(message: &Message, out: &mut Vec<u8>) {
+    match message {
+        Message::Append(append) => {
+            put_id(append.prev, out);
+            out.put_u64(append.commit.0);
+            out.put_u64(append.round.0);
+            out.put_u32(count(append.entries.len()));
+        }
+        Message::AppendReply(reply) => {
+            out.put_u64(reply.round.0);
+            match &reply.verdict {
+                AppendVerdict::Match { upto } => {
+                    out.put_u8(1);
+                    out.put_u64(upto.0);
+                }
+                AppendVerdict::Mismatch { prev, hint, last } => {
+                    out.put_u8(2);
+                    out.put_u64(prev.0);
+                    put_id(*hint, out);
+                    out.put_u64(last.0);
+                }
+                AppendVerdict::StaleTerm => out.put_u8(3),
+                AppendVerdict::Busy => out.put_u8(4),
+            }
+        }
+        Message::PreVote(vote) => {
+            out.put_u64(vote.campaign_term.0);
+            put_id(vote.last, out);
+        }
+        Message::PreVoteReply(reply) => {
+            out.put_u64(reply.campaign_term.0);
+            out.put_u8(reply.granted.into());
+        }
+        Message::Vote(vote) => {
+            put_id(vote.last, out);
+            out.put_u8(vote.transfer.into());
+        }
+        Message::VoteReply(reply) => out.put_u8(reply.granted.into()),
+        Message::ReadIndex(read) => out.put_u64(read.batch),
+        Message::ReadIndexReply(reply) => {
+            out.put_u64(reply.batch);
+            out.put_u8(reply.index.is_some().into());
+            out.put_u64(reply.index.unwrap_or_default().0);
+        }
+    }
+}
+
+/// Reads the message of a known kind.
+pub(crate) fn decode(
+    crc: Crc,
+    kind: u8,
+    mut reader: Reader<'_>,
+    behind: &SharedBytes,
+) -> Result<PeerMessage, FrameError> {
+    let message = match kind {
+        kind::FORWARD => return take_forward(crc, reader, behind),
+        kind::FORWARD_REPLY => PeerMessage::ForwardReply(take_forward_reply(&mut reader)?),
+        kind => {
+            let group = GroupId(reader.u32("group")?);
+            let from = NodeId(reader.u64("from")?);
+            let incarnation = Incarnation(reader.u64("incarnation")?);
+            let to = NodeId(reader.u64("to")?);
+            let term = Term(reader.u64("term")?);
+            let envelope =
+                |message| PeerMessage::Raft(Envelope { group, from, incarnation, to, term, message });
+            if kind == kind::APPEND {
+                let append = take_append(crc, reader, behind, group, term)?;
+                return Ok(envelope(Message::Append(append)));
+            }
+            envelope(take_raft(kind, &mut reader)?)
+        }
+    };
+    reader.end()?;
+    if !behind.is_empty() {
+        return Err(FrameError::Field(FieldError::Trailing { bytes: behind.len() }));
+    }
+    Ok(message)
+}
+
+fn take_id(reader: &mut Reader<'_>, field: &'static str) -> Result<EntryId, FieldError> {
+    Ok(EntryId { term: Term(reader.u64(field)?), index: LogIndex(reader.u64(field)?) })
+}
+
+/// Entries must continue the log after `prev`: indexes without a gap, terms that never fall and never pass the
+/// sender's. What lies past this gate may trust that.
+fn take_append(
+    crc: Crc,
+    mut reader: Reader<'_>,
+    behind: &SharedBytes,
+    group: GroupId,
+    term: Term,
+) -> Result<Append, FrameError> {
+    let prev = take_id(&mut reader, "prev")?;
+    let commit = LogIndex(reader.u64("commit")?);
+    let round = Round(reader.u64("round")?);
+    let number_of_entries = reader.u32("entries")? as usize;
+    reader.end()?;
+    if behind.len() / crate::record::HEADER_BYTES < number_of_entries {
+        return Err(FieldError::Value { field: "entries", value: number_of_entries as u64 }.into());
+    }
+    let mut entries: Vec<Entry> = Vec::with_capacity(number_of_entries);
+    let (mut at, mut before) = (0, prev);
+    for number in 0..number_of_entries {
+        let (found, entry, next) = record_decode(crc, behind, at, behind.len() - at)
+            .map_err(|error| FrameError::Record { number, error })?;
+        if found != group {
+            return Err(FrameError::ForeignGroup { expected: group, found });
+        }
+        let id = entry.id();
+        let follows = before.index.0.checked_add(1) == Some(id.index.0);
+        if !follows || id.term < before.term || term < id.term {
+            return Err(FrameError::NotConsecutive { before, found: id });
+        }
+        (at, before) = (next, id);
+        entries.push(entry);
+    }
+    if at != behind.len() {
+        return Err(FrameError::Field(FieldError::Trailing { bytes: behind.len() - at }));
+    }
+    Ok(Append { prev, entries, commit, round })
+}
+
+fn take_raft(kind: u8, reader: &mut Reader<'_>) -> Result<Message, FieldError> {
+    Ok(match kind {
+        kind::APPEND_REPLY => {
+            let round = Round(reader.u64("round")?);
+            let verdict = match reader.u8("verdict")? {
+                1 => AppendVerdict::Match { upto: LogIndex(reader.u64("upto")?) },
+                2 => AppendVerdict::Mismatch {
+                    prev: LogIndex(reader.u64("prev")?),
+                    hint: take_id(reader, "hint")?,
+                    last: LogIndex(reader.u64("last")?),
+                },
+                3 => AppendVerdict::StaleTerm,
+                4 => AppendVerdict::Busy,
+                other => return Err(FieldError::Value { field: "verdict", value: other.into() }),
+            };
+            Message::AppendReply(AppendReply { round, verdict })
+        }
+        kind::PRE_VOTE => Message::PreVote(PreVote {
+            campaign_term: Term(reader.u64("campaign_term")?),
+            last: take_id(reader, "last")?,
+        }),
+        kind::PRE_VOTE_REPLY => Message::PreVoteReply(PreVoteReply {
+            campaign_term: Term(reader.u64("campaign_term")?),
+            granted: reader.bool("granted")?,
+        }),
+        kind::VOTE => {
+            Message::Vote(Vote { last: take_id(reader, "last")?, transfer: reader.bool("transfer")? })
+        }
+        kind::VOTE_REPLY => Message::VoteReply(VoteReply { granted: reader.bool("granted")? }),
+        kind::READ_INDEX => Message::ReadIndex(ReadIndex { batch: reader.u64("batch")? }),
+        kind::READ_INDEX_REPLY => {
+            let batch = reader.u64("batch")?;
+            let known = reader.bool("known")?;
+            let index = reader.u64("index")?;
+            if !known && index != 0 {
+                return Err(FieldError::Value { field: "index", value: index });
+            }
+            Message::ReadIndexReply(ReadIndexReply { batch, index: known.then_some(LogIndex(index)) })
+        }
+        other => return Err(FieldError::Value { field: "kind", value: other.into() }),
+    })
+}
+
+fn take_forward(crc: Crc, mut reader: Reader<'_>, behind: &SharedBytes) -> Result<PeerMessage, FrameError> {
+    let from = NodeId(reader.u64("from")?);
+    let to = NodeId(reader.u64("to")?);
+    let incarnation = Incarnation(reader.u64("incarnation")?);
+    let term = Term(reader.u64("term")?);
+    let first_seq = reader.u64("first_seq")?;
+    let number_of_commands = reader.u32("commands")? as usize;
+    if reader.left() / 8 < number_of_commands {
+        return Err(FieldError::Missing { field: "commands" }.into());
+    }
+    let mut commands = Vec::with_capacity(number_of_commands);
+    let mut at = 0;
+    for number in 0..number_of_commands {
+        let len = reader.u32("command length")? as usize;
+        let found = reader.u32("command checksum")?;
+        if behind.len() - at < len {
+            return Err(FieldError::Value { field: "command length", value: len as u64 }.into());
+        }
+        let command = behind.slice(at..at + len);
+        if crc(0, &command) != found {
+            return Err(FrameError::CommandChecksum { number });
+        }
+        at += len;
+        commands.push(command);
+    }
+    reader.end()?;
+    if at != behind.len() {
+        return Err(FrameError::Field(FieldError::Trailing { bytes: behind.len() - at }));
+    }
+    Ok(PeerMessage::Forward(Forward { from, to, incarnation, term, first_seq, commands }))
+}
+
+fn take_forward_reply(reader: &mut Reader<'_>) -> Result<ForwardReply, FieldError> {
+    let from = NodeId(reader.u64("from")?);
+    let to = NodeId(reader.u64("to")?);
+    let incarnation = Incarnation(reader.u64("incarnation")?);
+    let term = Term(reader.u64("term")?);
+    let first_seq = reader.u64("first_seq")?;
+    let number_of_verdicts = reader.u32("verdicts")? as usize;
+    if reader.left() < number_of_verdicts {
+        return Err(FieldError::Missing { field: "verdicts" });
+    }
+    let mut verdicts = Vec::with_capacity(number_of_verdicts);
+    for _ in 0..number_of_verdicts {
+        verdicts.push(match reader.u8("verdict")? {
+            0 => Ok(take_id(reader, "verdict")?),
+            number => Err(refusal(number)?),
+        });
+    }
+    Ok(ForwardReply { from, to, incarnation, term, first_seq, verdicts })
+}
+
+fn refusal_number(refusal: Refusal) -> u8 {
+    match refusal {
+        Refusal::NoLeader => 1,
+        Refusal::TooManyRequests => 2,
+        Refusal::NoSpace => 3,
+        Refusal::LeaderChanged => 4,
+        Refusal::ReadTimedOut => 5,
+        Refusal::Replaying => 6,
+        Refusal::Stopping => 7,
+    }
+}
+
+fn refusal(number: u8) -> Result<Refusal, FieldError> {
+    Ok(match number {
+        1 => Refusal::NoLeader,
+        2 => Refusal::TooManyRequests,
+        3 => Refusal::NoSpace,
+        4 => Refusal::LeaderChanged,
+        5 => Refusal::ReadTimedOut,
+        6 => Refusal::Replaying,
+        7 => Refusal::Stopping,
+        other => return Err(FieldError::Value { field: "verdict", value: other.into() }),
+    })
+}

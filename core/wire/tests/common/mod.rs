@@ -1,0 +1,150 @@
+//! One of everything that has bytes, small enough to read in a hex dump.
+#![allow(dead_code)]
+
+use kattu_node::contract::{Forward, ForwardReply, PeerMessage, Refusal};
+use kattu_raft::message::{
+    Append, AppendReply, AppendVerdict, PreVote, PreVoteReply, ReadIndex, ReadIndexReply, Vote, VoteReply,
+};
+use kattu_raft::{
+    Entry, EntryHead, EntryId, EntryKind, Envelope, Form, GroupId, Incarnation, LogIndex, Message, NodeId,
+    Round, SharedBytes, Stamp, Term,
+};
+use kattu_wire::{Codec, Frame, FrameWriter, Goodbye, Hello, Lane, Refused, Welcome, record_encode};
+
+/// The codec as the shell makes it.
+pub const CODEC: Codec = Codec { crc: crc32c::crc32c_append };
+
+/// An entry of group 7.
+pub fn entry(term: u64, index: u64, kind: EntryKind, payload: &[u8]) -> Entry {
+    let head =
+        EntryHead { id: EntryId::new(term, index), kind, form: Form::Whole, stamp: Stamp(1000 + index) };
+    record_encode(CODEC.crc, GroupId(7), head, payload)
+}
+
+/// `message` from member 1 to member 2 in term 5.
+pub fn envelope(message: Message) -> Frame {
+    Frame::Message(PeerMessage::Raft(Envelope {
+        group: GroupId(7),
+        from: NodeId(1),
+        incarnation: Incarnation(0x1122_3344_5566_7788),
+        to: NodeId(2),
+        term: Term(5),
+        message,
+    }))
+}
+
+/// Every kind of frame, by name; the names are those of the golden files.
+pub fn one_of_each() -> Vec<(&'static str, Frame)> {
+    let verdict = |verdict| envelope(Message::AppendReply(AppendReply { round: Round(9), verdict }));
+    let last = EntryId::new(4, 12);
+    vec![
+        (
+            "hello",
+            Frame::Hello(Hello {
+                protocol_min: 1,
+                protocol_max: 3,
+                cluster: 0xABCD,
+                from: NodeId(1),
+                incarnation: Incarnation(77),
+                to: NodeId(2),
+                lane: Lane::Bulk,
+                learner: true,
+            }),
+        ),
+        ("welcome", Frame::Welcome(Welcome { protocol: 1, from: NodeId(2), incarnation: Incarnation(78) })),
+        ("refused", Frame::Refused(Refused { reason: "cluster abcd, this is 1234".into() })),
+        ("goodbye", Frame::Goodbye(Goodbye { reason: "stopping".into() })),
+        (
+            "append",
+            envelope(Message::Append(Append {
+                prev: last,
+                entries: vec![
+                    entry(4, 13, EntryKind::Command, b"put a 1"),
+                    entry(5, 14, EntryKind::Noop, b""),
+                    entry(5, 15, EntryKind::Config, b"members"),
+                ],
+                commit: LogIndex(11),
+                round: Round(8),
+            })),
+        ),
+        (
+            "heartbeat",
+            envelope(Message::Append(Append {
+                prev: last,
+                entries: Vec::new(),
+                commit: LogIndex(12),
+                round: Round(9),
+            })),
+        ),
+        ("append-reply-match", verdict(AppendVerdict::Match { upto: LogIndex(15) })),
+        (
+            "append-reply-mismatch",
+            verdict(AppendVerdict::Mismatch {
+                prev: LogIndex(12),
+                hint: EntryId::new(3, 10),
+                last: LogIndex(10),
+            }),
+        ),
+        ("append-reply-stale-term", verdict(AppendVerdict::StaleTerm)),
+        ("append-reply-busy", verdict(AppendVerdict::Busy)),
+        ("pre-vote", envelope(Message::PreVote(PreVote { campaign_term: Term(6), last }))),
+        (
+            "pre-vote-reply",
+            envelope(Message::PreVoteReply(PreVoteReply { campaign_term: Term(6), granted: true })),
+        ),
+        ("vote", envelope(Message::Vote(Vote { last, transfer: false }))),
+        ("vote-reply", envelope(Message::VoteReply(VoteReply { granted: true }))),
+        ("read-index", envelope(Message::ReadIndex(ReadIndex { batch: 3 }))),
+        (
+            "read-index-reply",
+            envelope(Message::ReadIndexReply(ReadIndexReply { batch: 3, index: Some(LogIndex(15)) })),
+        ),
+        ("read-index-later", envelope(Message::ReadIndexReply(ReadIndexReply { batch: 3, index: None }))),
+        (
+            "forward",
+            Frame::Message(PeerMessage::Forward(Forward {
+                from: NodeId(2),
+                to: NodeId(1),
+                incarnation: Incarnation(78),
+                term: Term(5),
+                first_seq: 100,
+                commands: vec![
+                    SharedBytes::from(b"put b 2".to_vec()),
+                    SharedBytes::default(),
+                    SharedBytes::from(b"del c".to_vec()),
+                ],
+            })),
+        ),
+        (
+            "forward-reply",
+            Frame::Message(PeerMessage::ForwardReply(ForwardReply {
+                from: NodeId(1),
+                to: NodeId(2),
+                incarnation: Incarnation(78),
+                term: Term(5),
+                first_seq: 100,
+                verdicts: vec![
+                    Ok(EntryId::new(5, 16)),
+                    Err(Refusal::NoSpace),
+                    Err(Refusal::TooManyRequests),
+                    Ok(EntryId::new(5, 17)),
+                ],
+            })),
+        ),
+    ]
+}
+
+/// The bytes of one frame.
+pub fn bytes(frame: &Frame) -> Vec<u8> {
+    let mut writer = FrameWriter::default();
+    CODEC.encode(frame, &mut writer);
+    let bytes: Vec<u8> = writer.pieces().flatten().copied().collect();
+    assert_eq!(writer.len(), bytes.len());
+    bytes
+}
+
+/// Bytes as text: 16 to a line.
+pub fn hex(bytes: &[u8]) -> String {
+    let line = |chunk: &[u8]| chunk.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(" ");
+    bytes.chunks(16).map(line).collect::<Vec<_>>().join("\n") + "\n"
+}

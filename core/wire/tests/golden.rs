@@ -1,0 +1,45 @@
+//! Goal: bytes that were written yesterday are read tomorrow. Method: one sample of every format is kept as a hex dump;
+//! what is written today must equal it. `KATTU_UPDATE=1 cargo test -p kattu-wire --test golden` rewrites the samples,
+//! which is right only together with a new format version.
+
+mod common;
+
+use common::{bytes, entry, hex, one_of_each};
+use kattu_raft::{EntryHead, EntryId, EntryKind, Form, GroupId, LogIndex, Stamp};
+use kattu_wire::record::truncate_encode;
+use kattu_wire::record_encode;
+use std::path::PathBuf;
+
+fn compare(name: &str, bytes: &[u8]) {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("testdata").join(format!("{name}.hex"));
+    let today = hex(bytes);
+    if std::env::var_os("KATTU_UPDATE").is_some() {
+        std::fs::write(&path, today).unwrap();
+        return;
+    }
+    let golden = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    assert_eq!(golden, today, "{name}: the format has changed, which needs a new version");
+}
+
+#[test]
+fn frames_are_written_as_ever() {
+    for (name, frame) in one_of_each() {
+        compare(&format!("frame-{name}"), &bytes(&frame));
+    }
+}
+
+#[test]
+fn records_are_written_as_ever() {
+    compare("record-command", entry(4, 13, EntryKind::Command, b"put a 1").record());
+    compare("record-noop", entry(5, 14, EntryKind::Noop, b"").record());
+    compare("record-config", entry(5, 15, EntryKind::Config, b"members").record());
+    for (name, form) in [("shard", Form::Shard { shard: 2, data: 3 }), ("missing", Form::Missing)] {
+        let head = EntryHead { id: EntryId::new(5, 16), kind: EntryKind::Command, form, stamp: Stamp(17) };
+        let payload: &[u8] = if form == Form::Missing { b"" } else { b"third" };
+        compare(
+            &format!("record-{name}"),
+            record_encode(crc32c::crc32c_append, GroupId(7), head, payload).record(),
+        );
+    }
+    compare("record-truncate", &truncate_encode(crc32c::crc32c_append, GroupId(7), LogIndex(14)));
+}
