@@ -1,2 +1,59 @@
-//! Under construction.
-fn main() {}
+//! `cargo xtask`: everything a contributor and CI run, behind one door.
+//!
+//! `check` reads and judges, `fix` rewrites, `test` is what `.ci/run` executes, `tools` fetches the programs of
+//! others that we test against, `bench` measures. Each says the next command to run when it fails.
+//! Knows nothing of: how any of the crates work; it only runs them.
+
+mod arrows;
+mod bench;
+mod check;
+mod fix;
+mod shell;
+mod stage;
+mod test;
+mod tools;
+
+use std::process::ExitCode;
+
+const USAGE: &str = "\
+cargo xtask <command>
+
+  check                      format, dependency arrows, clippy, docs, unit tests; changes no file
+  fix                        rewrites: format, clippy's suggestions, Cargo.lock
+  scripts --update           rewrites the golden output of the protocol scripts; review the diff
+  test [--only S] [--list]   check, release build, end to end, bounded slices: what CI runs
+  tools                      fetches etcd 3.4, builds etcd 3.6 and its benchmark tool, into target/tools
+  diff --requests N --seed S the same requests to etcd and Kattu, every answer compared
+  kills [--kills N]          kills leaders under load, prints how long the service was away
+  bench etcd [--pairs N] [--quick] [--only CELL] [--side etcd|kattu]
+                             etcd 3.6 and Kattu in alternating pairs
+";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let done = match words.as_slice() {
+        ["check"] => check::run(),
+        ["fix"] => fix::run(),
+        ["scripts", "--update"] => fix::update_scripts(),
+        ["test", rest @ ..] => test::run(rest),
+        ["tools"] => tools::run(),
+        ["diff", rest @ ..] => test::differential(rest),
+        ["kills", rest @ ..] => test::kills(rest),
+        ["bench", rest @ ..] => bench::run(rest),
+        ["help" | "--help" | "-h"] | [] => {
+            print!("{USAGE}");
+            Ok(())
+        }
+        other => {
+            Err(shell::Failure::usage(format!("cargo xtask has no command `{}`\n\n{USAGE}", other.join(" "))))
+        }
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("{failure}");
+            ExitCode::from(failure.code)
+        }
+    }
+}

@@ -1,0 +1,248 @@
+//! The dependency arrows of the house: who may know whom. [ARCHITECTURE.md, the plan]
+//!
+//! In:   every manifest of the workspace.
+//! Out:  each arrow that points upward or is not in the table, with its line and what to do.
+//! Rule: a crate may depend on the crates named beside it and on nothing else of ours; crates below the line
+//!       (`core/`) depend on no crate of others at all, except to test themselves.
+//! Knows nothing of: what the crates do.
+
+use crate::shell::{self, Failure};
+use std::path::Path;
+
+struct Room {
+    name: &'static str,
+    /// Crates of ours that may appear under `[dependencies]`.
+    may_know: &'static [&'static str],
+    /// Crates of others that must not appear, with the reason.
+    never: &'static [&'static str],
+}
+
+/// Core crates take no crate of others; these may help them test themselves.
+const CORE_DEV: &[&str] = &["proptest", "goldenscript", "crc32c"];
+const ASYNC: &[&str] = &["tokio", "tonic", "hyper", "hyper-util", "axum", "futures", "async-trait"];
+const ETCD: &[&str] = &["tonic", "prost", "axum", "hyper", "hyper-util"];
+
+/// Lowest first; a crate may know only crates above its own line in this table.
+const ROOMS: &[Room] = &[
+    Room { name: "kattu-raft", may_know: &[], never: &[] },
+    Room { name: "kattu-kv", may_know: &[], never: &[] },
+    Room { name: "kattu-node", may_know: &["kattu-raft", "kattu-kv"], never: &[] },
+    Room { name: "kattu-wire", may_know: &["kattu-raft", "kattu-kv", "kattu-node"], never: &[] },
+    Room { name: "kattu-wal", may_know: &["kattu-wire", "kattu-raft", "kattu-node"], never: ASYNC },
+    Room { name: "kattu-proto", may_know: &[], never: &[] },
+    Room {
+        name: "kattu-runtime",
+        may_know: &["kattu-node", "kattu-wire", "kattu-wal", "kattu-raft", "kattu-kv"],
+        never: ETCD,
+    },
+    Room {
+        name: "kattu-server",
+        may_know: &[
+            "kattu-runtime",
+            "kattu-wire",
+            "kattu-proto",
+            "kattu-node",
+            "kattu-kv",
+            "kattu-raft",
+            "kattu-wal",
+        ],
+        never: &[],
+    },
+    Room { name: "kattu-client", may_know: &["kattu-wire", "kattu-proto"], never: &[] },
+    Room { name: "kattu-differential", may_know: &["kattu-proto", "kattu-client"], never: &[] },
+    Room { name: "kattu-e2e", may_know: &["kattu-proto", "kattu-client"], never: &[] },
+    Room {
+        name: "kattu-bench",
+        may_know: &[
+            "kattu-client",
+            "kattu-proto",
+            "kattu-server",
+            "kattu-runtime",
+            "kattu-wal",
+            "kattu-wire",
+            "kattu-node",
+            "kattu-kv",
+            "kattu-raft",
+        ],
+        never: &[],
+    },
+    Room {
+        name: "kattu-fuzz",
+        may_know: &["kattu-wire", "kattu-wal", "kattu-raft", "kattu-node", "kattu-kv"],
+        never: ASYNC,
+    },
+    Room {
+        name: "kattu",
+        may_know: &[
+            "kattu-server",
+            "kattu-client",
+            "kattu-bench",
+            "kattu-runtime",
+            "kattu-wal",
+            "kattu-wire",
+            "kattu-proto",
+            "kattu-node",
+            "kattu-kv",
+            "kattu-raft",
+        ],
+        never: &[],
+    },
+    Room { name: "xtask", may_know: &[], never: &[] },
+];
+
+/// Judges every manifest; `Err` lists all wrong arrows.
+pub fn judge() -> Result<usize, Failure> {
+    let manifests = manifests()?;
+    let mut wrong = Vec::new();
+    for path in &manifests {
+        let text = std::fs::read_to_string(path)?;
+        let shown = path.strip_prefix(shell::root()).unwrap_or(path).display().to_string();
+        wrong.extend(judge_manifest(&shown, &text));
+    }
+    if wrong.is_empty() {
+        return Ok(manifests.len());
+    }
+    Err(Failure::new(wrong.join("\n"))
+        .then("move the code to the room that may know it, or argue for the arrow in docs/decisions/ and add it to xtask/src/arrows.rs"))
+}
+
+/// Manifests of all members, and of `proof/fuzz`, which is a workspace of its own.
+fn manifests() -> Result<Vec<std::path::PathBuf>, Failure> {
+    let root = shell::root();
+    let table = parse(&root.join("Cargo.toml"))?;
+    let members = table.get("workspace").and_then(|workspace| workspace.get("members")?.as_array().cloned());
+    let members = members.ok_or_else(|| Failure::new("Cargo.toml: no workspace.members"))?;
+    let mut paths: Vec<_> = members
+        .iter()
+        .filter_map(|member| member.as_str())
+        .map(|member| root.join(member).join("Cargo.toml"))
+        .collect();
+    let fuzz = root.join("proof/fuzz/Cargo.toml");
+    if fuzz.exists() && !paths.contains(&fuzz) {
+        paths.push(fuzz);
+    }
+    Ok(paths)
+}
+
+fn parse(path: &Path) -> Result<toml::Table, Failure> {
+    let text = std::fs::read_to_string(path)?;
+    text.parse().map_err(|error| Failure::new(format!("{}: {error}", path.display())))
+}
+
+fn judge_manifest(path: &str, text: &str) -> Vec<String> {
+    let table: toml::Table = match text.parse() {
+        Ok(table) => table,
+        Err(error) => return vec![format!("{path}: {error}")],
+    };
+    let name = table.get("package").and_then(|package| package.get("name")?.as_str()).unwrap_or("");
+    let Some(room) = ROOMS.iter().find(|room| room.name == name) else {
+        return vec![format!(
+            "{path}: crate `{name}` has no place in the plan; add it to ROOMS in xtask/src/arrows.rs"
+        )];
+    };
+    let is_core = path.starts_with("core/");
+    let mut wrong = Vec::new();
+    for (section, dependency) in dependencies(&table) {
+        let is_ours = ROOMS.iter().any(|room| room.name == dependency) || dependency.starts_with("kattu");
+        let is_dev = section == "dev-dependencies";
+        let complaint = if is_ours && !room.may_know.contains(&dependency.as_str()) {
+            // A crate may test itself against the floor above only where the table says so.
+            Some(format!("`{name}` must not know `{dependency}` (it may know: {})", list(room.may_know)))
+        } else if !is_ours && is_core && !(is_dev && CORE_DEV.contains(&dependency.as_str())) {
+            Some(format!(
+                "core crates depend on no crate of others; `{dependency}` is not allowed in [{section}]"
+            ))
+        } else if room.never.contains(&dependency.as_str()) {
+            Some(format!("`{name}` must not know `{dependency}`"))
+        } else {
+            None
+        };
+        if let Some(complaint) = complaint {
+            let (number, line) = line_of(text, &dependency);
+            wrong.push(format!("{path}:{number}: {complaint}\n    {line}"));
+        }
+    }
+    wrong
+}
+
+fn list(names: &[&str]) -> String {
+    if names.is_empty() { "nobody of ours".to_string() } else { names.join(", ") }
+}
+
+/// (section, crate) pairs, with target-specific sections included.
+fn dependencies(table: &toml::Table) -> Vec<(&'static str, String)> {
+    let mut found = Vec::new();
+    let mut tables = vec![table];
+    if let Some(targets) = table.get("target").and_then(|targets| targets.as_table()) {
+        tables.extend(targets.values().filter_map(|target| target.as_table()));
+    }
+    for table in tables {
+        for section in ["dependencies", "dev-dependencies", "build-dependencies"] {
+            let Some(entries) = table.get(section).and_then(|entries| entries.as_table()) else { continue };
+            for (key, value) in entries {
+                // `alias = { package = "name" }` is the crate `name`.
+                let name = value.get("package").and_then(|package| package.as_str()).unwrap_or(key);
+                found.push((section, name.to_string()));
+            }
+        }
+    }
+    found
+}
+
+fn line_of<'t>(text: &'t str, dependency: &str) -> (usize, &'t str) {
+    let position = text.lines().position(|line| {
+        let line = line.trim_start();
+        line.strip_prefix(dependency).is_some_and(|rest| rest.starts_with([' ', '=', '.']))
+            || line.contains(&format!("package = \"{dependency}\""))
+    });
+    let position = position.unwrap_or(0);
+    (position + 1, text.lines().nth(position).unwrap_or(""))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_arrow_of_the_table_points_downward() {
+        for (place, room) in ROOMS.iter().enumerate() {
+            for known in room.may_know {
+                let below = ROOMS.iter().position(|other| other.name == *known);
+                assert!(below.is_some_and(|below| below < place), "{} -> {known}", room.name);
+            }
+        }
+    }
+
+    #[test]
+    fn an_upward_arrow_is_named_with_its_line() {
+        let text = "[package]\nname = \"kattu-raft\"\n\n[dependencies]\nkattu-node = { workspace = true }\n";
+        let wrong = judge_manifest("core/raft/Cargo.toml", text);
+        assert_eq!(wrong.len(), 1);
+        assert!(
+            wrong[0].starts_with("core/raft/Cargo.toml:5: `kattu-raft` must not know `kattu-node`"),
+            "{}",
+            wrong[0]
+        );
+    }
+
+    #[test]
+    fn core_takes_no_crate_of_others_except_to_test_itself() {
+        let with = |section: &str, name: &str| {
+            let text = format!("[package]\nname = \"kattu-kv\"\n[{section}]\n{name} = \"1\"\n");
+            judge_manifest("core/kv/Cargo.toml", &text).len()
+        };
+        assert_eq!(with("dependencies", "serde"), 1);
+        assert_eq!(with("dependencies", "proptest"), 1);
+        assert_eq!(with("dev-dependencies", "proptest"), 0);
+        assert_eq!(with("dev-dependencies", "tokio"), 1);
+        assert_eq!(with("target.'cfg(unix)'.dependencies", "rustix"), 1);
+    }
+
+    #[test]
+    fn a_renamed_or_unknown_crate_does_not_slip_through() {
+        let text = "[package]\nname = \"kattu-raft\"\n[dependencies]\nstore = { package = \"kattu-kv\", path = \"../kv\" }\n";
+        assert_eq!(judge_manifest("core/raft/Cargo.toml", text).len(), 1);
+        let text = "[package]\nname = \"kattu-attic\"\n";
+        assert_eq!(judge_manifest("shell/attic/Cargo.toml", text).len(), 1);
+    }
+}

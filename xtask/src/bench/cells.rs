@@ -1,0 +1,134 @@
+//! The cells of the table: one load each, the same for both sides.
+//!
+//! Keys of 8 bytes, values of 256, as in the published figures; the driver is etcd's own benchmark tool.
+//! Knows nothing of: servers.
+
+/// What must hold between the medians of Kattu and of etcd.
+#[derive(Clone, Copy, Debug)]
+pub enum Goal {
+    /// Kattu's operations per second, as a multiple of etcd's.
+    RateAtLeast(f64),
+    /// Kattu's server CPU per operation, as a multiple of etcd's.
+    CpuAtMost(f64),
+    /// Kattu's median latency, as a multiple of etcd's.
+    MedianAtMost(f64),
+}
+
+/// One load.
+#[derive(Clone, Copy, Debug)]
+pub struct Cell {
+    /// How tables and `--only` call it.
+    pub name: &'static str,
+    /// TCP connections of the tool.
+    pub conns: u32,
+    /// Closed-loop clients spread over them.
+    pub clients: u32,
+    /// Operations per repetition.
+    pub total: u64,
+    /// The tool's own words.
+    pub load: &'static [&'static str],
+    /// What the release promises here.
+    pub goals: &'static [Goal],
+}
+
+const PUT: &[&str] =
+    &["put", "--key-size", "8", "--val-size", "256", "--sequential-keys", "--key-space-size", "100000"];
+/// The key that range cells read; its value has 256 bytes.
+pub const RANGE_KEY: &str = "bench-key-0001";
+const RANGE_LINEARIZABLE: &[&str] = &["range", RANGE_KEY, "--consistency", "l"];
+const RANGE_SERIALIZABLE: &[&str] = &["range", RANGE_KEY, "--consistency", "s"];
+
+/// Runs before the cells of each side and is not reported.
+pub const WARM_UP: Cell =
+    Cell { name: "warm-up", conns: 16, clients: 64, total: 10_000, load: PUT, goals: &[] };
+
+/// In the order in which they run.
+pub const CELLS: &[Cell] = &[
+    Cell {
+        name: "put-1",
+        conns: 1,
+        clients: 1,
+        total: 3_000,
+        load: PUT,
+        goals: &[Goal::MedianAtMost(1.0 / 2.0)],
+    },
+    Cell {
+        name: "put-256",
+        conns: 100,
+        clients: 256,
+        total: 60_000,
+        load: PUT,
+        goals: &[Goal::RateAtLeast(2.0), Goal::CpuAtMost(1.0 / 3.0)],
+    },
+    Cell { name: "put-1000", conns: 100, clients: 1_000, total: 80_000, load: PUT, goals: &[] },
+    Cell {
+        name: "range-l-256",
+        conns: 100,
+        clients: 256,
+        total: 80_000,
+        load: RANGE_LINEARIZABLE,
+        goals: &[Goal::CpuAtMost(1.0 / 2.0)],
+    },
+    Cell {
+        name: "range-s-256",
+        conns: 100,
+        clients: 256,
+        total: 80_000,
+        load: RANGE_SERIALIZABLE,
+        goals: &[],
+    },
+];
+
+/// What the tool printed about one run.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct ToolReport {
+    /// Operations per second.
+    pub ops_per_s: f64,
+    /// Median latency, microseconds.
+    pub p50_us: f64,
+    /// 99th percentile, microseconds.
+    pub p99_us: f64,
+    /// 99.9th percentile, microseconds.
+    pub p999_us: f64,
+    /// The tool listed errors.
+    pub has_errors: bool,
+}
+
+/// Reads the tool's summary; `None` if it is not there.
+pub fn parse_tool(text: &str) -> Option<ToolReport> {
+    let mut report = ToolReport { has_errors: text.contains("Error distribution"), ..ToolReport::default() };
+    for line in text.lines() {
+        let line = line.trim();
+        if let Some(rate) = line.strip_prefix("Requests/sec:") {
+            report.ops_per_s += rate.trim().parse::<f64>().ok()?;
+        } else if let Some((percent, rest)) = line.split_once("% in ") {
+            let seconds = rest.split(' ').next()?.parse::<f64>().ok()?;
+            let percent = percent.parse::<f64>().ok()?;
+            match (percent * 10.0).round() as u32 {
+                500 => report.p50_us = seconds * 1e6,
+                990 => report.p99_us = seconds * 1e6,
+                999 => report.p999_us = seconds * 1e6,
+                _ => {}
+            }
+        }
+    }
+    (0.0 < report.ops_per_s).then_some(report)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_summary_of_the_tool_is_read() {
+        let text = "\nSummary:\n  Total:\t0.5 secs.\n  Requests/sec:\t6381.2500\n\nLatency distribution:\n  \
+            10% in 0.010000 secs.\n  50% in 0.035100 secs.\n  99% in 0.082200 secs.\n  99.9% in 0.103700 secs.\n";
+        let report = parse_tool(text).expect("a summary");
+        assert_eq!(report.ops_per_s, 6381.25);
+        assert!((report.p50_us - 35_100.0).abs() < 0.01, "{report:?}");
+        assert!((report.p99_us - 82_200.0).abs() < 0.01, "{report:?}");
+        assert!((report.p999_us - 103_700.0).abs() < 0.01, "{report:?}");
+        assert!(!report.has_errors);
+        assert_eq!(parse_tool("connection refused"), None);
+    }
+}

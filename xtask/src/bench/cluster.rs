@@ -1,0 +1,157 @@
+//! Three servers on loopback, with etcd's flags: either side of a pair.
+//!
+//! Every cluster gets loopback addresses of its own, so a stray server of another run is never measured by mistake.
+//! Knows nothing of: which side is which; both are a program with etcd's flags.
+
+use crate::shell::{self, Failure};
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Members of a cluster.
+pub const MEMBERS: usize = 3;
+const START_LIMIT: Duration = Duration::from_secs(30);
+
+/// A program with etcd's flags.
+#[derive(Clone, Debug)]
+pub struct Program {
+    /// `etcd` or `kattu`.
+    pub name: &'static str,
+    /// The executable.
+    pub path: PathBuf,
+    /// Words before the flags.
+    pub verb: &'static [&'static str],
+}
+
+/// A running cluster; dropped, it is stopped and its data removed.
+pub struct Cluster {
+    children: Vec<Child>,
+    client_addresses: Vec<String>,
+    folder: PathBuf,
+    etcdctl: PathBuf,
+}
+
+impl Cluster {
+    /// Starts members on fresh data below `folder` and waits for a leader.
+    pub fn start(
+        program: &Program,
+        folder: &Path,
+        number: usize,
+        etcdctl: &Path,
+    ) -> Result<Cluster, Failure> {
+        if folder.exists() {
+            std::fs::remove_dir_all(folder)?;
+        }
+        std::fs::create_dir_all(folder)?;
+        let process = std::process::id();
+        let hosts: Vec<String> = (0..MEMBERS)
+            .map(|member| {
+                let (high, low) = ((process >> 8) & 0x3f, process & 0xff);
+                format!("127.{}.{}.{}", 64 + high, low, 1 + (number * MEMBERS + member) % 250)
+            })
+            .collect();
+        let client_addresses = hosts.iter().map(|host| format!("{host}:2379")).collect::<Vec<_>>();
+        let initial: Vec<String> =
+            hosts.iter().enumerate().map(|(i, host)| format!("n{i}=http://{host}:2380")).collect();
+        let mut cluster = Cluster {
+            children: Vec::new(),
+            client_addresses,
+            folder: folder.to_path_buf(),
+            etcdctl: etcdctl.to_path_buf(),
+        };
+        for (i, host) in hosts.iter().enumerate() {
+            let log = File::create(folder.join(format!("n{i}.log")))?;
+            let mut command = Command::new(&program.path);
+            command
+                .args(program.verb)
+                .args(["--name", &format!("n{i}"), "--data-dir"])
+                .arg(folder.join(format!("n{i}")))
+                .args(["--listen-client-urls", &format!("http://{host}:2379")])
+                .args(["--advertise-client-urls", &format!("http://{host}:2379")])
+                .args(["--listen-peer-urls", &format!("http://{host}:2380")])
+                .args(["--initial-advertise-peer-urls", &format!("http://{host}:2380")])
+                .args(["--initial-cluster", &initial.join(",")])
+                .args(["--initial-cluster-token", "bench", "--log-level", "warn"])
+                .args(["--quota-backend-bytes", "8589934592"])
+                .stdin(Stdio::null())
+                .stdout(log.try_clone()?)
+                .stderr(log);
+            cluster.children.push(command.spawn()?);
+        }
+        let end = Instant::now() + START_LIMIT;
+        while cluster.leader().is_none() {
+            if let Some(i) =
+                cluster.children.iter_mut().position(|child| matches!(child.try_wait(), Ok(Some(_))))
+            {
+                let log = std::fs::read_to_string(folder.join(format!("n{i}.log"))).unwrap_or_default();
+                return Err(Failure::new(format!("{} n{i} ended at once:\n{log}", program.name)));
+            }
+            if end < Instant::now() {
+                let log = std::fs::read_to_string(folder.join("n0.log")).unwrap_or_default();
+                return Err(Failure::new(format!(
+                    "{}: no leader after {START_LIMIT:?}:\n{log}",
+                    program.name
+                )));
+            }
+            std::thread::sleep(Duration::from_millis(200));
+        }
+        Ok(cluster)
+    }
+
+    /// Process ids, in member order.
+    pub fn pids(&self) -> Vec<u32> {
+        self.children.iter().map(Child::id).collect()
+    }
+
+    /// The client addresses, comma-separated.
+    pub fn endpoints(&self) -> String {
+        self.client_addresses.join(",")
+    }
+
+    /// Which member leads, asked through `Maintenance.Status`.
+    pub fn leader(&self) -> Option<usize> {
+        let mut ask = Command::new(&self.etcdctl);
+        ask.env("ETCDCTL_API", "3").args([
+            "--endpoints",
+            &self.endpoints(),
+            "endpoint",
+            "status",
+            "-w",
+            "json",
+        ]);
+        // etcdctl fails when one member is silent, and still prints the others.
+        let text = ask.stdin(Stdio::null()).stderr(Stdio::null()).output().ok()?.stdout;
+        let answers: serde_json::Value = serde_json::from_slice(&text).ok()?;
+        answers.as_array()?.iter().find_map(|answer| {
+            let status = &answer["Status"];
+            let leader = status["leader"].as_u64().filter(|leader| *leader != 0)?;
+            if status["header"]["member_id"].as_u64() != Some(leader) {
+                return None;
+            }
+            let endpoint = answer["Endpoint"].as_str()?;
+            self.client_addresses.iter().position(|address| endpoint.ends_with(address.as_str()))
+        })
+    }
+
+    /// Runs etcdctl against all members.
+    pub fn etcdctl(&self, words: &[&str]) -> Result<String, Failure> {
+        let mut ask = Command::new(&self.etcdctl);
+        ask.env("ETCDCTL_API", "3").args(["--endpoints", &self.endpoints()]).args(words);
+        shell::output(&mut ask, Duration::from_secs(20))
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        for child in &mut self.children {
+            // SIGKILL: what is measured is over, and nothing is kept.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+        for i in 0..MEMBERS {
+            // Logs stay for whoever wonders; data does not.
+            let _ = std::fs::remove_dir_all(self.folder.join(format!("n{i}")));
+        }
+    }
+}

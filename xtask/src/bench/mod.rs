@@ -1,0 +1,20 @@
+//! `cargo xtask bench`: what Kattu costs, next to etcd on the same machine.
+//!
+//! Knows nothing of: how servers work; it starts real ones and reads `/proc`.
+
+mod cells;
+mod cluster;
+mod meter;
+mod pairs;
+mod report;
+
+use crate::shell::Failure;
+
+/// `cargo xtask bench etcd|counts|replay …`
+pub fn run(words: &[&str]) -> Result<(), Failure> {
+    match words {
+        ["etcd", rest @ ..] => pairs::run(rest),
+        _ => Err(Failure::usage(format!("cargo xtask bench does not know `{}`", words.join(" ")))
+            .then("cargo xtask bench etcd [--pairs N] [--quick] [--only CELL] [--side etcd|kattu]")),
+    }
+}

@@ -1,0 +1,199 @@
+//! `cargo xtask bench etcd`: etcd and Kattu in alternating pairs.
+//!
+//! Pairs alternate because the machine drifts: what is compared is what ran minutes apart. Within a pair each side
+//! gets a fresh cluster, a warm-up, then every cell; odd pairs begin with Kattu.
+//! Knows nothing of: how figures are shown.
+
+use super::cells::{self, CELLS, Cell};
+use super::cluster::{Cluster, Program};
+use super::meter::{self, Meter, Reading};
+use super::report::{self, Header, Run};
+use crate::shell::{self, Failure};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+const QUIET_LIMIT: Duration = Duration::from_secs(30);
+const IDLE: Duration = Duration::from_secs(3);
+
+struct Options {
+    pairs: usize,
+    quick: bool,
+    only: Option<&'static Cell>,
+    side: Option<String>,
+    wait_for_quiet: bool,
+}
+
+fn options(words: &[&str]) -> Result<Options, Failure> {
+    let mut options = Options { pairs: 5, quick: false, only: None, side: None, wait_for_quiet: true };
+    let mut words = words.iter().copied();
+    let mut pairs_given = false;
+    while let Some(word) = words.next() {
+        let mut value = || words.next().ok_or_else(|| Failure::usage(format!("{word} needs a value")));
+        match word {
+            "--quick" => options.quick = true,
+            "--no-wait" => options.wait_for_quiet = false,
+            "--pairs" => {
+                let text = value()?;
+                options.pairs =
+                    text.parse().map_err(|_| Failure::usage(format!("--pairs {text}: not a number")))?;
+                pairs_given = true;
+            }
+            "--only" => {
+                let name = value()?;
+                let names: Vec<&str> = CELLS.iter().map(|cell| cell.name).collect();
+                let cell = CELLS.iter().find(|cell| cell.name == name);
+                options.only = Some(cell.ok_or_else(|| {
+                    Failure::usage(format!("no cell `{name}`; there are {}", names.join(", ")))
+                })?);
+            }
+            "--side" => {
+                let side = value()?;
+                if !["etcd", "kattu"].contains(&side) {
+                    return Err(Failure::usage(format!("--side {side}: etcd or kattu")));
+                }
+                options.side = Some(side.to_string());
+            }
+            other => return Err(Failure::usage(format!("cargo xtask bench etcd does not know `{other}`"))),
+        }
+    }
+    if options.quick && !pairs_given {
+        options.pairs = 1;
+    }
+    if options.pairs == 0 {
+        return Err(Failure::usage("--pairs 0 measures nothing"));
+    }
+    Ok(options)
+}
+
+fn program(name: &'static str) -> Result<Program, Failure> {
+    let (path, verb, next): (PathBuf, &'static [&'static str], _) = match name {
+        "etcd" => (shell::tools_dir().join("etcd36/etcd"), &[], "cargo xtask tools"),
+        _ => (shell::target().join("release/kattu"), &["serve"], "cargo build --release"),
+    };
+    if !path.exists() {
+        return Err(Failure::new(format!("{} is not there", path.display())).then(next));
+    }
+    Ok(Program { name, path, verb })
+}
+
+/// Runs the pairs, prints the table, leaves JSON in `target/bench/`.
+pub fn run(words: &[&str]) -> Result<(), Failure> {
+    let options = options(words)?;
+    let tool = shell::tools_dir().join("etcd36/benchmark");
+    let etcdctl = shell::tools_dir().join("etcd36/etcdctl");
+    for path in [&tool, &etcdctl] {
+        if !path.exists() {
+            return Err(Failure::new(format!("{} is not there", path.display())).then("cargo xtask tools"));
+        }
+    }
+    let mut sides = Vec::new();
+    for name in ["etcd", "kattu"] {
+        if options.side.as_deref().is_none_or(|side| side == name) {
+            sides.push(program(name)?);
+        }
+    }
+    let header = Header::now(options.pairs, options.quick);
+    header.print();
+    let mut runs = Vec::new();
+    let mut number = 0;
+    for pair in 0..options.pairs {
+        if pair % 2 == 1 {
+            sides.reverse();
+        }
+        for side in &sides {
+            let bench = Bench { side, pair, tool: &tool, etcdctl: &etcdctl, options: &options };
+            runs.extend(bench.side(number)?);
+            number += 1;
+        }
+        if pair % 2 == 1 {
+            sides.reverse();
+        }
+    }
+    report::print(&runs);
+    let path = report::save(&header, &runs)?;
+    println!("\nall runs: {}", path.strip_prefix(shell::root()).unwrap_or(&path).display());
+    Ok(())
+}
+
+struct Bench<'a> {
+    side: &'a Program,
+    pair: usize,
+    tool: &'a PathBuf,
+    etcdctl: &'a PathBuf,
+    options: &'a Options,
+}
+
+impl Bench<'_> {
+    /// One side of one pair: a fresh cluster, idle, warm-up, every cell.
+    fn side(&self, number: usize) -> Result<Vec<Run>, Failure> {
+        let folder = shell::root().join("target/bench/data").join(self.side.name);
+        let cluster = Cluster::start(self.side, &folder, number, self.etcdctl)?;
+        let pids = cluster.pids();
+        let idle = self.idle(&pids);
+        cluster.etcdctl(&["put", cells::RANGE_KEY, &"x".repeat(256)])?;
+        self.load(&cluster, &cells::WARM_UP)?;
+        let mut runs = Vec::new();
+        for cell in CELLS.iter().filter(|cell| self.options.only.is_none_or(|only| only.name == cell.name)) {
+            let mut run = self.cell(&cluster, cell)?;
+            (run.idle_rss_bytes, run.idle_cpu_share) = idle;
+            run.print();
+            runs.push(run);
+        }
+        Ok(runs)
+    }
+
+    /// Of a cluster that has a leader and nothing else: the largest member's memory, and CPU as a share of a core
+    /// per member.
+    fn idle(&self, pids: &[u32]) -> (u64, f64) {
+        let meter = Meter::start(pids);
+        std::thread::sleep(IDLE);
+        let reading = meter.stop();
+        let cpu_s: f64 = reading.used.iter().map(|used| used.user_s + used.system_s).sum();
+        let rss = pids.iter().map(|pid| meter::rss_bytes(*pid)).max().unwrap_or(0);
+        (rss, cpu_s / reading.wall_s / pids.len() as f64)
+    }
+
+    fn cell(&self, cluster: &Cluster, cell: &Cell) -> Result<Run, Failure> {
+        let pids = cluster.pids();
+        if self.options.wait_for_quiet {
+            meter::wait_for_quiet(&pids, QUIET_LIMIT);
+        }
+        let leader =
+            cluster.leader().ok_or_else(|| Failure::new(format!("{}: no leader", self.side.name)))?;
+        let meter = Meter::start(&pids);
+        let text = self.load(cluster, cell)?;
+        let reading = meter.stop();
+        let tool = cells::parse_tool(&text).ok_or_else(|| {
+            Failure::new(format!("{} {}: no summary in\n{text}", self.side.name, cell.name))
+        })?;
+        Ok(Run {
+            side: self.side.name,
+            cell: *cell,
+            pair: self.pair,
+            total: self.total(cell),
+            tool,
+            leader,
+            is_leader_stable: cluster.leader() == Some(leader),
+            rss_after_bytes: pids.iter().map(|pid| meter::rss_bytes(*pid)).collect(),
+            idle_rss_bytes: 0,
+            idle_cpu_share: 0.0,
+            reading: Reading { ..reading },
+        })
+    }
+
+    fn total(&self, cell: &Cell) -> u64 {
+        if self.options.quick { cell.total / 10 } else { cell.total }
+    }
+
+    fn load(&self, cluster: &Cluster, cell: &Cell) -> Result<String, Failure> {
+        let mut tool = Command::new(self.tool);
+        tool.args(["--endpoints", &cluster.endpoints(), "--target-leader", "--precise"])
+            .args(["--conns", &cell.conns.to_string(), "--clients", &cell.clients.to_string()])
+            .args(cell.load)
+            .args(["--total", &self.total(cell).to_string()])
+            .stderr(Stdio::null());
+        shell::output(&mut tool, Duration::from_secs(240))
+            .map_err(|failure| Failure::new(format!("{} {}: {failure}", self.side.name, cell.name)))
+    }
+}

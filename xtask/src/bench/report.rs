@@ -1,0 +1,317 @@
+//! The table of a bench, and its JSON.
+//!
+//! Medians with their spread, ratios between the sides, and whether each goal holds. Slow runs stay in.
+//! Knows nothing of: how the figures were taken.
+
+use super::cells::{CELLS, Cell, Goal, ToolReport};
+use super::meter::Reading;
+use crate::shell::{self, Failure};
+use serde_json::{Value, json};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Where and when.
+pub struct Header {
+    date: String,
+    commit: String,
+    is_dirty: bool,
+    cores: usize,
+    processor: String,
+    kernel: String,
+    pairs: usize,
+    is_quick: bool,
+}
+
+/// One cell of one side of one pair.
+pub struct Run {
+    /// `etcd` or `kattu`.
+    pub side: &'static str,
+    /// What was run.
+    pub cell: Cell,
+    /// In which pair, from 0.
+    pub pair: usize,
+    /// Operations done.
+    pub total: u64,
+    /// What the tool saw.
+    pub tool: ToolReport,
+    /// Which member led.
+    pub leader: usize,
+    /// It still led afterwards.
+    pub is_leader_stable: bool,
+    /// What the processes used.
+    pub reading: Reading,
+    /// Memory of each member after the cell.
+    pub rss_after_bytes: Vec<u64>,
+    /// Memory of the largest member before any load.
+    pub idle_rss_bytes: u64,
+    /// Share of a core that an idle member uses.
+    pub idle_cpu_share: f64,
+}
+
+impl Header {
+    /// Asks the machine.
+    pub fn now(pairs: usize, is_quick: bool) -> Header {
+        let mut status = std::process::Command::new("git");
+        status.args(["status", "--porcelain", "--untracked-files=no"]).current_dir(shell::root());
+        let dirty = shell::output(&mut status, Duration::from_secs(20)).unwrap_or_default();
+        let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+        let processor = cpuinfo.lines().find_map(|line| {
+            line.strip_prefix("model name")?.split_once(':').map(|(_, name)| name.trim().to_string())
+        });
+        let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+        Header {
+            date: shell::date(),
+            commit: shell::commit().unwrap_or_else(|| "none".to_string()),
+            is_dirty: !dirty.trim().is_empty(),
+            cores: std::thread::available_parallelism().map(usize::from).unwrap_or(0),
+            processor: processor.unwrap_or_default(),
+            kernel: kernel.trim().to_string(),
+            pairs,
+            is_quick,
+        }
+    }
+
+    /// One line.
+    pub fn print(&self) {
+        println!(
+            "{} · commit {}{} · {} cores {} · Linux {} · {} pair(s){}",
+            self.date,
+            self.commit.get(..12).unwrap_or(&self.commit),
+            if self.is_dirty { " with changes" } else { "" },
+            self.cores,
+            self.processor,
+            self.kernel,
+            self.pairs,
+            if self.is_quick { ", quick: a tenth of the operations" } else { "" }
+        );
+    }
+
+    fn json(&self) -> Value {
+        json!({
+            "date": self.date, "commit": self.commit, "uncommitted_changes": self.is_dirty, "cores": self.cores,
+            "processor": self.processor, "kernel": self.kernel, "pairs": self.pairs, "quick": self.is_quick,
+            "etcd": crate::tools::ETCD_VERSION, "benchmark_tool": crate::tools::BENCHMARK_VERSION,
+        })
+    }
+}
+
+impl Run {
+    fn cpu_s(&self, member: usize) -> f64 {
+        self.reading.used.get(member).map(|used| used.user_s + used.system_s).unwrap_or(0.0)
+    }
+
+    /// CPU of all servers per operation, microseconds.
+    fn cpu_us(&self) -> f64 {
+        (0..self.reading.used.len()).map(|member| self.cpu_s(member)).sum::<f64>() / self.total as f64 * 1e6
+    }
+
+    fn leader_cpu_us(&self) -> f64 {
+        self.cpu_s(self.leader) / self.total as f64 * 1e6
+    }
+
+    /// One follower, on average.
+    fn follower_cpu_us(&self) -> f64 {
+        (self.cpu_us() - self.leader_cpu_us()) / (self.reading.used.len() - 1) as f64
+    }
+
+    fn system_share(&self) -> f64 {
+        let system: f64 = self.reading.used.iter().map(|used| used.system_s).sum();
+        let all: f64 = self.reading.used.iter().map(|used| used.user_s + used.system_s).sum();
+        if all == 0.0 { 0.0 } else { system / all }
+    }
+
+    fn switches(&self) -> f64 {
+        self.reading.used.iter().map(|used| used.switches).sum::<u64>() as f64 / self.total as f64
+    }
+
+    fn rss_mib(&self) -> f64 {
+        self.rss_after_bytes.iter().max().copied().unwrap_or(0) as f64 / f64::from(1 << 20)
+    }
+
+    fn idle_rss_mib(&self) -> f64 {
+        self.idle_rss_bytes as f64 / f64::from(1 << 20)
+    }
+
+    fn client_cpu_us(&self) -> f64 {
+        self.reading.client_s / self.total as f64 * 1e6
+    }
+
+    fn other_cores(&self) -> f64 {
+        self.reading.other_cores
+    }
+
+    /// A line while the bench goes on.
+    pub fn print(&self) {
+        println!(
+            "pair {} {:<6} {:<12} {:>8.0}/s  p50 {:>7.3} ms  p99 {:>8.3} ms  CPU {:>7.1} us/op  switches {:>6.2}/op  others {:.2} cores{}{}",
+            self.pair + 1,
+            self.side,
+            self.cell.name,
+            self.tool.ops_per_s,
+            self.tool.p50_us / 1e3,
+            self.tool.p99_us / 1e3,
+            self.cpu_us(),
+            self.switches(),
+            self.other_cores(),
+            if self.tool.has_errors { "  ERRORS" } else { "" },
+            if self.is_leader_stable { "" } else { "  THE LEADER CHANGED" },
+        );
+    }
+
+    fn json(&self) -> Value {
+        json!({
+            "side": self.side, "cell": self.cell.name, "pair": self.pair + 1, "total": self.total,
+            "clients": self.cell.clients, "conns": self.cell.conns,
+            "ops_per_s": self.tool.ops_per_s, "p50_us": self.tool.p50_us, "p99_us": self.tool.p99_us,
+            "p999_us": self.tool.p999_us, "errors": self.tool.has_errors, "wall_s": self.reading.wall_s,
+            "server_cpu_us_per_op": self.cpu_us(), "leader_cpu_us_per_op": self.leader_cpu_us(),
+            "follower_cpu_us_per_op": self.follower_cpu_us(), "system_share": self.system_share(),
+            "client_cpu_us_per_op": self.client_cpu_us(), "switches_per_op": self.switches(),
+            "rss_after_bytes": self.rss_after_bytes, "idle_rss_bytes": self.idle_rss_bytes,
+            "idle_cpu_share": self.idle_cpu_share, "other_cores": self.other_cores(),
+            "stolen_cores": self.reading.stolen_cores, "leader": self.leader, "leader_stable": self.is_leader_stable,
+        })
+    }
+}
+
+fn median(mut values: Vec<f64>) -> Option<f64> {
+    values.sort_by(f64::total_cmp);
+    match values.len() {
+        0 => None,
+        n if n % 2 == 1 => Some(values[n / 2]),
+        n => Some((values[n / 2 - 1] + values[n / 2]) / 2.0),
+    }
+}
+
+type Figure = (&'static str, fn(&Run) -> f64);
+
+const FIGURES: &[Figure] = &[
+    ("ops/s", |run| run.tool.ops_per_s),
+    ("p50 ms", |run| run.tool.p50_us / 1e3),
+    ("p99 ms", |run| run.tool.p99_us / 1e3),
+    ("p99.9 ms", |run| run.tool.p999_us / 1e3),
+    ("server CPU us/op", Run::cpu_us),
+    ("leader CPU us/op", Run::leader_cpu_us),
+    ("follower CPU us/op", Run::follower_cpu_us),
+    ("system share of CPU", Run::system_share),
+    ("switches/op", Run::switches),
+    ("tool CPU us/op", Run::client_cpu_us),
+    ("largest RSS MiB", Run::rss_mib),
+    ("idle RSS MiB", Run::idle_rss_mib),
+    ("idle CPU % of a core", |run| run.idle_cpu_share * 100.0),
+    ("others' cores", Run::other_cores),
+];
+
+fn values(runs: &[Run], side: &str, cell: &str, figure: fn(&Run) -> f64) -> Vec<f64> {
+    runs.iter().filter(|run| run.side == side && run.cell.name == cell).map(figure).collect()
+}
+
+/// The table, as Markdown, and the goals.
+pub fn print(runs: &[Run]) {
+    println!(
+        "\n| cell | figure | etcd {} | min..max | Kattu | min..max | Kattu / etcd |",
+        crate::tools::ETCD_VERSION
+    );
+    println!("|---|---|---:|---:|---:|---:|---:|");
+    for cell in CELLS {
+        for (name, figure) in FIGURES {
+            let side = |side: &str| {
+                let values = values(runs, side, cell.name, *figure);
+                let spread =
+                    values.iter().copied().fold(None, |spread: Option<(f64, f64)>, value| match spread {
+                        None => Some((value, value)),
+                        Some((low, high)) => Some((low.min(value), high.max(value))),
+                    });
+                (median(values), spread)
+            };
+            let (etcd, etcd_spread) = side("etcd");
+            let (kattu, kattu_spread) = side("kattu");
+            if etcd.is_none() && kattu.is_none() {
+                continue;
+            }
+            let ratio = match (etcd, kattu) {
+                (Some(etcd), Some(kattu)) if etcd != 0.0 => format!("{:.2}", kattu / etcd),
+                _ => String::new(),
+            };
+            println!(
+                "| {} | {name} | {} | {} | {} | {} | {ratio} |",
+                cell.name,
+                number(etcd),
+                range(etcd_spread),
+                number(kattu),
+                range(kattu_spread)
+            );
+        }
+    }
+    println!();
+    for cell in CELLS {
+        for goal in cell.goals {
+            if let Some(line) = judge(runs, cell, *goal) {
+                println!("{line}");
+            }
+        }
+    }
+    if let Some(idle) = median(runs.iter().filter(|run| run.side == "kattu").map(Run::idle_rss_mib).collect())
+    {
+        let verdict = if idle < 40.0 { "holds" } else { "DOES NOT HOLD" };
+        println!("goal idle memory of a node < 40 MiB: {idle:.1} {verdict}");
+    }
+}
+
+fn judge(runs: &[Run], cell: &Cell, goal: Goal) -> Option<String> {
+    let ratio = |figure: fn(&Run) -> f64| {
+        let etcd = median(values(runs, "etcd", cell.name, figure))?;
+        let kattu = median(values(runs, "kattu", cell.name, figure))?;
+        (etcd != 0.0).then_some(kattu / etcd)
+    };
+    let (text, ratio, holds): (String, f64, bool) = match goal {
+        Goal::RateAtLeast(times) => {
+            let ratio = ratio(|run| run.tool.ops_per_s)?;
+            (format!("ops/s >= {times:.2} of etcd's"), ratio, times <= ratio)
+        }
+        Goal::CpuAtMost(times) => {
+            let ratio = ratio(Run::cpu_us)?;
+            (format!("server CPU per op <= {times:.2} of etcd's"), ratio, ratio <= times)
+        }
+        Goal::MedianAtMost(times) => {
+            let ratio = ratio(|run| run.tool.p50_us)?;
+            (format!("p50 <= {times:.2} of etcd's"), ratio, ratio <= times)
+        }
+    };
+    Some(format!("goal {} {text}: {ratio:.2} {}", cell.name, if holds { "holds" } else { "DOES NOT HOLD" }))
+}
+
+fn number(value: Option<f64>) -> String {
+    match value {
+        None => "-".to_string(),
+        Some(value) if 1000.0 <= value => format!("{value:.0}"),
+        Some(value) if 10.0 <= value => format!("{value:.1}"),
+        Some(value) => format!("{value:.2}"),
+    }
+}
+
+fn range(spread: Option<(f64, f64)>) -> String {
+    spread.map(|(low, high)| format!("{}..{}", number(Some(low)), number(Some(high)))).unwrap_or_default()
+}
+
+/// Every run, so that the table can be made again.
+pub fn save(header: &Header, runs: &[Run]) -> Result<PathBuf, Failure> {
+    let folder = shell::root().join("target/bench");
+    std::fs::create_dir_all(&folder)?;
+    let path = folder.join(format!("etcd-{}.json", header.date.replace(':', "")));
+    let all = json!({ "header": header.json(), "runs": runs.iter().map(Run::json).collect::<Vec<_>>() });
+    std::fs::write(&path, format!("{all:#}\n"))?;
+    Ok(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_median_stands_in_the_middle() {
+        assert_eq!(median(vec![]), None);
+        assert_eq!(median(vec![3.0, 1.0, 2.0]), Some(2.0));
+        assert_eq!(median(vec![4.0, 1.0, 2.0, 3.0]), Some(2.5));
+    }
+}

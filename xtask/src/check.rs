@@ -1,0 +1,152 @@
+//! `cargo xtask check`: the stages that read and judge. No file of the tree is changed.
+//!
+//! Knows nothing of: what the tests test.
+
+use crate::arrows;
+use crate::shell::{self, Failure, cargo, run_logged};
+use crate::stage::{self, Stage, Tally};
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+/// A stage of cargo that takes longer than this hangs.
+const LIMIT: Duration = Duration::from_secs(1500);
+
+/// Crates whose tests must build in seconds: no async runtime, no gRPC, no HTTP.
+pub const PURE: &[&str] = &["kattu-raft", "kattu-kv", "kattu-node", "kattu-wire", "kattu-wal"];
+
+/// Crates that must not be in the tree of a pure crate, not even to test it.
+const HEAVY: &[&str] = &["tokio", "tonic", "hyper", "axum", "prost", "clap"];
+
+/// The stages, in the order in which they are quickest to fail.
+pub const STAGES: &[Stage] = &[
+    Stage { name: "format", about: "cargo fmt --check", next: "cargo xtask fix", needs: &[], run: format },
+    Stage {
+        name: "arrows",
+        about: "the dependency-direction table",
+        next: "read the lines above; the table is in xtask/src/arrows.rs",
+        needs: &[],
+        run: arrows,
+    },
+    Stage {
+        name: "pure",
+        about: "the core and the log build without async and gRPC",
+        next: "cargo tree -p <crate> -i <the heavy crate>",
+        needs: &[],
+        run: pure_tree,
+    },
+    Stage {
+        name: "pure-tests",
+        about: "unit tests of the core and the log",
+        next: "cargo test -p kattu-raft -p kattu-kv -p kattu-node -p kattu-wire -p kattu-wal",
+        needs: &[],
+        run: pure_tests,
+    },
+    Stage {
+        name: "clippy",
+        about: "warnings are errors",
+        next: "cargo xtask fix, then cargo clippy --workspace --all-targets",
+        needs: &[],
+        run: clippy,
+    },
+    Stage {
+        name: "docs",
+        about: "cargo doc, warnings are errors",
+        next: "cargo doc --no-deps --workspace",
+        needs: &[],
+        run: docs,
+    },
+    Stage {
+        name: "unit-tests",
+        about: "tests of all other crates",
+        next: "cargo test --workspace --exclude kattu-e2e --exclude kattu-differential",
+        needs: &[],
+        run: unit_tests,
+    },
+];
+
+/// Runs them all.
+pub fn run() -> Result<(), Failure> {
+    stage::run_all(&STAGES.iter().collect::<Vec<_>>()).map_err(|failure| match failure.next {
+        Some(_) => failure,
+        None => failure.then("what the line `next:` above says"),
+    })
+}
+
+fn format(log: &Path) -> Result<Tally, Failure> {
+    run_logged(&mut cargo(&["fmt", "--all", "--check"]), log, LIMIT)?;
+    Ok(Tally::one())
+}
+
+fn arrows(_log: &Path) -> Result<Tally, Failure> {
+    let count = arrows::judge()?;
+    Ok(Tally { note: format!("{count} manifests"), ..Tally::one() })
+}
+
+fn pure_tree(_log: &Path) -> Result<Tally, Failure> {
+    for name in PURE {
+        let mut tree = cargo(&[
+            "tree",
+            "--locked",
+            "-p",
+            name,
+            "-e",
+            "normal,build,dev",
+            "--prefix",
+            "none",
+            "-f",
+            "{p}",
+        ]);
+        let text = shell::output(&mut tree, LIMIT)?;
+        let heavy = text.lines().filter_map(|line| line.split(' ').next()).find(|name| HEAVY.contains(name));
+        if let Some(heavy) = heavy {
+            return Err(Failure::new(format!(
+                "`{name}` pulls in `{heavy}`; its tests must build without it"
+            ))
+            .then(format!("cargo tree -p {name} -i {heavy} -e all")));
+        }
+    }
+    Ok(Tally { note: format!("{} crates without {}", PURE.len(), HEAVY.join(", ")), ..Tally::one() })
+}
+
+/// Runs a `cargo test` and counts what it printed.
+pub fn cargo_test(command: &mut Command, log: &Path, limit: Duration) -> Result<Tally, Failure> {
+    let ended = run_logged(command, log, limit);
+    let text = std::fs::read(log).unwrap_or_default();
+    let tally = Tally::of_cargo_test(&String::from_utf8_lossy(&text));
+    ended?;
+    if tally.passed + tally.skipped.len() == 0 {
+        return Err(Failure::new("the command ran no test at all"));
+    }
+    Ok(tally)
+}
+
+fn pure_tests(log: &Path) -> Result<Tally, Failure> {
+    let mut test = cargo(&["test", "--locked"]);
+    for name in PURE {
+        test.args(["-p", name]);
+    }
+    cargo_test(&mut test, log, LIMIT)
+}
+
+fn clippy(log: &Path) -> Result<Tally, Failure> {
+    let mut clippy = cargo(&["clippy", "--locked", "--workspace", "--all-targets", "--", "-D", "warnings"]);
+    run_logged(&mut clippy, log, LIMIT)?;
+    Ok(Tally::one())
+}
+
+fn docs(log: &Path) -> Result<Tally, Failure> {
+    let mut doc = cargo(&["doc", "--locked", "--no-deps", "--workspace"]);
+    doc.env("RUSTDOCFLAGS", "-D warnings");
+    run_logged(&mut doc, log, LIMIT)?;
+    Ok(Tally::one())
+}
+
+fn unit_tests(log: &Path) -> Result<Tally, Failure> {
+    let mut test = cargo(&["test", "--locked", "--workspace"]);
+    // The last two drive real processes: stages of `cargo xtask test`.
+    for name in PURE.iter().chain(&["kattu-e2e", "kattu-differential"]) {
+        test.args(["--exclude", name]);
+    }
+    cargo_test(&mut test, log, LIMIT)
+}

@@ -1,0 +1,214 @@
+//! Running programs: where we are, what they printed, when they took too long.
+//!
+//! Children get no standard input, a process group of their own, and a limit of time; a child past its limit is
+//! ended with its whole group.
+//! Knows nothing of: what the programs are for.
+
+use std::fmt;
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+/// Why a command of ours ends unhappily.
+#[derive(Debug)]
+pub struct Failure {
+    /// What was seen.
+    pub what: String,
+    /// The command to run next, if we know one.
+    pub next: Option<String>,
+    /// Exit code: 1 failed, 2 usage.
+    pub code: u8,
+}
+
+impl Failure {
+    /// Something was run and failed.
+    pub fn new(what: impl Into<String>) -> Failure {
+        Failure { what: what.into(), next: None, code: 1 }
+    }
+
+    /// The command line makes no sense.
+    pub fn usage(what: impl Into<String>) -> Failure {
+        Failure { what: what.into(), next: None, code: 2 }
+    }
+
+    /// Adds what to do about it.
+    pub fn then(mut self, next: impl Into<String>) -> Failure {
+        self.next = Some(next.into());
+        self
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.what)?;
+        match &self.next {
+            Some(next) => write!(f, "\nnext: {next}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl From<std::io::Error> for Failure {
+    fn from(error: std::io::Error) -> Failure {
+        Failure::new(error.to_string())
+    }
+}
+
+/// The root of the workspace.
+pub fn root() -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let built_here = here.parent().expect("xtask lies in the workspace");
+    // A binary carried elsewhere (a cached build of another clone) trusts the folder it runs in.
+    if built_here.join("Cargo.toml").exists() {
+        return built_here.to_path_buf();
+    }
+    std::env::current_dir().expect("a current directory")
+}
+
+/// The folder cargo builds into.
+pub fn target() -> PathBuf {
+    match std::env::var_os("CARGO_TARGET_DIR") {
+        Some(dir) => root().join(dir),
+        None => root().join("target"),
+    }
+}
+
+/// Where fetched programs live; always below the workspace, whatever `CARGO_TARGET_DIR` says, so that they are
+/// fetched once.
+pub fn tools_dir() -> PathBuf {
+    root().join("target/tools")
+}
+
+/// A file of ours below `target/xtask/`.
+pub fn log_path(name: &str) -> PathBuf {
+    root().join("target/xtask").join(format!("{name}.log"))
+}
+
+/// The cargo that runs us.
+pub fn cargo(arguments: &[&str]) -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.args(arguments).current_dir(root());
+    command
+}
+
+/// A command as a person would type it.
+pub fn shown(command: &Command) -> String {
+    let mut line = String::new();
+    for (key, value) in command.get_envs() {
+        if let Some(value) = value {
+            line += &format!("{}={:?} ", key.to_string_lossy(), value.to_string_lossy());
+        }
+    }
+    let program = Path::new(command.get_program());
+    line += &program.file_name().unwrap_or(program.as_os_str()).to_string_lossy();
+    for argument in command.get_args() {
+        let argument = argument.to_string_lossy();
+        let plain = argument.chars().all(|c| c.is_alphanumeric() || "-_=./:,+@".contains(c));
+        line +=
+            &if plain && !argument.is_empty() { format!(" {argument}") } else { format!(" '{argument}'") };
+    }
+    line
+}
+
+/// Runs to the end with everything it prints in `log` (appended); `Err` says how it ended.
+pub fn run_logged(command: &mut Command, log: &Path, limit: Duration) -> Result<(), Failure> {
+    std::fs::create_dir_all(log.parent().expect("a log lies in a folder"))?;
+    let file = File::options().create(true).append(true).open(log)?;
+    writeln_to(&file, &format!("$ {}", shown(command)));
+    command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file).process_group(0);
+    let line = shown(command);
+    let mut child =
+        command.spawn().map_err(|error| Failure::new(format!("`{line}` could not be started: {error}")))?;
+    match wait_until(&mut child, Instant::now() + limit)? {
+        Some(status) if status.success() => Ok(()),
+        Some(status) => Err(Failure::new(format!("`{line}` ended with {status}"))),
+        None => {
+            end_group(&mut child);
+            Err(Failure::new(format!("`{line}` was ended after {} s", limit.as_secs())))
+        }
+    }
+}
+
+/// Runs to the end and returns standard output; `Err` carries standard error.
+pub fn output(command: &mut Command, limit: Duration) -> Result<String, Failure> {
+    let line = shown(command);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+    let mut child =
+        command.spawn().map_err(|error| Failure::new(format!("`{line}` could not be started: {error}")))?;
+    let out = drain(child.stdout.take().expect("piped"));
+    let err = drain(child.stderr.take().expect("piped"));
+    let status = wait_until(&mut child, Instant::now() + limit)?;
+    if status.is_none() {
+        end_group(&mut child);
+    }
+    let out = out.join().expect("the reader does not panic");
+    let err = err.join().expect("the reader does not panic");
+    match status {
+        Some(status) if status.success() => Ok(out),
+        Some(status) => Err(Failure::new(format!("`{line}` ended with {status}: {}", err.trim_end()))),
+        None => {
+            Err(Failure::new(format!("`{line}` was ended after {} s: {}", limit.as_secs(), err.trim_end())))
+        }
+    }
+}
+
+fn drain(mut pipe: impl Read + Send + 'static) -> std::thread::JoinHandle<String> {
+    std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        // A pipe that breaks ends the text; the exit status tells the rest.
+        let _ = pipe.read_to_end(&mut bytes);
+        String::from_utf8_lossy(&bytes).into_owned()
+    })
+}
+
+fn wait_until(child: &mut Child, end: Instant) -> Result<Option<ExitStatus>, Failure> {
+    let mut pause = Duration::from_millis(2);
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(Some(status));
+        }
+        if Instant::now() >= end {
+            return Ok(None);
+        }
+        std::thread::sleep(pause);
+        pause = (pause * 2).min(Duration::from_millis(50));
+    }
+}
+
+/// Ends a child and everything it started.
+pub fn end_group(child: &mut Child) {
+    signal(&format!("-{}", child.id()), "KILL");
+    // It is gone now; what it returned no longer matters.
+    let _ = child.wait();
+}
+
+/// Sends a signal by name to a process id (or to a group, `-pid`).
+pub fn signal(target: &str, name: &str) {
+    let sent = Command::new("kill").args(["-s", name, "--", target]).stderr(Stdio::null()).status();
+    if let Err(error) = sent {
+        eprintln!("cannot run `kill`: {error}");
+    }
+}
+
+fn writeln_to(mut file: &File, line: &str) {
+    use std::io::Write;
+    // The log is a courtesy; the run goes on without its first line.
+    let _ = writeln!(file, "{line}");
+}
+
+/// The commit we stand on, or `None` outside a clone.
+pub fn commit() -> Option<String> {
+    let mut git = Command::new("git");
+    git.args(["rev-parse", "HEAD"]).current_dir(root());
+    output(&mut git, Duration::from_secs(10)).ok().map(|id| id.trim().to_string())
+}
+
+/// Now, as UTC text.
+pub fn date() -> String {
+    let mut date = Command::new("date");
+    date.args(["-u", "+%Y-%m-%dT%H:%M:%SZ"]);
+    output(&mut date, Duration::from_secs(10)).map(|text| text.trim().to_string()).unwrap_or_default()
+}

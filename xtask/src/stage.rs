@@ -1,0 +1,217 @@
+//! A stage: one named piece of a run, with its log, its time, and what it counted.
+//!
+//! A stage that fails shows its whole log and names the next command; the stages after it still run, unless they
+//! need what it makes. Skipped things are named and counted. The last line of a run is `N passed, N failed, N skipped`.
+//! Knows nothing of: what the stages check.
+
+use crate::shell::{self, Failure};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// What a stage counted.
+#[derive(Clone, Debug, Default)]
+pub struct Tally {
+    /// Tests (or the stage itself, if it has none) that passed.
+    pub passed: usize,
+    /// Tests that failed.
+    pub failed: usize,
+    /// Names of tests that did not run, each with its reason.
+    pub skipped: Vec<String>,
+    /// One line for the final table.
+    pub note: String,
+}
+
+impl Tally {
+    /// The stage is one fact, and it holds.
+    pub fn one() -> Tally {
+        Tally { passed: 1, ..Tally::default() }
+    }
+
+    /// The stage could not run here.
+    pub fn skipped(what: impl Into<String>) -> Tally {
+        Tally { skipped: vec![what.into()], ..Tally::default() }
+    }
+
+    /// Reads what `cargo test` printed: its result lines, its ignored tests, and the lines
+    /// `SKIPPED <test>: <why>` of tests that found a program missing.
+    pub fn of_cargo_test(log: &str) -> Tally {
+        let mut tally = Tally::default();
+        for line in log.lines() {
+            if let Some(result) = line.trim_start().strip_prefix("test result: ") {
+                let count = |word: &str| {
+                    let before = result.split(word).next().unwrap_or("").trim_end();
+                    let digits = before.rsplit([' ', '.', ';']).next().unwrap_or("");
+                    digits.parse::<usize>().unwrap_or(0)
+                };
+                tally.passed += count(" passed");
+                tally.failed += count(" failed");
+            } else if let Some((name, "ignored")) = line.strip_prefix("test ").and_then(|rest| {
+                let (name, verdict) = rest.split_once(" ... ")?;
+                Some((name, verdict.split(',').next().unwrap_or("")))
+            }) {
+                tally.skipped.push(format!("{name}: ignored"));
+            }
+            // `test name ... SKIPPED …` on one line, when the harness prints the name before the test speaks.
+            if let Some(at) = line.find("SKIPPED ") {
+                tally.skipped.push(line[at + "SKIPPED ".len()..].to_string());
+            }
+        }
+        // A test that says SKIPPED returns, so the harness counts it as passed.
+        let said_skipped = log.matches("SKIPPED ").count();
+        tally.passed = tally.passed.saturating_sub(said_skipped);
+        tally
+    }
+}
+
+/// One piece of a run.
+pub struct Stage {
+    /// A word; also the name of its log.
+    pub name: &'static str,
+    /// What it judges, in a few words.
+    pub about: &'static str,
+    /// What to run when it failed.
+    pub next: &'static str,
+    /// Stages that make what this one needs.
+    pub needs: &'static [&'static str],
+    /// Does it; prints into the log at the path given.
+    pub run: fn(&Path) -> Result<Tally, Failure>,
+}
+
+enum Verdict {
+    Passed,
+    Failed,
+    Skipped,
+}
+
+struct Line {
+    name: &'static str,
+    verdict: Verdict,
+    tally: Tally,
+    took: Duration,
+}
+
+/// Runs stages in order and reports; `Err` if any failed.
+pub fn run_all(stages: &[&Stage]) -> Result<(), Failure> {
+    let begun = Instant::now();
+    let mut lines: Vec<Line> = Vec::new();
+    let mut next = None;
+    for stage in stages {
+        let missing = stage.needs.iter().find(|need| {
+            lines.iter().any(|line| line.name == **need && matches!(line.verdict, Verdict::Failed))
+        });
+        let line = match missing {
+            Some(need) => Line {
+                name: stage.name,
+                verdict: Verdict::Skipped,
+                tally: Tally::skipped(format!("{}: stage `{need}` failed", stage.name)),
+                took: Duration::ZERO,
+            },
+            None => run_one(stage),
+        };
+        if matches!(line.verdict, Verdict::Failed) && next.is_none() {
+            next = Some(stage.next);
+        }
+        lines.push(line);
+    }
+    report(&lines, begun.elapsed(), next)
+}
+
+fn run_one(stage: &Stage) -> Line {
+    println!("--- {} ({})", stage.name, stage.about);
+    let log = shell::log_path(stage.name);
+    // A log of this run only.
+    let _ = std::fs::remove_file(&log);
+    let begun = Instant::now();
+    let ended = (stage.run)(&log);
+    let took = begun.elapsed();
+    let (verdict, tally) = match ended {
+        Ok(tally) if 0 < tally.failed => (Verdict::Failed, tally),
+        Ok(tally) if tally.passed == 0 && !tally.skipped.is_empty() => (Verdict::Skipped, tally),
+        Ok(tally) => (Verdict::Passed, tally),
+        Err(failure) => {
+            let text = std::fs::read(&log)
+                .map(|text| String::from_utf8_lossy(&text).into_owned())
+                .unwrap_or_default();
+            println!("{text}");
+            println!("{}: {failure}", stage.name);
+            let mut tally = Tally::of_cargo_test(&text);
+            tally.failed = tally.failed.max(1);
+            (Verdict::Failed, tally)
+        }
+    };
+    let word = match verdict {
+        Verdict::Passed => "ok",
+        Verdict::Failed => "FAILED",
+        Verdict::Skipped => "skipped",
+    };
+    println!(
+        "    {word} in {:.1} s{}{}",
+        took.as_secs_f64(),
+        if tally.note.is_empty() { "" } else { ": " },
+        tally.note
+    );
+    Line { name: stage.name, verdict, tally, took }
+}
+
+fn report(lines: &[Line], took: Duration, next: Option<&str>) -> Result<(), Failure> {
+    println!("\n{:<14} {:<8} {:>7} {:>7} {:>8} {:>9}", "stage", "", "passed", "failed", "skipped", "seconds");
+    for line in lines {
+        let word = match line.verdict {
+            Verdict::Passed => "ok",
+            Verdict::Failed => "FAILED",
+            Verdict::Skipped => "skipped",
+        };
+        println!(
+            "{:<14} {:<8} {:>7} {:>7} {:>8} {:>9.1}  {}",
+            line.name,
+            word,
+            line.tally.passed,
+            line.tally.failed,
+            line.tally.skipped.len(),
+            line.took.as_secs_f64(),
+            line.tally.note
+        );
+    }
+    for line in lines {
+        for skipped in &line.tally.skipped {
+            println!("skipped: {} / {skipped}", line.name);
+        }
+    }
+    let sum = |pick: fn(&Tally) -> usize| lines.iter().map(|line| pick(&line.tally)).sum::<usize>();
+    let (passed, failed, skipped) =
+        (sum(|tally| tally.passed), sum(|tally| tally.failed), sum(|tally| tally.skipped.len()));
+    println!("took {:.0} s", took.as_secs_f64());
+    if let Some(next) = next {
+        println!("next: {next}");
+    }
+    println!("{passed} passed, {failed} failed, {skipped} skipped");
+    if failed == 0 {
+        Ok(())
+    } else {
+        Err(Failure::new("a stage failed; its log is above and in target/xtask/"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_of_cargo_test_are_added_up() {
+        let log = "running 3 tests\ntest a ... ok\ntest b ... ignored, slow\n\
+            test result: ok. 2 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.00s\n\
+            test result: FAILED. 10 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out\n";
+        let tally = Tally::of_cargo_test(log);
+        assert_eq!((tally.passed, tally.failed), (12, 2));
+        assert_eq!(tally.skipped, ["b: ignored"]);
+    }
+
+    #[test]
+    fn a_test_that_found_no_program_counts_as_skipped_not_as_passed() {
+        let log = "SKIPPED etcdctl_reads: no etcdctl\n\
+            test result: ok. 3 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out\n";
+        let tally = Tally::of_cargo_test(log);
+        assert_eq!(tally.passed, 2);
+        assert_eq!(tally.skipped, ["etcdctl_reads: no etcdctl"]);
+    }
+}

@@ -1,0 +1,234 @@
+//! `cargo xtask test`: check, the release build, end to end, and bounded slices of the long proofs.
+//!
+//! The seed of the slices comes from the commit, so that every commit tries something new and any run can be
+//! repeated.
+//! Knows nothing of: what the proofs prove.
+
+use crate::check;
+use crate::shell::{self, Failure, cargo, run_logged};
+use crate::stage::{self, Stage, Tally};
+use crate::tools;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+const BUILD_LIMIT: Duration = Duration::from_secs(1800);
+const E2E_LIMIT: Duration = Duration::from_secs(1200);
+const DIFFERENTIAL_LIMIT: Duration = Duration::from_secs(600);
+
+/// Requests of the differential slice.
+const DIFFERENTIAL_REQUESTS: u64 = 20_000;
+/// Seconds each fuzz target gets.
+const FUZZ_SECONDS: u64 = 30;
+
+const SLICES: &[Stage] = &[
+    Stage {
+        name: "release",
+        about: "cargo build --release",
+        next: "cargo build --release",
+        needs: &[],
+        run: release,
+    },
+    Stage {
+        name: "tools",
+        about: "programs of others to test against",
+        next: "cargo xtask tools",
+        needs: &[],
+        run: fetch,
+    },
+    Stage {
+        name: "e2e",
+        about: "the real binary, driven from outside",
+        next: "cargo xtask test --only e2e, or cargo test -p kattu-e2e --test <file> <name>",
+        needs: &["release"],
+        run: end_to_end,
+    },
+    Stage {
+        name: "differential",
+        about: "the same requests to etcd and to Kattu",
+        next: "the command printed above, after `repeat:`",
+        needs: &["release"],
+        run: differential_slice,
+    },
+    Stage {
+        name: "crash-images",
+        about: "every state the disk could be in after power loss",
+        next: "cargo test -p kattu-wal --release crash",
+        needs: &[],
+        run: crash_images,
+    },
+    Stage {
+        name: "fuzz",
+        about: "frames and records of arbitrary bytes",
+        next: "the input is in proof/fuzz/artifacts; run the target on that file",
+        needs: &[],
+        run: fuzz,
+    },
+];
+
+/// `cargo xtask test [--only STAGE] [--list]`.
+pub fn run(words: &[&str]) -> Result<(), Failure> {
+    let all: Vec<&Stage> = check::STAGES.iter().chain(SLICES).collect();
+    match words {
+        [] => stage::run_all(&all),
+        ["--list"] => {
+            for stage in &all {
+                println!("{:<14} {}", stage.name, stage.about);
+            }
+            Ok(())
+        }
+        ["--only", name] => {
+            let stage = all.iter().find(|stage| stage.name == *name);
+            let stage = stage.ok_or_else(|| {
+                Failure::usage(format!("no stage `{name}`")).then("cargo xtask test --list")
+            })?;
+            let wanted: Vec<&Stage> = all
+                .iter()
+                .copied()
+                .filter(|other| stage.needs.contains(&other.name) || other.name == *name)
+                .collect();
+            stage::run_all(&wanted)
+        }
+        other => Err(Failure::usage(format!("cargo xtask test does not know `{}`", other.join(" ")))
+            .then("cargo xtask test [--only STAGE] [--list]")),
+    }
+}
+
+fn release(log: &Path) -> Result<Tally, Failure> {
+    run_logged(&mut cargo(&["build", "--locked", "--release", "-p", "kattu"]), log, BUILD_LIMIT)?;
+    Ok(Tally::one())
+}
+
+fn fetch(_log: &Path) -> Result<Tally, Failure> {
+    let mut tally = Tally::default();
+    for tool in tools::fetch_all() {
+        match tool.state {
+            Ok(_) => tally.passed += 1,
+            Err(why) => tally.skipped.push(format!("{}: {why}", tool.name)),
+        }
+    }
+    tally.note = format!("{} of {} there", tally.passed, tally.passed + tally.skipped.len());
+    Ok(tally)
+}
+
+/// Tells a child where the programs are.
+fn with_programs(command: &mut Command) -> &mut Command {
+    command.env("KATTU_BIN", shell::target().join("release/kattu")).env("KATTU_TOOLS", shell::tools_dir())
+}
+
+fn end_to_end(log: &Path) -> Result<Tally, Failure> {
+    // One test at a time: each starts a cluster, and times are judged.
+    let mut test = cargo(&["test", "--locked", "-p", "kattu-e2e", "--", "--nocapture", "--test-threads=1"]);
+    check::cargo_test(with_programs(&mut test), log, E2E_LIMIT)
+}
+
+/// A number that is new for every commit and the same for everybody who stands on it.
+fn seed_of_commit() -> u64 {
+    let id = shell::commit().unwrap_or_default();
+    u64::from_str_radix(id.get(..12).unwrap_or("0"), 16).unwrap_or(0)
+}
+
+fn differential_slice(log: &Path) -> Result<Tally, Failure> {
+    let mut unit = cargo(&["test", "--locked", "--release", "-p", "kattu-differential"]);
+    let mut tally = check::cargo_test(&mut unit, log, BUILD_LIMIT)?;
+    if !shell::tools_dir().join("etcd34/etcd").exists() {
+        tally.skipped.push("etcd 3.4 against Kattu: no target/tools/etcd34/etcd".to_string());
+        return Ok(tally);
+    }
+    let (requests, seed) = (DIFFERENTIAL_REQUESTS.to_string(), seed_of_commit().to_string());
+    let mut diff = diff_command(&["--requests", &requests, "--seed", &seed]);
+    run_logged(&mut diff, log, DIFFERENTIAL_LIMIT)?;
+    tally.passed += 1;
+    tally.note = format!("{requests} requests, seed {seed}");
+    Ok(tally)
+}
+
+fn diff_command(words: &[&str]) -> Command {
+    let mut diff = cargo(&["run", "--locked", "--quiet", "--release", "-p", "kattu-differential", "--"]);
+    diff.args(words);
+    with_programs(&mut diff);
+    diff
+}
+
+/// `cargo xtask diff …`: arguments go to the program of `proof/differential`.
+pub fn differential(words: &[&str]) -> Result<(), Failure> {
+    in_foreground(&mut diff_command(words))
+}
+
+/// `cargo xtask kills …`: leaders killed under load.
+pub fn kills(words: &[&str]) -> Result<(), Failure> {
+    let mut kills =
+        cargo(&["run", "--locked", "--quiet", "--release", "-p", "kattu-e2e", "--bin", "kills", "--"]);
+    in_foreground(with_programs(kills.args(words)))
+}
+
+/// Runs with our own output; the exit code is its verdict.
+pub fn in_foreground(command: &mut Command) -> Result<(), Failure> {
+    let line = shell::shown(command);
+    let status = command.stdin(Stdio::null()).status()?;
+    if status.success() {
+        return Ok(());
+    }
+    let mut failure = Failure::new(format!("`{line}` ended with {status}"));
+    failure.code = status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1);
+    Err(failure)
+}
+
+fn crash_images(log: &Path) -> Result<Tally, Failure> {
+    let mut test =
+        cargo(&["test", "--locked", "--release", "-p", "kattu-wal", "crash", "--", "--include-ignored"]);
+    check::cargo_test(&mut test, log, E2E_LIMIT)
+}
+
+/// `proof/fuzz` is a workspace of its own: its targets need coverage flags that nothing else may be built with.
+fn fuzz(log: &Path) -> Result<Tally, Failure> {
+    let folder = shell::root().join("proof/fuzz");
+    let manifest = folder.join("Cargo.toml");
+    if !manifest.exists() {
+        return Ok(Tally::skipped("fuzz: proof/fuzz is not there"));
+    }
+    let table: toml::Table = std::fs::read_to_string(&manifest)?
+        .parse()
+        .map_err(|error| Failure::new(format!("proof/fuzz/Cargo.toml: {error}")))?;
+    let targets: Vec<String> = table
+        .get("bin")
+        .and_then(|bins| bins.as_array())
+        .map(|bins| bins.iter().filter_map(|bin| bin.get("name")?.as_str().map(str::to_string)).collect())
+        .unwrap_or_default();
+    if targets.is_empty() {
+        return Err(Failure::new("proof/fuzz/Cargo.toml names no [[bin]]"));
+    }
+    let mut tally = Tally::default();
+    for target in &targets {
+        let mut build = cargo(&["build", "--release", "--bin", target, "--manifest-path"]);
+        build.arg(&manifest).current_dir(&folder).env("CARGO_TARGET_DIR", shell::root().join("target/fuzz"));
+        build.env(
+            "RUSTFLAGS",
+            "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
+             -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
+             -Cllvm-args=-sanitizer-coverage-trace-compares --cfg fuzzing -Ccodegen-units=1",
+        );
+        if let Err(failure) = run_logged(&mut build, log, BUILD_LIMIT) {
+            tally.skipped.push(format!("{target}: does not build here: {}", failure.what));
+            continue;
+        }
+        let corpus = shell::root().join("target/fuzz/corpus").join(target);
+        let artifacts = folder.join("artifacts");
+        std::fs::create_dir_all(&corpus)?;
+        std::fs::create_dir_all(&artifacts)?;
+        let mut run = Command::new(shell::root().join("target/fuzz/release").join(target));
+        run.arg(&corpus);
+        let seeds = folder.join("corpus").join(target);
+        if seeds.exists() {
+            run.arg(&seeds);
+        }
+        run.arg(format!("-max_total_time={FUZZ_SECONDS}"))
+            .arg(format!("-artifact_prefix={}/", artifacts.display()))
+            .arg("-print_final_stats=1")
+            .current_dir(&folder);
+        run_logged(&mut run, log, Duration::from_secs(FUZZ_SECONDS * 4 + 60))?;
+        tally.passed += 1;
+    }
+    tally.note = format!("{FUZZ_SECONDS} s each: {}", targets.join(", "));
+    Ok(tally)
+}

