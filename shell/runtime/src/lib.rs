@@ -1,3 +1,62 @@
-//! Carries out what nodes decide: clock, threads, peer links.
+//! Carries out what nodes decide: clock, threads, log I/O, peer links.
+//!
+//! One driver thread owns one node, its log, its links and (unless told otherwise) its store and its clients'
+//! connections: on few cores a hand-off between threads costs more than the work it would share out
+//! (docs/performance.md). Three settings move work to threads of its own: log I/O, apply, and the client face.
+//!
+//! Reading order: `start` (putting the parts together) · `driver` (the loop) · `disk` · `seat` (where the keeper sits) ·
+//! `links`, `lane`, `greeting`, `hearing` (peers) · `engine` (the door) · `room` · `watchdog` · `clock`.
+//! Knows nothing of: etcd, protobuf, the simulator.
+
+mod clock;
+mod disk;
+mod driver;
 pub mod engine;
+mod greeting;
+mod hearing;
+mod inbox;
+mod lane;
+mod links;
+pub mod metrics;
+pub mod report;
+mod room;
+mod seat;
+mod start;
+mod waiting;
+mod watchdog;
+
 pub use engine::Engine;
+pub use start::{Member, Place, Running, RuntimeConfig, StartError, start};
+
+use kattu_raft::RecordEncoder;
+use kattu_wire::Codec;
+
+/// The bytes of frames and records, with the fastest CRC32C this processor has.
+pub(crate) fn codec() -> Codec {
+    Codec { crc: crc32c::crc32c_append }
+}
+
+/// Lays out new entries for the core.
+pub(crate) fn encoder() -> RecordEncoder {
+    RecordEncoder(|group, head, payload| kattu_wire::record_encode(crc32c::crc32c_append, group, head, payload))
+}
+
+/// A number nobody could have guessed.
+pub(crate) fn entropy() -> u64 {
+    use std::hash::{BuildHasher, Hasher};
+    // The standard library seeds its hashers from the operating system; each state differs.
+    let hasher = std::collections::hash_map::RandomState::new().build_hasher();
+    hasher.finish() ^ clock::now().0.rotate_left(32) ^ u64::from(std::process::id())
+}
+
+/// Ends the process when the thread that holds it panics: a member without one of its threads would go on answering
+/// heartbeats. [fault-model F04]
+pub(crate) struct AbortOnPanic;
+
+impl Drop for AbortOnPanic {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            std::process::abort();
+        }
+    }
+}

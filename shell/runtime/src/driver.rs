@@ -1,0 +1,226 @@
+//! The driver: one thread's loop around one node.
+//!
+//! ```text
+//!  peers ─▶ inbox ─┐                         ┌─▶ links (sent before the disk is asked)
+//!  clients ─▶ calls┼─▶ the whole inbox, then ┼─▶ keeper ─▶ answers
+//!  timer ──────────┤   one "drained", then   ├─▶ log (one write, one sync for the batch)
+//!  log, keeper ────┘   what follows from it  └─▶ back to the start
+//! ```
+//! Batching falls out of the loop: what arrives while one batch is carried out is the next. No timer and no lock sits
+//! on the way of a request. [architecture §4; performance, "What that asks of the design"]
+//! Knows nothing of: etcd, how bytes are laid out.
+
+use crate::clock;
+use crate::disk::{Completion, Disk};
+use crate::engine::{Call, Engine, Facts};
+use crate::inbox::Inbox;
+use crate::links::Links;
+use crate::metrics::Metrics;
+use crate::room::Room;
+use crate::seat::{Progress, Seat};
+use crate::waiting::Waiting;
+use kattu_node::Node;
+use kattu_node::contract::{Effects, Event, Outcome, Space, Status};
+use kattu_raft::{Instant, NodeId, Trace};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use tokio::sync::{mpsc, watch};
+
+/// Client calls taken into one batch; the rest is the next.
+const CALLS_PER_BATCH: usize = 4096;
+
+/// One node with everything it is connected to.
+pub(crate) struct Driver {
+    pub(crate) node: Node,
+    pub(crate) seat: Seat,
+    pub(crate) disk: Disk,
+    pub(crate) links: Links,
+    pub(crate) inbox: Rc<Inbox>,
+    pub(crate) calls: mpsc::Receiver<Call>,
+    pub(crate) waiting: Waiting,
+    pub(crate) facts: Arc<Facts>,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) room: Room,
+    /// Keeps the call queue open while faces come and go.
+    pub(crate) _engine: Engine,
+}
+
+impl Driver {
+    /// Runs until `stop` says so, then answers everybody and closes the log.
+    pub(crate) async fn run(mut self, mut stop: watch::Receiver<bool>) {
+        let mut calls = Vec::new();
+        let mut effects = Effects::default();
+        let mut armed = Instant(0);
+        let mut timer = Box::pin(tokio::time::sleep(std::time::Duration::ZERO));
+        while !*stop.borrow() {
+            self.batch(&mut calls, &mut effects).await;
+            let deadline = self.node.deadline();
+            if deadline < armed || armed <= clock::now() {
+                // A deadline that moved away is left alone: one early wake-up costs less than moving the timer always.
+                armed = deadline;
+                timer.as_mut().reset(tokio::time::Instant::now() + clock::until(deadline));
+            }
+            tokio::select! {
+                biased;
+                () = self.inbox.arrived() => {}
+                _ = self.calls.recv_many(&mut calls, CALLS_PER_BATCH) => {}
+                completion = self.disk.completed() => {
+                    let now = clock::now();
+                    self.on_completion(now, completion, &mut effects);
+                }
+                progress = self.seat.progress() => self.on_progress(clock::now(), progress, &mut effects),
+                () = &mut timer => {}
+                _ = stop.changed() => {}
+            }
+            // Whatever is ready on this thread joins the batch: requests that were read together are proposed together.
+            tokio::task::yield_now().await;
+        }
+        self.finish(&mut effects);
+    }
+
+    /// Takes in everything that has arrived, and carries out what follows.
+    async fn batch(&mut self, calls: &mut Vec<Call>, effects: &mut Effects) {
+        let mut events = Vec::new();
+        let now = clock::now();
+        self.take_in(now, calls, &mut events, effects);
+        if self.node.deadline() <= now {
+            self.node.handle(now, Event::Tick, effects);
+        }
+        if let Some(space) = self.room.look(now) {
+            self.node.handle(now, Event::Space(space), effects);
+        }
+        self.node.handle(now, Event::Drained, effects);
+        self.carry_out(effects).await;
+        self.publish_facts();
+        self.metrics.batches.add(1);
+    }
+
+    fn take_in(&mut self, now: Instant, calls: &mut Vec<Call>, events: &mut Vec<Event>, effects: &mut Effects) {
+        while let Some(completion) = self.disk.try_completed() {
+            self.on_completion(now, completion, effects);
+        }
+        self.inbox.take(events);
+        self.metrics.events.add(events.len() as u64);
+        for event in events.drain(..) {
+            self.node.handle(now, event, effects);
+        }
+        while calls.len() < CALLS_PER_BATCH {
+            let Ok(call) = self.calls.try_recv() else { break };
+            calls.push(call);
+        }
+        self.metrics.requests.add(calls.len() as u64);
+        for call in calls.drain(..) {
+            let ticket = self.waiting.enter(call.reply);
+            self.node.handle(now, Event::Client { ticket, request: call.request }, effects);
+        }
+    }
+
+    /// Carries out effects until none are left: messages first, then answers, then the disk.
+    async fn carry_out(&mut self, effects: &mut Effects) {
+        loop {
+            self.links.send(std::mem::take(&mut effects.send));
+            let answered = self.answer(effects);
+            self.trace(effects);
+            for fetch in std::mem::take(&mut effects.fetch) {
+                if let Some(completion) = self.disk.fetch(fetch) {
+                    self.on_completion(clock::now(), completion, effects);
+                }
+            }
+            if !effects.persist.is_empty() {
+                if answered {
+                    // The thread is about to be at the disk: let the answers leave first.
+                    tokio::task::yield_now().await;
+                }
+                let records = std::mem::take(&mut effects.persist);
+                if let Some(completion) = self.disk.persist(records) {
+                    self.on_completion(clock::now(), completion, effects);
+                }
+            }
+            if is_empty(effects) {
+                return;
+            }
+            self.node.handle(clock::now(), Event::Drained, effects);
+        }
+    }
+
+    /// Hands tasks to the keeper and answers to clients; whether any client was answered on this thread.
+    fn answer(&mut self, effects: &mut Effects) -> bool {
+        let before = self.waiting.len();
+        for (ticket, outcome) in std::mem::take(&mut effects.reply) {
+            if !matches!(outcome, Outcome::Done(_)) {
+                self.metrics.failed.add(1);
+            }
+            if let Some(reply) = self.waiting.take(ticket) {
+                let _ = reply.send(outcome); // the client may have gone
+            }
+        }
+        if !effects.apply.is_empty() {
+            let tasks = std::mem::take(&mut effects.apply);
+            if let Some(progress) = self.seat.hand_over(tasks, &mut self.waiting) {
+                self.on_progress(clock::now(), progress, effects);
+            }
+        }
+        self.waiting.len() < before
+    }
+
+    fn on_completion(&mut self, now: Instant, completion: Completion, effects: &mut Effects) {
+        match completion {
+            Completion::Persisted(lsn, log_bytes) => {
+                let space = self.room.log_is_now(log_bytes);
+                self.node.handle(now, Event::Space(space), effects);
+                self.node.handle(now, Event::Persisted(lsn), effects);
+            }
+            Completion::Fetched(fetch, entries) => {
+                self.node.handle(now, Event::Fetched { fetch, entries }, effects);
+            }
+        }
+    }
+
+    fn on_progress(&mut self, now: Instant, progress: Progress, effects: &mut Effects) {
+        self.room.store_is_now(progress.store_bytes);
+        if let Some(index) = progress.applied {
+            self.metrics.applied.set(index.0);
+            self.node.handle(now, Event::Applied { index }, effects);
+        }
+    }
+
+    fn publish_facts(&self) {
+        let raft = self.node.raft();
+        let leader = raft.leader().unwrap_or(NodeId(0));
+        self.facts.term.store(raft.term().0, Ordering::Relaxed);
+        self.facts.leader.store(leader.0, Ordering::Relaxed);
+        self.metrics.committed.set(raft.committed().0);
+        self.metrics.pending.set(self.node.pending() as u64);
+    }
+
+    fn trace(&self, effects: &mut Effects) {
+        for trace in std::mem::take(&mut effects.trace) {
+            match trace {
+                Trace::BecameLeader(term) => {
+                    self.metrics.leader_changes.add(1);
+                    crate::report::info(format_args!("leader of term {}", term.0));
+                }
+                Trace::BecameFollower { term, leader: Some(leader) } => {
+                    self.metrics.leader_changes.add(1);
+                    crate::report::info(format_args!("following member {:x} in term {}", leader.0, term.0));
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn finish(mut self, effects: &mut Effects) {
+        self.node.handle(clock::now(), Event::Stop, effects);
+        self.answer(effects);
+        self.disk.close();
+    }
+}
+
+fn is_empty(effects: &Effects) -> bool {
+    effects.persist.is_empty()
+        && effects.send.is_empty()
+        && effects.fetch.is_empty()
+        && effects.apply.is_empty()
+        && effects.reply.is_empty()
+}

@@ -1,0 +1,173 @@
+//! What peers say on the connections they open: frames, checked, into the driver's inbox.
+//!
+//! Nothing of a connection that does not belong, or that sends one damaged frame, reaches the replica; a connection is
+//! given up at the first thing that is wrong with it, and the peer opens another. [fault-model NT2, NT3, F34–F36]
+//! Knows nothing of: what messages mean.
+
+use crate::greeting::{self, Greeting};
+use crate::inbox::Inbox;
+use crate::metrics::Metrics;
+use crate::report;
+use kattu_node::contract::{Event, PeerMessage};
+use kattu_raft::{Duration, GroupId, NodeId, SharedBytes};
+use kattu_wire::{Frame, Lane};
+use std::cell::Cell;
+use std::rc::Rc;
+use std::sync::Arc;
+use tokio::io::AsyncReadExt;
+use tokio::net::{TcpListener, TcpStream};
+
+/// Peers' connections at once, greeted or not; beyond it new ones are closed.
+const CONNECTIONS_MAX: usize = 1024;
+/// How long a greeting may take.
+const GREETING_MAX: Duration = Duration::from_secs(5);
+/// Bytes asked for in one read.
+const READ_BYTES: usize = 64 << 10;
+
+/// Listens for peers until it is dropped; must be called inside a `LocalSet`.
+pub(crate) struct Hearing {
+    pub(crate) greeting: Rc<Greeting>,
+    pub(crate) inbox: Rc<Inbox>,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) group: GroupId,
+    /// Longest frame believed.
+    pub(crate) frame_bytes_max: usize,
+}
+
+impl Hearing {
+    pub(crate) fn start(self, listeners: Vec<TcpListener>) {
+        let hearing = Rc::new(self);
+        let open = Rc::new(Cell::new(0));
+        for listener in listeners {
+            tokio::task::spawn_local(accept(listener, hearing.clone(), open.clone()));
+        }
+    }
+
+    async fn hear(&self, mut socket: TcpStream, address: &str) {
+        let _ = socket.set_nodelay(true);
+        let greeted = tokio::time::timeout(GREETING_MAX, greeting::receive(&mut socket, &self.greeting)).await;
+        let hello = match greeted {
+            Ok(Ok(hello)) => hello,
+            Ok(Err(reason)) => {
+                self.metrics.peer_rejected.add(1);
+                return report::warn(format_args!("peer connection from {address} refused: {reason}"));
+            }
+            Err(_) => {
+                self.metrics.peer_rejected.add(1);
+                return report::warn(format_args!("peer connection from {address} closed: no greeting in 5 s"));
+            }
+        };
+        if let Err(reason) = self.frames(&mut socket, hello.from).await {
+            self.metrics.peer_rejected.add(1);
+            report::warn(format_args!("connection of member {:x} closed: {reason}", hello.from.0));
+        }
+        if hello.lane == Lane::Bulk {
+            self.inbox.push(Event::LinkClosed(hello.from), 0);
+        }
+    }
+
+    /// Reads frames until the connection ends; the error says what was wrong with one.
+    async fn frames(&self, socket: &mut TcpStream, from: NodeId) -> Result<(), String> {
+        let codec = crate::codec();
+        let mut buffer = Vec::with_capacity(READ_BYTES);
+        let mut wanted = 0;
+        loop {
+            self.inbox.room().await;
+            buffer.reserve(READ_BYTES.max(wanted - buffer.len().min(wanted)));
+            match socket.read_buf(&mut buffer).await {
+                Ok(0) | Err(_) => return Ok(()),
+                Ok(count) => self.metrics.peer_received_bytes.add(count as u64),
+            }
+            if buffer.len() < wanted {
+                continue; // the rest of a long frame
+            }
+            let mut complete = 0;
+            wanted = 0;
+            while let Some(len) =
+                codec.peek_len(&buffer[complete..], self.frame_bytes_max).map_err(|error| error.to_string())?
+            {
+                if buffer.len() - complete < len {
+                    wanted = len;
+                    break;
+                }
+                complete += len;
+            }
+            if complete > 0 {
+                self.deliver(&split_off_front(&mut buffer, complete), from)?;
+            }
+        }
+    }
+
+    fn deliver(&self, frames: &SharedBytes, from: NodeId) -> Result<(), String> {
+        let codec = crate::codec();
+        let mut at = 0;
+        while at < frames.len() {
+            let len = codec
+                .peek_len(&frames[at..], self.frame_bytes_max)
+                .map_err(|error| error.to_string())?
+                .expect("only whole frames are delivered");
+            let frame = codec.decode(&frames.slice(at..at + len)).map_err(|error| error.to_string())?;
+            at += len;
+            match frame {
+                Frame::Message(message) => self.accept_message(message, from, len)?,
+                Frame::Goodbye(_) | Frame::Unknown { .. } => {}
+                Frame::Hello(_) | Frame::Welcome(_) | Frame::Refused(_) => {
+                    return Err("a second greeting".into());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn accept_message(&self, message: PeerMessage, from: NodeId, bytes: usize) -> Result<(), String> {
+        if message.from() != from || message.to() != self.greeting.id {
+            return Err(format!(
+                "a message from {:x} to {:x} on the link of {:x}",
+                message.from().0,
+                message.to().0,
+                from.0
+            ));
+        }
+        if let PeerMessage::Raft(envelope) = &message
+            && envelope.group != self.group
+        {
+            return Err(format!("a message of group {}, which is not here", envelope.group.0));
+        }
+        self.metrics.peer_received_msgs.add(1);
+        self.inbox.push(Event::Peer(message), bytes);
+        Ok(())
+    }
+}
+
+/// Takes the first `count` bytes out of the buffer. Entries stay ranges of them, so a buffer that is mostly empty is not
+/// kept alive for a few bytes.
+fn split_off_front(buffer: &mut Vec<u8>, count: usize) -> SharedBytes {
+    if count * 2 < buffer.capacity() {
+        let front = buffer[..count].to_vec();
+        buffer.drain(..count);
+        return SharedBytes::from(front);
+    }
+    let rest = buffer[count..].to_vec();
+    let mut front = std::mem::replace(buffer, rest);
+    front.truncate(count);
+    SharedBytes::from(front)
+}
+
+async fn accept(listener: TcpListener, hearing: Rc<Hearing>, open: Rc<Cell<usize>>) {
+    loop {
+        let Ok((socket, address)) = listener.accept().await else {
+            tokio::time::sleep(Duration::from_millis(50)).await; // out of descriptors: let some close
+            continue;
+        };
+        if open.get() >= CONNECTIONS_MAX {
+            hearing.metrics.peer_rejected.add(1);
+            continue;
+        }
+        open.set(open.get() + 1);
+        let (hearing, open) = (hearing.clone(), open.clone());
+        tokio::task::spawn_local(async move {
+            hearing.hear(socket, &address.to_string()).await;
+            open.set(open.get() - 1);
+        });
+    }
+}

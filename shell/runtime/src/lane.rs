@@ -1,0 +1,161 @@
+//! One outgoing connection to one peer, with its queue.
+//!
+//! The driver pushes frames and flushes at once, so that bytes leave before the thread goes to the disk. What the socket
+//! does not take stays queued and leaves when it becomes writable. A full queue drops: the protocol retries.
+//! [fault-model NT4, NT6]
+//! Knows nothing of: what frames say, who decides.
+
+use crate::metrics::Metrics;
+use kattu_node::contract::PeerMessage;
+use kattu_wire::FrameWriter;
+use std::cell::{Cell, RefCell};
+use std::io::{ErrorKind, IoSlice};
+use std::rc::Rc;
+use tokio::net::TcpStream;
+use tokio::sync::Notify;
+
+/// Bytes a lane may hold back; one message always passes.
+pub(crate) const LANE_BYTES_MAX: usize = 32 << 20;
+/// Pieces handed to the kernel in one call (its own limit is 1024).
+const PIECES_PER_CALL: usize = 256;
+
+/// One lane. Up while it has a socket.
+#[derive(Default)]
+pub(crate) struct Lane {
+    socket: RefCell<Option<Rc<TcpStream>>>,
+    queue: RefCell<Queue>,
+    /// Wakes the connection's task: there is something unsent, or the socket has failed.
+    kick: Notify,
+    failed: Cell<bool>,
+}
+
+/// Two writers take turns, so that a lane under constant load does not keep what it has sent.
+#[derive(Default)]
+struct Queue {
+    /// On its way into the socket.
+    sending: FrameWriter,
+    /// Bytes of it that have left.
+    sent: usize,
+    /// What came meanwhile.
+    next: FrameWriter,
+}
+
+impl Queue {
+    fn unsent(&self) -> usize {
+        self.sending.len() - self.sent + self.next.len()
+    }
+
+    fn clear(&mut self) {
+        self.sending.clear();
+        self.next.clear();
+        self.sent = 0;
+    }
+
+    /// Makes `sending` the writer with something unsent; `false` when there is none.
+    fn turn(&mut self) -> bool {
+        if self.sent == self.sending.len() {
+            self.sending.clear();
+            self.sent = 0;
+            std::mem::swap(&mut self.sending, &mut self.next);
+        }
+        !self.sending.is_empty()
+    }
+}
+
+impl Lane {
+    /// Whether messages can leave at all.
+    pub(crate) fn is_up(&self) -> bool {
+        self.socket.borrow().is_some()
+    }
+
+    /// Bytes waiting for the socket.
+    pub(crate) fn unsent_bytes(&self) -> usize {
+        self.queue.borrow().unsent()
+    }
+
+    /// Takes over a fresh, greeted connection.
+    pub(crate) fn open(&self, socket: Rc<TcpStream>) {
+        self.queue.borrow_mut().clear();
+        self.failed.set(false);
+        *self.socket.borrow_mut() = Some(socket);
+    }
+
+    /// Gives the connection up; what was unsent is lost.
+    pub(crate) fn close(&self) {
+        *self.socket.borrow_mut() = None;
+        self.queue.borrow_mut().clear();
+    }
+
+    /// Queues one message, or drops it: `false` when the lane is down or its queue is full.
+    pub(crate) fn push(&self, message: &PeerMessage) -> bool {
+        let mut queue = self.queue.borrow_mut();
+        if !self.is_up() || queue.unsent() > LANE_BYTES_MAX {
+            return false;
+        }
+        crate::codec().encode_message(message, &mut queue.next);
+        true
+    }
+
+    /// Sends as much as the socket takes now.
+    pub(crate) fn flush(&self, metrics: &Metrics) {
+        let socket = self.socket.borrow().clone();
+        let Some(socket) = socket else { return };
+        let mut queue = self.queue.borrow_mut();
+        while queue.turn() {
+            let mut slices = [IoSlice::new(&[]); PIECES_PER_CALL];
+            let mut count = 0;
+            for (slot, piece) in slices.iter_mut().zip(queue.sending.pieces_from(queue.sent)) {
+                *slot = IoSlice::new(piece);
+                count += 1;
+            }
+            match socket.try_write_vectored(&slices[..count]) {
+                Ok(0) => return self.fail(),
+                Ok(written) => {
+                    metrics.peer_sent_bytes.add(written as u64);
+                    queue.sent += written;
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return self.kick.notify_one(),
+                Err(_) => return self.fail(),
+            }
+        }
+    }
+
+    fn fail(&self) {
+        self.failed.set(true);
+        self.kick.notify_one();
+    }
+
+    /// Runs while the connection lives: sends what was held back, and notices its end.
+    pub(crate) async fn run(&self, socket: &TcpStream, metrics: &Metrics) {
+        loop {
+            if self.failed.get() {
+                return;
+            }
+            let has_unsent = self.unsent_bytes() > 0;
+            tokio::select! {
+                ready = socket.readable() => {
+                    if ready.is_err() || !still_open(socket) {
+                        return;
+                    }
+                }
+                ready = socket.writable(), if has_unsent => {
+                    if ready.is_err() {
+                        return;
+                    }
+                    self.flush(metrics);
+                }
+                () = self.kick.notified() => {}
+            }
+        }
+    }
+}
+
+/// A peer says nothing on a lane that is ours to speak on; bytes are read and ignored, an end is an end.
+fn still_open(socket: &TcpStream) -> bool {
+    let mut scrap = [0u8; 256];
+    match socket.try_read(&mut scrap) {
+        Ok(0) => false,
+        Ok(_) => true,
+        Err(error) => error.kind() == ErrorKind::WouldBlock,
+    }
+}

@@ -1,0 +1,197 @@
+//! Peer links: two lanes out to each peer, and whatever peers open towards us.
+//!
+//! A link is one-way: we speak on the connections we open, and hear on those we accept, so that each side retries and
+//! gives up on its own. Votes, heartbeats and read rounds ride on the bulk lane while nothing waits on it, and take
+//! their own lane otherwise. [fault-model NT1–NT6]
+//! Knows nothing of: who leads, what entries mean.
+
+use crate::greeting::{self, Greeting};
+use crate::inbox::Inbox;
+use crate::lane::Lane;
+use crate::metrics::Metrics;
+use crate::report;
+use kattu_node::contract::{Event, PeerMessage};
+use kattu_raft::{Duration, Message, NodeId};
+use kattu_wire::Lane as LaneKind;
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::Arc;
+use tokio::net::TcpStream;
+
+/// One peer to speak to.
+#[derive(Clone, Debug)]
+pub(crate) struct Peer {
+    pub(crate) id: NodeId,
+    /// `host:port`, tried in turn; resolved anew for every attempt.
+    pub(crate) addresses: Vec<String>,
+}
+
+struct Link {
+    bulk: Rc<Lane>,
+    control: Rc<Lane>,
+}
+
+/// All links out of this member.
+pub(crate) struct Links {
+    links: BTreeMap<NodeId, Link>,
+    metrics: Arc<Metrics>,
+}
+
+impl Links {
+    /// Starts dialling every peer; must be called inside a `LocalSet`.
+    pub(crate) fn start(
+        peers: &[Peer],
+        greeting: &Rc<Greeting>,
+        retry_max: Duration,
+        inbox: &Rc<Inbox>,
+        metrics: &Arc<Metrics>,
+    ) -> Links {
+        let mut links = BTreeMap::new();
+        for peer in peers {
+            let link = Link { bulk: Rc::new(Lane::default()), control: Rc::new(Lane::default()) };
+            for (kind, lane) in [(LaneKind::Bulk, &link.bulk), (LaneKind::Control, &link.control)] {
+                let dialler = Dialler {
+                    peer: peer.clone(),
+                    kind,
+                    lane: lane.clone(),
+                    greeting: greeting.clone(),
+                    retry_max,
+                    inbox: inbox.clone(),
+                    metrics: metrics.clone(),
+                };
+                tokio::task::spawn_local(dialler.run());
+            }
+            links.insert(peer.id, link);
+        }
+        Links { links, metrics: metrics.clone() }
+    }
+
+    /// Sends a batch: each message is encoded once, each lane flushed once.
+    pub(crate) fn send(&self, messages: Vec<PeerMessage>) {
+        if messages.is_empty() {
+            return;
+        }
+        for message in messages {
+            let Some(link) = self.links.get(&message.to()) else { continue };
+            let is_control = is_control(&message);
+            let lane = if is_control && link.bulk.unsent_bytes() > 0 && link.control.is_up() {
+                &link.control
+            } else {
+                &link.bulk
+            };
+            if lane.push(&message) {
+                self.metrics.peer_sent_msgs.add(1);
+            } else {
+                self.metrics.peer_dropped_msgs.add(1);
+            }
+        }
+        for link in self.links.values() {
+            link.bulk.flush(&self.metrics);
+            link.control.flush(&self.metrics);
+        }
+    }
+}
+
+/// What must not wait behind entries.
+fn is_control(message: &PeerMessage) -> bool {
+    match message {
+        PeerMessage::Raft(envelope) => match &envelope.message {
+            Message::Append(append) => append.entries.is_empty(),
+            Message::AppendReply(_)
+            | Message::PreVote(_)
+            | Message::PreVoteReply(_)
+            | Message::Vote(_)
+            | Message::VoteReply(_)
+            | Message::ReadIndex(_)
+            | Message::ReadIndexReply(_) => true,
+        },
+        PeerMessage::Forward(_) | PeerMessage::ForwardReply(_) => false,
+    }
+}
+
+/// Keeps one lane to one peer open.
+struct Dialler {
+    peer: Peer,
+    kind: LaneKind,
+    lane: Rc<Lane>,
+    greeting: Rc<Greeting>,
+    retry_max: Duration,
+    inbox: Rc<Inbox>,
+    metrics: Arc<Metrics>,
+}
+
+thread_local! {
+    /// Spreads reconnects; no decision of the protocol hangs on it.
+    static JITTER: Cell<u64> = Cell::new(crate::entropy());
+}
+
+fn jittered(duration: Duration) -> Duration {
+    let draw = JITTER.with(|state| {
+        let next = state.get().wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        state.set(next);
+        next >> 33
+    });
+    duration / 2 + duration.mul_f64((draw % 1000) as f64 / 2000.0)
+}
+
+impl Dialler {
+    async fn run(self) {
+        let first_pause = Duration::from_millis(10);
+        let mut pause = first_pause;
+        let mut last_refusal = String::new();
+        loop {
+            match self.connect().await {
+                Ok(socket) => {
+                    pause = first_pause;
+                    last_refusal.clear();
+                    let socket = Rc::new(socket);
+                    self.lane.open(socket.clone());
+                    self.lane.run(&socket, &self.metrics).await;
+                    self.lane.close();
+                    self.inbox.push(Event::LinkClosed(self.peer.id), 0);
+                }
+                Err(Failure::Refused(reason)) => {
+                    if reason != last_refusal {
+                        report::warn(format_args!(
+                            "member {:x} at {} refused us: {reason}",
+                            self.peer.id.0,
+                            self.peer.addresses.join(",")
+                        ));
+                        last_refusal = reason;
+                    }
+                    pause = self.retry_max;
+                }
+                Err(Failure::Away) => {}
+            }
+            tokio::time::sleep(jittered(pause)).await;
+            pause = (pause * 2).min(self.retry_max);
+        }
+    }
+
+    async fn connect(&self) -> Result<TcpStream, Failure> {
+        let mut failure = Failure::Away;
+        for address in &self.peer.addresses {
+            let attempt = async {
+                let mut socket = TcpStream::connect(address).await.map_err(|_| Failure::Away)?;
+                let _ = socket.set_nodelay(true);
+                greeting::greet(&mut socket, &self.greeting, self.peer.id, self.kind).await?;
+                Ok::<TcpStream, Failure>(socket)
+            };
+            match tokio::time::timeout(self.retry_max.max(Duration::from_millis(500)), attempt).await {
+                Ok(Ok(socket)) => return Ok(socket),
+                Ok(Err(refused @ Failure::Refused(_))) => failure = refused,
+                Ok(Err(Failure::Away)) | Err(_) => {}
+            }
+        }
+        Err(failure)
+    }
+}
+
+/// Why a lane could not be opened.
+pub(crate) enum Failure {
+    /// Nobody there, or not in time.
+    Away,
+    /// Somebody there who will not talk to us, and why.
+    Refused(String),
+}

@@ -1,0 +1,102 @@
+//! What a replica counts. Every counter is one relaxed atomic, written by the thread that owns the fact.
+//!
+//! Knows nothing of: metric names, text formats.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// A number that only grows (or a level, where said so).
+#[derive(Debug, Default)]
+pub struct Counter(AtomicU64);
+
+impl Counter {
+    /// Adds to it.
+    pub fn add(&self, count: u64) {
+        self.0.fetch_add(count, Ordering::Relaxed);
+    }
+
+    /// Sets it; for levels, and for counters kept elsewhere.
+    pub fn set(&self, value: u64) {
+        self.0.store(value, Ordering::Relaxed);
+    }
+
+    /// Its value.
+    #[must_use]
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Upper bounds of the sync histogram, in microseconds: 1 ms · 2^n as etcd has them, and finer ones below.
+pub const SYNC_BUCKETS_US: [u64; 16] =
+    [125, 250, 500, 1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 64_000, 128_000, 256_000, 512_000, 1_024_000, 2_048_000, 4_096_000];
+
+/// Durations by bucket; not cumulative.
+#[derive(Debug, Default)]
+pub struct Histogram {
+    /// One per bound of [`SYNC_BUCKETS_US`], and one for all that is longer.
+    pub buckets: [Counter; SYNC_BUCKETS_US.len() + 1],
+    /// Sum of all durations, in nanoseconds.
+    pub sum_ns: Counter,
+}
+
+impl Histogram {
+    /// Counts one duration.
+    pub fn observe(&self, duration: Duration) {
+        let micros = u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
+        let at = SYNC_BUCKETS_US.partition_point(|&bound| bound < micros);
+        self.buckets[at].add(1);
+        self.sum_ns.add(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX));
+    }
+
+    /// How many durations were counted.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.buckets.iter().map(Counter::get).sum()
+    }
+}
+
+/// All that one replica counts.
+#[derive(Debug, Default)]
+pub struct Metrics {
+    /// Log syncs and how long they took.
+    pub sync: Histogram,
+    /// Bytes written to the log.
+    pub log_written_bytes: Counter,
+    /// Bytes of log on disk (a level).
+    pub log_bytes: Counter,
+    /// Log segments on disk (a level).
+    pub log_segments: Counter,
+    /// Bytes of log allocated and free (a level).
+    pub log_free_bytes: Counter,
+    /// Bytes sent to peers.
+    pub peer_sent_bytes: Counter,
+    /// Bytes received from peers.
+    pub peer_received_bytes: Counter,
+    /// Messages sent to peers.
+    pub peer_sent_msgs: Counter,
+    /// Messages received from peers.
+    pub peer_received_msgs: Counter,
+    /// Messages dropped because a peer's queue was full or its link was down.
+    pub peer_dropped_msgs: Counter,
+    /// Connections refused or closed for what came over them.
+    pub peer_rejected: Counter,
+    /// Batches of the driver's loop.
+    pub batches: Counter,
+    /// Events of the driver's loop.
+    pub events: Counter,
+    /// Entries handed to the store.
+    pub applied_entries: Counter,
+    /// Client requests taken in.
+    pub requests: Counter,
+    /// Leader changes seen.
+    pub leader_changes: Counter,
+    /// Highest committed index (a level).
+    pub committed: Counter,
+    /// Highest applied index (a level).
+    pub applied: Counter,
+    /// Client requests waiting (a level).
+    pub pending: Counter,
+    /// Client requests refused or left in doubt.
+    pub failed: Counter,
+}

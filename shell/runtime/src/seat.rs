@@ -1,0 +1,119 @@
+//! Where the keeper sits: on the driver's thread, or on one of its own.
+//!
+//! Inline, an answer reaches its client without any hand-off. On its own thread, a long read does not hold up the log,
+//! at the price of a wake-up there and back; tasks and the clients that wait for them cross over together, so that
+//! answers do not travel back through the driver. [performance, "The floor of the etcd face"]
+//! Knows nothing of: what tasks do.
+
+use crate::waiting::{Reply, Waiting};
+use kattu_node::Keeper;
+use kattu_node::contract::{KeeperEffects, KeeperTask, Outcome, Ticket};
+use kattu_raft::LogIndex;
+use std::collections::VecDeque;
+use std::sync::mpsc as sync_mpsc;
+use tokio::sync::mpsc;
+
+/// How far the keeper has come.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Progress {
+    /// Highest index applied, if anything was.
+    pub(crate) applied: Option<LogIndex>,
+    /// Bytes the store holds.
+    pub(crate) store_bytes: u64,
+}
+
+struct Batch {
+    tasks: Vec<KeeperTask>,
+    /// Who waits for the tasks' tickets, in the tasks' order.
+    replies: VecDeque<(Ticket, Reply)>,
+}
+
+/// The keeper's seat.
+pub(crate) enum Seat {
+    Inline(Box<Keeper>),
+    Thread { tasks: sync_mpsc::Sender<Batch>, progress: mpsc::UnboundedReceiver<Progress> },
+}
+
+impl Seat {
+    pub(crate) fn inline(keeper: Keeper) -> Seat {
+        Seat::Inline(Box::new(keeper))
+    }
+
+    pub(crate) fn thread(keeper: Keeper) -> std::io::Result<Seat> {
+        let (tasks, inbox) = sync_mpsc::channel::<Batch>();
+        let (report, progress) = mpsc::unbounded_channel();
+        std::thread::Builder::new().name("kattu-apply".into()).spawn(move || run(keeper, &inbox, &report))?;
+        Ok(Seat::Thread { tasks, progress })
+    }
+
+    /// Hands over tasks. Inline, they are done on return and the progress is given back.
+    pub(crate) fn hand_over(&mut self, tasks: Vec<KeeperTask>, waiting: &mut Waiting) -> Option<Progress> {
+        match self {
+            Seat::Inline(keeper) => {
+                let (effects, store_bytes) = carry_out(keeper, tasks);
+                for (ticket, outcome) in effects.reply {
+                    if let Some(reply) = waiting.take(ticket) {
+                        let _ = reply.send(outcome); // the client may have gone
+                    }
+                }
+                Some(Progress { applied: effects.applied, store_bytes })
+            }
+            Seat::Thread { tasks: queue, .. } => {
+                let replies = tasks
+                    .iter()
+                    .filter_map(ticket_of)
+                    .filter_map(|ticket| Some((ticket, waiting.take(ticket)?)))
+                    .collect();
+                queue.send(Batch { tasks, replies }).expect("the apply thread lives as long as its queue");
+                None
+            }
+        }
+    }
+
+    /// Comes back with the progress of a keeper on its own thread; never, inline.
+    pub(crate) async fn progress(&mut self) -> Progress {
+        match self {
+            Seat::Inline(_) => std::future::pending().await,
+            Seat::Thread { progress, .. } => progress.recv().await.expect("a panic on the apply thread aborts"),
+        }
+    }
+}
+
+fn ticket_of(task: &KeeperTask) -> Option<Ticket> {
+    match task {
+        KeeperTask::Apply { ticket, .. } => *ticket,
+        KeeperTask::Read { ticket, .. }
+        | KeeperTask::Members { ticket, .. }
+        | KeeperTask::Status { ticket, .. } => Some(*ticket),
+    }
+}
+
+fn carry_out(keeper: &mut Keeper, tasks: Vec<KeeperTask>) -> (KeeperEffects, u64) {
+    let mut effects = KeeperEffects::default();
+    for task in tasks {
+        keeper.handle(task, &mut effects);
+    }
+    let store_bytes = keeper.store().stats().bytes;
+    (effects, store_bytes)
+}
+
+fn run(mut keeper: Keeper, inbox: &sync_mpsc::Receiver<Batch>, report: &mpsc::UnboundedSender<Progress>) {
+    let _abort = crate::AbortOnPanic;
+    while let Ok(batch) = inbox.recv() {
+        let (effects, store_bytes) = carry_out(&mut keeper, batch.tasks);
+        answer(effects.reply, batch.replies);
+        if report.send(Progress { applied: effects.applied, store_bytes }).is_err() {
+            return; // the driver is gone
+        }
+    }
+}
+
+/// Answers come in the order of the tasks, and so do those who wait; some tasks have nobody waiting any more.
+fn answer(outcomes: Vec<(Ticket, Outcome)>, mut replies: VecDeque<(Ticket, Reply)>) {
+    for (ticket, outcome) in outcomes {
+        if replies.front().is_some_and(|(waits_for, _)| *waits_for == ticket) {
+            let (_, reply) = replies.pop_front().expect("its front was just seen");
+            let _ = reply.send(outcome);
+        }
+    }
+}

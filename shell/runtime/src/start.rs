@@ -1,0 +1,270 @@
+//! Putting one member together: its directory, its log, its node, its links, its loop.
+//!
+//! Knows nothing of: flags, faces.
+
+use crate::disk::{Disk, Log};
+use crate::driver::Driver;
+use crate::engine::{Engine, Facts, INBOX_MAX};
+use crate::greeting::Greeting;
+use crate::hearing::Hearing;
+use crate::inbox::Inbox;
+use crate::links::{Links, Peer};
+use crate::metrics::Metrics;
+use crate::room::Room;
+use crate::seat::Seat;
+use crate::waiting::Waiting;
+use crate::watchdog::Watch;
+use crate::{clock, encoder, entropy};
+use kattu_node::contract::{Event, MemberInfo};
+use kattu_node::{Keeper, Node, NodeConfig};
+use kattu_raft::{Config, Duration, GroupId, Limits, NodeId, Policies};
+use kattu_wal::{Identity, RealFiles, Wal, WalError, WalOptions};
+use std::collections::BTreeSet;
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::sync::Arc;
+use tokio::net::TcpListener;
+use tokio::sync::{mpsc, watch};
+
+/// Where a piece of work is done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Place {
+    /// On the driver's thread.
+    #[default]
+    Inline,
+    /// On a thread of its own.
+    Thread,
+}
+
+/// One member of the cluster as the operator configured it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Member {
+    /// Its id.
+    pub id: NodeId,
+    /// Its name.
+    pub name: String,
+    /// Where its peers reach it, as given.
+    pub peer_urls: Vec<String>,
+    /// The same as `host:port`.
+    pub peer_addresses: Vec<String>,
+}
+
+/// All that one member is told.
+#[derive(Clone, Debug)]
+pub struct RuntimeConfig {
+    /// Where it keeps its log and identity.
+    pub data_dir: PathBuf,
+    /// The cluster it belongs to.
+    pub cluster_id: u64,
+    /// This member.
+    pub id: NodeId,
+    /// All members, this one included.
+    pub members: Vec<Member>,
+    /// Where it listens for peers.
+    pub listen_peers: Vec<SocketAddr>,
+    /// Where clients reach it, published to the others.
+    pub client_urls: Vec<String>,
+    /// Minimum election timeout.
+    pub election_timeout: Duration,
+    /// Time between heartbeats.
+    pub heartbeat_interval: Duration,
+    /// Bounds of the protocol.
+    pub limits: Limits,
+    /// Largest request a face lets in, in bytes: frames and log blocks have room for it.
+    pub request_bytes_max: usize,
+    /// Bytes the store may hold; 0 for three quarters of the machine's memory.
+    pub quota_bytes: u64,
+    /// Where log I/O is done.
+    pub log_io: Place,
+    /// Where committed entries are applied.
+    pub apply: Place,
+    /// Size of a log segment.
+    pub segment_bytes: u64,
+    /// Disk space kept free for the way out of a full disk. [fault-model ST15]
+    pub reserve_bytes: u64,
+    /// A disk call that takes longer ends the process. [fault-model F16]
+    pub disk_stall: Duration,
+}
+
+/// Why a member could not be started.
+#[derive(Debug)]
+pub enum StartError {
+    /// The data directory cannot be used; the error says what to do.
+    Data(WalError),
+    /// An address for peers cannot be listened on.
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// Why not.
+        error: std::io::Error,
+    },
+    /// A thread could not be started.
+    Thread(std::io::Error),
+    /// The configuration breaks a rule of the protocol.
+    Config(&'static str),
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StartError::Data(error) => write!(f, "{error}"),
+            StartError::Listen { address, error } => write!(f, "cannot listen for peers on {address}: {error}"),
+            StartError::Thread(error) => write!(f, "cannot start a thread: {error}"),
+            StartError::Config(rule) => write!(f, "{rule}"),
+        }
+    }
+}
+
+impl std::error::Error for StartError {}
+
+/// A member that is ready to run.
+pub struct Running {
+    /// Its door.
+    pub engine: Engine,
+    driver: Driver,
+}
+
+impl Running {
+    /// Runs the member until `stop` becomes true; then its clients are answered and its log is closed. Must be awaited
+    /// inside the `LocalSet` of the current-thread runtime on which [`start`] was called.
+    pub async fn run(self, stop: watch::Receiver<bool>) {
+        let _abort = crate::AbortOnPanic;
+        self.driver.run(stop).await;
+    }
+}
+
+/// Opens the directory, reads the log back, and connects the parts. Must be awaited inside a `LocalSet`.
+///
+/// # Errors
+/// What stands in the way, in words for the operator.
+pub async fn start(config: RuntimeConfig) -> Result<Running, StartError> {
+    let raft = raft_config(&config);
+    raft.check().map_err(StartError::Config)?;
+    let listeners = listen(&config.listen_peers).await?;
+
+    let group = GroupId(0);
+    let (wal, recovered, incarnation) = open(&config, group).map_err(StartError::Data)?;
+    let raft = Config { incarnation, ..raft };
+
+    let metrics = Arc::new(Metrics::default());
+    let facts = Arc::new(Facts::default());
+    let watch = Watch::default();
+    watch.start(config.disk_stall).map_err(StartError::Thread)?;
+    let log = Log::new(wal, group, metrics.clone(), watch);
+    let mut room = Room::new(config.data_dir.clone(), config.quota_bytes, log.space());
+    let space = room.log_is_now(log.space());
+    let disk = match config.log_io {
+        Place::Inline => Disk::inline(log),
+        Place::Thread => Disk::thread(log).map_err(StartError::Thread)?,
+    };
+    let keeper = Keeper::new(member_table(&config));
+    let seat = match config.apply {
+        Place::Inline => Seat::inline(keeper),
+        Place::Thread => Seat::thread(keeper).map_err(StartError::Thread)?,
+    };
+
+    let inbox = Rc::new(Inbox::default());
+    let greeting = Rc::new(Greeting {
+        cluster: config.cluster_id,
+        id: config.id,
+        incarnation,
+        learner: false,
+        members: config.members.iter().map(|member| member.id).collect::<BTreeSet<_>>(),
+    });
+    let frame_bytes_max = config.limits.inflight_bytes_max.max(config.request_bytes_max + (64 << 10));
+    let hearing = Hearing {
+        greeting: greeting.clone(),
+        inbox: inbox.clone(),
+        metrics: metrics.clone(),
+        group,
+        frame_bytes_max,
+    };
+    hearing.start(listeners);
+    let peers: Vec<Peer> = config
+        .members
+        .iter()
+        .filter(|member| member.id != config.id)
+        .map(|member| Peer { id: member.id, addresses: member.peer_addresses.clone() })
+        .collect();
+    let links = Links::start(&peers, &greeting, config.election_timeout / 2, &inbox, &metrics);
+
+    let now = clock::now();
+    let mut node = Node::recover(node_config(&config, raft), entropy(), now, recovered);
+    node.handle(now, Event::Space(space), &mut kattu_node::contract::Effects::default());
+    let (calls_in, calls) = mpsc::channel(INBOX_MAX);
+    let engine = Engine::new(calls_in, facts.clone(), metrics.clone(), config.cluster_id, config.id);
+    let driver = Driver {
+        node,
+        seat,
+        disk,
+        links,
+        inbox,
+        calls,
+        waiting: Waiting::new(),
+        facts,
+        metrics,
+        room,
+        _engine: engine.clone(),
+    };
+    Ok(Running { engine, driver })
+}
+
+fn raft_config(config: &RuntimeConfig) -> Config {
+    let mut voters: Vec<NodeId> = config.members.iter().map(|member| member.id).collect();
+    voters.sort_unstable();
+    Config {
+        group: GroupId(0),
+        id: config.id,
+        incarnation: kattu_raft::Incarnation(0), // the directory's, once it is open
+        voters,
+        learners: Vec::new(),
+        election_timeout: config.election_timeout,
+        heartbeat_interval: config.heartbeat_interval,
+        pre_vote: true,
+        check_quorum: true,
+        parallel_append: true,
+        pipelining: true,
+        limits: config.limits,
+        policies: Policies::default(),
+        encoder: encoder(),
+    }
+}
+
+fn node_config(config: &RuntimeConfig, raft: Config) -> NodeConfig {
+    let own = config.members.iter().find(|member| member.id == config.id);
+    NodeConfig {
+        raft,
+        request_timeout: Duration::from_secs(5) + config.election_timeout * 2,
+        pending_max: 1 << 18,
+        pending_bytes_max: config.limits.uncommitted_bytes_max,
+        name: own.map(|member| member.name.clone()).unwrap_or_default(),
+        client_urls: config.client_urls.clone(),
+    }
+}
+
+/// The members as clients see them before any has published itself.
+fn member_table(config: &RuntimeConfig) -> Vec<MemberInfo> {
+    config
+        .members
+        .iter()
+        .map(|member| MemberInfo {
+            id: member.id,
+            name: String::new(),
+            peer_urls: member.peer_urls.clone(),
+            client_urls: Vec::new(),
+            learner: false,
+        })
+        .collect()
+}
+
+async fn listen(addresses: &[SocketAddr]) -> Result<Vec<TcpListener>, StartError> {
+    let mut listeners = Vec::new();
+    for &address in addresses {
+        let listener =
+            TcpListener::bind(address).await.map_err(|error| StartError::Listen { address, error })?;
+        listeners.push(listener);
+    }
+    Ok(listeners)
+}

@@ -1,0 +1,69 @@
+//! Who waits for which ticket.
+//!
+//! Tickets ascend and are mostly answered in order, so a ring indexed by ticket costs two moves per request and no
+//! hashing.
+//! Knows nothing of: what is waited for.
+
+use kattu_node::contract::{Outcome, Ticket};
+use std::collections::VecDeque;
+use tokio::sync::oneshot;
+
+pub(crate) type Reply = oneshot::Sender<Outcome>;
+
+/// All clients that wait. Tickets count from 1: 0 is the replica's own.
+pub(crate) struct Waiting {
+    /// Ticket of the first slot.
+    first: u64,
+    slots: VecDeque<Option<Reply>>,
+    count: usize,
+}
+
+impl Waiting {
+    pub(crate) fn new() -> Waiting {
+        Waiting { first: 1, slots: VecDeque::new(), count: 0 }
+    }
+
+    /// Takes in one client and names it.
+    pub(crate) fn enter(&mut self, reply: Reply) -> Ticket {
+        let ticket = Ticket(self.first + self.slots.len() as u64);
+        self.slots.push_back(Some(reply));
+        self.count += 1;
+        ticket
+    }
+
+    /// Who waits for the ticket; each is handed out once.
+    pub(crate) fn take(&mut self, ticket: Ticket) -> Option<Reply> {
+        let at = usize::try_from(ticket.0.checked_sub(self.first)?).ok()?;
+        let reply = self.slots.get_mut(at)?.take()?;
+        self.count -= 1;
+        while matches!(self.slots.front(), Some(None)) {
+            self.slots.pop_front();
+            self.first += 1;
+        }
+        Some(reply)
+    }
+
+    /// How many wait.
+    pub(crate) fn len(&self) -> usize {
+        self.count
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_ticket_is_answered_once_in_any_order() {
+        let mut waiting = Waiting::new();
+        let tickets: Vec<Ticket> = (0..5).map(|_| waiting.enter(oneshot::channel().0)).collect();
+        assert_eq!(tickets[0], Ticket(1));
+        for at in [2, 0, 4, 1, 3] {
+            assert!(waiting.take(tickets[at]).is_some());
+            assert!(waiting.take(tickets[at]).is_none());
+        }
+        assert_eq!(waiting.len(), 0);
+        assert_eq!(waiting.enter(oneshot::channel().0), Ticket(6));
+        assert!(waiting.take(Ticket(99)).is_none());
+    }
+}
