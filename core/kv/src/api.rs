@@ -218,6 +218,9 @@ pub struct RangeResult {
     pub more: bool,
     /// Keys in the range before filters and limit.
     pub count: i64,
+    /// The store's revision when it was read, whatever revision was asked for. Inside a transaction that is the one
+    /// before it until it has changed something, the new one after that.
+    pub revision: Revision,
 }
 
 /// Answer to one operation.
@@ -236,6 +239,8 @@ pub enum Answer {
         deleted: i64,
         /// What they were, if asked for.
         prev_kvs: Vec<KeyValue>,
+        /// The store's revision after the delete; see [`RangeResult::revision`].
+        revision: Revision,
     },
     /// To a transaction.
     Txn {
@@ -251,7 +256,7 @@ pub enum Answer {
 /// An answer with the revision its header shows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Response {
-    /// The store's revision after the command, or at the read.
+    /// The store's revision after the command, or at the read. A put inside a transaction shows this one too.
     pub revision: Revision,
     /// The answer itself.
     pub answer: Answer,

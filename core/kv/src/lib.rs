@@ -1,6 +1,50 @@
-//! The store.
+//! The store: etcd's revision model as a pure function of commands.
+//!
+//! A [`Store`](store::Store) takes [`Command`](api::Command)s in the order of the log and answers each; between them it
+//! answers [`Query`](api::Query)s. The same commands give the same state and the same answers on every member, for ever.
+//!
+//! | File | Its idea |
+//! |---|---|
+//! | `api.rs` | what is asked and answered |
+//! | `command.rs` | the bytes of a command |
+//! | `check.rs` | what is refused before it is proposed |
+//! | `store.rs` | the state, and the writes |
+//! | `range.rs` | the reads |
+//! | `txn.rs` | transactions: decide, check, execute |
+//! | `history.rs` | the versions of one key |
+//! | `changes.rs` | which keys each revision changed |
+//! | `index.rs` | keys in order, with ranks |
+//! | `keys.rs` | a sorted run of keys, found quickly |
+//! | `span.rs` | which keys a request means |
+//!
+//! ```
+//! use kattu_kv::api::{Command, Put, Query, Range, KeyRange, Answer};
+//! use kattu_kv::store::Store;
+//!
+//! let mut store = Store::new();
+//! let put = Put { key: b"a".to_vec(), value: b"1".to_vec(), ..Put::default() };
+//! assert_eq!(store.apply(&Command::Put(put)).unwrap().revision, 2);
+//!
+//! let range = Range { keys: KeyRange { start: b"a".to_vec(), end: Vec::new() }, ..Range::default() };
+//! let Answer::Range(read) = store.query(&Query::Range(range)).unwrap().answer else { unreachable!() };
+//! assert_eq!(&*read.kvs[0].value, b"1");
+//! ```
+//!
+//! Knows nothing of: raft, terms, leaders, clocks, disks, protobuf.
 #![no_std]
 #![forbid(unsafe_code)]
 extern crate alloc;
+#[cfg(test)]
+extern crate std;
 
 pub mod api;
+mod changes;
+pub mod check;
+pub mod command;
+mod history;
+mod index;
+mod keys;
+mod range;
+mod span;
+pub mod store;
+mod txn;

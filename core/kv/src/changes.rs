@@ -1,0 +1,91 @@
+//! Changes: which keys each revision changed, in the order it changed them.
+//!
+//! Compaction reads it to find what it may forget without walking the store; counts at recent revisions read it
+//! backwards from now. Changes are numbered from 0 for ever; those before `first` are forgotten.
+//! Knows nothing of: values, versions, compaction's rules.
+
+use crate::api::{Key, Revision};
+use alloc::collections::VecDeque;
+
+/// The changes of all revisions from `first_revision` on.
+///
+/// Invariant: `starts[i]` is the number of the first change of revision `first_revision + i`; each has at least one.
+#[derive(Clone, Debug)]
+pub(crate) struct Changes {
+    first_revision: Revision,
+    starts: VecDeque<u64>,
+    /// Number of `keys[0]`.
+    first: u64,
+    keys: VecDeque<Key>,
+}
+
+impl Changes {
+    /// None yet, of a store at revision 1.
+    pub(crate) fn new() -> Changes {
+        Changes { first_revision: 2, starts: VecDeque::new(), first: 0, keys: VecDeque::new() }
+    }
+
+    /// The newest revision that changed anything.
+    pub(crate) fn last_revision(&self) -> Revision {
+        self.first_revision + self.starts.len() as Revision - 1
+    }
+
+    /// Number of the oldest change still known.
+    pub(crate) fn first(&self) -> u64 {
+        self.first
+    }
+
+    /// Number the next change will have.
+    pub(crate) fn end(&self) -> u64 {
+        self.first + self.keys.len() as u64
+    }
+
+    /// Number of the first change at or after a revision.
+    pub(crate) fn start_of(&self, revision: Revision) -> u64 {
+        match usize::try_from(revision - self.first_revision) {
+            Ok(i) => self.starts.get(i).copied().unwrap_or_else(|| self.end()),
+            Err(_) => self.first,
+        }
+    }
+
+    /// The keys changed from a number on.
+    pub(crate) fn keys_from(&self, number: u64) -> impl Iterator<Item = &Key> {
+        self.keys.range(self.position(number)..)
+    }
+
+    pub(crate) fn key(&self, number: u64) -> &Key {
+        &self.keys[self.position(number)]
+    }
+
+    /// Adds a change of the newest revision or of the one after it.
+    pub(crate) fn push(&mut self, revision: Revision, key: Key) {
+        if revision > self.last_revision() {
+            self.starts.push_back(self.end());
+        }
+        assert!(revision == self.last_revision(), "change at {revision} after {}", self.last_revision());
+        self.keys.push_back(key);
+    }
+
+    /// Takes the last change back.
+    pub(crate) fn pop(&mut self) -> Option<Key> {
+        let key = self.keys.pop_back()?;
+        if self.starts.back() == Some(&self.end()) {
+            self.starts.pop_back();
+        }
+        Some(key)
+    }
+
+    /// Forgets all changes below a number.
+    pub(crate) fn forget_below(&mut self, number: u64) {
+        self.keys.drain(..self.position(number));
+        self.first = number;
+        while self.starts.get(1).is_some_and(|&next| next <= number) {
+            self.starts.pop_front();
+            self.first_revision += 1;
+        }
+    }
+
+    fn position(&self, number: u64) -> usize {
+        usize::try_from(number - self.first).expect("a number of a change in memory")
+    }
+}

@@ -1,0 +1,180 @@
+//! Check: what is refused before it is proposed, because the request alone shows that it is wrong.
+//!
+//! The checks and their order are etcd's, so that a request with two faults gets the same answer from both.
+//! Knows nothing of: the state of the store, configuration.
+
+use crate::api::{DeleteRange, Error, Operation, Put, Range, Txn};
+use crate::command::TXN_DEPTH_MAX;
+use alloc::collections::{BTreeMap, BTreeSet};
+
+/// How large a transaction may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CheckLimits {
+    /// Comparisons, or operations of one branch, along a path of nested transactions.
+    pub txn_ops_max: usize,
+    /// Levels of transactions, the outermost counted; never above [`TXN_DEPTH_MAX`], past which a command has no bytes.
+    pub txn_depth_max: usize,
+}
+
+impl Default for CheckLimits {
+    /// etcd's `--max-txn-ops`, and all the depth there is.
+    fn default() -> CheckLimits {
+        CheckLimits { txn_ops_max: 128, txn_depth_max: TXN_DEPTH_MAX }
+    }
+}
+
+/// Judges a range read.
+///
+/// # Errors
+/// [`Error::EmptyKey`].
+pub fn check_range(range: &Range) -> Result<(), Error> {
+    require_key(&range.keys.start)
+}
+
+/// Judges a put.
+///
+/// # Errors
+/// [`Error::EmptyKey`], [`Error::ValueProvided`], [`Error::LeaseProvided`], in this order.
+pub fn check_put(put: &Put) -> Result<(), Error> {
+    require_key(&put.key)?;
+    if put.ignore_value && !put.value.is_empty() {
+        return Err(Error::ValueProvided);
+    }
+    if put.ignore_lease && put.lease != 0 {
+        return Err(Error::LeaseProvided);
+    }
+    Ok(())
+}
+
+/// Judges a delete.
+///
+/// # Errors
+/// [`Error::EmptyKey`].
+pub fn check_delete_range(delete: &DeleteRange) -> Result<(), Error> {
+    require_key(&delete.keys.start)
+}
+
+/// Judges a transaction: its size, then each of its parts, then whether it changes a key twice.
+///
+/// # Errors
+/// The first fault in etcd's order: [`Error::TooManyOps`] for the level, its comparisons, its operations with those of
+/// nested transactions in place; [`Error::DuplicateKey`] last.
+pub fn check_txn(txn: &Txn, limits: &CheckLimits) -> Result<(), Error> {
+    check_parts(txn, limits.txn_ops_max, limits.txn_depth_max.min(TXN_DEPTH_MAX))?;
+    Touched::by(&txn.success)?;
+    Touched::by(&txn.failure)?;
+    Ok(())
+}
+
+/// Whether the transaction consists of reads alone, so that it needs no place in the log.
+#[must_use]
+pub fn is_read_only(txn: &Txn) -> bool {
+    txn.success.iter().chain(&txn.failure).all(|operation| matches!(operation, Operation::Range(_)))
+}
+
+fn require_key(key: &[u8]) -> Result<(), Error> {
+    if key.is_empty() { Err(Error::EmptyKey) } else { Ok(()) }
+}
+
+/// A nested transaction may have as many operations as the level above leaves of its own limit.
+fn check_parts(txn: &Txn, ops_max: usize, depth_max: usize) -> Result<(), Error> {
+    let ops = txn.compare.len().max(txn.success.len()).max(txn.failure.len());
+    if depth_max == 0 || ops > ops_max {
+        return Err(Error::TooManyOps);
+    }
+    txn.compare.iter().try_for_each(|compare| require_key(&compare.keys.start))?;
+    txn.success.iter().chain(&txn.failure).try_for_each(|operation| match operation {
+        Operation::Range(range) => check_range(range),
+        Operation::Put(put) => check_put(put),
+        Operation::DeleteRange(delete) => check_delete_range(delete),
+        Operation::Txn(nested) => check_parts(nested, ops_max - ops, depth_max - 1),
+    })
+}
+
+/// The keys that a list of operations may put and delete, nested ones included.
+///
+/// Two quirks are etcd's and kept, since clients may live with them: a range end of `\0` is taken for the byte it is, so
+/// a delete "from a key on" forbids no put; and a put in one nested transaction is not held against a delete in a
+/// later one.
+#[derive(Default)]
+struct Touched<'a> {
+    puts: BTreeSet<&'a [u8]>,
+    deletes: Deletes<'a>,
+}
+
+impl<'a> Touched<'a> {
+    /// Fails if a key may be put twice, or put and deleted.
+    fn by(operations: &'a [Operation]) -> Result<Touched<'a>, Error> {
+        let mut touched = Touched::default();
+        for operation in operations {
+            if let Operation::DeleteRange(delete) = operation {
+                touched.deletes.add(&delete.keys.start, &delete.keys.end);
+            }
+        }
+        for operation in operations {
+            if let Operation::Txn(nested) = operation {
+                let success = Touched::by(&nested.success)?;
+                let failure = Touched::by(&nested.failure)?;
+                // Only one of the branches will run, so these two do not clash with each other.
+                let either = success.puts.union(&failure.puts).copied().collect::<BTreeSet<_>>();
+                either.into_iter().try_for_each(|key| touched.put(key))?;
+                touched.deletes.add_all(success.deletes);
+                touched.deletes.add_all(failure.deletes);
+            }
+        }
+        for operation in operations {
+            if let Operation::Put(put) = operation {
+                touched.put(&put.key)?;
+            }
+        }
+        Ok(touched)
+    }
+
+    fn put(&mut self, key: &'a [u8]) -> Result<(), Error> {
+        if self.deletes.contains(key) || !self.puts.insert(key) {
+            return Err(Error::DuplicateKey);
+        }
+        Ok(())
+    }
+}
+
+/// A set of keys, as single ones and as ranges that neither overlap nor touch.
+#[derive(Default)]
+struct Deletes<'a> {
+    single: BTreeSet<&'a [u8]>,
+    /// start → end, both in range order.
+    ranges: BTreeMap<&'a [u8], &'a [u8]>,
+}
+
+impl<'a> Deletes<'a> {
+    fn add(&mut self, start: &'a [u8], end: &'a [u8]) {
+        if end.is_empty() {
+            self.single.insert(start);
+        } else if start < end {
+            self.add_range(start, end);
+        }
+    }
+
+    /// Takes in every range that overlaps or touches the new one.
+    fn add_range(&mut self, mut start: &'a [u8], mut end: &'a [u8]) {
+        while let Some((&other_start, &other_end)) = self.ranges.range(..=end).next_back() {
+            if other_end < start {
+                break;
+            }
+            self.ranges.remove(other_start);
+            start = start.min(other_start);
+            end = end.max(other_end);
+        }
+        self.ranges.insert(start, end);
+    }
+
+    fn add_all(&mut self, other: Deletes<'a>) {
+        self.single.extend(other.single);
+        other.ranges.into_iter().for_each(|(start, end)| self.add_range(start, end));
+    }
+
+    fn contains(&self, key: &[u8]) -> bool {
+        let range = self.ranges.range(..=key).next_back();
+        self.single.contains(key) || range.is_some_and(|(_, &end)| key < end)
+    }
+}

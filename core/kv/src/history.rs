@@ -1,0 +1,148 @@
+//! History: the versions of one key that can still be read, oldest to newest.
+//!
+//! Most keys have one version most of the time, so the newest stands in the index itself and only older ones cost a heap
+//! block. A delete is a version without a value.
+//! Knows nothing of: the key, other keys.
+
+use crate::api::{Key, KeyValue, Revision, Value};
+use crate::index::Weigh;
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+
+/// One version of a key.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Version {
+    pub(crate) mod_revision: Revision,
+    /// 0 for a delete, as are `version` and `lease`.
+    pub(crate) create_revision: Revision,
+    pub(crate) version: i64,
+    pub(crate) lease: i64,
+    /// `None` is a delete.
+    pub(crate) value: Option<Value>,
+}
+
+impl Version {
+    /// The delete of a key.
+    pub(crate) fn tombstone(mod_revision: Revision) -> Version {
+        Version { mod_revision, ..Version::default() }
+    }
+
+    /// As clients see it, without the value.
+    pub(crate) fn to_bare(&self, key: &Key, empty: &Value) -> KeyValue {
+        self.with_value(key, empty.clone())
+    }
+
+    /// As clients see it; a tombstone has an empty value.
+    pub(crate) fn to_key_value(&self, key: &Key, empty: &Value) -> KeyValue {
+        self.with_value(key, self.value.as_ref().unwrap_or(empty).clone())
+    }
+
+    fn with_value(&self, key: &Key, value: Value) -> KeyValue {
+        KeyValue {
+            key: key.clone(),
+            create_revision: self.create_revision,
+            mod_revision: self.mod_revision,
+            version: self.version,
+            value,
+            lease: self.lease,
+        }
+    }
+
+    pub(crate) fn value_len(&self) -> usize {
+        self.value.as_ref().map_or(0, |value| value.len())
+    }
+}
+
+/// The versions of one key.
+///
+/// Invariant: mod revisions never fall from oldest to newest (one transaction may change a key more than once).
+/// The default has no version at all and is only a moment of an insertion.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct History {
+    newest: Version,
+    /// Boxed, because most keys have none and the index is full of histories.
+    #[allow(clippy::box_collection)]
+    older: Option<Box<VecDeque<Version>>>,
+}
+
+impl Weigh for History {
+    /// Live keys count.
+    fn weight(&self) -> u64 {
+        u64::from(self.newest.value.is_some())
+    }
+}
+
+impl History {
+    /// The newest version if the key lives.
+    pub(crate) fn live(&self) -> Option<&Version> {
+        Some(&self.newest).filter(|version| version.value.is_some())
+    }
+
+    /// The version to be seen at a revision, if the key lived then.
+    pub(crate) fn at(&self, revision: Revision) -> Option<&Version> {
+        let seen = if self.newest.mod_revision <= revision {
+            &self.newest
+        } else {
+            let older = self.older.as_ref()?;
+            let later = older.partition_point(|version| version.mod_revision <= revision);
+            older.get(later.checked_sub(1)?)?
+        };
+        Some(seen).filter(|version| version.value.is_some())
+    }
+
+    pub(crate) fn push(&mut self, version: Version) {
+        let before = core::mem::replace(&mut self.newest, version);
+        // A default history has nothing to remember.
+        if before.mod_revision > 0 {
+            self.older.get_or_insert_with(|| Box::new(VecDeque::with_capacity(1))).push_back(before);
+        }
+    }
+
+    /// Takes the newest version back; what remains may be empty.
+    pub(crate) fn pop(&mut self) -> Version {
+        let before = self.older.as_mut().and_then(|older| older.pop_back()).unwrap_or_default();
+        self.drop_empty_block();
+        core::mem::replace(&mut self.newest, before)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.newest.mod_revision == 0
+    }
+
+    /// Forgets what no read at or after `compacted` sees, except changes *at* that revision, from which watches may
+    /// still start. Tells each forgotten version.
+    pub(crate) fn trim(&mut self, compacted: Revision, mut forget: impl FnMut(&Version)) {
+        for _ in 0..self.forgotten(compacted) {
+            let oldest = self.older.as_mut().and_then(|older| older.pop_front());
+            forget(&oldest.unwrap_or_else(|| core::mem::take(&mut self.newest)));
+        }
+        self.drop_empty_block();
+    }
+
+    /// The versions that [`History::trim`] would leave.
+    pub(crate) fn kept(&self, compacted: Revision) -> impl Iterator<Item = &Version> {
+        self.versions().skip(self.forgotten(compacted))
+    }
+
+    fn versions(&self) -> impl Iterator<Item = &Version> {
+        self.older.iter().flat_map(|older| older.iter()).chain(Some(&self.newest))
+    }
+
+    /// How many of the oldest versions may go.
+    fn forgotten(&self, compacted: Revision) -> usize {
+        let followers = self.versions().skip(1).map(Some).chain([None]);
+        self.versions()
+            .zip(followers)
+            .take_while(|(version, follower)| {
+                let superseded = follower.is_some_and(|follower| follower.mod_revision <= compacted);
+                version.mod_revision < compacted && (superseded || version.value.is_none())
+            })
+            .count()
+    }
+
+    fn drop_empty_block(&mut self) {
+        if self.older.as_ref().is_some_and(|older| older.is_empty()) {
+            self.older = None;
+        }
+    }
+}

@@ -1,0 +1,346 @@
+//! Store: the state, and what writes do to it.
+//!
+//! In:    commands in log order, each exactly once.
+//! Out:   the answer etcd would give.
+//! Rule:  a command that is refused has changed nothing; one that changes at least one key raises the revision by 1.
+//!
+//! Compaction answers at once and forgets at leisure: it only moves the compacted revision; what can no longer be read
+//! is given back a little with every later command, and faster by [`Store::tidy`]. No single command stops the world.
+//!
+//! A store copies what it keeps; nothing in it points into the bytes of a request.
+//! Knows nothing of: reads (`range.rs`), transactions (`txn.rs`), logs, members.
+
+use crate::api::{Answer, Command, DeleteRange, Error, Key, KeyValue, Put, Query, Response, Revision, Value};
+use crate::changes::Changes;
+use crate::history::{History, Version};
+use crate::index::Index;
+use crate::span::Span;
+use alloc::vec::Vec;
+use core::ops::ControlFlow;
+
+/// Accounted for each key beside its bytes: pointers, counters and its share of the index.
+pub const KEY_OVERHEAD_BYTES: u64 = 64;
+
+/// Accounted for each version beside the bytes of its value: revisions, pointers, the note of the change.
+pub const VERSION_OVERHEAD_BYTES: u64 = 96;
+
+/// Changes that each command looks at for something to forget. More than one command makes, so forgetting catches up;
+/// few enough that no client notices.
+const TIDY_PER_COMMAND: usize = 8;
+
+/// Changes that a compaction itself looks at: a millisecond or two, and all there is in a small store.
+const TIDY_PER_COMPACTION: usize = 4096;
+
+/// The compacted revision before the first compaction.
+const NEVER_COMPACTED: Revision = -1;
+
+/// All keys, and as much of their history as is not compacted.
+///
+/// Invariant between commands: `revision` = the newest revision in `changes`, or 1; every version newer than
+/// `compacted` has its change there.
+#[derive(Clone, Debug)]
+pub struct Store {
+    pub(crate) index: Index<History>,
+    pub(crate) changes: Changes,
+    pub(crate) revision: Revision,
+    pub(crate) compacted: Revision,
+    /// Number of the next change whose key may hold something to forget; at rest, where the compacted revision ends.
+    tidied: u64,
+    bytes: u64,
+    bytes_in_use: u64,
+    /// The one empty value.
+    pub(crate) empty: Value,
+}
+
+/// How large a store is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Live keys.
+    pub keys: u64,
+    /// Keys and values with all history still held, with [`KEY_OVERHEAD_BYTES`] and [`VERSION_OVERHEAD_BYTES`].
+    pub bytes: u64,
+    /// The same of live keys and their newest versions alone: what would be left after compaction.
+    pub bytes_in_use: u64,
+}
+
+impl Default for Store {
+    fn default() -> Store {
+        Store::new()
+    }
+}
+
+impl Store {
+    /// The empty store, at revision 1.
+    #[must_use]
+    pub fn new() -> Store {
+        Store {
+            index: Index::new(),
+            changes: Changes::new(),
+            revision: 1,
+            compacted: NEVER_COMPACTED,
+            tidied: 0,
+            bytes: 0,
+            bytes_in_use: 0,
+            empty: Value::default(),
+        }
+    }
+
+    /// The revision of the newest change.
+    #[must_use]
+    pub fn revision(&self) -> Revision {
+        self.revision
+    }
+
+    /// The oldest revision that can be read; -1 before the first compaction, as in etcd.
+    #[must_use]
+    pub fn compact_revision(&self) -> Revision {
+        self.compacted
+    }
+
+    /// Carries out one command. Total: every command that has bytes gets an answer, even one that was never checked.
+    ///
+    /// # Errors
+    /// If the store refuses it; then nothing has changed.
+    pub fn apply(&mut self, command: &Command) -> Result<Response, Error> {
+        let answer = match command {
+            Command::Put(put) => self.apply_put(put),
+            Command::DeleteRange(delete) => Ok(self.delete_range(delete)),
+            Command::Txn(txn) => self.txn(txn),
+            Command::Compact(revision) => self.compact(*revision),
+        };
+        self.revision = self.changing_revision();
+        self.tidy(TIDY_PER_COMMAND);
+        Ok(Response { revision: self.revision, answer: answer? })
+    }
+
+    /// Answers a read from the present state.
+    ///
+    /// # Errors
+    /// If a revision asked for is compacted or not there yet.
+    ///
+    /// # Panics
+    /// If the transaction is not [`is_read_only`](crate::check::is_read_only): such ones go through the log.
+    pub fn query(&self, query: &Query) -> Result<Response, Error> {
+        let answer = match query {
+            Query::Range(range) => self.range(range).map(Answer::Range),
+            Query::Txn(txn) => self.read_txn(txn),
+        }?;
+        Ok(Response { revision: self.revision, answer })
+    }
+
+    /// How large the store is.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        Stats { keys: self.index.weight(), bytes: self.bytes, bytes_in_use: self.bytes_in_use }
+    }
+
+    /// A digest of all that can be read: equal stores have equal ones. Costs a walk through the whole store.
+    #[must_use]
+    pub fn digest(&self) -> u64 {
+        let mut digest = Digest::new();
+        digest.number(self.revision);
+        digest.number(self.compacted);
+        self.index.walk(&[], None, false, |key, history| {
+            for version in history.kept(self.compacted) {
+                digest.bytes(key);
+                digest.number(version.mod_revision);
+                digest.number(version.create_revision);
+                digest.number(version.version);
+                digest.number(version.lease);
+                digest.number(i64::from(version.value.is_some()));
+                digest.bytes(version.value.as_deref().unwrap_or_default());
+            }
+            ControlFlow::Continue(())
+        });
+        digest.0
+    }
+
+    /// Gives back some of what compaction has left: looks at no more than `changes_max` changes. Returns whether there
+    /// is more to do. No answer depends on it, so members may call it whenever they have time.
+    pub fn tidy(&mut self, changes_max: usize) -> bool {
+        let end = self.changes.start_of(self.compacted + 1);
+        for _ in 0..changes_max {
+            if self.tidied >= end {
+                break;
+            }
+            let key = self.changes.key(self.tidied).clone();
+            self.trim(&key);
+            self.tidied += 1;
+        }
+        // Changes at the compacted revision itself stay known: watches may still start there.
+        self.changes.forget_below(self.tidied.min(self.changes.start_of(self.compacted)));
+        self.tidied < end
+    }
+
+    /// The revision of what is being done: the next one from the first change of a command on.
+    pub(crate) fn changing_revision(&self) -> Revision {
+        self.changes.last_revision()
+    }
+
+    fn apply_put(&mut self, put: &Put) -> Result<Answer, Error> {
+        // etcd looks for the lease first here, but last in a transaction.
+        if put.lease != 0 {
+            return Err(Error::LeaseNotFound);
+        }
+        self.put(put)
+    }
+
+    /// Writes one key at the next revision.
+    pub(crate) fn put(&mut self, put: &Put) -> Result<Answer, Error> {
+        let live =
+            |store: &Store| store.index.get(&put.key).is_some_and(|(_, history)| history.live().is_some());
+        if (put.ignore_value || put.ignore_lease) && !live(self) {
+            return Err(Error::KeyNotFound);
+        }
+        let at = self.revision + 1;
+        let value = (!put.ignore_value).then(|| Value::from(&*put.value));
+        let (key, before, after_bytes, is_new) = self.index.upsert(&put.key, |key, history| {
+            let is_new = history.is_empty();
+            let before = history.live().cloned();
+            let kept = |field: fn(&Version) -> i64| before.as_ref().map(field);
+            let kept_value = || before.as_ref().and_then(|before| before.value.clone());
+            let version = Version {
+                mod_revision: at,
+                create_revision: kept(|before| before.create_revision).unwrap_or(at),
+                version: kept(|before| before.version).unwrap_or(0) + 1,
+                lease: kept(|before| before.lease).filter(|_| put.ignore_lease).unwrap_or(put.lease),
+                value: value.or_else(kept_value),
+            };
+            let after_bytes = version_bytes(&version);
+            history.push(version);
+            (key.clone(), before, after_bytes, is_new)
+        });
+        let key_bytes = key_bytes(&key);
+        self.bytes += after_bytes + if is_new { key_bytes } else { 0 };
+        self.bytes_in_use += after_bytes + key_bytes;
+        if let Some(before) = &before {
+            self.bytes_in_use -= version_bytes(before) + key_bytes;
+        }
+        let prev_kv = before.filter(|_| put.prev_kv).map(|before| before.to_key_value(&key, &self.empty));
+        self.changes.push(at, key);
+        Ok(Answer::Put { prev_kv })
+    }
+
+    /// Deletes all live keys of a span at the next revision.
+    pub(crate) fn delete_range(&mut self, delete: &DeleteRange) -> Answer {
+        let keys = self.live_keys(delete.keys.span());
+        let mut prev_kvs = Vec::with_capacity(if delete.prev_kv { keys.len() } else { 0 });
+        for key in &keys {
+            let before = self.delete(key);
+            if delete.prev_kv {
+                prev_kvs.push(before);
+            }
+        }
+        Answer::DeleteRange { deleted: keys.len() as i64, prev_kvs, revision: self.changing_revision() }
+    }
+
+    fn live_keys(&self, span: Span<'_>) -> Vec<Key> {
+        let mut keys = Vec::new();
+        self.each_live(span, |key, _| {
+            keys.push(key.clone());
+            ControlFlow::Continue(())
+        });
+        keys
+    }
+
+    /// Deletes a key that lives and returns what was there.
+    fn delete(&mut self, key: &Key) -> KeyValue {
+        let at = self.revision + 1;
+        let before = self.index.update(key, |_, history| {
+            let before = history.live().cloned().unwrap_or_default();
+            history.push(Version::tombstone(at));
+            before
+        });
+        let before = before.unwrap_or_default();
+        self.bytes += VERSION_OVERHEAD_BYTES;
+        self.bytes_in_use -= version_bytes(&before) + key_bytes(key);
+        self.changes.push(at, key.clone());
+        before.to_key_value(key, &self.empty)
+    }
+
+    /// Takes back every change from a number on: the command that made them fails after all.
+    pub(crate) fn undo(&mut self, number: u64) {
+        while number < self.changes.end() {
+            let Some(key) = self.changes.pop() else { break };
+            let key_bytes = key_bytes(&key);
+            let (is_empty, taken, before) = self
+                .index
+                .update(&key, |_, history| (history.pop(), history.is_empty(), history.live().cloned()))
+                .map(|(taken, is_empty, before)| (is_empty, taken, before))
+                .unwrap_or_default();
+            self.bytes -= version_bytes(&taken);
+            if taken.value.is_some() {
+                self.bytes_in_use -= version_bytes(&taken) + key_bytes;
+            }
+            if let Some(before) = before {
+                self.bytes_in_use += version_bytes(&before) + key_bytes;
+            }
+            if is_empty {
+                self.index.remove(&key);
+                self.bytes -= key_bytes;
+            }
+        }
+    }
+
+    fn compact(&mut self, revision: Revision) -> Result<Answer, Error> {
+        if revision <= self.compacted {
+            return Err(Error::Compacted);
+        }
+        if revision > self.revision {
+            return Err(Error::FutureRevision);
+        }
+        self.compacted = revision;
+        // From the oldest change still known: deletes at the last compacted revision may go now.
+        self.tidied = self.changes.first();
+        self.tidy(TIDY_PER_COMPACTION);
+        Ok(Answer::Compact)
+    }
+
+    /// Forgets what compaction allows of one key.
+    fn trim(&mut self, key: &Key) {
+        let compacted = self.compacted;
+        let mut forgotten = 0;
+        let is_empty = self.index.update(key, |_, history| {
+            history.trim(compacted, |version| forgotten += version_bytes(version));
+            history.is_empty()
+        });
+        self.bytes -= forgotten;
+        // A key changed more than once may be gone already.
+        if is_empty == Some(true) {
+            self.index.remove(key);
+            self.bytes -= key_bytes(key);
+        }
+    }
+}
+
+fn key_bytes(key: &[u8]) -> u64 {
+    key.len() as u64 + KEY_OVERHEAD_BYTES
+}
+
+fn version_bytes(version: &Version) -> u64 {
+    version.value_len() as u64 + VERSION_OVERHEAD_BYTES
+}
+
+/// FNV-1a of 64 bits, each byte string after its length.
+struct Digest(u64);
+
+impl Digest {
+    fn new() -> Digest {
+        Digest(0xcbf2_9ce4_8422_2325)
+    }
+
+    fn number(&mut self, n: i64) {
+        self.mix(&n.to_le_bytes());
+    }
+
+    fn bytes(&mut self, bytes: &[u8]) {
+        self.number(bytes.len() as i64);
+        self.mix(bytes);
+    }
+
+    fn mix(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.0 = (self.0 ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+    }
+}
