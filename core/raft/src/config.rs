@@ -74,6 +74,16 @@ impl Default for Limits {
 }
 
 impl Config {
+    /// Every other member, voters first.
+    pub(crate) fn peers(&self) -> impl Iterator<Item = NodeId> {
+        self.voters.iter().chain(&self.learners).copied().filter(|&peer| peer != self.id)
+    }
+
+    /// Whether `peer` is another member of the group.
+    pub(crate) fn has_peer(&self, peer: NodeId) -> bool {
+        self.peers().any(|known| known == peer)
+    }
+
     /// What is wrong with this configuration, in words an operator understands.
     ///
     /// # Errors

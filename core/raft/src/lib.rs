@@ -1,14 +1,93 @@
 //! Raft, one peer at a time, as a pure function of events.
+//!
+//! A [`Raft`] is told everything: what time it is, what a peer said, what a client wants, what the disk has done.
+//! It changes its state and appends to [`Effects`] what should now happen. It reads no clock, draws no chance but
+//! from its seed, does no I/O, and cannot fail. So every situation can be written down as a script, replayed from a
+//! seed, forked with `clone`, and compared with `==`.
+//!
+//! ```text
+//!   tick step propose read drained persisted fetched applied link_closed
+//!                               │
+//!                             Raft ── deadline()
+//!                               │
+//!      persist   send   fetch   apply   reads   compute   trace
+//! ```
+//!
+//! **The contract.** Every effect may be carried out the moment it is emitted, in parallel with all others. A vote,
+//! an acknowledgement, the leader counting itself: whatever must wait for the disk waits in here until
+//! [`Raft::persisted`] names the record. The driver calls [`Raft::drained`] when its inbox is empty: what is better
+//! said once than often (appends, read rounds, acknowledgements) goes out there, so batches grow with the load and
+//! no timer sits on the hot path.
+//!
+//! **Reading order.** [`types`], [`contract`] and [`message`] are the vocabulary. `raft` holds the state and the
+//! table of who answers what; `role` what each role knows; [`log`] and `marks` what is remembered and how far things
+//! have come. Then the chapters: `election`, `replication` with `progress`, [`quorum`] and `commit`, `durability`,
+//! `apply`, `read`. [`policy`] names the seams of the protocol's variants; [`invariants`] says what must always hold.
+//!
+//! **Why it is safe**, in four sentences. A term has one leader, because a vote is durable before it is told and two
+//! quorums share a voter. Logs that share an entry share all before it, because entries are appended only after one
+//! that both sides hold. What is committed is in every later leader's log, because a quorum holds it durably and
+//! votes only for logs at least as complete. What is applied is committed, so all stores apply the same commands in
+//! the same order.
+//!
+//! ```
+//! use kattu_raft::{Config, Effects, Entry, EntryKind, Incarnation, Instant, Limits, NodeId, Raft, RecordEncoder};
+//! use kattu_raft::{Duration, GroupId, Policies, Recovered};
+//!
+//! let config = Config {
+//!     group: GroupId(0),
+//!     id: NodeId(1),
+//!     incarnation: Incarnation(1),
+//!     voters: vec![NodeId(1)],
+//!     learners: vec![],
+//!     election_timeout: Duration::from_millis(1000),
+//!     heartbeat_interval: Duration::from_millis(100),
+//!     pre_vote: true,
+//!     check_quorum: true,
+//!     parallel_append: true,
+//!     pipelining: true,
+//!     limits: Limits::default(),
+//!     policies: Policies::default(),
+//!     encoder: RecordEncoder(|_, head, payload| Entry::new(head, payload.to_vec().into(), 0)),
+//! };
+//! let now = Instant(0);
+//! let mut raft = Raft::recover(config, 7, now, Recovered::default());
+//! let mut effects = Effects::default();
+//! raft.tick(now, &mut effects); // a group of one elects itself
+//! let vote = effects.persist.last().unwrap().lsn;
+//! raft.persisted(now, vote, &mut effects); // once its vote is on disk
+//! raft.propose(now, EntryKind::Command, b"hello", &mut effects).unwrap();
+//! assert!(effects.apply.is_empty());
+//! let entry = effects.persist.last().unwrap().lsn;
+//! raft.persisted(now, entry, &mut effects);
+//! assert_eq!(effects.apply.last().unwrap().payload(), b"hello");
+//! ```
 #![no_std]
 #![forbid(unsafe_code)]
 extern crate alloc;
+#[cfg(test)]
+extern crate std;
 
+mod apply;
 pub mod bytes;
+mod commit;
 pub mod config;
 pub mod contract;
+mod durability;
+mod election;
 pub mod entry;
+pub mod invariants;
+pub mod log;
+mod marks;
 pub mod message;
 pub mod policy;
+mod progress;
+pub mod quorum;
+mod raft;
+mod read;
+mod replication;
+mod rng;
+mod role;
 pub mod trace;
 pub mod types;
 
@@ -20,6 +99,7 @@ pub use contract::{
 pub use entry::{Entry, EntryHead, EntryKind, Form, RecordEncoder};
 pub use message::{Envelope, Message};
 pub use policy::Policies;
+pub use raft::{ProposeError, Raft};
 pub use trace::Trace;
 pub use types::{
     Duration, EntryId, GroupId, Incarnation, Instant, LogIndex, Lsn, NodeId, Round, Stamp, Term,

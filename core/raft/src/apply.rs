@@ -1,0 +1,153 @@
+//! Apply: committed entries leave for the store, in order, each once.
+//!
+//! In:    marks that moved, credit that came back, entries read back from the log.
+//! Out:   entries for the store; requests to read back what is no longer in memory (after a restart: everything up
+//!        to the commit mark).
+//! Rule:  nothing beyond min(committed, persisted) [replication-protocols B9]; at most `apply_bytes_max` handed out
+//!        and not yet applied, though one entry of any size always passes. [B5]
+//! Knows nothing of: what the store does with entries.
+
+use crate::contract::{Effects, Fetch, FetchFor};
+use crate::entry::Entry;
+use crate::raft::Raft;
+use crate::types::{Instant, LogIndex};
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+/// Credit comes back in pieces of at least this many bytes (or one hand-out), not entry by entry.
+const CREDIT_PIECE: usize = 64 << 10;
+
+/// What was handed out and not yet applied.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Handover {
+    /// Pieces by their last index, oldest first, with their bytes.
+    pieces: VecDeque<(LogIndex, usize)>,
+    /// Their bytes together.
+    bytes: usize,
+    /// Reading back failed for a passing reason: when to ask again.
+    retry_at: Instant,
+}
+
+impl Handover {
+    pub(crate) fn new() -> Handover {
+        Handover { pieces: VecDeque::new(), bytes: 0, retry_at: Instant::NEVER }
+    }
+
+    pub(crate) fn retry_at(&self) -> Instant {
+        self.retry_at
+    }
+
+    /// Bytes out and not yet back.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    fn give(&mut self, index: LogIndex, bytes: usize) {
+        self.bytes += bytes;
+        match self.pieces.back_mut() {
+            Some((last, piece)) if *piece < CREDIT_PIECE => {
+                *last = index;
+                *piece += bytes;
+            }
+            _ => self.pieces.push_back((index, bytes)),
+        }
+    }
+
+    fn take_back(&mut self, applied: LogIndex) {
+        while self.pieces.front().is_some_and(|(last, _)| *last <= applied) {
+            let bytes = self.pieces.pop_front().map_or(0, |(_, bytes)| bytes);
+            self.bytes -= bytes;
+        }
+    }
+}
+
+impl Raft {
+    /// Hands out what may be applied, as far as the credit goes.
+    pub(crate) fn hand_out(&mut self, now: Instant, effects: &mut Effects) {
+        let limit = self.marks.appliable();
+        while self.marks.handed < limit {
+            let next = self.marks.handed.next();
+            let Some(entry) = self.log.entry(next) else {
+                self.fetch_for_apply(now, next, limit, effects);
+                return;
+            };
+            if !self.has_credit_for(entry.len()) {
+                return;
+            }
+            let entry = entry.clone();
+            self.give_to_apply(entry, effects);
+        }
+    }
+
+    fn has_credit_for(&self, bytes: usize) -> bool {
+        self.handover.bytes == 0 || self.handover.bytes + bytes <= self.config.limits.apply_bytes_max
+    }
+
+    fn give_to_apply(&mut self, entry: Entry, effects: &mut Effects) {
+        let index = entry.id().index;
+        assert_eq!(index, self.marks.handed.next(), "applied out of order");
+        assert!(index <= self.marks.appliable(), "{index:?} is handed out at {:?}", self.marks);
+        self.marks.handed = index;
+        self.handover.give(index, entry.len());
+        effects.apply.push(entry);
+    }
+
+    fn fetch_for_apply(&mut self, now: Instant, first: LogIndex, limit: LogIndex, effects: &mut Effects) {
+        if self.handover.retry_at != Instant::NEVER && now < self.handover.retry_at {
+            return;
+        }
+        self.handover.retry_at = Instant::NEVER;
+        let bytes_max = self.config.limits.apply_bytes_max.saturating_sub(self.handover.bytes);
+        let under_way = self.fetches.iter().any(|fetch| fetch.purpose == FetchFor::Apply);
+        if under_way || bytes_max == 0 {
+            return;
+        }
+        let last = limit.min(self.log.window_first().previous());
+        let fetch = Fetch { purpose: FetchFor::Apply, first, last, bytes_max };
+        self.fetches.push(fetch.clone());
+        effects.fetch.push(fetch);
+    }
+
+    /// Entries have been read back. `entries` are consecutive from the first one asked for; none if reading failed
+    /// for a passing reason, then it is asked again after a while. Answers to requests that were never made, or
+    /// that were answered already, are ignored.
+    pub fn fetched(&mut self, now: Instant, fetch: Fetch, entries: Vec<Entry>, effects: &mut Effects) {
+        let Some(position) = self.fetches.iter().position(|under_way| *under_way == fetch) else { return };
+        self.fetches.swap_remove(position);
+        match fetch.purpose {
+            FetchFor::Peer(peer) => self.fetched_for_peer(now, peer, fetch.first, entries, effects),
+            FetchFor::Apply => {
+                let before = self.marks.handed;
+                for entry in entries {
+                    let next = entry.id().index == self.marks.handed.next();
+                    let safe = entry.id().index <= self.marks.appliable() && self.log.holds(entry.id());
+                    let first = self.marks.handed == before; // was read, so it passes, whatever its size
+                    if next && safe && (first || self.has_credit_for(entry.len())) {
+                        self.give_to_apply(entry, effects);
+                    }
+                }
+                if self.marks.handed == before && fetch.first == before.next() {
+                    self.handover.retry_at = now + self.config.heartbeat_interval;
+                }
+                self.hand_out(now, effects);
+            }
+        }
+    }
+
+    /// The store has applied everything up to `index`: the credit of those entries comes back.
+    pub fn applied(&mut self, now: Instant, index: LogIndex, effects: &mut Effects) {
+        let handed = self.marks.handed;
+        assert!(index <= handed, "applied {index:?}, but only {handed:?} was handed out");
+        self.marks.applied = self.marks.applied.max(index);
+        self.handover.take_back(self.marks.applied);
+        self.hand_out(now, effects);
+        self.shrink_window();
+    }
+
+    /// Whether apply is out of credit while memory is full: then nothing more is taken in. [B6]
+    pub(crate) fn apply_is_backlogged(&self) -> bool {
+        let limits = &self.config.limits;
+        self.marks.handed < self.marks.committed
+            && self.log.window_bytes() > limits.window_bytes_max.saturating_add(limits.apply_bytes_max)
+    }
+}

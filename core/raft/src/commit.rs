@@ -1,0 +1,87 @@
+//! Commit: which entries are safe forever.
+//!
+//! In:    each voter's match index, our own persisted index; on a follower, what its leader has told.
+//! Out:   the commit index; it never moves back.
+//! Rule:  an entry of the *current* term held by a quorum commits itself and everything before it; older terms
+//!        commit only this way [Ongaro14 §3.6.2; script `conflicts/commit_old_term`]. A follower believes its leader
+//!        as far as its own log is known to agree with the leader's. [replication-protocols O2, O3, L5]
+//! Knows nothing of: clients, disks, how entries travelled.
+
+use crate::contract::Effects;
+use crate::quorum::quorum_value;
+use crate::raft::{Raft, planted};
+use crate::role::Role;
+use crate::trace::Trace;
+use crate::types::{Instant, LogIndex, NodeId};
+
+impl Raft {
+    /// Commits what a quorum of voters holds durably, ourselves among them only as far as our own disk has come.
+    pub(crate) fn advance_commit_as_leader(&mut self, now: Instant, effects: &mut Effects) {
+        let Role::Leader(leader) = &self.role else { return };
+        let own = match planted!(self, "own-match-before-sync") {
+            true => self.log.last().index,
+            false => self.marks.persisted,
+        };
+        let held = |voter: &NodeId| leader.peers.get(voter).map_or(own, |progress| progress.matched);
+        let Some(index) = quorum_value(self.config.voters.iter().map(held)) else { return };
+        let of_this_term = self.log.term_at(index) == Some(self.term);
+        if self.marks.committed < index && (of_this_term || planted!(self, "commit-any-term")) {
+            self.commit_to(now, index, effects);
+        }
+    }
+
+    /// Commits what the leader has told, as far as this log is known to agree with its. [L5]
+    pub(crate) fn advance_commit_as_follower(&mut self, now: Instant, effects: &mut Effects) {
+        let Role::Follower(follower) = &self.role else { return };
+        let Some(following) = &follower.following else { return };
+        let agreed = match planted!(self, "commit-beyond-verified") {
+            true => self.log.last().index,
+            false => following.verified,
+        };
+        let index = following.told.min(agreed);
+        if self.marks.committed < index {
+            self.commit_to(now, index, effects);
+        } else {
+            self.note_confirmed();
+        }
+    }
+
+    /// Moves the commit index; everything that waits for it goes on.
+    fn commit_to(&mut self, now: Instant, index: LogIndex, effects: &mut Effects) {
+        let before = self.marks.committed;
+        assert!(before < index, "commit went from {before:?} to {index:?}");
+        assert!(index <= self.log.last().index, "commit {index:?} beyond the log's end {}", self.log.last());
+        self.marks.committed = index;
+        if let Role::Leader(leader) = &mut self.role {
+            let first_proposal = leader.term_start.next().max(before.next());
+            let bytes = self.log.bytes(first_proposal, index);
+            assert!(
+                bytes <= leader.uncommitted_bytes,
+                "{bytes} bytes committed of {}",
+                leader.uncommitted_bytes
+            );
+            leader.uncommitted_bytes -= bytes;
+        }
+        effects.trace.push(Trace::Committed(index));
+        self.commit_mark_wanted(now);
+        self.note_confirmed();
+        self.hand_out(now, effects);
+        self.shrink_window();
+    }
+
+    /// The first commit index told by a leader that has committed an entry of its own term covers everything that
+    /// was ever answered. What was told counts, not how much of it has arrived here. [fault-model ST17]
+    fn note_confirmed(&mut self) {
+        if self.confirmed.is_some() || self.log.term_at(self.marks.committed) != Some(self.term) {
+            return;
+        }
+        self.confirmed = match &self.role {
+            Role::Leader(_) => Some(self.marks.committed),
+            Role::Follower(follower) => {
+                let told = follower.following.as_ref().map(|following| following.told);
+                told.filter(|&told| self.marks.committed <= told)
+            }
+            Role::PreCandidate(_) | Role::Candidate(_) => None,
+        };
+    }
+}

@@ -1,0 +1,194 @@
+//! Durability: what is on this disk, and what waits for it.
+//!
+//! In:    records that leave for the log, and `Persisted(lsn)`.
+//! Out:   the persisted index; messages that were held back, once the term and vote they speak for are on disk.
+//! Rule:  a completion names records, never indexes. Numbers are not reused, and the numbers of entries that were
+//!        truncated are forgotten, so a late completion of an overwritten entry persists nothing.
+//!        [replication-protocols §1.2, L6; fault-model ST1, ST2]
+//! Knows nothing of: what the messages say, who is leader.
+
+use crate::contract::{Effects, HardState, LogBody, LogRecord};
+use crate::message::Envelope;
+use crate::raft::Raft;
+use crate::types::{Duration, Instant, LogIndex, Lsn};
+use alloc::collections::VecDeque;
+
+/// A commit mark that no other record took along is written alone after this much silence, so that a restart of an
+/// idle group starts from the newest state. [fault-model ST17]
+const COMMIT_MARK_IDLE: Duration = Duration::from_millis(500);
+
+/// Entries with consecutive record numbers at consecutive indexes.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Run {
+    lsn: Lsn,
+    index: LogIndex,
+    count: u64,
+}
+
+/// The persist stream as this peer has emitted it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Durability {
+    /// Number of the last record emitted.
+    last_lsn: Lsn,
+    /// Every record up to this one is durable.
+    persisted_lsn: Lsn,
+    /// Record of the newest term and vote.
+    hard_lsn: Lsn,
+    /// Entries emitted and not yet durable, truncated ones excluded; ascending in number and index.
+    writes: VecDeque<Run>,
+    /// Messages that wait for a record of term and vote.
+    held: VecDeque<(Lsn, Envelope)>,
+    /// Highest commit mark emitted.
+    marked: LogIndex,
+    /// When a commit mark is emitted alone; never when everything is marked.
+    mark_at: Instant,
+}
+
+impl Durability {
+    /// Everything recovered is durable.
+    pub(crate) fn recover(lsn: Lsn, marked: LogIndex) -> Durability {
+        Durability {
+            last_lsn: lsn,
+            persisted_lsn: lsn,
+            hard_lsn: lsn,
+            writes: VecDeque::new(),
+            held: VecDeque::new(),
+            marked,
+            mark_at: Instant::NEVER,
+        }
+    }
+
+    /// Whether the newest term and vote are on disk.
+    pub(crate) fn hard_state_is_durable(&self) -> bool {
+        self.hard_lsn <= self.persisted_lsn
+    }
+
+    /// When the commit mark is due alone.
+    pub(crate) fn mark_at(&self) -> Instant {
+        self.mark_at
+    }
+
+    /// First index that is emitted and not durable; `None` when all are durable.
+    pub(crate) fn first_unpersisted(&self) -> Option<LogIndex> {
+        self.writes.front().map(|run| run.index)
+    }
+
+    /// Notes that the entry at `index` left as record `lsn`.
+    fn wrote(&mut self, lsn: Lsn, index: LogIndex) {
+        match self.writes.back_mut() {
+            Some(run) if run.lsn.0 + run.count == lsn.0 && run.index.0 + run.count == index.0 => {
+                run.count += 1
+            }
+            _ => self.writes.push_back(Run { lsn, index, count: 1 }),
+        }
+    }
+
+    /// Forgets the writes from `first` on: their completions must not count for what will stand there.
+    fn forget(&mut self, first: LogIndex) {
+        while let Some(run) = self.writes.back_mut() {
+            if run.index.0 + run.count <= first.0 {
+                return;
+            }
+            run.count = first.0.saturating_sub(run.index.0);
+            if run.count > 0 {
+                return;
+            }
+            self.writes.pop_back();
+        }
+    }
+
+    /// Takes a completion; the highest index that became durable by it, if any.
+    fn completed(&mut self, lsn: Lsn) -> Option<LogIndex> {
+        assert!(lsn <= self.last_lsn, "{lsn:?} is durable, but only {:?} was emitted", self.last_lsn);
+        self.persisted_lsn = self.persisted_lsn.max(lsn);
+        let mut durable = None;
+        while let Some(run) = self.writes.front_mut() {
+            let count = (lsn.0 + 1).saturating_sub(run.lsn.0).min(run.count);
+            if count == 0 {
+                break;
+            }
+            durable = Some(LogIndex(run.index.0 + count - 1));
+            run.lsn.0 += count;
+            run.index.0 += count;
+            run.count -= count;
+            if run.count == 0 {
+                self.writes.pop_front();
+            }
+        }
+        durable
+    }
+}
+
+impl Raft {
+    /// Emits one record, and with it the commit mark if the commit index has moved since the last one.
+    pub(crate) fn record(&mut self, body: LogBody, effects: &mut Effects) {
+        let lsn = self.durability.last_lsn.next();
+        self.durability.last_lsn = lsn;
+        match &body {
+            LogBody::HardState(_) => self.durability.hard_lsn = lsn,
+            LogBody::Truncate(first) => self.durability.forget(*first),
+            LogBody::Entry(entry) => self.durability.wrote(lsn, entry.id().index),
+            LogBody::Commit(index) => {
+                self.durability.marked = *index;
+                self.durability.mark_at = Instant::NEVER;
+            }
+        }
+        effects.persist.push(LogRecord { lsn, body });
+        if self.durability.marked < self.marks.committed {
+            self.record(LogBody::Commit(self.marks.committed), effects);
+        }
+    }
+
+    /// Emits the term and the vote. Messages held for an older term are void.
+    pub(crate) fn record_hard_state(&mut self, effects: &mut Effects) {
+        let hard = HardState { term: self.term, vote: self.vote };
+        self.record(LogBody::HardState(hard), effects);
+    }
+
+    /// Forgets the messages that wait: the term they speak for is over. [replication-protocols O7]
+    pub(crate) fn drop_held(&mut self) {
+        self.durability.held.clear();
+    }
+
+    /// The commit index moved: it will be marked with the next record, or alone after a while.
+    pub(crate) fn commit_mark_wanted(&mut self, now: Instant) {
+        self.durability.mark_at = now + COMMIT_MARK_IDLE;
+    }
+
+    /// Emits the commit mark alone if it is due.
+    pub(crate) fn tick_commit_mark(&mut self, now: Instant, effects: &mut Effects) {
+        if self.durability.mark_at <= now {
+            self.record(LogBody::Commit(self.marks.committed), effects);
+        }
+    }
+
+    /// Sends a message; holds it back until the term and vote it speaks for are on disk. [replication-protocols L6]
+    pub(crate) fn send_when_durable(&mut self, envelope: Envelope, effects: &mut Effects) {
+        assert_eq!(envelope.term, self.term, "a message carries its sender's current term");
+        if self.durability.hard_state_is_durable() {
+            effects.send.push(envelope);
+        } else {
+            self.durability.held.push_back((self.durability.hard_lsn, envelope));
+        }
+    }
+
+    /// All records up to `lsn` are on this disk.
+    pub fn persisted(&mut self, now: Instant, lsn: Lsn, effects: &mut Effects) {
+        if let Some(index) = self.durability.completed(lsn) {
+            assert!(
+                self.marks.persisted < index,
+                "persisted went from {:?} to {index:?}",
+                self.marks.persisted
+            );
+            assert!(index <= self.log.last().index, "persisted {index:?} of a log up to {}", self.log.last());
+            self.marks.persisted = index;
+        }
+        while self.durability.held.front().is_some_and(|(needs, _)| *needs <= lsn) {
+            effects.send.extend(self.durability.held.pop_front().map(|(_, envelope)| envelope));
+        }
+        self.count_own_vote(now, effects);
+        self.advance_commit_as_leader(now, effects);
+        self.hand_out(now, effects);
+        self.shrink_window();
+    }
+}

@@ -1,0 +1,256 @@
+//! Elections: how a term gets its leader, and how a leader loses it.
+//!
+//! In:    silence, vote requests and their answers, own votes that became durable, quorums that fell silent.
+//! Out:   requests, votes, a role.
+//! Rules: [replication-protocols E1–E8; Ongaro14 §3.4, §3.6.1, §4.2.3, §9.6]
+//!   1. Nobody campaigns before a quorum has said that it would vote (pre-vote), so a member that was cut off
+//!      disturbs nobody when it returns.
+//!   2. Who hears a leader ignores requests for votes (stickiness), so a member that hears nobody cannot depose a
+//!      leader whom others hear.
+//!   3. A leader that a quorum has not answered for an election timeout steps down (check-quorum), so rule 2 ends
+//!      where it would do harm. Rules 2 and 3 are one switch; pre-vote goes with them.
+//!   4. A vote, also one's own, counts when it is on disk, and goes to a log at least as complete as the voter's.
+//!
+//! The group's configuration is fixed, so the newest one is always in force when a campaign begins (E8).
+//! Knows nothing of: entries' contents, reads, clients.
+
+use crate::contract::Effects;
+use crate::entry::EntryKind;
+use crate::message::{Envelope, Message, PreVote, PreVoteReply, Vote, VoteReply};
+use crate::progress::Progress;
+use crate::quorum::{quorum, quorum_value};
+use crate::raft::{Raft, planted};
+use crate::read::ReadQueue;
+use crate::role::{Campaign, Follower, Leader, Role, Timer};
+use crate::trace::Trace;
+use crate::types::{Instant, NodeId, Round, Term};
+use alloc::collections::BTreeSet;
+use alloc::vec::Vec;
+
+impl Raft {
+    /// Whether this peer may vote and campaign.
+    pub(crate) fn is_voter(&self) -> bool {
+        self.config.voters.contains(&self.config.id)
+    }
+
+    /// A wait of random length, drawn anew for every role this peer takes on. [E1]
+    pub(crate) fn election_timer(&mut self, now: Instant) -> Timer {
+        let shortest = self.config.election_timeout;
+        Timer { started: now, timeout: self.rng.duration(shortest, shortest * 2) }
+    }
+
+    /// Whether a request for votes is ignored, its term too, because this peer hears a leader. A leader hears
+    /// itself: check-quorum sees to it that this is true. [E3]
+    pub(crate) fn is_sticky_against(&self, now: Instant, envelope: &Envelope) -> bool {
+        let asks_for_vote = match &envelope.message {
+            Message::PreVote(_) => true,
+            Message::Vote(vote) => !vote.transfer,
+            Message::Append(_)
+            | Message::AppendReply(_)
+            | Message::PreVoteReply(_)
+            | Message::VoteReply(_)
+            | Message::ReadIndex(_)
+            | Message::ReadIndexReply(_) => false,
+        };
+        asks_for_vote && envelope.term >= self.term && self.config.check_quorum && self.hears_leader(now)
+    }
+
+    fn hears_leader(&self, now: Instant) -> bool {
+        match &self.role {
+            Role::Leader(_) => true,
+            Role::Follower(Follower { following: Some(following), .. }) => {
+                now.since(following.heard_at) < self.config.election_timeout
+            }
+            Role::Follower(_) | Role::PreCandidate(_) | Role::Candidate(_) => false,
+        }
+    }
+
+    /// A newer term exists: whatever this peer was, it follows, and forgets what belonged to the old term. [L7, O7]
+    pub(crate) fn adopt_term(&mut self, now: Instant, term: Term, effects: &mut Effects) {
+        self.enter_term(term, None, effects);
+        self.become_follower(now, effects);
+    }
+
+    fn enter_term(&mut self, term: Term, vote: Option<NodeId>, effects: &mut Effects) {
+        assert!(self.term < term, "term went from {:?} to {term:?}", self.term);
+        self.term = term;
+        self.vote = vote;
+        self.drop_held();
+        self.record_hard_state(effects);
+        effects.trace.push(Trace::Term(term));
+    }
+
+    /// Follows nobody yet.
+    pub(crate) fn become_follower(&mut self, now: Instant, effects: &mut Effects) {
+        let timer = self.election_timer(now);
+        self.take_role(Role::Follower(Follower { timer, following: None }), effects);
+        effects.trace.push(Trace::BecameFollower { term: self.term, leader: None });
+    }
+
+    /// Changes the role; reads that the old one had promised to confirm fail. [Q8]
+    pub(crate) fn take_role(&mut self, role: Role, effects: &mut Effects) {
+        let former = core::mem::replace(&mut self.role, role);
+        Raft::fail_reads(former, effects);
+    }
+
+    /// No leader was heard, or no campaign won, for long enough.
+    pub(crate) fn tick_election(&mut self, now: Instant, effects: &mut Effects) {
+        if now < self.role.timer_deadline() {
+            return;
+        }
+        if !self.is_voter() {
+            self.take_role(Role::Follower(Follower { timer: Timer::OFF, following: None }), effects);
+        } else if self.config.pre_vote && self.config.voters.len() > 1 {
+            self.ask_for_pre_votes(now, effects);
+        } else {
+            self.campaign(now, effects);
+        }
+    }
+
+    /// Asks whether a campaign would succeed; changes nothing durable anywhere. [E2]
+    fn ask_for_pre_votes(&mut self, now: Instant, effects: &mut Effects) {
+        let timer = self.election_timer(now);
+        let votes = BTreeSet::from([self.config.id]);
+        self.take_role(Role::PreCandidate(Campaign { timer, votes }), effects);
+        effects.trace.push(Trace::BecamePreCandidate(self.term));
+        let request = PreVote { campaign_term: self.term.next(), last: self.log.last() };
+        self.ask_voters(&Message::PreVote(request), effects);
+    }
+
+    /// Enters the next term as its candidate. The requests leave, and the own vote counts, when that is on disk.
+    fn campaign(&mut self, now: Instant, effects: &mut Effects) {
+        self.enter_term(self.term.next(), Some(self.config.id), effects);
+        let timer = self.election_timer(now);
+        self.take_role(Role::Candidate(Campaign { timer, votes: BTreeSet::new() }), effects);
+        effects.trace.push(Trace::BecameCandidate(self.term));
+        self.ask_voters(&Message::Vote(Vote { last: self.log.last(), transfer: false }), effects);
+    }
+
+    fn ask_voters(&mut self, request: &Message, effects: &mut Effects) {
+        for voter in self.config.voters.clone() {
+            if voter != self.config.id {
+                self.send_when_durable(self.envelope(voter, request.clone()), effects);
+            }
+        }
+    }
+
+    /// Would I vote for you? [E2]
+    pub(crate) fn on_pre_vote(
+        &mut self,
+        now: Instant,
+        from: NodeId,
+        request: &PreVote,
+        effects: &mut Effects,
+    ) {
+        let log_complete = self.log.last() <= request.last;
+        let granted = log_complete && self.term < request.campaign_term && !self.hears_leader(now);
+        let reply = PreVoteReply { campaign_term: request.campaign_term, granted };
+        self.send_when_durable(self.envelope(from, Message::PreVoteReply(reply)), effects);
+    }
+
+    /// A quorum that would vote is worth a campaign.
+    pub(crate) fn on_pre_vote_reply(
+        &mut self,
+        now: Instant,
+        from: NodeId,
+        reply: &PreVoteReply,
+        effects: &mut Effects,
+    ) {
+        let answers_this = reply.campaign_term == self.term.next();
+        if reply.granted && answers_this && self.count_vote(from) {
+            self.campaign(now, effects);
+        }
+    }
+
+    /// Grants at most one vote per term, only to a log at least as complete as ours. [E6, E7]
+    pub(crate) fn on_vote(&mut self, now: Instant, from: NodeId, request: &Vote, effects: &mut Effects) {
+        let free_to_vote = self.vote == Some(from) || self.vote.is_none() && self.leader().is_none();
+        let log_complete = if planted!(self, "vote-by-last-term") {
+            self.log.last().term <= request.last.term
+        } else {
+            self.log.last() <= request.last
+        };
+        let granted = free_to_vote && log_complete;
+        if granted && self.vote.is_none() {
+            self.vote = Some(from);
+            self.record_hard_state(effects);
+        }
+        if granted && let Role::Follower(follower) = &mut self.role {
+            follower.timer.started = now;
+        }
+        // Held until the vote is on disk: a vote forgotten in a crash could be cast twice in one term.
+        self.send_when_durable(self.envelope(from, Message::VoteReply(VoteReply { granted })), effects);
+    }
+
+    /// A quorum of votes makes the leader of the term.
+    pub(crate) fn on_vote_reply(
+        &mut self,
+        now: Instant,
+        from: NodeId,
+        reply: &VoteReply,
+        effects: &mut Effects,
+    ) {
+        if reply.granted && self.count_vote(from) {
+            self.become_leader(now, effects);
+        }
+    }
+
+    /// The own vote counts like any other: when it is on disk.
+    pub(crate) fn count_own_vote(&mut self, now: Instant, effects: &mut Effects) {
+        let candidate = matches!(self.role, Role::Candidate(_));
+        if candidate && self.durability.hard_state_is_durable() && self.count_vote(self.config.id) {
+            self.become_leader(now, effects);
+        }
+    }
+
+    /// Notes one voter's yes; true if this makes a quorum.
+    fn count_vote(&mut self, from: NodeId) -> bool {
+        let needed = quorum(self.config.voters.len());
+        let (Role::PreCandidate(campaign) | Role::Candidate(campaign)) = &mut self.role else { return false };
+        if self.config.voters.contains(&from) {
+            campaign.votes.insert(from);
+        }
+        campaign.votes.len() >= needed
+    }
+
+    /// Leads the term, beginning with an entry of its own: only that can commit what came before. [Ongaro14 §6.4]
+    fn become_leader(&mut self, now: Instant, effects: &mut Effects) {
+        assert!(self.durability.hard_state_is_durable(), "leader of {:?} before that is on disk", self.term);
+        let Self { config, log, .. } = self;
+        let next = log.last().index.next();
+        let others: Vec<NodeId> = config.peers().collect();
+        let watches_quorum = config.check_quorum && config.voters.len() > 1;
+        let leader = Leader {
+            peers: others.iter().map(|&peer| (peer, Progress::new(now, next))).collect(),
+            reads: ReadQueue::default(),
+            round: Round(0),
+            term_start: next,
+            since: now,
+            stamp_since: log.stamp(),
+            uncommitted_bytes: 0,
+            heartbeat_at: if others.is_empty() { Instant::NEVER } else { now + config.heartbeat_interval },
+            check_at: if watches_quorum { now + config.election_timeout } else { Instant::NEVER },
+            notice_at: Instant::NEVER,
+        };
+        self.take_role(Role::Leader(leader), effects);
+        effects.trace.push(Trace::BecameLeader(self.term));
+        let noop = self.new_entry(now, EntryKind::Noop, &[]);
+        self.append(noop, effects);
+    }
+
+    /// A leader that a quorum has not answered for an election timeout steps down. [E4]
+    pub(crate) fn tick_check_quorum(&mut self, now: Instant, effects: &mut Effects) {
+        let Role::Leader(leader) = &mut self.role else { return };
+        if now < leader.check_at {
+            return;
+        }
+        let heard_at = |voter: &NodeId| leader.peers.get(voter).map_or(now, |progress| progress.heard_at);
+        let quorum_heard_at = quorum_value(self.config.voters.iter().map(heard_at));
+        let check_at = quorum_heard_at.map_or(Instant::NEVER, |heard| heard + self.config.election_timeout);
+        if check_at <= now {
+            self.become_follower(now, effects);
+        } else {
+            leader.check_at = check_at;
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! Invariants: whole-state facts that hold after every step, each with a name.
+//!
+//! The cheap ones are asserted where they could first break, also in production; these look at everything and are
+//! for scripts, properties and the simulator.
+//! Knows nothing of: how a state came about, other peers.
+
+use crate::contract::FetchFor;
+use crate::progress::{Mode, Progress};
+use crate::raft::Raft;
+use crate::role::{Leader, Role};
+use crate::types::{EntryId, LogIndex};
+use alloc::collections::BTreeSet;
+use alloc::format;
+use alloc::string::String;
+
+/// A fact that does not hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// Its name: the function that checks it.
+    pub name: &'static str,
+    /// The numbers.
+    pub detail: String,
+}
+
+impl core::fmt::Display for Violation {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "{}: {}", self.name, self.detail)
+    }
+}
+
+type Checked = Result<(), Violation>;
+
+fn expect(holds: bool, name: &'static str, detail: impl FnOnce() -> String) -> Checked {
+    if holds { Ok(()) } else { Err(Violation { name, detail: detail() }) }
+}
+
+/// Checks every fact about one peer.
+///
+/// # Errors
+/// The first that does not hold.
+pub fn check(raft: &Raft) -> Result<(), Violation> {
+    log_is_well_formed(raft)?;
+    marks_are_ordered(raft)?;
+    term_covers_the_log(raft)?;
+    the_disk_owes_what_is_not_persisted(raft)?;
+    handed_out_bytes_are_bounded(raft)?;
+    fetches_are_one_per_purpose(raft)?;
+    match &raft.role {
+        Role::Follower(_) => a_follower_commits_only_what_is_verified(raft),
+        Role::PreCandidate(campaign) | Role::Candidate(campaign) => {
+            let voters = campaign.votes.iter().all(|vote| raft.config.voters.contains(vote));
+            expect(voters, "only_voters_vote", || format!("{:?} of {:?}", campaign.votes, raft.config.voters))
+        }
+        Role::Leader(leader) => {
+            a_leader_leads_its_own_term(raft, leader)?;
+            leader.peers.values().try_for_each(|progress| progress_is_sane(raft, progress))
+        }
+    }
+}
+
+/// Log Matching, local half: indexes are consecutive, terms never fall, and what is remembered of older entries
+/// agrees with the entries in memory. [Ongaro14 §3.5]
+fn log_is_well_formed(raft: &Raft) -> Checked {
+    let name = "log_is_well_formed";
+    let log = &raft.log;
+    let starts = log.term_starts();
+    let ascending =
+        starts.windows(2).all(|pair| pair[0].term < pair[1].term && pair[0].index < pair[1].index);
+    expect(ascending, name, || format!("term starts {starts:?}"))?;
+    let mut index = log.window_first();
+    let mut bytes = 0;
+    for entry in log.entries() {
+        let runs = starts.partition_point(|start| start.index <= index);
+        let term = (runs > 0).then(|| starts[runs - 1].term);
+        let fits = entry.id().index == index && Some(entry.id().term) == term;
+        expect(fits, name, || format!("entry {} at {index:?} in a run of {term:?}", entry.id()))?;
+        index = index.next();
+        bytes += entry.len();
+    }
+    expect(index == log.last().index.next(), name, || {
+        format!("window ends before {index:?}, log at {}", log.last())
+    })?;
+    expect(bytes == log.window_bytes(), name, || format!("{bytes} bytes, {} counted", log.window_bytes()))
+}
+
+/// applied ≤ handed ≤ min(committed, persisted), both ≤ last. [replication-protocols B9]
+fn marks_are_ordered(raft: &Raft) -> Checked {
+    let marks = &raft.marks;
+    let last = raft.log.last().index;
+    let ordered = marks.applied <= marks.handed
+        && marks.handed <= marks.committed.min(marks.persisted)
+        && marks.committed.max(marks.persisted) <= last;
+    expect(ordered, "marks_are_ordered", || format!("{marks:?}, last {last:?}"))
+}
+
+/// No entry is of a term this peer has not seen.
+fn term_covers_the_log(raft: &Raft) -> Checked {
+    let last = raft.log.last();
+    expect(last.term <= raft.term, "term_covers_the_log", || format!("log ends at {last} in {:?}", raft.term))
+}
+
+/// The entries after the persisted index are exactly those whose records are not durable yet.
+fn the_disk_owes_what_is_not_persisted(raft: &Raft) -> Checked {
+    let owed = raft.durability.first_unpersisted();
+    let persisted = raft.marks.persisted;
+    let expected = (persisted < raft.log.last().index).then(|| persisted.next());
+    expect(owed == expected, "the_disk_owes_what_is_not_persisted", || {
+        format!("persisted {persisted:?}, log to {}, first write under way {owed:?}", raft.log.last())
+    })
+}
+
+/// Bytes at apply stay within their bound, one entry aside. [replication-protocols B5]
+fn handed_out_bytes_are_bounded(raft: &Raft) -> Checked {
+    let idle = raft.marks.handed == raft.marks.applied;
+    let bytes = raft.handover.bytes();
+    expect(!idle || bytes == 0, "handed_out_bytes_are_bounded", || {
+        format!("all is applied, {bytes} bytes are out")
+    })
+}
+
+/// At most one read of the log per purpose is under way.
+fn fetches_are_one_per_purpose(raft: &Raft) -> Checked {
+    let purposes: BTreeSet<FetchFor> = raft.fetches.iter().map(|fetch| fetch.purpose).collect();
+    let alone = purposes.len() == raft.fetches.len();
+    expect(alone, "fetches_are_one_per_purpose", || format!("{:?}", raft.fetches))
+}
+
+/// [replication-protocols L5]
+fn a_follower_commits_only_what_is_verified(raft: &Raft) -> Checked {
+    let (committed, verified) = (raft.marks.committed, raft.verified());
+    let last = raft.log.last().index;
+    expect(committed <= verified && verified <= last, "a_follower_commits_only_what_is_verified", || {
+        format!("committed {committed:?}, verified {verified:?}, last {last:?}")
+    })
+}
+
+/// A leader voted for itself, its term's first entry is its own, and everything after it too.
+fn a_leader_leads_its_own_term(raft: &Raft, leader: &Leader) -> Checked {
+    let name = "a_leader_leads_its_own_term";
+    expect(raft.vote == Some(raft.config.id), name, || format!("vote {:?}", raft.vote))?;
+    let start = EntryId { term: raft.term, index: leader.term_start };
+    let newest = raft.log.term_starts().last().copied();
+    expect(newest == Some(start), name, || {
+        format!("the term starts at {start}, the log's newest at {newest:?}")
+    })?;
+    let first_proposal = leader.term_start.next().max(raft.marks.committed.next());
+    let bytes = raft.log.bytes(first_proposal, raft.log.last().index);
+    expect(bytes == leader.uncommitted_bytes, name, || {
+        format!("{bytes} bytes are uncommitted, {} counted", leader.uncommitted_bytes)
+    })?;
+    let known: BTreeSet<_> = leader.peers.keys().copied().collect();
+    expect(known == raft.config.peers().collect(), name, || format!("peers {known:?}"))
+}
+
+/// match < next ≤ last + 1; nothing is in flight while probing; messages and bytes in flight are within bounds.
+fn progress_is_sane(raft: &Raft, progress: &Progress) -> Checked {
+    let name = "progress_is_sane";
+    let last: LogIndex = raft.log.last().index;
+    let ordered = progress.matched < progress.next && progress.next <= last.next();
+    expect(ordered, name, || format!("{progress:?}, last {last:?}"))?;
+    let (messages, bytes) = progress.inflight();
+    let limits = &raft.config.limits;
+    let bounded = match progress.mode {
+        Mode::Probe { .. } => messages == 0 && bytes == 0,
+        Mode::Replicate => {
+            messages <= limits.inflight_msgs_max.max(1)
+                && (messages <= 1 || bytes <= limits.inflight_bytes_max)
+        }
+    };
+    expect(bounded, name, || format!("{messages} messages of {bytes} bytes in flight, {:?}", progress.mode))
+}

@@ -1,0 +1,400 @@
+//! One peer: the state every role shares, the ways in, and who answers what.
+//!
+//! In:    time, messages, proposals, reads, completions.
+//! Out:   effects, each of which may be carried out the moment it is emitted.
+//! Rule:  a message's term is judged before anything else in it [replication-protocols O6]; then the pair of role
+//!        and message decides, written out in full below.
+//! Knows nothing of: clients, stores, bytes, disks, sockets.
+
+use crate::apply::Handover;
+use crate::config::Config;
+use crate::contract::{Effects, Fetch, LogBody, Recovered};
+use crate::durability::Durability;
+use crate::entry::{Entry, EntryHead, EntryKind, Form};
+use crate::log::Log;
+use crate::marks::Marks;
+use crate::message::{Envelope, Message};
+use crate::rng::Rng;
+use crate::role::{Follower, Role};
+use crate::trace::Trace;
+use crate::types::{EntryId, Instant, LogIndex, NodeId, Stamp, Term};
+use alloc::vec::Vec;
+
+/// Asks whether a bug was planted here, to prove that the harness would see it. Always false in real builds, where
+/// it costs nothing; the names in use are listed in `tests/planted.rs`.
+macro_rules! planted {
+    ($raft:expr, $name:literal) => {{
+        #[cfg(kattu_planted)]
+        let planted = $raft.planted == Some($name);
+        #[cfg(not(kattu_planted))]
+        let planted = false;
+        planted
+    }};
+}
+pub(crate) use planted;
+
+/// One peer of one group. Its whole state: cloning it forks the peer, equal states behave equally forever.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Raft {
+    pub(crate) config: Config,
+    pub(crate) rng: Rng,
+    /// Newest term seen.
+    pub(crate) term: Term,
+    /// Whom this peer voted for in it.
+    pub(crate) vote: Option<NodeId>,
+    pub(crate) role: Role,
+    pub(crate) log: Log,
+    pub(crate) marks: Marks,
+    pub(crate) durability: Durability,
+    pub(crate) handover: Handover,
+    /// Reads of the log under way; they outlive the role that asked.
+    pub(crate) fetches: Vec<Fetch>,
+    /// Bytes of log that may still be filled with entries. [fault-model ST15]
+    pub(crate) log_space: u64,
+    /// See [`Raft::confirmed`].
+    pub(crate) confirmed: Option<LogIndex>,
+    /// Added to batch numbers on the wire, so that an answer to an earlier run of this member fits no batch of this.
+    pub(crate) read_nonce: u64,
+    #[cfg(kattu_planted)]
+    pub(crate) planted: Option<&'static str>,
+}
+
+/// Why a proposal was certainly not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ProposeError {
+    /// This peer does not lead.
+    NotLeader,
+    /// Too many bytes are proposed and not committed, or committed and not applied.
+    TooMuch,
+    /// The log has no room for it.
+    NoSpace,
+}
+
+impl Raft {
+    /// A peer as it comes back from its log; with an empty `recovered`, a new one.
+    ///
+    /// `seed` must differ from run to run of one member. A group of one voter campaigns at its first tick, which is
+    /// due at once.
+    ///
+    /// # Panics
+    /// If the configuration is refused by [`Config::check`], or `recovered` contradicts itself.
+    #[must_use]
+    pub fn recover(config: Config, seed: u64, now: Instant, recovered: Recovered) -> Raft {
+        if let Err(broken) = config.check() {
+            panic!("configuration of {:?}: {broken}", config.id);
+        }
+        let Recovered { hard, base, last, committed, lsn, .. } = recovered;
+        assert!(last.term <= hard.term, "the log ends at {last}, but the term is only {:?}", hard.term);
+        assert!(committed <= last.index, "commit mark {committed:?} after the last entry {last}");
+        let committed = committed.max(base.index);
+        let mut rng = Rng::new(seed, config.id.0);
+        let read_nonce = rng.next() ^ Rng::new(lsn.0, hard.term.0).next();
+        let alone = config.voters == [config.id];
+        let mut raft = Raft {
+            log: Log::recover(&recovered),
+            marks: Marks { applied: base.index, handed: base.index, committed, persisted: last.index },
+            durability: Durability::recover(lsn, committed),
+            handover: Handover::new(),
+            fetches: Vec::new(),
+            log_space: u64::MAX,
+            confirmed: None,
+            read_nonce,
+            term: hard.term,
+            vote: hard.vote,
+            role: Role::Follower(Follower { timer: crate::role::Timer::OFF, following: None }),
+            rng,
+            config,
+            #[cfg(kattu_planted)]
+            planted: None,
+        };
+        let mut timer = raft.election_timer(now);
+        if alone {
+            timer.timeout = core::time::Duration::ZERO;
+        }
+        raft.role = Role::Follower(Follower { timer, following: None });
+        raft
+    }
+
+    /// Call [`Raft::tick`] no later than this.
+    #[must_use]
+    pub fn deadline(&self) -> Instant {
+        self.role.deadline().min(self.durability.mark_at()).min(self.handover.retry_at())
+    }
+
+    /// Time has passed.
+    pub fn tick(&mut self, now: Instant, effects: &mut Effects) {
+        match &self.role {
+            Role::Follower(_) | Role::PreCandidate(_) | Role::Candidate(_) => {
+                self.tick_election(now, effects);
+                self.tick_asked_reads(now, effects);
+            }
+            Role::Leader(_) => {
+                self.tick_check_quorum(now, effects);
+                self.tick_heartbeat(now, effects);
+                self.tick_commit_notices(now, effects);
+            }
+        }
+        self.tick_commit_mark(now, effects);
+        self.hand_out(now, effects);
+    }
+
+    /// Takes one message. Messages of strangers, of other groups and for other members say nothing.
+    pub fn step(&mut self, now: Instant, envelope: Envelope, effects: &mut Effects) {
+        let from = envelope.from;
+        if envelope.group != self.config.group || envelope.to != self.config.id || !self.config.has_peer(from)
+        {
+            return;
+        }
+        if self.is_sticky_against(now, &envelope) {
+            return;
+        }
+        if envelope.term < self.term {
+            self.answer_stale(from, envelope.message, effects);
+            return;
+        }
+        if envelope.term > self.term {
+            self.adopt_term(now, envelope.term, effects);
+        }
+        let incarnation = envelope.incarnation;
+        match (&self.role, envelope.message) {
+            (Role::Follower(_), Message::Append(append)) => self.on_append(now, from, append, effects),
+            (Role::PreCandidate(_) | Role::Candidate(_), Message::Append(append)) => {
+                self.become_follower(now, effects);
+                self.on_append(now, from, append, effects);
+            }
+            (Role::Leader(_), Message::Append(_)) => {
+                panic!("two leaders in {:?}: {from:?} and {:?} [Election Safety]", self.term, self.config.id);
+            }
+
+            (Role::Leader(_), Message::AppendReply(reply)) => {
+                self.on_append_reply(now, from, incarnation, reply, effects);
+            }
+            (Role::Follower(_) | Role::PreCandidate(_) | Role::Candidate(_), Message::AppendReply(_)) => {}
+
+            (
+                Role::Follower(_) | Role::PreCandidate(_) | Role::Candidate(_) | Role::Leader(_),
+                Message::PreVote(request),
+            ) => {
+                self.on_pre_vote(now, from, &request, effects);
+            }
+
+            (Role::PreCandidate(_), Message::PreVoteReply(reply)) => {
+                self.on_pre_vote_reply(now, from, &reply, effects);
+            }
+            (Role::Follower(_) | Role::Candidate(_) | Role::Leader(_), Message::PreVoteReply(_)) => {}
+
+            (
+                Role::Follower(_) | Role::PreCandidate(_) | Role::Candidate(_) | Role::Leader(_),
+                Message::Vote(request),
+            ) => {
+                self.on_vote(now, from, &request, effects);
+            }
+
+            (Role::Candidate(_), Message::VoteReply(reply)) => self.on_vote_reply(now, from, &reply, effects),
+            (Role::Follower(_) | Role::PreCandidate(_) | Role::Leader(_), Message::VoteReply(_)) => {}
+
+            (Role::Leader(_), Message::ReadIndex(request)) => {
+                self.on_read_index(now, from, &request, effects)
+            }
+            (Role::Follower(_) | Role::PreCandidate(_) | Role::Candidate(_), Message::ReadIndex(request)) => {
+                self.refuse_read_index(from, &request, effects);
+            }
+
+            (Role::Follower(_), Message::ReadIndexReply(reply)) => {
+                self.on_read_index_reply(now, from, &reply, effects);
+            }
+            (Role::PreCandidate(_) | Role::Candidate(_) | Role::Leader(_), Message::ReadIndexReply(_)) => {}
+        }
+    }
+
+    /// Takes a proposal: gives it a place in the log and sends it to this disk at once, to the peers with the next
+    /// [`Raft::drained`].
+    ///
+    /// # Errors
+    /// The proposal was not taken and never will be.
+    pub fn propose(
+        &mut self,
+        now: Instant,
+        kind: EntryKind,
+        payload: &[u8],
+        effects: &mut Effects,
+    ) -> Result<EntryId, ProposeError> {
+        let backlogged = self.apply_is_backlogged();
+        let Role::Leader(leader) = &self.role else { return Err(ProposeError::NotLeader) };
+        let waiting = leader.uncommitted_bytes;
+        let too_much = waiting > 0 && waiting + payload.len() > self.config.limits.uncommitted_bytes_max;
+        if too_much || backlogged {
+            return Err(ProposeError::TooMuch);
+        }
+        let entry = self.new_entry(now, kind, payload);
+        if entry.len() as u64 > self.log_space {
+            return Err(ProposeError::NoSpace);
+        }
+        let id = entry.id();
+        if let Role::Leader(leader) = &mut self.role {
+            leader.uncommitted_bytes += entry.len();
+        }
+        self.append(entry, effects);
+        Ok(id)
+    }
+
+    /// The driver has nothing more for now: what was held back to form batches goes out.
+    pub fn drained(&mut self, now: Instant, effects: &mut Effects) {
+        match &self.role {
+            Role::Leader(_) => {
+                self.start_read_round(now, effects);
+                self.replicate(now, effects);
+                self.tell_waiting_peers(now, effects);
+            }
+            Role::Follower(_) => self.acknowledge(effects),
+            Role::PreCandidate(_) | Role::Candidate(_) => {}
+        }
+    }
+
+    /// The log has this many bytes of room for entries. Until it is told, a peer assumes there is no end to it.
+    pub fn set_log_space(&mut self, bytes: u64) {
+        self.log_space = bytes;
+    }
+
+    /// An entry of this term for the next position. The stamp follows this clock from the leadership's start and
+    /// never falls along the log. [replication-protocols X5]
+    pub(crate) fn new_entry(&self, now: Instant, kind: EntryKind, payload: &[u8]) -> Entry {
+        let Role::Leader(leader) = &self.role else { unreachable!("only a leader creates entries") };
+        let elapsed = u64::try_from(now.since(leader.since).as_millis()).unwrap_or(u64::MAX);
+        let clock = Stamp(leader.stamp_since.0.saturating_add(elapsed));
+        let head = EntryHead {
+            id: EntryId { term: self.term, index: self.log.last().index.next() },
+            kind,
+            form: Form::Whole,
+            stamp: clock.max(self.log.stamp()),
+        };
+        let entry = (self.config.encoder.0)(self.config.group, head, payload);
+        assert_eq!(entry.head, head, "the encoder changed the head of an entry");
+        entry
+    }
+
+    /// Adds an entry to the log and sends it to this disk.
+    pub(crate) fn append(&mut self, entry: Entry, effects: &mut Effects) {
+        assert!(entry.id().term <= self.term, "entry {} in {:?}", entry.id(), self.term);
+        self.log_space = self.log_space.saturating_sub(entry.len() as u64);
+        self.log.append(entry.clone());
+        self.record(LogBody::Entry(entry), effects);
+    }
+
+    /// Removes the entries from `first` on, which the leader's log contradicts.
+    pub(crate) fn truncate(&mut self, first: LogIndex, effects: &mut Effects) {
+        let committed = self.marks.committed;
+        assert!(committed < first, "truncation from {first:?} at or below commit {committed:?} [O8]");
+        effects.trace.push(Trace::Truncated(self.log.id_at(first)));
+        self.log.truncate(first);
+        self.marks.persisted = self.marks.persisted.min(first.previous());
+        self.record(LogBody::Truncate(first), effects);
+    }
+
+    /// Drops old entries from memory: those that are on disk and were handed to apply.
+    pub(crate) fn shrink_window(&mut self) {
+        let upto = self.marks.handed.min(self.marks.persisted);
+        self.log.shrink(upto, self.config.limits.window_bytes_max);
+    }
+
+    /// A message from this peer as it stands now.
+    pub(crate) fn envelope(&self, to: NodeId, message: Message) -> Envelope {
+        let Config { group, id, incarnation, .. } = self.config;
+        Envelope { group, from: id, incarnation, to, term: self.term, message }
+    }
+
+    /// This peer.
+    #[must_use]
+    pub fn id(&self) -> NodeId {
+        self.config.id
+    }
+
+    /// Newest term seen.
+    #[must_use]
+    pub fn term(&self) -> Term {
+        self.term
+    }
+
+    /// The leader of this term, if known; this peer itself while it leads.
+    #[must_use]
+    pub fn leader(&self) -> Option<NodeId> {
+        match &self.role {
+            Role::Follower(follower) => follower.following.as_ref().map(|following| following.leader),
+            Role::PreCandidate(_) | Role::Candidate(_) => None,
+            Role::Leader(_) => Some(self.config.id),
+        }
+    }
+
+    /// Whether this peer leads its term.
+    #[must_use]
+    pub fn is_leader(&self) -> bool {
+        matches!(self.role, Role::Leader(_))
+    }
+
+    /// `follower`, `pre-candidate`, `candidate` or `leader`.
+    #[must_use]
+    pub fn role_name(&self) -> &'static str {
+        self.role.name()
+    }
+
+    /// Highest index known committed.
+    #[must_use]
+    pub fn committed(&self) -> LogIndex {
+        self.marks.committed
+    }
+
+    /// Highest index handed to apply.
+    #[must_use]
+    pub fn applied_handed_out(&self) -> LogIndex {
+        self.marks.handed
+    }
+
+    /// Highest index on this disk.
+    #[must_use]
+    pub fn persisted_index(&self) -> LogIndex {
+        self.marks.persisted
+    }
+
+    /// First index of the log; one after the last for an empty log.
+    #[must_use]
+    pub fn first_index(&self) -> LogIndex {
+        self.log.first_index()
+    }
+
+    /// Last position of the log.
+    #[must_use]
+    pub fn last_id(&self) -> EntryId {
+        self.log.last()
+    }
+
+    /// Whether this peer receives entries without a vote.
+    #[must_use]
+    pub fn is_learner(&self) -> bool {
+        !self.is_voter()
+    }
+
+    /// All voters, ascending.
+    #[must_use]
+    pub fn voters(&self) -> &[NodeId] {
+        &self.config.voters
+    }
+
+    /// The term of the entry at `index`; `None` outside the log.
+    #[must_use]
+    pub fn term_at(&self, index: LogIndex) -> Option<Term> {
+        self.log.term_at(index)
+    }
+
+    /// The first commit index learnt in this run from a leader (or as one) that had committed an entry of its own
+    /// term: everything any member ever answered is at or below it. [fault-model ST17]
+    #[must_use]
+    pub fn confirmed(&self) -> Option<LogIndex> {
+        self.confirmed
+    }
+
+    /// Plants the named bug.
+    #[cfg(kattu_planted)]
+    pub fn plant(&mut self, name: &'static str) {
+        self.planted = Some(name);
+    }
+}

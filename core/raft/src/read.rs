@@ -1,0 +1,230 @@
+//! Linearizable reads: from which index on may a read be served?
+//!
+//! In:    batches of reads, here or at followers; answers to rounds; commits.
+//! Out:   verdicts: an index to wait for in the store, or "nothing is promised".
+//! Rule:  1. A leader that has committed nothing in its term lets reads wait: it may not know what its predecessor
+//!           answered. [Q1]
+//!        2. The index is the commit index when the round begins, after the reads arrived. [Q2]
+//!        3. The round is a message to every voter; a quorum of answers to *that* round, or a later one, shows that
+//!           nobody else led when it began. One round is under way at a time, what arrives meanwhile shares the
+//!           next; lost messages are repeated by heartbeats. [Q3, Q5]
+//!        4. A follower asks its leader, which does 1–3; it serves when it has applied that far itself. [Q6]
+//!        5. Losing the leader, or being it no longer, fails what is pending: reads are safe to ask again. [Q8]
+//! Knows nothing of: what is read, who waits, leases.
+
+use crate::contract::{Effects, ReadBatch, ReadVerdict};
+use crate::message::{Message, ReadIndex, ReadIndexReply};
+use crate::quorum::quorum_value;
+use crate::raft::Raft;
+use crate::role::Role;
+use crate::types::{Instant, LogIndex, NodeId, Round};
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+/// Who asks a leader.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Reader {
+    /// A batch of this peer.
+    Own(ReadBatch),
+    /// A follower's batch, under the number it has on the wire.
+    Peer(NodeId, u64),
+}
+
+/// A round under way.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct ReadRound {
+    round: Round,
+    index: LogIndex,
+    readers: Vec<Reader>,
+}
+
+/// A leader's reads.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct ReadQueue {
+    /// They share the next round.
+    pub(crate) waiting: Vec<Reader>,
+    /// The round that is under way.
+    pub(crate) under_way: Option<ReadRound>,
+}
+
+/// A follower's batches, oldest first, and when to ask for them again.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Asked {
+    pub(crate) batches: VecDeque<ReadBatch>,
+    retry_at: Instant,
+}
+
+impl Default for Asked {
+    fn default() -> Asked {
+        Asked { batches: VecDeque::new(), retry_at: Instant::NEVER }
+    }
+}
+
+impl Asked {
+    pub(crate) fn retry_at(&self) -> Instant {
+        self.retry_at
+    }
+}
+
+impl Raft {
+    /// Asks from which index on the reads of `batch` may be served; the verdict comes with the effects, now or
+    /// later. Batch numbers ascend and are never used twice in one run.
+    pub fn read(&mut self, now: Instant, batch: ReadBatch, effects: &mut Effects) {
+        let retry_after = self.config.heartbeat_interval;
+        match &mut self.role {
+            Role::Leader(leader) => {
+                leader.reads.waiting.push(Reader::Own(batch));
+                if self.config.voters.len() == 1 {
+                    self.start_read_round(now, effects); // no one to ask [Q7]
+                }
+            }
+            Role::Follower(follower) => match &mut follower.following {
+                Some(following) => {
+                    let leader = following.leader;
+                    following.asked.batches.push_back(batch);
+                    following.asked.retry_at = following.asked.retry_at.min(now + retry_after);
+                    self.ask_leader(leader, batch, effects);
+                }
+                None => effects.reads.push(ReadVerdict { batch, index: None }),
+            },
+            Role::PreCandidate(_) | Role::Candidate(_) => {
+                effects.reads.push(ReadVerdict { batch, index: None })
+            }
+        }
+    }
+
+    fn ask_leader(&mut self, leader: NodeId, batch: ReadBatch, effects: &mut Effects) {
+        let request = ReadIndex { batch: batch.0.wrapping_add(self.read_nonce) };
+        self.send_when_durable(self.envelope(leader, Message::ReadIndex(request)), effects);
+    }
+
+    /// Questions or answers may have been lost: asks again.
+    pub(crate) fn tick_asked_reads(&mut self, now: Instant, effects: &mut Effects) {
+        let retry_at = now + self.config.heartbeat_interval;
+        let Role::Follower(follower) = &mut self.role else { return };
+        let Some(following) = &mut follower.following else { return };
+        if now < following.asked.retry_at {
+            return;
+        }
+        following.asked.retry_at = retry_at;
+        let (leader, batches) = (following.leader, following.asked.batches.clone());
+        for batch in batches {
+            self.ask_leader(leader, batch, effects);
+        }
+    }
+
+    /// A follower asks. A repeated question joins its first copy if that still waits.
+    pub(crate) fn on_read_index(
+        &mut self,
+        now: Instant,
+        from: NodeId,
+        request: &ReadIndex,
+        effects: &mut Effects,
+    ) {
+        let Role::Leader(leader) = &mut self.role else { return };
+        let reader = Reader::Peer(from, request.batch);
+        if !leader.reads.waiting.contains(&reader) {
+            leader.reads.waiting.push(reader);
+        }
+        if self.config.voters.len() == 1 {
+            self.start_read_round(now, effects);
+        }
+    }
+
+    /// A follower asks somebody who does not lead.
+    pub(crate) fn refuse_read_index(&mut self, from: NodeId, request: &ReadIndex, effects: &mut Effects) {
+        let reply = ReadIndexReply { batch: request.batch, index: None };
+        self.send_when_durable(self.envelope(from, Message::ReadIndexReply(reply)), effects);
+    }
+
+    /// The leader has answered. What it says of the commit index is as good as in an append. [Q6]
+    pub(crate) fn on_read_index_reply(
+        &mut self,
+        now: Instant,
+        from: NodeId,
+        reply: &ReadIndexReply,
+        effects: &mut Effects,
+    ) {
+        let nonce = self.read_nonce;
+        let Role::Follower(follower) = &mut self.role else { return };
+        let Some(following) = &mut follower.following else { return };
+        if following.leader != from {
+            return; // only the leader of this term can know
+        }
+        following.told = following.told.max(reply.index.unwrap_or_default());
+        let batch = ReadBatch(reply.batch.wrapping_sub(nonce));
+        if let Some(position) = following.asked.batches.iter().position(|asked| *asked == batch) {
+            following.asked.batches.remove(position);
+            if following.asked.batches.is_empty() {
+                following.asked.retry_at = Instant::NEVER;
+            }
+            effects.reads.push(ReadVerdict { batch, index: reply.index });
+        }
+        self.advance_commit_as_follower(now, effects);
+    }
+
+    /// Begins the next round if reads wait, none is under way, and the term has committed something. [Q1–Q3]
+    pub(crate) fn start_read_round(&mut self, now: Instant, effects: &mut Effects) {
+        let Some((leader, view, _)) = self.leading() else { return };
+        let ready = leader.term_start <= view.marks.committed;
+        if leader.reads.waiting.is_empty() || leader.reads.under_way.is_some() || !ready {
+            return;
+        }
+        leader.round = leader.round.next();
+        let readers = core::mem::take(&mut leader.reads.waiting);
+        leader.reads.under_way =
+            Some(ReadRound { round: leader.round, index: view.marks.committed, readers });
+        for (&peer, progress) in &mut leader.peers {
+            if view.config.voters.contains(&peer) {
+                effects.send.push(view.send_empty(peer, progress, leader.round, now));
+            }
+        }
+        self.settle_read_round(effects);
+    }
+
+    /// Ends the round under way if a quorum has answered it; we answer ourselves.
+    pub(crate) fn settle_read_round(&mut self, effects: &mut Effects) {
+        let Some((leader, view, _)) = self.leading() else { return };
+        let Some(under_way) = &leader.reads.under_way else { return };
+        let newest = leader.round;
+        let answered =
+            |voter: &NodeId| leader.peers.get(voter).map_or(newest, |progress| progress.heard_round);
+        if quorum_value(view.config.voters.iter().map(answered)) < Some(under_way.round) {
+            return;
+        }
+        let Some(ReadRound { index, readers, .. }) = leader.reads.under_way.take() else { return };
+        for reader in readers {
+            match reader {
+                Reader::Own(batch) => effects.reads.push(ReadVerdict { batch, index: Some(index) }),
+                Reader::Peer(peer, batch) => {
+                    if let Some(progress) = leader.peers.get_mut(&peer) {
+                        progress.told_commit = progress.told_commit.max(index);
+                    }
+                    let reply = Message::ReadIndexReply(ReadIndexReply { batch, index: Some(index) });
+                    effects.send.push(view.envelope(peer, reply));
+                }
+            }
+        }
+    }
+
+    /// The role `former` is over: nothing is promised of what it had pending. [Q8]
+    pub(crate) fn fail_reads(former: Role, effects: &mut Effects) {
+        let mut fail = |batch| effects.reads.push(ReadVerdict { batch, index: None });
+        match former {
+            Role::Follower(follower) => {
+                let batches = follower.following.into_iter().flat_map(|following| following.asked.batches);
+                batches.for_each(&mut fail);
+            }
+            Role::Leader(leader) => {
+                let under_way = leader.reads.under_way.into_iter().flat_map(|round| round.readers);
+                for reader in under_way.chain(leader.reads.waiting) {
+                    match reader {
+                        Reader::Own(batch) => fail(batch),
+                        Reader::Peer(..) => {} // learns of it by itself: its term moves, or it asks again
+                    }
+                }
+            }
+            Role::PreCandidate(_) | Role::Candidate(_) => {}
+        }
+    }
+}

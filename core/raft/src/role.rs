@@ -1,0 +1,160 @@
+//! Roles: what a peer is, and the state that exists only while it is that.
+//!
+//! ```text
+//!                 no leader heard      a quorum would vote        a quorum voted
+//!   Follower ───────────────▶ PreCandidate ───────────▶ Candidate ───────────▶ Leader
+//!      ▲  ▲                     │   ▲                      │  │                  │
+//!      │  └─ leader of the term ┘   └───── timed out ──────┘  │                  │
+//!      └──────────────── higher term, or leader of the term ──┴── no quorum ─────┘
+//! ```
+//!
+//! Everything volatile about a role is dropped with it: nothing learnt in one term leaks into the next.
+//! [Ongaro14 §3.3, §9.6; replication-protocols O7]
+//! Knows nothing of: how a role is won or lost.
+
+use crate::progress::Progress;
+use crate::read::{Asked, ReadQueue};
+use crate::types::{Duration, Instant, LogIndex, NodeId, Round, Stamp};
+use alloc::collections::{BTreeMap, BTreeSet};
+
+/// What this peer is.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Role {
+    /// Listens to a leader, or waits for one.
+    Follower(Follower),
+    /// Asks whether a campaign would succeed.
+    PreCandidate(Campaign),
+    /// Campaigns.
+    Candidate(Campaign),
+    /// Leads the term.
+    Leader(Leader),
+}
+
+/// A follower's state.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Follower {
+    /// When it would ask for votes.
+    pub(crate) timer: Timer,
+    /// The leader of this term, once it is known.
+    pub(crate) following: Option<Following>,
+}
+
+/// What a follower knows of and owes to the leader of its term.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Following {
+    /// Whom.
+    pub(crate) leader: NodeId,
+    /// When it was last heard. [replication-protocols E3]
+    pub(crate) heard_at: Instant,
+    /// Highest index up to which this log is known equal to the leader's. Starts at the commit index, is raised by
+    /// a successful check of the previous entry only. [replication-protocols §1.1]
+    pub(crate) verified: LogIndex,
+    /// Highest commit index the leader has told.
+    pub(crate) told: LogIndex,
+    /// The answer it is waiting for.
+    pub(crate) owes: Owes,
+    /// Batches of reads whose index was asked for.
+    pub(crate) asked: Asked,
+}
+
+/// The acknowledgement a follower owes. One answer covers many appends; it never covers more than is durable.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Owes {
+    /// Newest round received.
+    pub(crate) round: Round,
+    /// An append that needs no disk was received since the last answer.
+    pub(crate) now: bool,
+    /// Appends up to here were received and are answered as they become durable.
+    pub(crate) upto: LogIndex,
+    /// Highest index acknowledged.
+    pub(crate) acked: LogIndex,
+}
+
+/// A pre-candidate's or candidate's state.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Campaign {
+    /// When it gives up.
+    pub(crate) timer: Timer,
+    /// Who said yes, itself included; voters only.
+    pub(crate) votes: BTreeSet<NodeId>,
+}
+
+/// A leader's state.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Leader {
+    /// Every other member.
+    pub(crate) peers: BTreeMap<NodeId, Progress>,
+    /// Reads that wait for a round.
+    pub(crate) reads: ReadQueue,
+    /// The newest heartbeat or read round.
+    pub(crate) round: Round,
+    /// Index of the term's first entry, the no-op.
+    pub(crate) term_start: LogIndex,
+    /// When it became leader.
+    pub(crate) since: Instant,
+    /// The log's clock at that moment.
+    pub(crate) stamp_since: Stamp,
+    /// Bytes of own proposals that are not committed; the no-op is free.
+    pub(crate) uncommitted_bytes: usize,
+    /// When heartbeats are due.
+    pub(crate) heartbeat_at: Instant,
+    /// When a quorum may have been silent for an election timeout. [replication-protocols E4]
+    pub(crate) check_at: Instant,
+    /// When peers that nothing was sent to are told of a new commit index.
+    pub(crate) notice_at: Instant,
+}
+
+/// One wait with an end.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Timer {
+    /// Since when.
+    pub(crate) started: Instant,
+    /// How long.
+    pub(crate) timeout: Duration,
+}
+
+impl Timer {
+    /// A wait that has no end.
+    pub(crate) const OFF: Timer = Timer { started: Instant::NEVER, timeout: Duration::ZERO };
+
+    /// When the wait is over.
+    pub(crate) fn deadline(&self) -> Instant {
+        self.started + self.timeout
+    }
+}
+
+impl Role {
+    /// Its name in the field.
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Role::Follower(_) => "follower",
+            Role::PreCandidate(_) => "pre-candidate",
+            Role::Candidate(_) => "candidate",
+            Role::Leader(_) => "leader",
+        }
+    }
+
+    /// When the wait for a leader or for votes ends; never for a leader.
+    pub(crate) fn timer_deadline(&self) -> Instant {
+        match self {
+            Role::Follower(follower) => follower.timer.deadline(),
+            Role::PreCandidate(campaign) | Role::Candidate(campaign) => campaign.timer.deadline(),
+            Role::Leader(_) => Instant::NEVER,
+        }
+    }
+
+    /// When time alone changes something.
+    pub(crate) fn deadline(&self) -> Instant {
+        match self {
+            Role::Follower(follower) => {
+                let asked = follower
+                    .following
+                    .as_ref()
+                    .map_or(Instant::NEVER, |following| following.asked.retry_at());
+                follower.timer.deadline().min(asked)
+            }
+            Role::PreCandidate(campaign) | Role::Candidate(campaign) => campaign.timer.deadline(),
+            Role::Leader(leader) => leader.heartbeat_at.min(leader.check_at).min(leader.notice_at),
+        }
+    }
+}
