@@ -14,8 +14,10 @@ use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::string::String;
 use alloc::vec::Vec;
-use kattu_raft::raft::Raft;
-use kattu_raft::{Config, Duration, Entry, EntryKind, Incarnation, Instant, LogIndex, NodeId, Recovered, Term};
+use kattu_raft::Raft;
+use kattu_raft::{
+    Config, Duration, Entry, EntryKind, Incarnation, Instant, LogIndex, NodeId, Recovered, Term,
+};
 
 /// What one replica is told at its start.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -191,7 +193,9 @@ impl Node {
             Request::Members(consistency) => {
                 self.on_read(now, ticket, crate::reads::Wanted::Members, consistency, effects);
             }
-            Request::Status => effects.apply.push(KeeperTask::Status { ticket, status: Box::new(self.status()) }),
+            Request::Status => {
+                effects.apply.push(KeeperTask::Status { ticket, status: Box::new(self.status()) })
+            }
         }
     }
 

@@ -185,8 +185,13 @@ impl Node {
         if self.reads.count == 0 {
             return;
         }
-        let overdue: Vec<u64> =
-            self.reads.confirming.iter().filter(|(_, c)| c.ask_again <= now).map(|(&batch, _)| batch).collect();
+        let overdue: Vec<u64> = self
+            .reads
+            .confirming
+            .iter()
+            .filter(|(_, c)| c.ask_again <= now)
+            .map(|(&batch, _)| batch)
+            .collect();
         for batch in overdue.into_iter().rev() {
             let confirming = self.reads.confirming.remove(&batch).expect("its key was just seen");
             self.gather_again(confirming.reads);

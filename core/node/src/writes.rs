@@ -16,7 +16,7 @@ use crate::contract::{Doubt, Effects, Forward, ForwardReply, Outcome, PeerMessag
 use crate::node::{Node, PUBLISH, answer};
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
-use kattu_raft::raft::ProposeError;
+use kattu_raft::ProposeError;
 use kattu_raft::{Duration, EntryId, EntryKind, Incarnation, Instant, NodeId, SharedBytes};
 
 /// Where this replica's own publication stands. [contract `MemberInfo`]
@@ -278,7 +278,8 @@ impl Node {
     ) {
         let meant_for_us = forward.to == self.raft.id();
         let leads_that_term = self.raft.is_leader() && forward.term == self.raft.term();
-        let known = self.raft.voters().contains(&forward.from) || self.raft.learners().contains(&forward.from);
+        let config = &self.config.raft;
+        let known = config.voters.contains(&forward.from) || config.learners.contains(&forward.from);
         if !meant_for_us || !leads_that_term || !known {
             return;
         }
@@ -294,11 +295,8 @@ impl Node {
         let mut verdicts = Vec::new();
         for command in forward.commands.iter().skip(skip) {
             let behind = self.apply_is_behind();
-            let verdict = if behind {
-                Err(Refusal::TooManyRequests)
-            } else {
-                self.propose_command(now, command, out)
-            };
+            let verdict =
+                if behind { Err(Refusal::TooManyRequests) } else { self.propose_command(now, command, out) };
             verdicts.push(verdict);
         }
         if verdicts.is_empty() {

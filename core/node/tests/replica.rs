@@ -1,0 +1,338 @@
+//! Situations of whole replicas: where writes and reads go, and what clients are told.
+
+mod world;
+
+use kattu_node::contract::*;
+use kattu_raft::{Duration, LogIndex, Message, NodeId};
+use world::*;
+
+#[test]
+fn a_write_at_the_leader_is_done_and_seen_everywhere() {
+    let mut world = World::new(3);
+    let leader = world.elect();
+    let ticket = world.ask(leader, put("a", "1"));
+    assert_eq!(world.outcome(leader, ticket), None, "not before a quorum has it");
+    world.deliver();
+    assert!(is_done(world.outcome(leader, ticket)));
+    for id in 1..=3 {
+        let read = world.ask(id, get("a", Consistency::Linearizable));
+        world.deliver();
+        assert_eq!(value_of(world.outcome(id, read)), Some("1".into()), "member {id}");
+    }
+}
+
+#[test]
+fn a_write_at_a_follower_is_answered_there_without_waiting_for_a_heartbeat() {
+    let mut world = World::new(3);
+    world.elect();
+    let follower = world.follower();
+    let ticket = world.ask(follower, put("a", "1"));
+    world.deliver();
+    assert!(is_done(world.outcome(follower, ticket)), "{:?}", world.outcome(follower, ticket));
+}
+
+#[test]
+fn a_duplicated_forward_is_executed_once() {
+    let mut world = World::new(3);
+    let leader = world.elect();
+    let follower = world.follower();
+    let first = world.ask(follower, put("a", "old"));
+    let copies: Vec<PeerMessage> =
+        world.network.iter().filter(|m| matches!(m, PeerMessage::Forward(_))).cloned().collect();
+    assert_eq!(copies.len(), 1);
+    world.deliver();
+    assert!(is_done(world.outcome(follower, first)));
+    let second = world.ask(leader, put("a", "new"));
+    world.deliver();
+    assert!(is_done(world.outcome(leader, second)));
+
+    for copy in copies {
+        world.deliver_one(copy);
+    }
+    world.deliver();
+    let read = world.ask(leader, get("a", Consistency::Linearizable));
+    world.deliver();
+    assert_eq!(value_of(world.outcome(leader, read)), Some("new".into()), "the late copy took effect");
+}
+
+#[test]
+fn a_forward_meant_for_another_term_is_never_proposed_nor_answered() {
+    let mut world = World::new(3);
+    let leader = world.elect();
+    let follower = world.follower();
+    world.ask(follower, put("a", "1"));
+    let Some(PeerMessage::Forward(mut forward)) =
+        world.network.iter().find(|m| matches!(m, PeerMessage::Forward(_))).cloned()
+    else {
+        panic!("nothing was forwarded")
+    };
+    world.network.clear();
+    forward.term = kattu_raft::Term(forward.term.0 + 1);
+    let last = world.member(leader).node.raft().last_id();
+    world.deliver_one(PeerMessage::Forward(forward));
+    assert_eq!(world.member(leader).node.raft().last_id(), last);
+    assert!(world.network.iter().all(|m| !matches!(m, PeerMessage::ForwardReply(_))));
+}
+
+#[test]
+fn a_forwarded_write_is_in_doubt_when_the_leader_dies() {
+    let mut world = World::new(3);
+    let leader = world.elect();
+    let follower = world.follower();
+    world.loses = Box::new(|m| matches!(m, PeerMessage::Forward(_)));
+    let ticket = world.ask(follower, put("a", "1"));
+    world.kill(leader);
+    world.elect();
+    assert!(matches!(world.outcome(follower, ticket), Some(Outcome::Unknown(Doubt::LeaderChanged))));
+}
+
+#[test]
+fn a_forward_whose_leader_hangs_up_is_in_doubt_at_once() {
+    let mut world = World::new(3);
+    let leader = world.elect();
+    let follower = world.follower();
+    world.loses = Box::new(|m| matches!(m, PeerMessage::Forward(_)));
+    let ticket = world.ask(follower, put("a", "1"));
+    world.give(follower, Event::LinkClosed(NodeId(leader)));
+    assert!(matches!(world.outcome(follower, ticket), Some(Outcome::Unknown(Doubt::LeaderChanged))));
+}
+
+#[test]
+fn a_write_without_a_leader_waits_and_is_done_when_there_is_one() {
+    let mut world = World::new(3);
+    let leader = world.elect();
+    let follower = world.follower();
+    world.kill(leader);
+    world.pass(Duration::from_millis(900));
+    let before = world.member(follower).node.raft().leader();
+    let ticket = world.ask(follower, put("a", "1"));
+    if before.is_none() {
+        assert_eq!(world.outcome(follower, ticket), None);
+    }
+    world.elect();
+    world.pass(Duration::from_millis(100));
+    match world.outcome(follower, ticket) {
+        Some(Outcome::Done(_)) => {}
+        Some(Outcome::Unknown(_)) => assert!(before.is_some(), "it was never sent to anybody"),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_write_that_never_finds_a_leader_is_refused_in_time() {
+    let mut world = World::new(3);
+    world.kill(2);
+    world.kill(3);
+    let ticket = world.ask(1, put("a", "1"));
+    world.pass(Duration::from_secs(8));
+    assert!(matches!(world.outcome(1, ticket), Some(Outcome::Refused(Refusal::NoLeader))));
+}
+
+#[test]
+fn a_write_in_the_log_of_a_cut_off_leader_stays_open_and_is_answered_by_its_fate() {
+    let mut world = World::new(3);
+    let old = world.elect();
+    world.loses = Box::new(move |m| m.from() == NodeId(old) || m.to() == NodeId(old));
+    let lost = world.ask(old, put("a", "lost"));
+    world.pass(Duration::from_secs(4));
+    assert_eq!(world.outcome(old, lost), None, "it may still commit");
+    let others: Vec<u64> = (1..=3).filter(|&id| id != old).collect();
+    let kept = world.ask(others[0], put("a", "kept"));
+    world.pass(Duration::from_millis(100));
+    assert!(is_done(world.outcome(others[0], kept)));
+    world.loses = Box::new(|_| false);
+    world.pass(Duration::from_millis(2500));
+    assert!(matches!(world.outcome(old, lost), Some(Outcome::Unknown(Doubt::LeaderChanged))), "overwritten");
+    let read = world.ask(old, get("a", Consistency::Linearizable));
+    world.pass(Duration::from_millis(100));
+    assert_eq!(value_of(world.outcome(old, read)), Some("kept".into()));
+}
+
+#[test]
+fn reads_of_one_batch_are_one_question() {
+    let mut world = World::new(3);
+    world.elect();
+    let follower = world.follower();
+    let reads = vec![get("a", Consistency::Linearizable); 20];
+    let tickets = world.ask_together(follower, reads);
+    let is_question =
+        |m: &PeerMessage| matches!(m, PeerMessage::Raft(e) if matches!(e.message, Message::ReadIndex(_)));
+    assert_eq!(world.network.iter().filter(|m| is_question(m)).count(), 1);
+    world.deliver();
+    assert!(tickets.iter().all(|&t| is_done(world.outcome(follower, t))));
+}
+
+#[test]
+fn writes_of_one_batch_are_one_append_to_each_peer() {
+    let mut world = World::new(3);
+    let leader = world.elect();
+    world.network.clear();
+    let writes = (0..50).map(|i| put(&format!("k{i}"), "v")).collect();
+    let tickets = world.ask_together(leader, writes);
+    let is_append = |m: &PeerMessage| matches!(m, PeerMessage::Raft(e) if matches!(&e.message, Message::Append(a) if a.entries.len() == 50));
+    assert_eq!(world.network.iter().filter(|m| is_append(m)).count(), 2);
+    world.deliver();
+    assert!(tickets.iter().all(|&t| is_done(world.outcome(leader, t))));
+}
+
+#[test]
+fn a_lost_question_is_asked_again() {
+    let mut world = World::new(3);
+    world.elect();
+    let follower = world.follower();
+    world.loses =
+        Box::new(|m| matches!(m, PeerMessage::Raft(e) if matches!(e.message, Message::ReadIndex(_))));
+    let ticket = world.ask(follower, get("a", Consistency::Linearizable));
+    world.deliver();
+    assert_eq!(world.outcome(follower, ticket), None);
+    world.loses = Box::new(|_| false);
+    world.pass(ET);
+    assert!(is_done(world.outcome(follower, ticket)));
+}
+
+#[test]
+fn a_leader_without_a_quorum_serves_no_linearizable_read() {
+    let mut world = World::new(3);
+    let leader = world.elect();
+    world.loses = Box::new(move |m| m.from() == NodeId(leader) || m.to() == NodeId(leader));
+    let ticket = world.ask(leader, get("a", Consistency::Linearizable));
+    world.pass(Duration::from_secs(8));
+    assert!(matches!(world.outcome(leader, ticket), Some(Outcome::Refused(_))));
+}
+
+#[test]
+fn a_restarted_member_answers_no_serializable_read_from_a_half_replayed_store() {
+    let mut world = World::new(3);
+    let leader = world.elect();
+    for i in 0..50 {
+        world.ask(leader, put(&format!("k{i}"), "v"));
+        world.deliver();
+    }
+    world.pass(Duration::from_secs(1));
+    for id in 1..=3 {
+        world.kill(id);
+    }
+    world.restart(1);
+    let ticket = world.ask(1, get("k49", Consistency::Serializable));
+    assert_eq!(world.outcome(1, ticket), None, "nobody has confirmed anything yet");
+    world.pass(ET * 4);
+    assert_eq!(
+        value_of(world.outcome(1, ticket)),
+        Some("v".into()),
+        "from the commit mark, after three timeouts"
+    );
+    let status = world.ask(1, Request::Status);
+    let Some(Outcome::Done(Reply { body: ReplyBody::Status(status), .. })) = world.outcome(1, status) else {
+        panic!("no status")
+    };
+    assert!(status.serving_unconfirmed);
+    assert!(status.applied >= LogIndex(50));
+}
+
+#[test]
+fn everything_acknowledged_survives_the_restart_of_all() {
+    let mut world = World::new(3);
+    let leader = world.elect();
+    let ticket = world.ask(leader, put("a", "1"));
+    world.deliver();
+    assert!(is_done(world.outcome(leader, ticket)));
+    for id in 1..=3 {
+        world.kill(id);
+    }
+    for id in 1..=3 {
+        world.restart(id);
+    }
+    world.network.clear();
+    world.elect();
+    for id in 1..=3 {
+        let read = world.ask(id, get("a", Consistency::Linearizable));
+        world.pass(Duration::from_millis(50));
+        assert_eq!(value_of(world.outcome(id, read)), Some("1".into()));
+    }
+}
+
+#[test]
+fn members_publish_their_names_and_addresses() {
+    let mut world = World::new(3);
+    let leader = world.elect();
+    world.pass(Duration::from_millis(500));
+    let ticket = world.ask(leader, Request::Members(Consistency::Linearizable));
+    world.deliver();
+    let Some(Outcome::Done(Reply { body: ReplyBody::Members(members), .. })) = world.outcome(leader, ticket)
+    else {
+        panic!("no members")
+    };
+    let names: Vec<&str> = members.iter().map(|m| m.name.as_str()).collect();
+    assert_eq!(names, ["n1", "n2", "n3"]);
+    assert_eq!(members[1].client_urls, ["http://n2"]);
+}
+
+#[test]
+fn without_room_growth_is_refused_and_deletes_are_not() {
+    let mut world = World::new(3);
+    let leader = world.elect();
+    let short = Space { log_bytes: u64::MAX, short: true };
+    world.give(leader, Event::Space(short));
+    let put = world.ask(leader, put("a", "1"));
+    let delete = kattu_kv::api::DeleteRange {
+        keys: kattu_kv::api::KeyRange { start: b"a".to_vec(), end: vec![] },
+        prev_kv: false,
+    };
+    let delete = Request::Write(kattu_node::command::encode_kv(&kattu_kv::api::Command::DeleteRange(delete)));
+    let delete = world.ask(leader, delete);
+    world.deliver();
+    assert!(matches!(world.outcome(leader, put), Some(Outcome::Refused(Refusal::NoSpace))));
+    assert!(is_done(world.outcome(leader, delete)));
+    let enough = Space { log_bytes: u64::MAX, short: false };
+    world.give(leader, Event::Space(enough));
+    let again = world.ask(leader, world::put("a", "1"));
+    world.deliver();
+    assert!(is_done(world.outcome(leader, again)));
+}
+
+#[test]
+fn a_leader_takes_no_entry_that_its_log_has_no_allocated_room_for() {
+    let mut world = World::new(3);
+    let leader = world.elect();
+    let last = world.member(leader).node.raft().last_id();
+    world.give(leader, Event::Space(Space { log_bytes: 3, short: false }));
+    let ticket = world.ask(leader, put("a", "1"));
+    assert!(matches!(world.outcome(leader, ticket), Some(Outcome::Refused(Refusal::NoSpace))));
+    assert_eq!(world.member(leader).node.raft().last_id(), last);
+}
+
+#[test]
+fn waiting_requests_are_bounded() {
+    let mut world = World::new(3);
+    let tickets: Vec<Ticket> = (0..101).map(|i| world.ask(1, put(&format!("{i}"), "v"))).collect();
+    assert_eq!(world.outcome(1, tickets[99]), None);
+    assert!(matches!(world.outcome(1, tickets[100]), Some(Outcome::Refused(Refusal::TooManyRequests))));
+}
+
+#[test]
+fn a_stopping_replica_leaves_nobody_waiting() {
+    let mut world = World::new(3);
+    let leader = world.elect();
+    let placed = world.ask(leader, put("a", "1"));
+    let read = world.ask(leader, get("a", Consistency::Linearizable));
+    world.give(leader, Event::Stop);
+    assert!(matches!(world.outcome(leader, placed), Some(Outcome::Unknown(Doubt::Stopping))));
+    assert!(matches!(world.outcome(leader, read), Some(Outcome::Refused(Refusal::Stopping))));
+}
+
+#[test]
+fn a_malformed_command_from_a_peer_never_reaches_the_log() {
+    let mut world = World::new(3);
+    let leader = world.elect();
+    let follower = world.follower();
+    let last = world.member(leader).node.raft().last_id();
+    world.deliver_one(PeerMessage::Forward(Forward {
+        from: NodeId(follower),
+        to: NodeId(leader),
+        incarnation: kattu_raft::Incarnation(77),
+        term: world.member(leader).node.raft().term(),
+        first_seq: 1,
+        commands: vec![kattu_raft::SharedBytes::from(vec![250, 1, 2])],
+    }));
+    assert_eq!(world.member(leader).node.raft().last_id(), last);
+}

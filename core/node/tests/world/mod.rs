@@ -1,0 +1,298 @@
+//! A few replicas in one test: a disk that is a vector, a network that is a queue, a clock that moves when told.
+#![allow(dead_code)] // each test file uses what it needs
+
+use kattu_kv::api::{self as kv, Answer};
+use kattu_node::command::encode_kv;
+use kattu_node::contract::Effects;
+use kattu_node::contract::*;
+use kattu_node::{Keeper, Node, NodeConfig};
+use kattu_raft::*;
+use std::collections::{BTreeMap, VecDeque};
+
+pub const ET: Duration = Duration::from_millis(1000);
+
+pub struct Member {
+    pub node: Node,
+    pub keeper: Keeper,
+    /// Everything durable, in order.
+    pub disk: Vec<LogRecord>,
+    pub alive: bool,
+    pub outcomes: BTreeMap<Ticket, Outcome>,
+    pub applied: Vec<EntryId>,
+}
+
+pub struct World {
+    pub now: Instant,
+    pub members: BTreeMap<NodeId, Member>,
+    pub network: VecDeque<PeerMessage>,
+    /// Messages for which this says true are lost.
+    pub loses: Box<dyn Fn(&PeerMessage) -> bool>,
+    tickets: u64,
+    starts: u64,
+    size: u64,
+}
+
+pub fn raft_config(id: NodeId, size: u64) -> Config {
+    Config {
+        group: GroupId(0),
+        id,
+        incarnation: Incarnation(id.0),
+        voters: (1..=size).map(NodeId).collect(),
+        learners: vec![],
+        election_timeout: ET,
+        heartbeat_interval: ET / 10,
+        pre_vote: true,
+        check_quorum: true,
+        parallel_append: true,
+        pipelining: true,
+        limits: Limits::default(),
+        policies: Policies::default(),
+        encoder: RecordEncoder(|_, head, payload| Entry::new(head, SharedBytes::from(payload.to_vec()), 0)),
+    }
+}
+
+pub fn put(key: &str, value: &str) -> Request {
+    let put = kv::Put { key: key.into(), value: value.into(), ..kv::Put::default() };
+    Request::Write(encode_kv(&kv::Command::Put(put)))
+}
+
+pub fn get(key: &str, consistency: Consistency) -> Request {
+    let keys = kv::KeyRange { start: key.into(), end: vec![] };
+    Request::Read(kv::Query::Range(kv::Range { keys, ..kv::Range::default() }), consistency)
+}
+
+impl World {
+    pub fn new(size: u64) -> World {
+        let mut world = World {
+            now: Instant(1_000_000_000),
+            members: BTreeMap::new(),
+            network: VecDeque::new(),
+            loses: Box::new(|_| false),
+            tickets: 0,
+            starts: 0,
+            size,
+        };
+        for id in (1..=size).map(NodeId) {
+            let member = world.boot(id, vec![]);
+            world.members.insert(id, member);
+        }
+        world
+    }
+
+    fn boot(&mut self, id: NodeId, disk: Vec<LogRecord>) -> Member {
+        self.starts += 1;
+        let config = NodeConfig {
+            raft: raft_config(id, self.size),
+            request_timeout: Duration::from_secs(7),
+            pending_max: 100,
+            pending_bytes_max: 1 << 20,
+            name: format!("n{}", id.0),
+            client_urls: vec![format!("http://n{}", id.0)],
+        };
+        let infos =
+            (1..=self.size).map(|id| MemberInfo { id: NodeId(id), ..MemberInfo::default() }).collect();
+        Member {
+            node: Node::recover(config, id.0 * 1000 + self.starts, self.now, recovered(&disk)),
+            keeper: Keeper::new(infos),
+            disk,
+            alive: true,
+            outcomes: BTreeMap::new(),
+            applied: vec![],
+        }
+    }
+
+    pub fn member(&self, id: u64) -> &Member {
+        &self.members[&NodeId(id)]
+    }
+
+    pub fn kill(&mut self, id: u64) {
+        self.members.get_mut(&NodeId(id)).unwrap().alive = false;
+    }
+
+    pub fn restart(&mut self, id: u64) {
+        let id = NodeId(id);
+        let disk = std::mem::take(&mut self.members.get_mut(&id).unwrap().disk);
+        let member = self.boot(id, disk);
+        self.members.insert(id, member);
+    }
+
+    /// Gives one event to one member and carries out what follows.
+    pub fn give(&mut self, id: u64, event: Event) {
+        self.give_batch(NodeId(id), vec![event]);
+    }
+
+    fn give_batch(&mut self, id: NodeId, events: Vec<Event>) {
+        let now = self.now;
+        let member = self.members.get_mut(&id).unwrap();
+        if !member.alive {
+            return;
+        }
+        let mut queue: VecDeque<Event> = events.into();
+        queue.push_back(Event::Drained);
+        while let Some(event) = queue.pop_front() {
+            let mut effects = Effects::default();
+            member.node.handle(now, event, &mut effects);
+            self.network.extend(effects.send);
+            let follows =
+                !effects.persist.is_empty() || !effects.fetch.is_empty() || !effects.apply.is_empty();
+            if let Some(last) = effects.persist.last() {
+                let lsn = last.lsn;
+                member.disk.extend(effects.persist);
+                queue.push_back(Event::Persisted(lsn));
+            }
+            for fetch in effects.fetch {
+                let entries = entries(&member.disk)
+                    .into_iter()
+                    .filter(|e| fetch.first <= e.id().index && e.id().index <= fetch.last)
+                    .collect();
+                queue.push_back(Event::Fetched { fetch, entries });
+            }
+            let mut kept = KeeperEffects::default();
+            for task in effects.apply {
+                if let KeeperTask::Apply { entry, .. } = &task {
+                    member.applied.push(entry.id());
+                }
+                member.keeper.handle(task, &mut kept);
+            }
+            for (ticket, outcome) in effects.reply.into_iter().chain(kept.reply) {
+                assert!(member.outcomes.insert(ticket, outcome).is_none(), "{ticket:?} was answered twice");
+            }
+            if let Some(index) = kept.applied {
+                queue.push_back(Event::Applied { index });
+            }
+            if follows && queue.back() != Some(&Event::Drained) {
+                queue.push_back(Event::Drained);
+            }
+        }
+    }
+
+    /// Asks member `id`; the ticket names the answer.
+    pub fn ask(&mut self, id: u64, request: Request) -> Ticket {
+        self.tickets += 1;
+        let ticket = Ticket(self.tickets);
+        self.give(id, Event::Client { ticket, request });
+        ticket
+    }
+
+    /// Asks member `id` several things before it looks at its inbox as a whole.
+    pub fn ask_together(&mut self, id: u64, requests: Vec<Request>) -> Vec<Ticket> {
+        let first = self.tickets + 1;
+        self.tickets += requests.len() as u64;
+        let tickets: Vec<Ticket> = (first..=self.tickets).map(Ticket).collect();
+        let events = tickets.iter().zip(requests);
+        let events = events.map(|(&ticket, request)| Event::Client { ticket, request }).collect();
+        self.give_batch(NodeId(id), events);
+        tickets
+    }
+
+    pub fn outcome(&self, id: u64, ticket: Ticket) -> Option<&Outcome> {
+        self.member(id).outcomes.get(&ticket)
+    }
+
+    /// Delivers messages until none is on its way.
+    pub fn deliver(&mut self) {
+        for _ in 0..100_000 {
+            let Some(message) = self.network.pop_front() else { return };
+            self.deliver_one(message);
+        }
+        panic!("messages never end");
+    }
+
+    pub fn deliver_one(&mut self, message: PeerMessage) {
+        if !(self.loses)(&message) {
+            let to = message.to().0;
+            self.give(to, Event::Peer(message));
+        }
+    }
+
+    /// Lets time pass in steps of a millisecond, delivering everything at once.
+    pub fn pass(&mut self, duration: Duration) {
+        let end = self.now + duration;
+        while self.now < end {
+            self.now += Duration::from_millis(1);
+            for id in self.members.keys().copied().collect::<Vec<_>>() {
+                let member = &self.members[&id];
+                if member.alive && member.node.deadline() <= self.now {
+                    self.give(id.0, Event::Tick);
+                }
+            }
+            self.deliver();
+        }
+    }
+
+    /// Waits for a leader among the living that the living agree on.
+    pub fn elect(&mut self) -> u64 {
+        for _ in 0..200 {
+            self.pass(Duration::from_millis(100));
+            if let Some(leader) = self.leader() {
+                return leader;
+            }
+        }
+        panic!("nobody was elected in 20 s");
+    }
+
+    pub fn leader(&self) -> Option<u64> {
+        let living: Vec<&Member> = self.members.values().filter(|m| m.alive).collect();
+        let leader = living.first()?.node.raft().leader()?;
+        let agreed = living.iter().all(|m| m.node.raft().leader() == Some(leader));
+        (agreed && self.members[&leader].alive && self.members[&leader].node.raft().is_leader())
+            .then_some(leader.0)
+    }
+
+    pub fn follower(&self) -> u64 {
+        let leader = self.leader().expect("somebody leads");
+        (1..=self.size).find(|&id| id != leader && self.member(id).alive).expect("a follower lives")
+    }
+}
+
+/// The entries that the records leave behind.
+pub fn entries(disk: &[LogRecord]) -> Vec<Entry> {
+    let mut entries: Vec<Entry> = vec![];
+    for record in disk {
+        match &record.body {
+            LogBody::Entry(entry) => entries.push(entry.clone()),
+            LogBody::Truncate(from) => entries.retain(|e| e.id().index < *from),
+            LogBody::HardState(_) | LogBody::Commit(_) => {}
+        }
+    }
+    entries
+}
+
+/// What a restart finds on such a disk.
+pub fn recovered(disk: &[LogRecord]) -> Recovered {
+    let entries = entries(disk);
+    let mut found = Recovered::default();
+    for record in disk {
+        found.lsn = record.lsn;
+        match record.body {
+            LogBody::HardState(hard) => found.hard = hard,
+            LogBody::Commit(index) => found.committed = index,
+            _ => {}
+        }
+    }
+    for entry in &entries {
+        let id = entry.id();
+        if found.term_starts.last().is_none_or(|start| start.term != id.term) {
+            found.term_starts.push(id);
+        }
+        found.last = id;
+        found.stamp = entry.head.stamp;
+    }
+    found.committed = found.committed.min(found.last.index);
+    found.tail = entries.iter().rev().take(2).rev().cloned().collect();
+    found
+}
+
+pub fn value_of(outcome: Option<&Outcome>) -> Option<String> {
+    match outcome {
+        Some(Outcome::Done(Reply { body: ReplyBody::Kv(response), .. })) => match &response.answer {
+            Answer::Range(range) => range.kvs.first().map(|kv| String::from_utf8(kv.value.to_vec()).unwrap()),
+            other => panic!("not a range: {other:?}"),
+        },
+        other => panic!("not done: {other:?}"),
+    }
+}
+
+pub fn is_done(outcome: Option<&Outcome>) -> bool {
+    matches!(outcome, Some(Outcome::Done(_)))
+}
