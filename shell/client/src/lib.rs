@@ -1,1 +1,24 @@
-//! Under construction.
+//! The etcd v3 API over several endpoints, with outcomes instead of bare status codes.
+//!
+//! Every call ends in one of three ways [fault-model §1]: `Ok` is final; a [`Failure`] that is `Refused` or
+//! `Unreachable` certainly had no effect; one that is `Unknown` may have had one, or may still have it. What is safe to
+//! repeat is repeated here (reads on any endpoint, writes only while it is certain that nobody has received them);
+//! everything else is the caller's to decide, because only the caller knows whether doing it twice is harmless.
+//!
+//! Reading order: `failure` (what an answer means) · `endpoint` (one member's address) · `client` (which endpoint,
+//! how often) · `calls` (the RPCs) · `status` (what etcd's status does not tell).
+//! Knows nothing of: commands, output, histories.
+#![forbid(unsafe_code)]
+
+mod calls;
+mod client;
+mod endpoint;
+mod failure;
+mod keys;
+mod status;
+
+pub use client::{Client, Options};
+pub use endpoint::{AddressError, Endpoint};
+pub use failure::{Failure, Kind};
+pub use kattu_proto as proto;
+pub use keys::prefix_end;

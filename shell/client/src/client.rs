@@ -1,0 +1,177 @@
+//! Which endpoint is asked, and how often.
+//!
+//! 1. All callers share one current endpoint; whoever meets a failure there moves everybody on to the next.
+//! 2. A read is asked again elsewhere whenever a member was unavailable, until the time is over; a pause of 25 ms after
+//!    each full round. Between several endpoints the time is shared out, so that one silent member cannot use it up.
+//! 3. A write is asked elsewhere only while it is certain that nobody has received it.
+//! 4. When every endpoint in one round was unreachable, that is the answer: waiting is the caller's choice.
+//!
+//! Knows nothing of: what is asked.
+
+use crate::endpoint::{AddressError, Endpoint};
+use crate::failure::{Failure, Kind};
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+use tokio::time::Instant;
+use tonic::{Code, Response, Status};
+
+/// Pause after a full round of endpoints. [etcd-api §3]
+const ROUND_PAUSE: Duration = Duration::from_millis(25);
+/// A connection that takes longer to make is not worth waiting for while there are other endpoints.
+const CONNECT_TIMEOUT_MAX: Duration = Duration::from_secs(2);
+
+/// How a client behaves.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// A call ends after this time, answered or not.
+    pub timeout: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options { timeout: Duration::from_secs(5) }
+    }
+}
+
+/// A client of one cluster. Clones share their connections, one per endpoint.
+#[derive(Clone, Debug)]
+pub struct Client {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    endpoints: Vec<Endpoint>,
+    /// Counts up; modulo the number of endpoints it is the current one.
+    current: AtomicUsize,
+    options: Options,
+}
+
+/// Whether a call changes anything.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Effect {
+    Reads,
+    Writes,
+}
+
+impl Client {
+    /// A client of the cluster with these endpoints, each `host:port` or `http://host:port`. Nothing is connected yet.
+    ///
+    /// # Errors
+    /// Endpoints that are not addresses; no endpoints at all.
+    pub fn connect<S: AsRef<str>>(
+        endpoints: impl IntoIterator<Item = S>,
+        options: Options,
+    ) -> Result<Client, AddressError> {
+        let names: Vec<S> = endpoints.into_iter().collect();
+        let share = options.timeout / u32::try_from(names.len()).unwrap_or(u32::MAX).max(1);
+        let endpoints = names
+            .iter()
+            .map(|name| Endpoint::new(name.as_ref(), share.min(CONNECT_TIMEOUT_MAX)))
+            .collect::<Result<Vec<_>, _>>()?;
+        if endpoints.is_empty() {
+            return Err(AddressError::none_given());
+        }
+        Ok(Client { shared: Arc::new(Shared { endpoints, current: AtomicUsize::new(0), options }) })
+    }
+
+    /// All endpoints, in the order given.
+    #[must_use]
+    pub fn endpoints(&self) -> &[Endpoint] {
+        &self.shared.endpoints
+    }
+
+    /// How long a call may take.
+    #[must_use]
+    pub fn timeout(&self) -> Duration {
+        self.shared.options.timeout
+    }
+
+    /// Lets the next call go to the endpoint after the current one.
+    pub fn move_on(&self) {
+        self.shared.current.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Lets the next call go to the `place`-th endpoint, so that several clients may begin at different ones.
+    pub fn begin_at(&self, place: usize) {
+        self.shared.current.store(place, Ordering::Relaxed);
+    }
+
+    /// Asks by rules 1–4 of this file.
+    pub(crate) async fn ask<T, F, Fut>(&self, effect: Effect, call: F) -> Result<T, Failure>
+    where
+        F: Fn(Endpoint) -> Fut,
+        Fut: Future<Output = Result<Response<T>, Status>>,
+    {
+        let endpoints = &self.shared.endpoints;
+        let deadline = Instant::now() + self.shared.options.timeout;
+        let share = match effect {
+            Effect::Reads => self.shared.options.timeout / u32::try_from(endpoints.len()).unwrap_or(u32::MAX),
+            Effect::Writes => self.shared.options.timeout,
+        };
+        let mut last: Option<Failure> = None;
+        let mut unreachable_in_a_row = 0;
+        loop {
+            for _ in 0..endpoints.len() {
+                let place = self.shared.current.load(Ordering::Relaxed);
+                let endpoint = &endpoints[place % endpoints.len()];
+                let until = deadline.min(Instant::now() + share);
+                let failure = match ask_one(endpoint, until, &call).await {
+                    Ok(answer) => return Ok(answer),
+                    Err(failure) => failure,
+                };
+                let was_received = failure.kind != Kind::Unreachable;
+                unreachable_in_a_row = if was_received { 0 } else { unreachable_in_a_row + 1 };
+                let elsewhere = match effect {
+                    Effect::Reads => failure.is_unavailable() || failure.code == Code::DeadlineExceeded,
+                    Effect::Writes => !was_received,
+                };
+                if failure.is_unavailable() || failure.code == Code::DeadlineExceeded {
+                    // Only the first of several callers that failed here moves on.
+                    let next = place.wrapping_add(1);
+                    let _ = self.shared.current.compare_exchange(
+                        place,
+                        next,
+                        Ordering::Relaxed,
+                        Ordering::Relaxed,
+                    );
+                }
+                // A bare "no answer" tells less than what a member said before.
+                let failure = match last.take() {
+                    Some(before) if failure.code == Code::DeadlineExceeded && effect == Effect::Reads => {
+                        before
+                    }
+                    _ => failure,
+                };
+                if !elsewhere || Instant::now() >= deadline || unreachable_in_a_row >= endpoints.len() {
+                    return Err(failure);
+                }
+                last = Some(failure);
+            }
+            tokio::time::sleep_until((Instant::now() + ROUND_PAUSE).min(deadline)).await;
+        }
+    }
+
+    /// Asks one endpoint once.
+    pub(crate) async fn ask_at<T, F, Fut>(&self, endpoint: &Endpoint, call: F) -> Result<T, Failure>
+    where
+        F: Fn(Endpoint) -> Fut,
+        Fut: Future<Output = Result<Response<T>, Status>>,
+    {
+        ask_one(endpoint, Instant::now() + self.shared.options.timeout, &call).await
+    }
+}
+
+async fn ask_one<T, F, Fut>(endpoint: &Endpoint, until: Instant, call: &F) -> Result<T, Failure>
+where
+    F: Fn(Endpoint) -> Fut,
+    Fut: Future<Output = Result<Response<T>, Status>>,
+{
+    match tokio::time::timeout_at(until, call(endpoint.clone())).await {
+        Ok(Ok(answer)) => Ok(answer.into_inner()),
+        Ok(Err(status)) => Err(Failure::from_status(&status, &endpoint.name)),
+        Err(_) => Err(Failure::timed_out(&endpoint.name)),
+    }
+}
