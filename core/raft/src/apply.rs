@@ -24,13 +24,14 @@ pub(crate) struct Handover {
     pieces: VecDeque<(LogIndex, usize)>,
     /// Their bytes together.
     bytes: usize,
-    /// Reading back failed for a passing reason: when to ask again.
+    /// When to hand out even if nothing happens: at once after a restart, a while after reading back failed.
     retry_at: Instant,
 }
 
 impl Handover {
-    pub(crate) fn new() -> Handover {
-        Handover { pieces: VecDeque::new(), bytes: 0, retry_at: Instant::NEVER }
+    /// Nothing is out; what may be applied already is due at `start`.
+    pub(crate) fn new(start: Instant) -> Handover {
+        Handover { pieces: VecDeque::new(), bytes: 0, retry_at: start }
     }
 
     pub(crate) fn retry_at(&self) -> Instant {
@@ -64,11 +65,14 @@ impl Handover {
 impl Raft {
     /// Hands out what may be applied, as far as the credit goes.
     pub(crate) fn hand_out(&mut self, now: Instant, effects: &mut Effects) {
+        if self.handover.retry_at <= now {
+            self.handover.retry_at = Instant::NEVER;
+        }
         let limit = self.marks.appliable();
         while self.marks.handed < limit {
             let next = self.marks.handed.next();
             let Some(entry) = self.log.entry(next) else {
-                self.fetch_for_apply(now, next, limit, effects);
+                self.fetch_for_apply(next, limit, effects);
                 return;
             };
             if !self.has_credit_for(entry.len()) {
@@ -92,14 +96,11 @@ impl Raft {
         effects.apply.push(entry);
     }
 
-    fn fetch_for_apply(&mut self, now: Instant, first: LogIndex, limit: LogIndex, effects: &mut Effects) {
-        if self.handover.retry_at != Instant::NEVER && now < self.handover.retry_at {
-            return;
-        }
-        self.handover.retry_at = Instant::NEVER;
+    fn fetch_for_apply(&mut self, first: LogIndex, limit: LogIndex, effects: &mut Effects) {
         let bytes_max = self.config.limits.apply_bytes_max.saturating_sub(self.handover.bytes);
         let under_way = self.fetches.iter().any(|fetch| fetch.purpose == FetchFor::Apply);
-        if under_way || bytes_max == 0 {
+        let waits = self.handover.retry_at != Instant::NEVER;
+        if under_way || waits || bytes_max == 0 {
             return;
         }
         let last = limit.min(self.log.window_first().previous());

@@ -161,11 +161,8 @@ fn progress_is_sane(raft: &Raft, progress: &Progress) -> Checked {
     let (messages, bytes) = progress.inflight();
     let limits = &raft.config.limits;
     let bounded = match progress.mode {
-        Mode::Probe { .. } => messages == 0 && bytes == 0,
-        Mode::Replicate => {
-            messages <= limits.inflight_msgs_max.max(1)
-                && (messages <= 1 || bytes <= limits.inflight_bytes_max)
-        }
+        Mode::Probe { .. } => messages == 0,
+        Mode::Replicate => messages <= limits.inflight_msgs_max.max(1) && bytes <= limits.inflight_bytes_max,
     };
     expect(bounded, name, || format!("{messages} messages of {bytes} bytes in flight, {:?}", progress.mode))
 }

@@ -171,8 +171,9 @@ impl Progress {
         self.paused_until = until;
     }
 
-    /// Unanswered appends and their bytes.
+    /// Unanswered appends, and their bytes without the newest one's: an entry that was read back for the peer is
+    /// sent even if it turned out larger than the credit it was read for.
     pub(crate) fn inflight(&self) -> (usize, usize) {
-        (self.inflight.len(), self.inflight_bytes)
+        (self.inflight.len(), self.inflight_bytes - self.inflight.back().map_or(0, |sent| sent.bytes))
     }
 }

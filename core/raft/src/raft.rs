@@ -94,7 +94,7 @@ impl Raft {
             log: Log::recover(&recovered),
             marks: Marks { applied: base.index, handed: base.index, committed, persisted: last.index },
             durability: Durability::recover(lsn, committed),
-            handover: Handover::new(),
+            handover: Handover::new(if base.index < committed { now } else { Instant::NEVER }),
             fetches: Vec::new(),
             log_space: u64::MAX,
             confirmed: None,

@@ -1,0 +1,438 @@
+//! A small world of peers: disks that can be held and crashed, wires that can be cut, one clock. No chance of its
+//! own: scripts and storms say what happens next. Every step is checked by [`safety::Safety`].
+#![allow(dead_code)] // each test binary uses its part
+
+pub mod disk;
+pub mod safety;
+pub mod show;
+pub mod storm;
+
+use disk::Disk;
+use kattu_raft::{
+    Config, Duration, Effects, Entry, EntryId, EntryKind, Envelope, Fetch, GroupId, Incarnation, Instant,
+    Limits, LogIndex, Lsn, NodeId, Policies, ProposeError, Raft, ReadBatch, RecordEncoder, Trace,
+};
+use safety::Safety;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+/// Bytes in front of each payload, so that record size and payload size differ.
+pub const HEADER: usize = 8;
+
+/// A record is a header of zeros and the payload.
+pub fn encoder() -> RecordEncoder {
+    RecordEncoder(|_, head, payload| {
+        let mut record = vec![0; HEADER];
+        record.extend_from_slice(payload);
+        Entry::new(head, record.into(), HEADER)
+    })
+}
+
+/// The configuration every test starts from: ET 1000 ms, HB 100 ms, everything on.
+pub fn config(id: u64, voters: u64, learners: u64) -> Config {
+    Config {
+        group: GroupId(0),
+        id: NodeId(id),
+        incarnation: Incarnation(id * 100),
+        voters: (1..=voters).map(NodeId).collect(),
+        learners: (voters + 1..=voters + learners).map(NodeId).collect(),
+        election_timeout: Duration::from_millis(1000),
+        heartbeat_interval: Duration::from_millis(100),
+        pre_vote: true,
+        check_quorum: true,
+        parallel_append: true,
+        pipelining: true,
+        limits: Limits::default(),
+        policies: Policies::default(),
+        encoder: encoder(),
+    }
+}
+
+/// What a peer's surroundings hold back.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Held {
+    pub disk: bool,
+    pub apply: bool,
+    pub fetch: bool,
+}
+
+/// One member: its process, if it runs, and what outlives it.
+pub struct Peer {
+    pub config: Config,
+    pub raft: Option<Raft>,
+    pub disk: Disk,
+    /// Handed to apply, not applied yet.
+    pub applying: VecDeque<Entry>,
+    /// What the store of this run has applied, in order.
+    pub store: Vec<(EntryId, Vec<u8>)>,
+    pub fetches: VecDeque<Fetch>,
+    /// Reads without a verdict, with the commit index any member knew when they were asked.
+    pub reading: BTreeMap<u64, LogIndex>,
+    pub batches: u64,
+    pub held: Held,
+    pub runs: u64,
+    /// Something happened since it was drained.
+    pub dirty: bool,
+}
+
+/// Everything.
+pub struct World {
+    pub now: Instant,
+    pub seed: u64,
+    pub peers: BTreeMap<NodeId, Peer>,
+    pub wire: VecDeque<Envelope>,
+    /// Directed pairs that lose everything.
+    pub cut: BTreeSet<(NodeId, NodeId)>,
+    pub safety: Safety,
+    /// What happened, in words, since somebody looked.
+    pub journal: Vec<String>,
+    pub show_messages: bool,
+    pub show_disk: bool,
+    /// The bug every member starts with, in builds that know any.
+    planted: Option<&'static str>,
+}
+
+impl World {
+    pub fn new(configs: Vec<Config>, seed: u64) -> World {
+        let peers = configs.into_iter().map(|config| (config.id, Peer::new(config))).collect();
+        World {
+            now: Instant(1_000_000_000),
+            seed,
+            peers,
+            wire: VecDeque::new(),
+            cut: BTreeSet::new(),
+            safety: Safety::default(),
+            journal: Vec::new(),
+            show_messages: false,
+            show_disk: false,
+            planted: None,
+        }
+    }
+
+    /// A world whose peers all run.
+    pub fn started(configs: Vec<Config>, seed: u64) -> World {
+        let mut world = World::new(configs, seed);
+        for id in world.ids() {
+            world.start(id);
+        }
+        world
+    }
+
+    /// Members that start from now on have this bug.
+    pub fn plant(&mut self, bug: Option<&'static str>) {
+        assert!(bug.is_none() || cfg!(kattu_planted), "this build knows no bugs");
+        self.planted = bug;
+    }
+
+    pub fn ids(&self) -> Vec<NodeId> {
+        self.peers.keys().copied().collect()
+    }
+
+    pub fn peer(&mut self, id: NodeId) -> &mut Peer {
+        self.peers.get_mut(&id).unwrap_or_else(|| panic!("no member {}", id.0))
+    }
+
+    pub fn raft(&self, id: NodeId) -> &Raft {
+        self.peers[&id].raft.as_ref().unwrap_or_else(|| panic!("member {} does not run", id.0))
+    }
+
+    pub fn runs(&self, id: NodeId) -> bool {
+        self.peers[&id].raft.is_some()
+    }
+
+    /// The leader of the newest term that has one.
+    pub fn leader(&self) -> Option<NodeId> {
+        let leaders = self.peers.iter().filter_map(|(id, peer)| Some((peer.raft.as_ref()?, *id)));
+        leaders.filter(|(raft, _)| raft.is_leader()).max_by_key(|(raft, _)| raft.term()).map(|(_, id)| id)
+    }
+
+    /// Starts a member from what its disk holds.
+    pub fn start(&mut self, id: NodeId) {
+        let (now, seed, planted) = (self.now, self.seed, self.planted);
+        let peer = self.peer(id);
+        assert!(peer.raft.is_none(), "member {} runs already", id.0);
+        peer.runs += 1;
+        peer.store.clear();
+        let run = seed ^ (peer.runs << 32);
+        let recovered = peer.disk.recover(peer.runs.is_multiple_of(2));
+        let _ = planted; // used only in builds that know bugs
+        let raft = Raft::recover(peer.config.clone(), run, now, recovered);
+        #[cfg(kattu_planted)]
+        let mut raft = raft;
+        #[cfg(kattu_planted)]
+        if let Some(bug) = planted {
+            raft.plant(bug);
+        }
+        peer.raft = Some(raft);
+        self.safety.started(id, &self.peers);
+    }
+
+    /// Ends a member's process; of what was not synced, the first `surviving` records stay.
+    pub fn crash(&mut self, id: NodeId, surviving: usize) {
+        let peer = self.peer(id);
+        peer.raft = None;
+        peer.disk.crash(surviving);
+        peer.applying.clear();
+        peer.fetches.clear();
+        peer.reading.clear();
+        peer.dirty = false;
+    }
+
+    /// Lets something happen at a member, carries out and checks what comes of it.
+    pub fn act<T>(&mut self, id: NodeId, what: impl FnOnce(&mut Raft, Instant, &mut Effects) -> T) -> T {
+        let now = self.now;
+        let peer = self.peer(id);
+        let raft = peer.raft.as_mut().unwrap_or_else(|| panic!("member {} does not run", id.0));
+        let mut effects = Effects::default();
+        let result = what(raft, now, &mut effects);
+        peer.dirty = true;
+        self.carry_out(id, effects);
+        result
+    }
+
+    fn carry_out(&mut self, id: NodeId, effects: Effects) {
+        let Effects { persist, send, fetch, apply, reads, compute, trace } = effects;
+        assert!(compute.is_empty());
+        for event in &trace {
+            if !matches!(event, Trace::Term(_)) {
+                self.journal.push(format!("{}: {}", id.0, show::trace(event)));
+            }
+        }
+        let show_disk = self.show_disk;
+        let peer = self.peer(id);
+        let mut lines = Vec::new();
+        for record in persist {
+            if show_disk {
+                lines.push(format!("{}: write {}", id.0, show::record(&record)));
+            }
+            peer.disk.write(record);
+        }
+        for fetch in fetch {
+            if show_disk {
+                lines.push(format!("{}: fetch {}", id.0, show::fetch(&fetch)));
+            }
+            peer.fetches.push_back(fetch);
+        }
+        self.journal.append(&mut lines);
+        self.safety.observe(id, &self.peers, &send, &apply);
+        for verdict in reads {
+            let floor = self.peer(id).reading.remove(&verdict.batch.0);
+            let floor = floor.unwrap_or_else(|| panic!("{} answers read {} twice", id.0, verdict.batch.0));
+            let index = verdict.index;
+            self.journal.push(match index {
+                Some(index) => format!("{}: read {} may be served at {}", id.0, verdict.batch.0, index.0),
+                None => format!("{}: read {} failed", id.0, verdict.batch.0),
+            });
+            if let Some(index) = index {
+                assert!(
+                    floor <= index,
+                    "stale read at {}: index {index:?}, {floor:?} was committed before",
+                    id.0
+                );
+            }
+        }
+        self.peer(id).applying.extend(apply);
+        for envelope in send {
+            if self.show_messages {
+                self.journal.push(show::envelope(&envelope));
+            }
+            self.wire.push_back(envelope);
+        }
+    }
+
+    pub fn tick(&mut self, id: NodeId) {
+        self.act(id, |raft, now, effects| raft.tick(now, effects));
+    }
+
+    pub fn propose(&mut self, id: NodeId, payload: &[u8]) -> Result<EntryId, ProposeError> {
+        self.act(id, |raft, now, effects| raft.propose(now, EntryKind::Command, payload, effects))
+    }
+
+    pub fn read(&mut self, id: NodeId) -> u64 {
+        let floor = self.safety.highest_commit();
+        let peer = self.peer(id);
+        peer.batches += 1;
+        let batch = peer.batches;
+        peer.reading.insert(batch, floor);
+        self.act(id, |raft, now, effects| raft.read(now, ReadBatch(batch), effects));
+        batch
+    }
+
+    pub fn drain(&mut self, id: NodeId) {
+        self.act(id, |raft, now, effects| raft.drained(now, effects));
+        self.peer(id).dirty = false;
+    }
+
+    /// Syncs the first `records` records that are not durable yet, and tells the member.
+    pub fn sync(&mut self, id: NodeId, records: usize) {
+        if let Some(lsn) = self.peer(id).disk.sync(records) {
+            self.complete(id, lsn);
+        }
+    }
+
+    /// Tells a member that its records up to `lsn` are durable.
+    pub fn complete(&mut self, id: NodeId, lsn: Lsn) {
+        self.act(id, |raft, now, effects| raft.persisted(now, lsn, effects));
+    }
+
+    /// Applies what was handed out, at most `count` entries, and returns the credit.
+    pub fn apply(&mut self, id: NodeId, count: usize) {
+        let peer = self.peer(id);
+        let count = count.min(peer.applying.len());
+        let applied: Vec<Entry> = peer.applying.drain(..count).collect();
+        let Some(index) = applied.last().map(|entry| entry.id().index) else { return };
+        peer.store.extend(applied.iter().map(|entry| (entry.id(), entry.payload().to_vec())));
+        self.act(id, |raft, now, effects| raft.applied(now, index, effects));
+    }
+
+    /// Answers the oldest read of the log; with nothing if `fails`.
+    pub fn fetch(&mut self, id: NodeId, fails: bool) {
+        let peer = self.peer(id);
+        let Some(fetch) = peer.fetches.pop_front() else { return };
+        let entries = if fails { Vec::new() } else { peer.disk.read(&fetch) };
+        self.act(id, |raft, now, effects| raft.fetched(now, fetch, entries, effects));
+    }
+
+    /// Whether messages from one to the other arrive.
+    pub fn connected(&self, from: NodeId, to: NodeId) -> bool {
+        !self.cut.contains(&(from, to)) && self.peers.get(&to).is_some_and(|peer| peer.raft.is_some())
+    }
+
+    /// Hands a message to its addressee, unless the wire is cut or nobody is there.
+    pub fn deliver(&mut self, envelope: Envelope) {
+        if self.connected(envelope.from, envelope.to) {
+            self.act(envelope.to, |raft, now, effects| raft.step(now, envelope, effects));
+        } else if self.show_messages {
+            self.journal.push(format!("lost {}", show::envelope(&envelope)));
+        }
+    }
+
+    /// Everything that is on its way arrives, disks and stores that are not held catch up, and what comes of it
+    /// too, until nothing is left. Time stands still.
+    pub fn settle(&mut self) {
+        for _ in 0..10_000 {
+            let mut busy = false;
+            for _ in 0..self.wire.len() {
+                busy = true;
+                if let Some(envelope) = self.wire.pop_front() {
+                    self.deliver(envelope);
+                }
+            }
+            for id in self.ids() {
+                busy |= self.attend(id);
+            }
+            if !busy {
+                return;
+            }
+        }
+        panic!("the world does not settle: {:?}", self.wire.front().map(show::envelope));
+    }
+
+    /// One round of a member's driver; true if there was anything to do.
+    pub fn attend(&mut self, id: NodeId) -> bool {
+        let mut busy = false;
+        if !self.runs(id) {
+            return false;
+        }
+        if self.peer(id).dirty {
+            busy = true;
+            self.drain(id);
+        }
+        let peer = self.peer(id);
+        let held = peer.held;
+        if !held.disk && peer.disk.unsynced() > 0 {
+            busy = true;
+            self.sync(id, usize::MAX);
+        }
+        if !held.fetch && !self.peer(id).fetches.is_empty() {
+            busy = true;
+            self.fetch(id, false);
+        }
+        if !held.apply && !self.peer(id).applying.is_empty() {
+            busy = true;
+            self.apply(id, usize::MAX);
+        }
+        busy
+    }
+
+    /// Time passes; every member is ticked when it is due, and the world settles in between.
+    pub fn pass(&mut self, duration: Duration) {
+        self.pass_until(duration, |_| false);
+    }
+
+    /// As [`World::pass`], ending early when `done`; true if it ended so.
+    pub fn pass_until(&mut self, duration: Duration, done: impl Fn(&World) -> bool) -> bool {
+        let end = self.now + duration;
+        self.settle();
+        for _ in 0..1_000_000 {
+            if done(self) {
+                return true;
+            }
+            let due = |peer: &Peer| peer.raft.as_ref().map(Raft::deadline);
+            let next = self.peers.values().filter_map(due).min().unwrap_or(end).max(self.now);
+            if next > end {
+                self.now = end;
+                return false;
+            }
+            self.now = next;
+            for id in self.ids() {
+                if self.runs(id) && self.raft(id).deadline() <= self.now {
+                    self.tick(id);
+                }
+            }
+            self.settle();
+        }
+        panic!("time stands still: some deadline is never met");
+    }
+
+    /// Lets one member campaign while nobody else notices how much time has passed; true if it was elected.
+    pub fn elect(&mut self, id: NodeId) -> bool {
+        let et = self.peers[&id].config.election_timeout;
+        self.settle();
+        self.now = (self.now + et * 2).max(self.raft(id).deadline());
+        self.tick(id);
+        self.settle();
+        self.raft(id).is_leader()
+    }
+
+    /// Splits the members into groups that hear only themselves.
+    pub fn partition(&mut self, groups: &[Vec<NodeId>]) {
+        self.cut.clear();
+        let group_of = |id: &NodeId| groups.iter().position(|group| group.contains(id));
+        for from in self.ids() {
+            for to in self.ids() {
+                if group_of(&from) != group_of(&to) {
+                    self.cut.insert((from, to));
+                }
+            }
+        }
+    }
+
+    /// All wires, disks and stores work again and every member runs.
+    pub fn heal(&mut self) {
+        self.cut.clear();
+        for id in self.ids() {
+            self.peer(id).held = Held::default();
+            if !self.runs(id) {
+                self.start(id);
+            }
+        }
+    }
+}
+
+impl Peer {
+    fn new(config: Config) -> Peer {
+        Peer {
+            config,
+            raft: None,
+            disk: Disk::default(),
+            applying: VecDeque::new(),
+            store: Vec::new(),
+            fetches: VecDeque::new(),
+            reading: BTreeMap::new(),
+            batches: 0,
+            held: Held::default(),
+            runs: 0,
+            dirty: false,
+        }
+    }
+}

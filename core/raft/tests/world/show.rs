@@ -1,0 +1,102 @@
+//! Messages, records and events in few words.
+
+use kattu_raft::message::{AppendVerdict, Message};
+use kattu_raft::{Entry, EntryKind, Envelope, Fetch, FetchFor, LogBody, LogRecord, NodeId, Raft, Trace};
+
+fn who(id: Option<NodeId>) -> String {
+    id.map_or("nobody".into(), |id| id.0.to_string())
+}
+
+pub fn entry(entry: &Entry) -> String {
+    match entry.head.kind {
+        EntryKind::Noop => format!("{} noop", entry.id()),
+        EntryKind::Command => format!("{} {}", entry.id(), String::from_utf8_lossy(entry.payload())),
+        EntryKind::Config => format!("{} config", entry.id()),
+    }
+}
+
+pub fn envelope(envelope: &Envelope) -> String {
+    let Envelope { from, to, term, message, .. } = envelope;
+    let text = match message {
+        Message::Append(append) => {
+            let ids: Vec<String> = append.entries.iter().map(|entry| entry.id().to_string()).collect();
+            let entries = match (ids.first(), ids.last()) {
+                (Some(first), Some(last)) if ids.len() > 3 => {
+                    format!("{first}..{last} ({} entries)", ids.len())
+                }
+                _ => ids.join(" "),
+            };
+            let (prev, commit, round) = (append.prev, append.commit.0, append.round.0);
+            format!("append [{entries}] after {prev}, commit {commit}, round {round}")
+        }
+        Message::AppendReply(reply) => {
+            let round = reply.round.0;
+            match &reply.verdict {
+                AppendVerdict::Match { upto } => format!("match {}, round {round}", upto.0),
+                AppendVerdict::Mismatch { prev, hint, last } => {
+                    format!("mismatch at {}, hint {hint}, last {}, round {round}", prev.0, last.0)
+                }
+                AppendVerdict::StaleTerm => "stale term".into(),
+                AppendVerdict::Busy => format!("busy, round {round}"),
+            }
+        }
+        Message::PreVote(vote) => format!("pre-vote for term {}, last {}", vote.campaign_term.0, vote.last),
+        Message::PreVoteReply(reply) => {
+            format!("pre-vote {}", if reply.granted { "granted" } else { "refused" })
+        }
+        Message::Vote(vote) => format!("vote, last {}", vote.last),
+        Message::VoteReply(reply) => format!("vote {}", if reply.granted { "granted" } else { "refused" }),
+        Message::ReadIndex(_) => "read index?".into(),
+        Message::ReadIndexReply(reply) => match reply.index {
+            Some(index) => format!("read index {}", index.0),
+            None => "read index unknown".into(),
+        },
+    };
+    format!("{}→{} t{} {text}", from.0, to.0, term.0)
+}
+
+pub fn record(record: &LogRecord) -> String {
+    let text = match &record.body {
+        LogBody::HardState(hard) => format!("term {} vote {}", hard.term.0, who(hard.vote)),
+        LogBody::Truncate(first) => format!("truncate from {}", first.0),
+        LogBody::Entry(written) => format!("entry {}", entry(written)),
+        LogBody::Commit(index) => format!("commit mark {}", index.0),
+    };
+    format!("#{} {text}", record.lsn.0)
+}
+
+pub fn fetch(fetch: &Fetch) -> String {
+    let purpose = match fetch.purpose {
+        FetchFor::Peer(peer) => format!("for {}", peer.0),
+        FetchFor::Apply => "to apply".into(),
+    };
+    format!("{}..={} {purpose}, at most {} bytes", fetch.first.0, fetch.last.0, fetch.bytes_max)
+}
+
+pub fn trace(trace: &Trace) -> String {
+    match trace {
+        Trace::Term(term) => format!("term {}", term.0),
+        Trace::BecameLeader(term) => format!("leads term {}", term.0),
+        Trace::BecameFollower { term, leader: None } => format!("follows nobody in term {}", term.0),
+        Trace::BecameFollower { term, leader: Some(leader) } => {
+            format!("follows {} in term {}", leader.0, term.0)
+        }
+        Trace::BecamePreCandidate(term) => format!("asks for pre-votes in term {}", term.0),
+        Trace::BecameCandidate(term) => format!("campaigns in term {}", term.0),
+        Trace::Committed(index) => format!("commits {}", index.0),
+        Trace::Truncated(from) => format!("truncates from {from}"),
+    }
+}
+
+pub fn status(raft: &Raft) -> String {
+    format!(
+        "{} term {} leader {} last {} persisted {} committed {} applied {}",
+        raft.role_name(),
+        raft.term().0,
+        who(raft.leader()),
+        raft.last_id(),
+        raft.persisted_index().0,
+        raft.committed().0,
+        raft.applied_handed_out().0
+    )
+}
