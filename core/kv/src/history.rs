@@ -110,29 +110,30 @@ impl History {
     }
 
     /// Forgets what no read at or after `compacted` sees, except changes *at* that revision, from which watches may
-    /// still start. Tells each forgotten version.
-    pub(crate) fn trim(&mut self, compacted: Revision, mut forget: impl FnMut(&Version)) {
-        for _ in 0..self.forgotten(compacted) {
+    /// still start; no more than `most` versions, the oldest first. Tells each forgotten version.
+    pub(crate) fn trim(&mut self, compacted: Revision, most: usize, mut forget: impl FnMut(&Version)) {
+        for _ in 0..self.forgotten(compacted, most) {
             let oldest = self.older.as_mut().and_then(|older| older.pop_front());
             forget(&oldest.unwrap_or_else(|| core::mem::take(&mut self.newest)));
         }
         self.drop_empty_block();
     }
 
-    /// The versions that [`History::trim`] would leave.
+    /// The versions that [`History::trim`] would leave in the end.
     pub(crate) fn kept(&self, compacted: Revision) -> impl Iterator<Item = &Version> {
-        self.versions().skip(self.forgotten(compacted))
+        self.versions().skip(self.forgotten(compacted, usize::MAX))
     }
 
     fn versions(&self) -> impl Iterator<Item = &Version> {
         self.older.iter().flat_map(|older| older.iter()).chain(Some(&self.newest))
     }
 
-    /// How many of the oldest versions may go.
-    fn forgotten(&self, compacted: Revision) -> usize {
+    /// How many of the oldest versions may go, counted up to `most`.
+    fn forgotten(&self, compacted: Revision, most: usize) -> usize {
         let followers = self.versions().skip(1).map(Some).chain([None]);
         self.versions()
             .zip(followers)
+            .take(most)
             .take_while(|(version, follower)| {
                 let superseded = follower.is_some_and(|follower| follower.mod_revision <= compacted);
                 version.mod_revision < compacted && (superseded || version.value.is_none())

@@ -16,6 +16,9 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ops::ControlFlow;
 
+#[cfg(test)]
+mod tests;
+
 /// Most entries of a leaf, and children of a branch.
 const NODE_MAX: usize = 64;
 /// Below this a node looks for a neighbour to join.

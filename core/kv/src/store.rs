@@ -24,12 +24,26 @@ pub const KEY_OVERHEAD_BYTES: u64 = 64;
 /// Accounted for each version beside the bytes of its value: revisions, pointers, the note of the change.
 pub const VERSION_OVERHEAD_BYTES: u64 = 96;
 
-/// Changes that each command looks at for something to forget. More than one command makes, so forgetting catches up;
-/// few enough that no client notices.
-const TIDY_PER_COMMAND: usize = 8;
+/// How fast a store forgets what is compacted. No answer depends on it, so members may differ.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pace {
+    /// Changes that every command looks at for something to forget.
+    pub changes_per_command: usize,
+    /// Changes that a compaction itself looks at.
+    pub changes_per_compaction: usize,
+}
 
-/// Changes that a compaction itself looks at: a millisecond or two, and all there is in a small store.
-const TIDY_PER_COMPACTION: usize = 4096;
+impl Default for Pace {
+    /// Each command looks at more changes than one command usually makes, so forgetting catches up, and at few enough
+    /// that no client notices. A compaction takes a millisecond or two, which is all that a small store needs.
+    fn default() -> Pace {
+        Pace { changes_per_command: 8, changes_per_compaction: 4096 }
+    }
+}
+
+/// Versions forgotten for one change looked at. Every version that may go has its change there, except one that the
+/// compaction before had to leave: with two for each, none is left over, and a key of a million versions is no stall.
+const VERSIONS_PER_CHANGE: usize = 2;
 
 /// The compacted revision before the first compaction.
 const NEVER_COMPACTED: Revision = -1;
@@ -44,6 +58,7 @@ pub struct Store {
     pub(crate) changes: Changes,
     pub(crate) revision: Revision,
     pub(crate) compacted: Revision,
+    pace: Pace,
     /// Number of the next change whose key may hold something to forget; at rest, where the compacted revision ends.
     tidied: u64,
     bytes: u64,
@@ -73,7 +88,14 @@ impl Store {
     /// The empty store, at revision 1.
     #[must_use]
     pub fn new() -> Store {
+        Store::with_pace(Pace::default())
+    }
+
+    /// The empty store, at revision 1, that forgets at this pace.
+    #[must_use]
+    pub fn with_pace(pace: Pace) -> Store {
         Store {
+            pace,
             index: Index::new(),
             changes: Changes::new(),
             revision: 1,
@@ -109,7 +131,7 @@ impl Store {
             Command::Compact(revision) => self.compact(*revision),
         };
         self.revision = self.changing_revision();
-        self.tidy(TIDY_PER_COMMAND);
+        self.tidy(self.pace.changes_per_command);
         Ok(Response { revision: self.revision, answer: answer? })
     }
 
@@ -292,16 +314,16 @@ impl Store {
         self.compacted = revision;
         // From the oldest change still known: deletes at the last compacted revision may go now.
         self.tidied = self.changes.first();
-        self.tidy(TIDY_PER_COMPACTION);
+        self.tidy(self.pace.changes_per_compaction);
         Ok(Answer::Compact)
     }
 
-    /// Forgets what compaction allows of one key.
+    /// Forgets some of what compaction allows of one key.
     fn trim(&mut self, key: &Key) {
         let compacted = self.compacted;
         let mut forgotten = 0;
         let is_empty = self.index.update(key, |_, history| {
-            history.trim(compacted, |version| forgotten += version_bytes(version));
+            history.trim(compacted, VERSIONS_PER_CHANGE, |version| forgotten += version_bytes(version));
             history.is_empty()
         });
         self.bytes -= forgotten;

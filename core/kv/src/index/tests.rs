@@ -1,0 +1,230 @@
+//! Goal: the index is a `BTreeMap` with ranks. Method: random changes to both, on keys that share prefixes of every
+//! length, then every question to both.
+
+use super::*;
+use alloc::collections::BTreeMap;
+use alloc::format;
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+/// A value whose weight is its own matter.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Weighty(u64);
+
+impl Weigh for Weighty {
+    fn weight(&self) -> u64 {
+        self.0 % 3
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Change {
+    Upsert(Vec<u8>, u64),
+    Update(Vec<u8>, u64),
+    Remove(Vec<u8>),
+    /// As many ascending or descending keys at once as make nodes split, or none of them any more.
+    Run {
+        first: u16,
+        length: u16,
+        descending: bool,
+        remove: bool,
+    },
+}
+
+fn key() -> impl Strategy<Value = Vec<u8>> {
+    prop_oneof![
+        vec(prop::sample::select(&[0u8, 1, b'a', 0xff]), 0..12),
+        (0..2000u16).prop_map(numbered),
+        (0..2000u16).prop_map(|n| format!("/registry/pods/{}/name-{n}", n % 7).into_bytes()),
+    ]
+}
+
+fn numbered(n: u16) -> Vec<u8> {
+    format!("run/{n:05}").into_bytes()
+}
+
+fn change() -> impl Strategy<Value = Change> {
+    prop_oneof![
+        10 => (key(), 0..9u64).prop_map(|(key, value)| Change::Upsert(key, value)),
+        3 => (key(), 0..9u64).prop_map(|(key, value)| Change::Update(key, value)),
+        3 => key().prop_map(Change::Remove),
+        2 => (0..2000u16, 0..400u16, any::<bool>(), any::<bool>()).prop_map(
+            |(first, length, descending, remove)| Change::Run { first, length, descending, remove }
+        ),
+    ]
+}
+
+fn upsert(index: &mut Index<Weighty>, naive: &mut BTreeMap<Vec<u8>, Weighty>, key: Vec<u8>, value: u64) {
+    let before = index.upsert(&key, |seen, slot| {
+        assert_eq!(**seen, *key);
+        core::mem::replace(slot, Weighty(value))
+    });
+    assert_eq!(before, naive.insert(key, Weighty(value)).unwrap_or_default());
+}
+
+fn make(index: &mut Index<Weighty>, naive: &mut BTreeMap<Vec<u8>, Weighty>, change: Change) {
+    match change {
+        Change::Upsert(key, value) => upsert(index, naive, key, value),
+        Change::Update(key, value) => {
+            let before = index.update(&key, |_, slot| core::mem::replace(slot, Weighty(value)));
+            let slot = naive.get_mut(&key);
+            assert_eq!(before, slot.map(|slot| core::mem::replace(slot, Weighty(value))));
+        }
+        Change::Remove(key) => assert_eq!(index.remove(&key), naive.remove(&key)),
+        Change::Run { first, length, descending, remove } => {
+            let numbers = first..first + length;
+            let numbers: Vec<u16> = if descending { numbers.rev().collect() } else { numbers.collect() };
+            for n in numbers {
+                if remove {
+                    assert_eq!(index.remove(&numbered(n)), naive.remove(&numbered(n)));
+                } else {
+                    upsert(index, naive, numbered(n), u64::from(n));
+                }
+            }
+        }
+    }
+}
+
+/// What the header promises of every node.
+fn check_shape<V: Weigh + Clone + Default>(node: &Node<V>, low: Option<&[u8]>, high: Option<&[u8]>) -> usize {
+    let in_order = |keys: &Keys| {
+        for i in 0..keys.len() {
+            let key = &**keys.get(i);
+            assert!(i == 0 || **keys.get(i - 1) < *key, "keys ascend");
+            assert!(
+                low.is_none_or(|low| low <= key) && high.is_none_or(|high| key < high),
+                "keys keep to bounds"
+            );
+        }
+    };
+    match node {
+        Node::Leaf(leaf) => {
+            assert!(leaf.keys.len() == leaf.values.len() && leaf.values.len() <= NODE_MAX);
+            in_order(&leaf.keys);
+            1
+        }
+        Node::Branch(branch) => {
+            assert!(branch.children.len() <= NODE_MAX && !branch.children.is_empty());
+            assert_eq!(branch.bounds.len() + 1, branch.children.len());
+            in_order(&branch.bounds);
+            let heights: Vec<usize> = (0..branch.children.len())
+                .map(|i| {
+                    let low = if i == 0 { low } else { Some(&**branch.bounds.get(i - 1)) };
+                    let high = if i == branch.bounds.len() { high } else { Some(&**branch.bounds.get(i)) };
+                    assert_eq!(branch.weights[i], branch.children[i].weight());
+                    check_shape(&branch.children[i], low, high)
+                })
+                .collect();
+            assert!(heights.iter().all(|&height| height == heights[0]), "all leaves are equally deep");
+            heights[0] + 1
+        }
+    }
+}
+
+fn leaves<V>(node: &Node<V>) -> usize {
+    match node {
+        Node::Leaf(_) => 1,
+        Node::Branch(branch) => branch.children.iter().map(leaves).sum(),
+    }
+}
+
+fn entries(
+    index: &Index<Weighty>,
+    start: &[u8],
+    end: Option<&[u8]>,
+    most: usize,
+    back: bool,
+) -> Vec<(Vec<u8>, u64)> {
+    let mut found = Vec::new();
+    let visit = |key: &Key, value: &Weighty| {
+        if found.len() == most {
+            return ControlFlow::Break(());
+        }
+        found.push((key.to_vec(), value.0));
+        ControlFlow::Continue(())
+    };
+    if back {
+        index.walk_back(start, end, false, visit)
+    } else {
+        index.walk(start, end, false, visit)
+    }
+    found
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+
+    #[test]
+    fn an_index_is_a_btreemap_with_ranks(
+        changes in vec(change(), 1..120),
+        questions in vec((key(), key(), 0..50usize), 1..20),
+    ) {
+        let (mut index, mut naive) = (Index::new(), BTreeMap::new());
+        for change in changes {
+            make(&mut index, &mut naive, change);
+        }
+        check_shape(&index.root, None, None);
+        prop_assert_eq!(index.weight(), naive.values().map(Weigh::weight).sum::<u64>());
+        for (start, end, most) in questions {
+            prop_assert_eq!(index.get(&start).map(|(_, value)| value), naive.get(&start));
+            for end in [None, Some(&*end)].into_iter().filter(|end| end.is_none_or(|end| end >= &*start)) {
+                let upper = end.map_or(core::ops::Bound::Unbounded, core::ops::Bound::Excluded);
+                let within = || naive.range::<[u8], _>((core::ops::Bound::Included(&*start), upper));
+                let pair = |(key, value): (&Vec<u8>, &Weighty)| (key.clone(), value.0);
+                prop_assert_eq!(index.weight_between(&start, end), within().map(|(_, v)| v.weight()).sum::<u64>());
+                let ascending: Vec<_> = within().take(most).map(pair).collect();
+                let descending: Vec<_> = within().rev().take(most).map(pair).collect();
+                prop_assert_eq!(entries(&index, &start, end, most, false), ascending);
+                prop_assert_eq!(entries(&index, &start, end, most, true), descending);
+            }
+        }
+    }
+
+    #[test]
+    fn heavy_entries_are_never_left_out(changes in vec(change(), 1..60), back in any::<bool>()) {
+        let (mut index, mut naive) = (Index::new(), BTreeMap::new());
+        changes.into_iter().for_each(|change| make(&mut index, &mut naive, change));
+        let mut seen = 0;
+        let visit = |_: &Key, value: &Weighty| { seen += value.weight(); ControlFlow::Continue(()) };
+        if back { index.walk_back(&[], None, true, visit) } else { index.walk(&[], None, true, visit) }
+        prop_assert_eq!(seen, index.weight());
+    }
+
+    #[test]
+    fn a_clone_does_not_see_later_changes(before in vec(change(), 1..60), after in vec(change(), 1..60)) {
+        let (mut index, mut naive) = (Index::new(), BTreeMap::new());
+        before.into_iter().for_each(|change| make(&mut index, &mut naive, change));
+        let (clone, as_was) = (index.clone(), naive.clone());
+        after.into_iter().for_each(|change| make(&mut index, &mut naive, change));
+        check_shape(&clone.root, None, None);
+        let as_was: Vec<_> = as_was.into_iter().map(|(key, value)| (key, value.0)).collect();
+        prop_assert_eq!(entries(&clone, &[], None, usize::MAX, false), as_was);
+    }
+}
+
+#[test]
+fn keys_that_come_in_order_fill_their_leaves() {
+    let mut index = Index::new();
+    for n in 0..64 * 100u16 {
+        index.upsert(&numbered(n), |_, slot| *slot = Weighty(1));
+    }
+    assert_eq!(leaves(&index.root), 100);
+}
+
+#[test]
+fn an_index_that_shrinks_gives_its_nodes_back() {
+    let mut index = Index::new();
+    (0..10_000).for_each(|n| index.upsert(&numbered(n), |_, slot| *slot = Weighty(1)));
+    for n in (0..10_000).filter(|n| n % 100 != 0) {
+        assert_eq!(index.remove(&numbered(n)), Some(Weighty(1)));
+    }
+    assert_eq!(index.weight(), 100);
+    assert!(leaves(&index.root) <= 100 / (NODE_LOW / 2), "{} leaves hold 100 entries", leaves(&index.root));
+    for n in 0..10_000 {
+        index.remove(&numbered(n));
+    }
+    assert!(
+        matches!(&index.root, Node::Leaf(leaf) if leaf.values.is_empty()),
+        "nothing is left but an empty leaf"
+    );
+}

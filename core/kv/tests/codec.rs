@@ -1,0 +1,194 @@
+//! The bytes of commands: they come back as they went, one form each, and nothing that is not a command does harm.
+
+mod common;
+
+use common::{between, command, compare, delete, get, one, put};
+use kattu_kv::api::{
+    Command, CompareResult, CompareTarget, DeleteRange, Operation, Put, Range, SortOrder, SortTarget, Txn,
+};
+use kattu_kv::command::{Flaw, Malformed, TXN_DEPTH_MAX, VERSION};
+use kattu_kv::store::Store;
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+fn bytes(command: &Command) -> Vec<u8> {
+    let mut out = Vec::new();
+    command.encode(&mut out);
+    out
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn golden() -> Vec<(&'static str, Command, &'static str)> {
+    let range = Range {
+        limit: 2,
+        revision: 300,
+        order: SortOrder::Descend,
+        target: SortTarget::Create,
+        keys_only: true,
+        max_mod_revision: -1,
+        ..get(between("a", "b"))
+    };
+    let compares = vec![
+        compare(one("k"), CompareResult::Equal, CompareTarget::Mod(5)),
+        compare(between("a", "\0"), CompareResult::NotEqual, CompareTarget::Value(b"v".to_vec())),
+    ];
+    let nested = Txn { success: vec![Operation::DeleteRange(delete(one("n")))], ..Txn::default() };
+    let txn = Txn {
+        compare: compares,
+        success: vec![Operation::Put(put("k", "w")), Operation::Txn(nested)],
+        failure: vec![Operation::Range(range)],
+    };
+    vec![
+        ("put", Command::Put(put("k", "v")), "1100016b0176"),
+        (
+            "put with all",
+            Command::Put(Put {
+                lease: -2,
+                prev_kv: true,
+                ignore_value: true,
+                ignore_lease: true,
+                ..put("k", "")
+            }),
+            "110f016b0003",
+        ),
+        (
+            "delete",
+            Command::DeleteRange(DeleteRange { prev_kv: true, ..delete(between("a", "b")) }),
+            "120101610162",
+        ),
+        ("compact", Command::Compact(1000), "14d00f"),
+        (
+            "txn",
+            Command::Txn(txn),
+            "13020201\
+             20016b000a\
+             33016101000176\
+             0100016b0177\
+             03000100020001\
+             6e00\
+             052d2201610162\
+             04d80401",
+        ),
+    ]
+}
+
+#[test]
+fn the_bytes_of_today_stay_the_bytes_of_tomorrow() {
+    for (name, command, expected) in golden() {
+        assert_eq!(hex(&bytes(&command)), expected, "{name}");
+        assert_eq!(Command::decode(&bytes(&command)), Ok(command), "{name}");
+    }
+}
+
+#[test]
+fn another_version_is_named_and_refused() {
+    for (_, command, _) in golden() {
+        let mut bytes = bytes(&command);
+        bytes[0] = (VERSION + 1) << 4 | bytes[0] & 0x0f;
+        assert_eq!(Command::decode(&bytes), Err(Malformed { offset: 0, flaw: Flaw::Version(VERSION + 1) }));
+    }
+}
+
+#[test]
+fn what_is_wrong_is_said_with_its_place() {
+    let mut deep = vec![0x13];
+    for _ in 0..TXN_DEPTH_MAX {
+        deep.extend([0, 1, 0, 3]);
+    }
+    deep.extend([0, 0, 0]);
+    let cases: [(&str, &[u8], usize, Flaw); 14] = [
+        ("nothing", &[], 0, Flaw::Truncated),
+        ("no such kind", &[0x1f], 0, Flaw::Unknown(0x1f)),
+        ("a range is no command", &[0x15, 0, 0, 0, 0], 0, Flaw::Unknown(0x15)),
+        ("only a kind", &[0x11], 1, Flaw::Truncated),
+        ("no such flag", &[0x11, 0x10, 0, 0], 1, Flaw::Unknown(0x10)),
+        ("a key longer than the rest", &[0x11, 0, 9, b'k', 0], 2, Flaw::Length(9)),
+        (
+            "a huge key",
+            &[0x11, 0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1],
+            2,
+            Flaw::Length(u64::MAX),
+        ),
+        ("a huge list", &[0x13, 0xff, 0xff, 0xff, 0xff, 0x0f, 0, 0], 1, Flaw::Length(0xffff_ffff)),
+        ("more after the end", &[0x14, 2, 0], 2, Flaw::TrailingBytes),
+        ("a number with a needless byte", &[0x14, 0x82, 0], 1, Flaw::Number),
+        ("a number past 64 bits", &[0x14, 255, 255, 255, 255, 255, 255, 255, 255, 255, 2], 1, Flaw::Number),
+        ("a lease said to be there that is 0", &[0x11, 8, 0, 0, 0], 4, Flaw::Number),
+        ("no such target", &[0x13, 1, 0, 0, 0x50, 0, 0, 0], 4, Flaw::Unknown(0x50)),
+        ("too deep", &deep, 129, Flaw::Depth),
+    ];
+    for (name, bytes, offset, flaw) in cases {
+        let malformed = Malformed { offset, flaw };
+        assert_eq!(Command::decode(bytes), Err(malformed), "{name}");
+        assert!(
+            malformed.to_string().starts_with(&format!("malformed command at byte {offset}: ")),
+            "{name}"
+        );
+    }
+}
+
+#[test]
+fn the_deepest_transaction_allowed_comes_back() {
+    let mut txn = Txn::default();
+    for _ in 1..TXN_DEPTH_MAX {
+        txn = Txn { failure: vec![Operation::Txn(txn)], ..Txn::default() };
+    }
+    let command = Command::Txn(txn);
+    assert_eq!(Command::decode(&bytes(&command)), Ok(command.clone()));
+    let Command::Txn(txn) = command else { unreachable!() };
+    let deeper = Command::Txn(Txn { failure: vec![Operation::Txn(txn)], ..Txn::default() });
+    assert!(matches!(Command::decode(&bytes(&deeper)), Err(Malformed { flaw: Flaw::Depth, .. })));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn every_command_comes_back_and_no_part_of_it_is_one(command in command()) {
+        let bytes = bytes(&command);
+        prop_assert_eq!(Command::decode(&bytes), Ok(command));
+        for cut in 0..bytes.len() {
+            let malformed = Command::decode(&bytes[..cut]).expect_err("a truncated command");
+            prop_assert!(malformed.offset <= cut);
+        }
+        let longer = [&bytes[..], &[0]].concat();
+        prop_assert_eq!(Command::decode(&longer), Err(Malformed { offset: bytes.len(), flaw: Flaw::TrailingBytes }));
+    }
+
+    #[test]
+    fn numbers_of_every_size_come_back(n in any::<i64>(), shift in 0..64u32) {
+        for n in [n, n >> shift, i64::MIN, i64::MAX] {
+            prop_assert_eq!(Command::decode(&bytes(&Command::Compact(n))), Ok(Command::Compact(n)));
+        }
+    }
+
+    /// Damage is refused, or it is another command in its one form; either way a store lives on.
+    #[test]
+    fn damaged_bytes_do_no_harm(command in command(), damage in vec((any::<prop::sample::Index>(), any::<u8>()), 1..4)) {
+        let mut bytes = bytes(&command);
+        for (place, byte) in damage {
+            let place = place.index(bytes.len());
+            bytes[place] = byte;
+        }
+        harmless(&bytes)?;
+    }
+
+    #[test]
+    fn random_bytes_do_no_harm(kind in 0x11..0x15u8, rest in vec(prop_oneof![0..8u8, any::<u8>()], 0..60)) {
+        harmless(&[&[kind], &rest[..]].concat())?;
+    }
+}
+
+fn harmless(input: &[u8]) -> Result<(), TestCaseError> {
+    if let Ok(command) = Command::decode(input) {
+        prop_assert_eq!(bytes(&command), input, "one form only");
+        let mut store = Store::new();
+        let _ = store.apply(&command);
+        let _ = store.apply(&command);
+        prop_assert!(store.revision() <= 3);
+    }
+    Ok(())
+}

@@ -1,0 +1,172 @@
+//! Goal: the store answers every sequence of requests as its naive twin does, whatever is compacted and forgotten
+//! between them. Method: random sequences with every option, on few keys so that requests meet, on top of many keys so
+//! that the index has some height; after each sequence every readable revision is compared in full.
+
+mod common;
+
+use common::naive::Naive;
+use common::{Step, between, get, is_askable, put, rebase, step};
+use kattu_kv::api::{Answer, Command, Query, Range};
+use kattu_kv::store::{KEY_OVERHEAD_BYTES, Pace, Store, VERSION_OVERHEAD_BYTES};
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+/// Both with the same keys in them, as many as several leaves of the index hold.
+fn twins(preloaded: u32, pace: Pace) -> (Store, Naive) {
+    let (mut store, mut naive) = (Store::with_pace(pace), Naive::new());
+    for n in 0..preloaded {
+        // Neither ascending nor descending: 7 and 300 have no common divisor.
+        let command = Command::Put(put(&format!("many/{:03}", n * 7 % 300), "v"));
+        assert_eq!(store.apply(&command), naive.apply(&command));
+    }
+    (store, naive)
+}
+
+fn all(revision: i64) -> Query {
+    Query::Range(Range { revision, ..get(between("", "\0")) })
+}
+
+fn take(store: &mut Store, naive: &mut Naive, step: &Step) -> Result<(), TestCaseError> {
+    match step {
+        Step::Apply(command) => prop_assert_eq!(store.apply(command), naive.apply(command), "{:?}", command),
+        Step::Query(query) => prop_assert_eq!(store.query(query), naive.query(query), "{:?}", query),
+        Step::Tidy(changes) => drop(store.tidy(*changes)),
+    }
+    Ok(())
+}
+
+fn compare_all(store: &Store, naive: &Naive) -> Result<(), TestCaseError> {
+    prop_assert_eq!(store.revision(), naive.revision());
+    prop_assert_eq!(store.compact_revision(), naive.compacted);
+    for revision in naive.compacted.max(1) - 1..=naive.revision() + 1 {
+        prop_assert_eq!(store.query(&all(revision)), naive.query(&all(revision)), "as of {}", revision);
+    }
+    let stats = store.stats();
+    let in_use = naive
+        .pairs()
+        .values()
+        .map(|kv| (kv.key.len() + kv.value.len()) as u64 + KEY_OVERHEAD_BYTES + VERSION_OVERHEAD_BYTES);
+    prop_assert_eq!(stats.keys, naive.pairs().len() as u64);
+    prop_assert_eq!(stats.bytes_in_use, in_use.sum::<u64>());
+    prop_assert!(stats.bytes >= stats.bytes_in_use);
+    Ok(())
+}
+
+/// Compacts twice (the second time forgets deletes at the revision of the first) and forgets all there is.
+fn forget_all(store: &mut Store, naive: &mut Naive) {
+    for value in ["one", "two"] {
+        let command = Command::Put(put("last", value));
+        assert_eq!(store.apply(&command), naive.apply(&command));
+        let command = Command::Compact(store.revision());
+        assert_eq!(store.apply(&command), naive.apply(&command));
+        while store.tidy(3) {}
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 1500, ..ProptestConfig::default() })]
+
+    #[test]
+    fn the_store_answers_as_its_naive_twin(
+        preloaded in prop_oneof![3 => Just(0u32), 1 => 0..250u32],
+        changes_per_command in 0..4usize,
+        changes_per_compaction in 0..4usize,
+        steps in vec(step(), 1..60),
+    ) {
+        let pace = Pace { changes_per_command, changes_per_compaction };
+        let (mut store, mut naive) = twins(preloaded, pace);
+        for mut step in steps {
+            rebase(&mut step, naive.revision());
+            if is_askable(&step) {
+                take(&mut store, &mut naive, &step)?;
+            }
+        }
+        compare_all(&store, &naive)?;
+
+        forget_all(&mut store, &mut naive);
+        compare_all(&store, &naive)?;
+        prop_assert_eq!(store.stats().bytes, store.stats().bytes_in_use, "all history is forgotten");
+    }
+
+    #[test]
+    fn two_members_agree_however_often_each_tidies_up_and_whatever_it_is_asked(steps in vec(step(), 1..60)) {
+        let slow = Pace { changes_per_command: 0, changes_per_compaction: 1 };
+        let (mut here, mut there) = (Store::new(), Store::with_pace(slow));
+        for mut step in steps {
+            rebase(&mut step, here.revision());
+            if !is_askable(&step) { continue }
+            match &step {
+                Step::Apply(command) => {
+                    let mut bytes = Vec::new();
+                    command.encode(&mut bytes);
+                    let decoded = Command::decode(&bytes).expect("what was encoded");
+                    prop_assert_eq!(here.apply(command), there.apply(&decoded));
+                    prop_assert_eq!(here.digest(), there.digest());
+                }
+                Step::Query(query) => drop(there.query(query)),
+                Step::Tidy(changes) => drop(there.tidy(changes * 100)),
+            }
+        }
+    }
+
+    #[test]
+    fn a_clone_stays_as_it_was(before in vec(step(), 1..30), after in vec(step(), 1..30)) {
+        let (mut store, mut naive) = twins(100, Pace::default());
+        let mut clone = None;
+        for (i, mut step) in before.iter().chain(&after).cloned().enumerate() {
+            if i == before.len() {
+                clone = Some((store.clone(), store.digest()));
+            }
+            rebase(&mut step, naive.revision());
+            if is_askable(&step) {
+                take(&mut store, &mut naive, &step)?;
+            }
+        }
+        let (clone, digest) = clone.expect("taken between the two");
+        prop_assert_eq!(clone.digest(), digest);
+    }
+}
+
+#[test]
+fn stores_that_differ_in_one_byte_have_different_digests() {
+    let store_with = |value| {
+        let mut store = Store::new();
+        store.apply(&Command::Put(put("a", value))).unwrap();
+        store.digest()
+    };
+    assert_eq!(store_with("1"), store_with("1"));
+    assert_ne!(store_with("1"), store_with("2"));
+    assert_ne!(store_with("1"), Store::new().digest());
+}
+
+#[test]
+fn compaction_forgets_in_small_steps_and_forgets_all() {
+    let mut store = Store::new();
+    for n in 0..20_000 {
+        store.apply(&Command::Put(put(&format!("k{}", n % 100), "v"))).unwrap();
+    }
+    let before = store.stats();
+    store.apply(&Command::Compact(store.revision())).unwrap();
+    assert!(store.stats().bytes > before.bytes / 2, "one command must not walk all of a long history");
+    while store.tidy(1000) {}
+    assert_eq!(store.stats().bytes, store.stats().bytes_in_use);
+    assert_eq!(store.stats().keys, 100);
+}
+
+#[test]
+fn later_commands_finish_what_compaction_left() {
+    let mut store = Store::new();
+    for n in 0..20_000 {
+        store.apply(&Command::Put(put(&format!("k{}", n % 100), "v"))).unwrap();
+    }
+    store.apply(&Command::Compact(store.revision())).unwrap();
+    let mut commands = 0;
+    while store.stats().bytes > store.stats().bytes_in_use {
+        // Changes nothing, so all that happens is the tidying.
+        let Answer::Txn { .. } = store.apply(&Command::Txn(Default::default())).unwrap().answer else {
+            panic!()
+        };
+        commands += 1;
+        assert!(commands < 20_000, "forgetting does not catch up");
+    }
+}
