@@ -1,1 +1,62 @@
-//! Under construction.
+//! The durable log of one member: segments of blocks of records, slots for term and vote, an identity, a lock.
+//!
+//! ```text
+//!  data directory
+//!  ├ lock                        held by the one process that may write here
+//!  ├ identity                    cluster, member, incarnation, first members
+//!  ├ slots-00000000              term and vote of group 0, twice
+//!  ├ log-0000000000000001.seg    preallocated, written front to back, block by block
+//!  ├ log-0000000000000002.seg    …
+//!  └ reserve                     room for the way out of a full disk
+//! ```
+//!
+//! [`DataDir`] locks a directory and knows whose it is; [`Wal`] appends, syncs and reads back; [`inspect`] shows what
+//! is there. Everything goes through the [`Files`] seam: [`RealFiles`] is a directory, [`sim::SimDisk`] is a disk that
+//! loses power on request. The crate starts no thread, reads no clock and draws no random number.
+//!
+//! The layouts are drawn in `docs/formats/`: `record.md`, `block.md`, `slots.md`, `identity.md`.
+//! Knows nothing of: what a command means, peers, threads.
+//!
+//! ```
+//! use kattu_raft::{GroupId, Incarnation, NodeId};
+//! use kattu_wal::{DataDir, Identity, Wal, WalOptions, sim::SimDisk};
+//! use std::sync::Arc;
+//!
+//! let mut dir = DataDir::open(Arc::new(SimDisk::new()))?;
+//! let options = WalOptions { segment_bytes: 1 << 16, reserve_bytes: 0, ..WalOptions::default() };
+//! dir.create(Identity::single(0xC1, NodeId(1), Incarnation(42), "n1"), &options)?;
+//! let (mut wal, recovered) = Wal::open(dir, options)?;
+//! assert_eq!(recovered[&GroupId(0)].last.index.0, 0);
+//! # use kattu_raft::{EntryHead, EntryId, EntryKind, Form, LogBody, LogRecord, Lsn, Stamp};
+//! # let head = EntryHead { id: EntryId::new(1, 1), kind: EntryKind::Noop, form: Form::Whole, stamp: Stamp(0) };
+//! # let entry = kattu_wire::record_encode(crc32c::crc32c_append, GroupId(0), head, b"");
+//! wal.append(GroupId(0), &[LogRecord { lsn: Lsn(1), body: LogBody::Entry(entry) }])?;
+//! assert_eq!(wal.sync()?, [(GroupId(0), Lsn(1))]);
+//! # Ok::<(), kattu_wal::WalError>(())
+//! ```
+
+pub mod block;
+mod dir;
+mod error;
+pub mod files;
+mod identity;
+mod index;
+mod inspect;
+mod pending;
+mod real;
+mod replay;
+mod segment;
+pub mod sim;
+mod slots;
+mod wal;
+mod walk;
+
+pub use dir::DataDir;
+pub use error::WalError;
+pub use files::{Files, LogFile};
+pub use identity::{Identity, InitialMember};
+pub use inspect::{Item, Verdict, inspect};
+pub use real::RealFiles;
+pub use segment::{Prepared, SegmentTask};
+pub use wal::{Wal, WalOptions, WalStats};
+pub use walk::Position;

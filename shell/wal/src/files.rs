@@ -1,0 +1,98 @@
+//! The seam between the log and the disk: one flat directory of files.
+//!
+//! What the log asks of a disk is little: whole-range reads and writes, a sync that means it, rename as the only
+//! atomic step, and a sync of names. Knows nothing of: what the files hold.
+
+use std::fmt::Debug;
+use std::io;
+
+/// One directory.
+pub trait Files: Send + Sync + Debug {
+    /// Where it is, for people.
+    fn place(&self) -> String;
+
+    /// The names in it, in any order.
+    ///
+    /// # Errors
+    /// The system's.
+    fn names(&self) -> io::Result<Vec<String>>;
+
+    /// Opens a file for reading and writing.
+    ///
+    /// # Errors
+    /// `NotFound` if there is none; otherwise the system's.
+    fn open(&self, name: &str) -> io::Result<Box<dyn LogFile>>;
+
+    /// Creates a file, emptying one of that name.
+    ///
+    /// # Errors
+    /// The system's.
+    fn create(&self, name: &str) -> io::Result<Box<dyn LogFile>>;
+
+    /// Gives a file another name, replacing whatever had it, in one step.
+    ///
+    /// # Errors
+    /// The system's.
+    fn rename(&self, source: &str, target: &str) -> io::Result<()>;
+
+    /// Removes a file; one that is not there is fine.
+    ///
+    /// # Errors
+    /// The system's.
+    fn remove(&self, name: &str) -> io::Result<()>;
+
+    /// Makes all names durable: creations, renames and removals before this call survive a power cut.
+    ///
+    /// # Errors
+    /// The system's.
+    fn sync_names(&self) -> io::Result<()>;
+
+    /// Takes the one lock of the directory, in the file `name`, until the guard is dropped. If somebody else has it,
+    /// the answer is what they wrote into it.
+    ///
+    /// # Errors
+    /// The system's.
+    fn lock(&self, name: &str) -> io::Result<Result<Box<dyn LockGuard>, String>>;
+}
+
+/// One open file.
+pub trait LogFile: Send + Sync + Debug {
+    /// Its length in bytes.
+    ///
+    /// # Errors
+    /// The system's.
+    fn bytes(&self) -> io::Result<u64>;
+
+    /// Fills `buffer` from `offset` on.
+    ///
+    /// # Errors
+    /// `UnexpectedEof` if the file ends first; otherwise the system's.
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()>;
+
+    /// Writes all of `bytes` at `offset`, extending the file if needed.
+    ///
+    /// # Errors
+    /// The system's; any part may then have been written.
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()>;
+
+    /// Sets space for `len` bytes aside and makes the file that long, with zeros.
+    ///
+    /// # Errors
+    /// The system's; `StorageFull` when there is no room.
+    fn allocate(&self, len: u64) -> io::Result<()>;
+
+    /// Makes everything written to this file durable. After an error nothing is known about any of it.
+    ///
+    /// # Errors
+    /// The system's.
+    fn sync(&self) -> io::Result<()>;
+}
+
+/// A lock that is held.
+pub trait LockGuard: Send + Sync + Debug {
+    /// Writes who holds it, for whoever comes second.
+    ///
+    /// # Errors
+    /// The system's.
+    fn describe(&self, holder: &str) -> io::Result<()>;
+}

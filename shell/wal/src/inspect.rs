@@ -1,0 +1,211 @@
+//! Looking at a data directory without changing it.
+//!
+//! Knows nothing of: how a line is printed, exit codes.
+
+use crate::block::flags;
+use crate::dir::{IDENTITY, read_identity};
+use crate::error::WalError;
+use crate::files::Files;
+use crate::identity::Identity;
+use crate::replay::Replay;
+use crate::segment::name_of;
+use crate::slots::{self, Slots};
+use crate::walk::{Position, walk};
+use kattu_raft::{EntryHead, GroupId, HardState, LogIndex, Lsn};
+use std::fmt;
+
+/// One thing that is in a data directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Item {
+    /// Whose it is.
+    Identity(Identity),
+    /// One of the two slots of a group's term and vote.
+    Slot {
+        /// The group.
+        group: GroupId,
+        /// 0 or 1.
+        place: usize,
+        /// Its generation, what it says, and the record number; or why it is bad.
+        state: Result<(u64, HardState, Lsn), String>,
+    },
+    /// An entry.
+    Entry {
+        /// Where its record begins.
+        at: Position,
+        /// Whose.
+        group: GroupId,
+        /// What it is.
+        head: EntryHead,
+        /// Bytes of its payload.
+        payload_bytes: usize,
+    },
+    /// All entries of the group from here on are gone.
+    Truncate {
+        /// Where its record begins.
+        at: Position,
+        /// Whose.
+        group: GroupId,
+        /// First index that is gone.
+        from: LogIndex,
+    },
+    /// A group's commit index moved, says the block.
+    Commit {
+        /// Where the block begins.
+        at: Position,
+        /// Whose.
+        group: GroupId,
+        /// The index.
+        index: LogIndex,
+    },
+    /// A block without records.
+    Mark {
+        /// Where it begins.
+        at: Position,
+        /// `idle`, `rotation` or `closed`.
+        kind: &'static str,
+        /// Up to where the log was synced.
+        synced: Position,
+    },
+}
+
+impl fmt::Display for Item {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Item::Identity(identity) => write!(
+                f,
+                "identity  cluster {:x}  member {:x} {}  incarnation {:x}",
+                identity.cluster, identity.node.0, identity.name, identity.incarnation.0
+            ),
+            Item::Slot { group, place, state: Ok((generation, hard, lsn)) } => {
+                let vote = hard.vote.map_or("nobody".to_owned(), |node| format!("{:x}", node.0));
+                write!(
+                    f,
+                    "slot {place}    group {}  generation {generation}  term {}  vote {vote}  lsn {}",
+                    group.0, hard.term.0, lsn.0
+                )
+            }
+            Item::Slot { group, place, state: Err(what) } => {
+                write!(f, "slot {place}    group {}  bad: {what}", group.0)
+            }
+            Item::Entry { at, group, head, payload_bytes } => write!(
+                f,
+                "{at:<9} group {}  entry {}  {:?}  stamp {}  {payload_bytes} bytes",
+                group.0, head.id, head.kind, head.stamp.0
+            ),
+            Item::Truncate { at, group, from } => {
+                write!(f, "{at:<9} group {}  truncate from {}", group.0, from.0)
+            }
+            Item::Commit { at, group, index } => write!(f, "{at:<9} group {}  commit {}", group.0, index.0),
+            Item::Mark { at, kind, synced } => write!(f, "{at:<9} {kind} mark  synced {synced}"),
+        }
+    }
+}
+
+/// What became of the look.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Everything that was written is there.
+    Clean {
+        /// Whether the last one to write closed the log.
+        closed: bool,
+    },
+    /// Something follows the log that was never promised; the next start cuts it.
+    TornTail {
+        /// Which file.
+        file: String,
+        /// Where.
+        offset: u64,
+        /// Bytes up to the last that is not zero.
+        bytes: u64,
+        /// What was seen.
+        what: String,
+    },
+    /// Something that was written and synced is not there.
+    Damaged {
+        /// Which file.
+        file: String,
+        /// Where.
+        offset: u64,
+        /// What was seen.
+        what: String,
+    },
+}
+
+/// Shows everything in a data directory to `visit`, in order, and judges it. Takes no lock: what a running member is
+/// just writing may look like a torn tail.
+///
+/// # Errors
+/// [`WalError::OtherFormat`], [`WalError::Foreign`] for a directory without an identity, [`WalError::Io`].
+pub fn inspect(files: &dyn Files, visit: &mut dyn FnMut(Item)) -> Result<Verdict, WalError> {
+    match look(files, visit) {
+        Err(WalError::Damaged { file, offset, what }) => Ok(Verdict::Damaged { file, offset, what }),
+        other => other,
+    }
+}
+
+fn look(files: &dyn Files, visit: &mut dyn FnMut(Item)) -> Result<Verdict, WalError> {
+    let Some(identity) = read_identity(files)? else {
+        let what = format!("it has no `{IDENTITY}`");
+        return Err(WalError::Foreign { dir: files.place(), what });
+    };
+    visit(Item::Identity(identity.clone()));
+    let mut newest = Vec::new();
+    for &group in &identity.groups {
+        let slots = Slots::look(files, &identity, group)?;
+        newest.push((group, slots.iter().flatten().map(|slot| slot.generation).max()));
+        for (place, slot) in slots.into_iter().enumerate() {
+            let state = slot.map(|slot| (slot.generation, slot.hard, slot.lsn));
+            visit(Item::Slot { group, place, state });
+        }
+    }
+    let mut replay = Replay::new(&identity.groups, 0);
+    let walked = walk(files, &identity, &mut |met| {
+        for (range, record) in &met.block.records {
+            let at = Position { offset: range.start as u64, ..met.at };
+            visit(match record.entry_head() {
+                Some(head) => {
+                    let payload_bytes = record.len - kattu_wire::record::HEADER_BYTES;
+                    Item::Entry { at, group: record.group, head, payload_bytes }
+                }
+                None => Item::Truncate { at, group: record.group, from: record.index },
+            });
+        }
+        for row in &met.block.groups {
+            let before = replay.groups.get(&row.group).map(|group| group.committed);
+            if before.is_some_and(|before| before < row.commit) {
+                visit(Item::Commit { at: met.at, group: row.group, index: row.commit });
+            }
+        }
+        let kind = match met.block.header.flags {
+            flags::MARK => Some("idle"),
+            flags::ROTATE => Some("rotation"),
+            flags::CLOSE => Some("closed"),
+            _ => None,
+        };
+        if let Some(kind) = kind {
+            visit(Item::Mark { at: met.at, kind, synced: met.block.header.synced });
+        }
+        replay.take(&met)
+    })?;
+    for (group, generation) in newest {
+        let file = slots::name_of(group);
+        let Some(generation) = generation else {
+            return Err(WalError::damaged(&file, 0, "both slots are bad"));
+        };
+        let needed = replay.groups[&group].slots;
+        if generation < needed {
+            let what =
+                format!("newest slot of generation {generation}, the log knows of generation {needed}");
+            return Err(WalError::damaged(&file, 0, what));
+        }
+    }
+    Ok(match walked.torn {
+        Some(torn) => Verdict::TornTail {
+            file: name_of(walked.end.segment),
+            offset: walked.end.offset,
+            bytes: torn.ranges.iter().map(|(start, stop)| stop - start.offset).sum(),
+            what: torn.what,
+        },
+        None => Verdict::Clean { closed: walked.flags & flags::CLOSE != 0 },
+    })
+}

@@ -1,0 +1,165 @@
+//! A directory of the real machine behind the [`Files`] seam.
+//!
+//! Knows nothing of: what the files hold.
+
+use crate::error::WalError;
+use crate::files::{Files, LockGuard, LogFile};
+use rustix::fs::{FallocateFlags, FlockOperation, fallocate, fdatasync, flock};
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io::{self, Read, Seek, Write};
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+/// A directory.
+#[derive(Debug)]
+pub struct RealFiles {
+    dir: PathBuf,
+}
+
+impl RealFiles {
+    /// The directory at `dir`, which is made if it is not there and must be writable.
+    ///
+    /// # Errors
+    /// [`WalError::NotADirectory`], [`WalError::Unwritable`].
+    pub fn create(dir: &Path) -> Result<RealFiles, WalError> {
+        let unwritable = |error: io::Error| WalError::Unwritable {
+            dir: dir.display().to_string(),
+            error: error.to_string(),
+        };
+        match std::fs::metadata(dir) {
+            Ok(found) if found.is_dir() => {}
+            Ok(_) => return Err(WalError::NotADirectory { dir: dir.display().to_string() }),
+            Err(error) if error.kind() == io::ErrorKind::NotADirectory => {
+                return Err(WalError::NotADirectory { dir: dir.display().to_string() });
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(unwritable)?;
+                if let Some(parent) = dir.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+                    File::open(parent).and_then(|parent| parent.sync_all()).map_err(unwritable)?;
+                }
+            }
+            Err(error) => return Err(unwritable(error)),
+        }
+        let probe = dir.join("probe.tmp");
+        File::create(&probe).and_then(|_| std::fs::remove_file(&probe)).map_err(unwritable)?;
+        Ok(RealFiles { dir: dir.to_owned() })
+    }
+
+    /// The directory at `dir`, which must be there; nothing is written to find out.
+    ///
+    /// # Errors
+    /// [`WalError::NotADirectory`].
+    pub fn existing(dir: &Path) -> Result<RealFiles, WalError> {
+        if !dir.is_dir() {
+            return Err(WalError::NotADirectory { dir: dir.display().to_string() });
+        }
+        Ok(RealFiles { dir: dir.to_owned() })
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.join(name)
+    }
+}
+
+impl Files for RealFiles {
+    fn place(&self) -> String {
+        self.dir.display().to_string()
+    }
+
+    fn names(&self) -> io::Result<Vec<String>> {
+        let mut names = Vec::new();
+        for found in std::fs::read_dir(&self.dir)? {
+            names.push(found?.file_name().to_string_lossy().into_owned());
+        }
+        Ok(names)
+    }
+
+    fn open(&self, name: &str) -> io::Result<Box<dyn LogFile>> {
+        let path = self.path(name);
+        let file = match OpenOptions::new().read(true).write(true).open(&path) {
+            // Whoever may only read can still look; a write will say what is missing.
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => File::open(&path)?,
+            other => other?,
+        };
+        Ok(Box::new(RealFile(file)))
+    }
+
+    fn create(&self, name: &str) -> io::Result<Box<dyn LogFile>> {
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(true).mode(0o600);
+        Ok(Box::new(RealFile(options.open(self.path(name))?)))
+    }
+
+    fn rename(&self, source: &str, target: &str) -> io::Result<()> {
+        std::fs::rename(self.path(source), self.path(target))
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        match std::fs::remove_file(self.path(name)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            other => other,
+        }
+    }
+
+    fn sync_names(&self) -> io::Result<()> {
+        File::open(&self.dir)?.sync_all()
+    }
+
+    fn lock(&self, name: &str) -> io::Result<Result<Box<dyn LockGuard>, String>> {
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false).mode(0o600);
+        let mut file = options.open(self.path(name))?;
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(Ok(Box::new(RealLock(file)))),
+            Err(rustix::io::Errno::WOULDBLOCK) => {
+                let mut holder = String::new();
+                file.read_to_string(&mut holder)?;
+                Ok(Err(holder.trim_end().to_owned()))
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// The lock lives as long as the open file: a process that dies lets go of it.
+#[derive(Debug)]
+struct RealLock(File);
+
+impl LockGuard for RealLock {
+    fn describe(&self, holder: &str) -> io::Result<()> {
+        let mut file = &self.0;
+        file.set_len(0)?;
+        file.rewind()?;
+        writeln!(file, "{holder}")
+    }
+}
+
+#[derive(Debug)]
+struct RealFile(File);
+
+impl LogFile for RealFile {
+    fn bytes(&self) -> io::Result<u64> {
+        Ok(self.0.metadata()?.len())
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        self.0.read_exact_at(buffer, offset)
+    }
+
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.0.write_all_at(bytes, offset)
+    }
+
+    fn allocate(&self, len: u64) -> io::Result<()> {
+        match fallocate(&self.0, FallocateFlags::empty(), 0, len) {
+            Ok(()) => Ok(()),
+            // A file system that cannot set space aside gets the length; the zeros written next take the space.
+            Err(rustix::io::Errno::OPNOTSUPP) => self.0.set_len(len),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        Ok(fdatasync(&self.0)?)
+    }
+}

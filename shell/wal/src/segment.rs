@@ -1,0 +1,272 @@
+//! Segments: the files of the log, made ahead of time, full of zeros.
+//!
+//! A segment is written aside, filled with zeros, synced, renamed, and its name synced, before the first block goes in:
+//! from then on every write overwrites, and a sync moves no metadata. [fault-model ST9]
+//!
+//! ```text
+//!  0       4      8     12  16        24           32    40        48     56            64    4096
+//!  ├ magic ┼ vers ┼ crc ┼ 0 ┼ file id ┼ generation ┼ len ┼ cluster ┼ node ┼ incarnation ┼ 0 … ┼ blocks …
+//! ```
+//! Little-endian; the checksum covers bytes 12..64. `docs/formats/block.md`
+//! Knows nothing of: blocks.
+
+use crate::block::SECTOR;
+use crate::error::WalError;
+use crate::files::{Files, LogFile};
+use crate::identity::{Identity, VERSION};
+use std::fmt;
+use std::sync::Arc;
+
+/// Where the first block goes: a page of its own for the header, so that no write of a block touches it.
+pub(crate) const DATA_START: u64 = 4096;
+
+/// Room that is always left for the rotation mark.
+pub(crate) const TAIL_BYTES: u64 = SECTOR as u64;
+
+/// The smallest segment that makes sense.
+pub(crate) const BYTES_MIN: u64 = 2 * DATA_START;
+
+const MAGIC: u32 = u32::from_le_bytes(*b"KTSG");
+const HEADER_BYTES: usize = 64;
+const FILL_BYTES: usize = 1 << 20;
+const RESERVE: &str = "reserve";
+
+pub(crate) fn name_of(generation: u64) -> String {
+    format!("log-{generation:016x}.seg")
+}
+
+/// The number in a segment's name, if it is one.
+pub(crate) fn generation_of(name: &str) -> Option<u64> {
+    let digits = name.strip_prefix("log-")?.strip_suffix(".seg")?;
+    let generation = u64::from_str_radix(digits, 16).ok()?;
+    (name_of(generation) == name).then_some(generation)
+}
+
+/// A segment that exists.
+#[derive(Debug)]
+pub(crate) struct Segment {
+    pub generation: u64,
+    pub len: u64,
+    pub file: Box<dyn LogFile>,
+}
+
+impl Segment {
+    /// Where blocks must end, so that the rotation mark still fits.
+    pub fn data_end(&self) -> u64 {
+        self.len - TAIL_BYTES
+    }
+}
+
+/// The length of a segment that takes a block of `block` bytes, at least `wanted`.
+pub(crate) fn length_for(wanted: u64, block: u64) -> u64 {
+    wanted.max(DATA_START + block + TAIL_BYTES).max(BYTES_MIN).next_multiple_of(DATA_START)
+}
+
+fn header_bytes(identity: &Identity, generation: u64, len: u64) -> [u8; HEADER_BYTES] {
+    let mut header = [0; HEADER_BYTES];
+    header[0..4].copy_from_slice(&MAGIC.to_le_bytes());
+    header[4..8].copy_from_slice(&VERSION.to_le_bytes());
+    let numbers = [
+        identity.file_id(generation),
+        generation,
+        len,
+        identity.cluster,
+        identity.node.0,
+        identity.incarnation.0,
+    ];
+    for (place, number) in numbers.into_iter().enumerate() {
+        header[16 + place * 8..24 + place * 8].copy_from_slice(&number.to_le_bytes());
+    }
+    let crc = checksum(&header);
+    header[8..12].copy_from_slice(&crc.to_le_bytes());
+    header
+}
+
+fn checksum(header: &[u8]) -> u32 {
+    crc32c::crc32c_append(crc32c::crc32c(&header[..8]), &header[12..HEADER_BYTES])
+}
+
+/// Checks the header at the start of a segment.
+pub(crate) fn check_header(identity: &Identity, generation: u64, bytes: &[u8]) -> Result<(), WalError> {
+    let file = name_of(generation);
+    let damaged = |offset, what: String| WalError::damaged(&file, offset, what);
+    let Some(header) = bytes.get(..HEADER_BYTES) else {
+        return Err(damaged(0, format!("{} bytes, too short for a segment", bytes.len())));
+    };
+    let u32_at = |at: usize| u32::from_le_bytes(header[at..at + 4].try_into().expect("four bytes"));
+    let u64_at = |at: usize| u64::from_le_bytes(header[at..at + 8].try_into().expect("eight bytes"));
+    if u32_at(0) != MAGIC {
+        return Err(damaged(0, format!("starts with {:#010x}, a segment with {MAGIC:#010x}", u32_at(0))));
+    }
+    let (found, computed) = (u32_at(8), checksum(header));
+    if found != computed {
+        return Err(damaged(8, format!("header checksum {found:#010x}, its bytes give {computed:#010x}")));
+    }
+    if u32_at(4) != VERSION {
+        return Err(WalError::OtherFormat { file, found: u32_at(4), supported: VERSION });
+    }
+    let expected = header_bytes(identity, generation, u64_at(32));
+    if header != expected {
+        let (cluster, node, incarnation) = (u64_at(40), u64_at(48), u64_at(56));
+        let what = format!(
+            "segment {} of cluster {cluster:x}, member {node:x}, incarnation {incarnation:x}; expected segment \
+             {generation} of cluster {:x}, member {:x}, incarnation {:x}",
+            u64_at(24),
+            identity.cluster,
+            identity.node.0,
+            identity.incarnation.0
+        );
+        return Err(damaged(16, what));
+    }
+    if u64_at(32) != bytes.len() as u64 {
+        let what = format!("{} bytes are there, the header says {}", bytes.len(), u64_at(32));
+        return Err(damaged(bytes.len() as u64, what));
+    }
+    Ok(())
+}
+
+/// Makes a file of `header` and zeros under the name `aside`, synced.
+fn fill(files: &dyn Files, aside: &str, header: &[u8], len: u64) -> std::io::Result<Box<dyn LogFile>> {
+    let file = files.create(aside)?;
+    file.allocate(len)?;
+    let zeros = vec![0; FILL_BYTES.min(len as usize)];
+    let mut at = 0;
+    while at < len {
+        let part = (len - at).min(zeros.len() as u64);
+        file.write_at(at, &zeros[..part as usize])?;
+        at += part;
+    }
+    file.write_at(0, header)?;
+    file.sync()?;
+    Ok(file)
+}
+
+/// Makes a segment under its final name, durable in content and name.
+pub(crate) fn create(
+    files: &dyn Files,
+    identity: &Identity,
+    generation: u64,
+    len: u64,
+) -> Result<Segment, WalError> {
+    let name = name_of(generation);
+    let aside = format!("{name}.tmp");
+    let header = header_bytes(identity, generation, len);
+    let file = fill(files, &aside, &header, len).map_err(|error| {
+        let _ = files.remove(&aside); // gives a full disk its bytes back; the error below is what counts
+        WalError::growing(&name, len, &error)
+    })?;
+    publish(files, &aside, &name)?;
+    Ok(Segment { generation, len, file })
+}
+
+/// Gives a synced file its final name, durably.
+pub(crate) fn publish(files: &dyn Files, aside: &str, name: &str) -> Result<(), WalError> {
+    files.rename(aside, name).map_err(|error| WalError::io(name, "rename", &error))?;
+    files.sync_names().map_err(|error| WalError::io(name, "sync the name of", &error))
+}
+
+/// Whether the reserve is there, of the size asked for.
+pub(crate) fn has_reserve(files: &dyn Files, bytes: u64) -> bool {
+    bytes == 0 || files.open(RESERVE).and_then(|file| file.bytes()).is_ok_and(|found| bytes <= found)
+}
+
+/// Sets the reserve aside. [fault-model ST15]
+pub(crate) fn make_reserve(files: &dyn Files, bytes: u64) -> Result<(), WalError> {
+    if has_reserve(files, bytes) {
+        return Ok(());
+    }
+    let made = files.create(RESERVE).and_then(|file| {
+        file.allocate(bytes)?;
+        file.sync()
+    });
+    made.map_err(|error| {
+        let _ = files.remove(RESERVE);
+        WalError::growing(RESERVE, bytes, &error)
+    })
+}
+
+/// Gives the reserve back to the disk.
+pub(crate) fn free_reserve(files: &dyn Files) -> Result<(), WalError> {
+    files
+        .remove(RESERVE)
+        .and_then(|()| files.sync_names())
+        .map_err(|error| WalError::io(RESERVE, "remove", &error))
+}
+
+/// Makes the next segment, on whatever thread runs it, while the log goes on in the current one.
+pub struct SegmentTask {
+    pub(crate) files: Arc<dyn Files>,
+    pub(crate) identity: Arc<Identity>,
+    pub(crate) generation: u64,
+    pub(crate) len: u64,
+    pub(crate) reserve: u64,
+}
+
+impl SegmentTask {
+    /// Makes the segment, and the reserve if it is gone.
+    ///
+    /// # Errors
+    /// [`WalError::NoSpace`], [`WalError::Io`]. Hand it to [`crate::Wal::accept`] like a success.
+    pub fn run(self) -> Result<Prepared, WalError> {
+        make_reserve(&*self.files, self.reserve)?;
+        let aside = format!("{}.ahead.tmp", name_of(self.generation));
+        let header = header_bytes(&self.identity, self.generation, self.len);
+        let file = fill(&*self.files, &aside, &header, self.len).map_err(|error| {
+            let _ = self.files.remove(&aside);
+            WalError::growing(&name_of(self.generation), self.len, &error)
+        })?;
+        Ok(Prepared { segment: Segment { generation: self.generation, len: self.len, file }, aside })
+    }
+}
+
+impl fmt::Debug for SegmentTask {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SegmentTask({})", self.generation)
+    }
+}
+
+/// A segment made ahead, not yet under its name.
+#[derive(Debug)]
+pub struct Prepared {
+    pub(crate) segment: Segment,
+    pub(crate) aside: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sim::SimDisk;
+    use kattu_raft::{Incarnation, NodeId};
+
+    #[test]
+    fn a_header_says_whose_segment_it_is_and_every_flipped_bit_of_it_is_seen() {
+        let identity = Identity::single(1, NodeId(2), Incarnation(3), "n");
+        let disk = SimDisk::new();
+        create(&disk, &identity, 5, BYTES_MIN).unwrap();
+        let mut bytes = disk.contents(&name_of(5)).unwrap();
+        assert_eq!(check_header(&identity, 5, &bytes), Ok(()));
+        assert!(check_header(&identity, 6, &bytes).is_err(), "swapped");
+        let other = Identity::single(1, NodeId(2), Incarnation(4), "n");
+        assert!(check_header(&other, 5, &bytes).is_err(), "of another directory");
+        assert!(check_header(&identity, 5, &bytes[..4096]).is_err(), "cut");
+        for bit in (0..HEADER_BYTES * 8).filter(|bit| !(12 * 8..16 * 8).contains(bit)) {
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            assert!(check_header(&identity, 5, &bytes).is_err(), "bit {bit}");
+            bytes[bit / 8] ^= 1 << (bit % 8);
+        }
+    }
+
+    #[test]
+    fn names_are_read_as_they_are_written_and_nothing_else_is_a_segment() {
+        assert_eq!(generation_of(&name_of(0x1F)), Some(0x1F));
+        for other in [
+            "log-1.seg",
+            "log-000000000000001F.seg",
+            "log-.seg",
+            "slots-00000000",
+            "log-+000000000000001.seg",
+        ] {
+            assert_eq!(generation_of(other), None, "{other}");
+        }
+    }
+}

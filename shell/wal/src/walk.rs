@@ -1,0 +1,213 @@
+//! The walk: reads the log from its first block to its end, and tells a torn tail from damage. [fault-model ST6]
+//!
+//! Blocks are believed one after the other, each by its checksums and by its link to the one before it. At the first
+//! place without such a block the log ends or is damaged:
+//!
+//! 1. Every block says up to where the log was synced when it was written.
+//! 2. If any whole block behind that place, in this segment or a later one, says that the place had been synced, what
+//!    was there is lost: damage.
+//! 3. Otherwise nothing there was ever promised: a torn tail, also when whole blocks follow, since unsynced writes may
+//!    survive in any order.
+//!
+//! Nothing is changed here; `wal.rs` cuts what is torn, `inspect.rs` shows it.
+//! Knows nothing of: what the records mean.
+
+use crate::block::{Block, BlockError, SECTOR, VERSION, flags, padded};
+use crate::error::WalError;
+use crate::files::Files;
+use crate::identity::Identity;
+use crate::segment::{DATA_START, check_header, generation_of, name_of};
+use kattu_raft::SharedBytes;
+use kattu_wire::RecordError;
+use std::fmt;
+
+/// A place in the log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Position {
+    /// Number of the segment, from 1.
+    pub segment: u64,
+    /// Byte in it.
+    pub offset: u64,
+}
+
+impl fmt::Display for Position {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.segment, self.offset)
+    }
+}
+
+/// A block that was met.
+pub(crate) struct Met<'a> {
+    pub at: Position,
+    pub block: &'a Block,
+    /// The whole segment; the block's ranges are of these bytes.
+    pub segment: &'a SharedBytes,
+}
+
+/// What is behind the last block and was never promised.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Torn {
+    /// Why the log ends here.
+    pub what: String,
+    /// From the end of the log to the last byte that is not zero, segment by segment: start and stop.
+    pub ranges: Vec<(Position, u64)>,
+    /// Whole blocks among them.
+    pub blocks: u64,
+}
+
+/// What the walk found out.
+#[derive(Debug)]
+pub(crate) struct Walked {
+    /// All segments, with their lengths; the ones behind the end are spare.
+    pub segments: Vec<(u64, u64)>,
+    /// Right behind the last block.
+    pub end: Position,
+    /// The last block's checksum and number.
+    pub chain: u32,
+    pub number: u64,
+    /// Highest synced mark.
+    pub synced: Position,
+    /// The last block's flags.
+    pub flags: u16,
+    pub torn: Option<Torn>,
+    /// Bytes of all blocks.
+    pub block_bytes: u64,
+}
+
+/// Numbers of the segments in the directory, ascending without a gap, from 1.
+fn list(files: &dyn Files) -> Result<Vec<u64>, WalError> {
+    let names = files.names().map_err(|error| WalError::io(&files.place(), "list", &error))?;
+    let mut generations: Vec<u64> = names.iter().filter_map(|name| generation_of(name)).collect();
+    generations.sort_unstable();
+    for (expected, found) in (1..).zip(&generations) {
+        if expected != *found {
+            return Err(WalError::damaged(&name_of(expected), 0, "the file is missing"));
+        }
+    }
+    if generations.is_empty() {
+        return Err(WalError::damaged(&name_of(1), 0, "the file is missing"));
+    }
+    Ok(generations)
+}
+
+fn read_segment(files: &dyn Files, generation: u64) -> Result<SharedBytes, WalError> {
+    let name = name_of(generation);
+    let read = |error: std::io::Error| WalError::io(&name, "read", &error);
+    let file = files.open(&name).map_err(read)?;
+    let mut bytes = vec![0; file.bytes().map_err(read)? as usize];
+    file.read_at(0, &mut bytes).map_err(read)?;
+    Ok(SharedBytes::from(bytes))
+}
+
+/// Walks the whole log and shows every block to `visit`.
+pub(crate) fn walk(
+    files: &dyn Files,
+    identity: &Identity,
+    visit: &mut dyn FnMut(Met<'_>) -> Result<(), WalError>,
+) -> Result<Walked, WalError> {
+    let generations = list(files)?;
+    let mut walked = Walked {
+        segments: Vec::new(),
+        end: Position { segment: 1, offset: DATA_START },
+        chain: 0,
+        number: 0,
+        synced: Position::default(),
+        flags: 0,
+        torn: None,
+        block_bytes: 0,
+    };
+    // Why the log ends at `walked.end`, once it does.
+    let mut ended: Option<String> = None;
+    let mut torn_ranges = Vec::new();
+    let mut torn_blocks = 0;
+
+    for &generation in &generations {
+        let bytes = read_segment(files, generation)?;
+        let file_id = identity.file_id(generation);
+        if let Err(error) = check_header(identity, generation, &bytes) {
+            // A spare segment that nothing was written to yet may be made again; the log's own may not.
+            let blocks = whole_blocks(&bytes, DATA_START as usize, file_id, generation);
+            if ended.is_none() || matches!(error, WalError::OtherFormat { .. }) || blocks.count() != 0 {
+                return Err(error);
+            }
+            torn_ranges.push((Position { segment: generation, offset: 0 }, bytes.len() as u64));
+            continue;
+        }
+        walked.segments.push((generation, bytes.len() as u64));
+
+        let mut at = DATA_START as usize;
+        let mut rotated = false;
+        while ended.is_none() && !rotated {
+            walked.end = Position { segment: generation, offset: at as u64 };
+            let parsed =
+                Block::parse(&bytes, at, file_id, generation).and_then(|block| follow(&walked, block));
+            match parsed {
+                Ok(block) => {
+                    walked.chain = block.crc;
+                    walked.number = block.header.number;
+                    walked.synced = walked.synced.max(block.header.synced);
+                    walked.flags = block.header.flags;
+                    rotated = block.header.flags & flags::ROTATE != 0;
+                    at += padded(block.header.len);
+                    walked.block_bytes += padded(block.header.len) as u64;
+                    visit(Met { at: walked.end, block: &block, segment: &bytes })?;
+                }
+                Err(BlockError::Version(found)) => return Err(other_format(generation, found.into())),
+                Err(BlockError::Record { error: RecordError::Version { found }, .. }) => {
+                    return Err(other_format(generation, found.into()));
+                }
+                Err(error) => ended = Some(error.to_string()),
+            }
+        }
+        if rotated {
+            walked.end = Position { segment: generation + 1, offset: DATA_START };
+            continue;
+        }
+
+        // The log ended in this segment or before it: whatever is here must not have been promised.
+        for block in whole_blocks(&bytes, at, file_id, generation) {
+            if walked.end < block.header.synced {
+                let Position { segment, offset } = walked.end;
+                let what = ended.unwrap_or_default();
+                let what = format!(
+                    "{what}; it was synced before the block at {generation}:{} was written",
+                    block.header.offset
+                );
+                return Err(WalError::damaged(&name_of(segment), offset, what));
+            }
+            torn_blocks += 1;
+        }
+        if let Some(last) = bytes[at.min(bytes.len())..].iter().rposition(|&byte| byte != 0) {
+            torn_ranges.push((Position { segment: generation, offset: at as u64 }, (at + last + 1) as u64));
+        }
+    }
+    let Some(what) = ended else {
+        // The rotation mark is written when the next segment is there for good.
+        return Err(WalError::damaged(&name_of(walked.end.segment), 0, "the file is missing"));
+    };
+    if !torn_ranges.is_empty() {
+        walked.torn = Some(Torn { what, ranges: torn_ranges, blocks: torn_blocks });
+    }
+    Ok(walked)
+}
+
+fn other_format(generation: u64, found: u32) -> WalError {
+    WalError::OtherFormat { file: name_of(generation), found, supported: VERSION.into() }
+}
+
+/// Checks that `block` is the one after the last.
+fn follow(walked: &Walked, block: Block) -> Result<Block, BlockError> {
+    if block.header.chain != walked.chain {
+        return Err(BlockError::Chain { found: block.header.chain, expected: walked.chain });
+    }
+    if block.header.number != walked.number + 1 {
+        return Err(BlockError::Misplaced);
+    }
+    Ok(block)
+}
+
+/// The whole blocks from `from` on, wherever they begin.
+fn whole_blocks(bytes: &[u8], from: usize, file_id: u64, generation: u64) -> impl Iterator<Item = Block> {
+    let sectors = (from..bytes.len()).step_by(SECTOR);
+    sectors.filter_map(move |at| Block::parse(bytes, at, file_id, generation).ok())
+}
