@@ -9,12 +9,15 @@
 use crate::metrics::Metrics;
 use crate::report;
 use crate::watchdog::Watch;
-use kattu_raft::{Entry, Fetch, GroupId, LogRecord, Lsn};
-use kattu_wal::{Prepared, RealFiles, Wal, WalError};
+use kattu_raft::{Duration, Entry, Fetch, GroupId, LogBody, LogRecord, Lsn};
+use kattu_wal::{Prepared, Wal, WalError};
 use std::sync::Arc;
 use std::sync::mpsc as sync_mpsc;
 use std::time::Instant;
 use tokio::sync::mpsc;
+
+/// How often a full disk is tried again.
+const FULL_RETRY: Duration = Duration::from_millis(200);
 
 /// What the log has done.
 #[derive(Debug)]
@@ -23,9 +26,11 @@ pub(crate) enum Completion {
     Persisted(Lsn, u64),
     /// Entries were read back.
     Fetched(Fetch, Vec<Entry>),
+    /// The disk is full: nothing was written, nothing is acknowledged, it is tried again. [fault-model F12]
+    Full,
 }
 
-enum Order {
+pub(crate) enum Order {
     Persist(Vec<LogRecord>),
     Fetch(Fetch),
     Close(sync_mpsc::Sender<()>),
@@ -63,6 +68,14 @@ impl Disk {
         }
     }
 
+    /// Tries again what a full disk refused. A log on its own thread does so by itself.
+    pub(crate) fn retry(&mut self) -> Option<Completion> {
+        match self {
+            Disk::Inline(log) if log.full => Some(log.sync()),
+            Disk::Inline(_) | Disk::Thread { .. } => None,
+        }
+    }
+
     /// Reads entries back. Inline, the completion is given back.
     pub(crate) fn fetch(&mut self, fetch: Fetch) -> Option<Completion> {
         match self {
@@ -95,7 +108,7 @@ impl Disk {
     /// Writes the mark of a clean end; everything ordered before it is on disk on return.
     pub(crate) fn close(self) {
         match self {
-            Disk::Inline(mut log) => log.close(),
+            Disk::Inline(log) => log.close(),
             Disk::Thread { orders, .. } => {
                 let (closed, wait) = sync_mpsc::channel();
                 order(&orders, Order::Close(closed));
@@ -112,9 +125,14 @@ fn order(orders: &sync_mpsc::Sender<Order>, order: Order) {
 /// The thread: whatever was ordered during the last sync is the next group. [replication-protocols B3]
 fn run(mut log: Log, inbox: &sync_mpsc::Receiver<Order>, report: &mpsc::UnboundedSender<Completion>) {
     let _abort = crate::AbortOnPanic;
-    while let Ok(first) = inbox.recv() {
-        let mut dirty = false;
-        for order in std::iter::once(first).chain(inbox.try_iter()) {
+    loop {
+        let first = match inbox.recv_timeout(if log.full { FULL_RETRY } else { Duration::MAX }) {
+            Ok(order) => Some(order),
+            Err(sync_mpsc::RecvTimeoutError::Timeout) => None,
+            Err(sync_mpsc::RecvTimeoutError::Disconnected) => return,
+        };
+        let mut dirty = log.full;
+        for order in first.into_iter().chain(inbox.try_iter()) {
             match order {
                 Order::Persist(records) => {
                     log.append(&records);
@@ -144,20 +162,23 @@ fn run(mut log: Log, inbox: &sync_mpsc::Receiver<Order>, report: &mpsc::Unbounde
 
 /// The log and what it counts.
 pub(crate) struct Log {
-    wal: Wal<RealFiles>,
+    wal: Wal,
     group: GroupId,
     metrics: Arc<Metrics>,
     watch: Watch,
     /// Segments made ready beside the log.
     ready: sync_mpsc::Sender<Result<Prepared, WalError>>,
     prepared: sync_mpsc::Receiver<Result<Prepared, WalError>>,
-    preparing: bool,
+    /// The last attempt to write found the disk full.
+    full: bool,
+    /// The records since the last sync are commit marks alone: the log is idle.
+    idle: bool,
 }
 
 impl Log {
-    pub(crate) fn new(wal: Wal<RealFiles>, group: GroupId, metrics: Arc<Metrics>, watch: Watch) -> Log {
+    pub(crate) fn new(wal: Wal, group: GroupId, metrics: Arc<Metrics>, watch: Watch) -> Log {
         let (ready, prepared) = sync_mpsc::channel();
-        let log = Log { wal, group, metrics, watch, ready, prepared, preparing: false };
+        let log = Log { wal, group, metrics, watch, ready, prepared, full: false, idle: true };
         log.count();
         log
     }
@@ -168,18 +189,38 @@ impl Log {
     }
 
     fn append(&mut self, records: &[LogRecord]) {
+        self.idle &= records.iter().all(|record| matches!(record.body, LogBody::Commit(_)));
         self.wal.append(self.group, records).unwrap_or_else(|error| fatal(&error));
     }
 
     fn sync(&mut self) -> Completion {
         self.take_prepared();
         let began = Instant::now();
-        let durable = self.watch.over(|| self.wal.sync()).unwrap_or_else(|error| fatal(&error));
+        let durable = match self.watch.over(|| self.wal.sync()) {
+            Ok(durable) => durable,
+            Err(error @ WalError::NoSpace { .. }) => return self.on_full(&error),
+            Err(error) => fatal(&error),
+        };
         self.metrics.sync.observe(began.elapsed());
+        if std::mem::replace(&mut self.full, false) {
+            report::info(format_args!("the log has room again"));
+        }
+        if std::mem::replace(&mut self.idle, true) {
+            // Nothing else will come for a while: say that everything is synced, so that damage to it is told from a
+            // torn tail later. [fault-model ST6]
+            self.watch.over(|| self.wal.mark()).unwrap_or_else(|error| fatal(&error));
+        }
         let lsn = durable.into_iter().find(|(group, _)| *group == self.group).map_or(Lsn(0), |(_, lsn)| lsn);
         self.prepare_next();
         self.count();
         Completion::Persisted(lsn, self.wal.space())
+    }
+
+    fn on_full(&mut self, error: &WalError) -> Completion {
+        if !std::mem::replace(&mut self.full, true) {
+            report::warn(format_args!("{error}; writes wait, nothing acknowledged is lost"));
+        }
+        Completion::Full
     }
 
     fn fetch(&mut self, fetch: Fetch) -> Completion {
@@ -190,31 +231,30 @@ impl Log {
         Completion::Fetched(fetch, entries)
     }
 
-    fn close(&mut self) {
+    fn close(self) {
         if let Err(error) = self.wal.close() {
-            report::warn(format_args!("the log was not closed cleanly (a restart reads it all the same): {error}"));
+            report::warn(format_args!(
+                "the log was not closed cleanly (a restart reads it all the same): {error}"
+            ));
         }
     }
 
     /// Zero-fills the next segment on a passing thread, so that no write waits for it.
     fn prepare_next(&mut self) {
-        if self.preparing {
-            return;
-        }
         let Some(task) = self.wal.wants_segment() else { return };
         let ready = self.ready.clone();
         let spawned = std::thread::Builder::new().name("kattu-segment".into()).spawn(move || {
             let _ = ready.send(task.run());
         });
-        self.preparing = spawned.is_ok(); // otherwise the log makes it itself when it needs it
+        if let Err(error) = spawned {
+            report::warn(format_args!("no thread to prepare the next log segment: {error}"));
+        }
     }
 
     fn take_prepared(&mut self) {
-        let Ok(prepared) = self.prepared.try_recv() else { return };
-        self.preparing = false;
-        match prepared {
-            Ok(prepared) => self.wal.accept(prepared),
-            Err(error) => report::warn(format_args!("no room for the next log segment: {error}")),
+        let Ok(made) = self.prepared.try_recv() else { return };
+        if let Err(error) = self.wal.accept(made) {
+            report::warn(format_args!("the next log segment could not be prepared: {error}"));
         }
     }
 

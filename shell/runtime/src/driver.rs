@@ -20,7 +20,7 @@ use crate::room::Room;
 use crate::seat::{Progress, Seat};
 use crate::waiting::Waiting;
 use kattu_node::Node;
-use kattu_node::contract::{Effects, Event, Outcome, Space, Status};
+use kattu_node::contract::{Effects, Event, Outcome};
 use kattu_raft::{Instant, NodeId, Trace};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -96,9 +96,18 @@ impl Driver {
         self.metrics.batches.add(1);
     }
 
-    fn take_in(&mut self, now: Instant, calls: &mut Vec<Call>, events: &mut Vec<Event>, effects: &mut Effects) {
+    fn take_in(
+        &mut self,
+        now: Instant,
+        calls: &mut Vec<Call>,
+        events: &mut Vec<Event>,
+        effects: &mut Effects,
+    ) {
         while let Some(completion) = self.disk.try_completed() {
             self.on_completion(now, completion, effects);
+        }
+        if let Some(completion) = self.disk.retry() {
+            self.on_completion(clock::now(), completion, effects);
         }
         self.inbox.take(events);
         self.metrics.events.add(events.len() as u64);
@@ -170,6 +179,10 @@ impl Driver {
                 let space = self.room.log_is_now(log_bytes);
                 self.node.handle(now, Event::Space(space), effects);
                 self.node.handle(now, Event::Persisted(lsn), effects);
+            }
+            Completion::Full => {
+                let space = self.room.log_is_now(0);
+                self.node.handle(now, Event::Space(space), effects);
             }
             Completion::Fetched(fetch, entries) => {
                 self.node.handle(now, Event::Fetched { fetch, entries }, effects);

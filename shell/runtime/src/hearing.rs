@@ -44,8 +44,9 @@ impl Hearing {
     }
 
     async fn hear(&self, mut socket: TcpStream, address: &str) {
-        let _ = socket.set_nodelay(true);
-        let greeted = tokio::time::timeout(GREETING_MAX, greeting::receive(&mut socket, &self.greeting)).await;
+        crate::prepare(&socket);
+        let greeted =
+            tokio::time::timeout(GREETING_MAX, greeting::receive(&mut socket, &self.greeting)).await;
         let hello = match greeted {
             Ok(Ok(hello)) => hello,
             Ok(Err(reason)) => {
@@ -54,7 +55,9 @@ impl Hearing {
             }
             Err(_) => {
                 self.metrics.peer_rejected.add(1);
-                return report::warn(format_args!("peer connection from {address} closed: no greeting in 5 s"));
+                return report::warn(format_args!(
+                    "peer connection from {address} closed: no greeting in 5 s"
+                ));
             }
         };
         if let Err(reason) = self.frames(&mut socket, hello.from).await {
@@ -83,8 +86,9 @@ impl Hearing {
             }
             let mut complete = 0;
             wanted = 0;
-            while let Some(len) =
-                codec.peek_len(&buffer[complete..], self.frame_bytes_max).map_err(|error| error.to_string())?
+            while let Some(len) = codec
+                .peek_len(&buffer[complete..], self.frame_bytes_max)
+                .map_err(|error| error.to_string())?
             {
                 if buffer.len() - complete < len {
                     wanted = len;

@@ -128,7 +128,8 @@ thread_local! {
 
 fn jittered(duration: Duration) -> Duration {
     let draw = JITTER.with(|state| {
-        let next = state.get().wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let next =
+            state.get().wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         state.set(next);
         next >> 33
     });
@@ -174,7 +175,7 @@ impl Dialler {
         for address in &self.peer.addresses {
             let attempt = async {
                 let mut socket = TcpStream::connect(address).await.map_err(|_| Failure::Away)?;
-                let _ = socket.set_nodelay(true);
+                crate::prepare(&socket);
                 greeting::greet(&mut socket, &self.greeting, self.peer.id, self.kind).await?;
                 Ok::<TcpStream, Failure>(socket)
             };

@@ -28,8 +28,10 @@ impl Counter {
 }
 
 /// Upper bounds of the sync histogram, in microseconds: 1 ms · 2^n as etcd has them, and finer ones below.
-pub const SYNC_BUCKETS_US: [u64; 16] =
-    [125, 250, 500, 1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 64_000, 128_000, 256_000, 512_000, 1_024_000, 2_048_000, 4_096_000];
+pub const SYNC_BUCKETS_US: [u64; 16] = [
+    125, 250, 500, 1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 64_000, 128_000, 256_000, 512_000, 1_024_000,
+    2_048_000, 4_096_000,
+];
 
 /// Durations by bucket; not cumulative.
 #[derive(Debug, Default)]

@@ -22,7 +22,7 @@ pub(crate) struct Progress {
     pub(crate) store_bytes: u64,
 }
 
-struct Batch {
+pub(crate) struct Batch {
     tasks: Vec<KeeperTask>,
     /// Who waits for the tasks' tickets, in the tasks' order.
     replies: VecDeque<(Ticket, Reply)>,
@@ -74,7 +74,9 @@ impl Seat {
     pub(crate) async fn progress(&mut self) -> Progress {
         match self {
             Seat::Inline(_) => std::future::pending().await,
-            Seat::Thread { progress, .. } => progress.recv().await.expect("a panic on the apply thread aborts"),
+            Seat::Thread { progress, .. } => {
+                progress.recv().await.expect("a panic on the apply thread aborts")
+            }
         }
     }
 }

@@ -17,8 +17,8 @@ use crate::watchdog::Watch;
 use crate::{clock, encoder, entropy};
 use kattu_node::contract::{Event, MemberInfo};
 use kattu_node::{Keeper, Node, NodeConfig};
-use kattu_raft::{Config, Duration, GroupId, Limits, NodeId, Policies};
-use kattu_wal::{Identity, RealFiles, Wal, WalError, WalOptions};
+use kattu_raft::{Config, Duration, GroupId, Incarnation, Limits, NodeId, Policies, Recovered};
+use kattu_wal::{DataDir, Identity, InitialMember, RealFiles, Wal, WalError, WalOptions};
 use std::collections::BTreeSet;
 use std::fmt;
 use std::net::SocketAddr;
@@ -110,7 +110,9 @@ impl fmt::Display for StartError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             StartError::Data(error) => write!(f, "{error}"),
-            StartError::Listen { address, error } => write!(f, "cannot listen for peers on {address}: {error}"),
+            StartError::Listen { address, error } => {
+                write!(f, "cannot listen for peers on {address}: {error}")
+            }
             StartError::Thread(error) => write!(f, "cannot start a thread: {error}"),
             StartError::Config(rule) => write!(f, "{rule}"),
         }
@@ -211,13 +213,48 @@ pub async fn start(config: RuntimeConfig) -> Result<Running, StartError> {
     Ok(Running { engine, driver })
 }
 
+/// Opens the data directory, or makes it this member's, and reads its log back.
+fn open(config: &RuntimeConfig, group: GroupId) -> Result<(Wal, Recovered, Incarnation), WalError> {
+    let options = WalOptions {
+        segment_bytes: config.segment_bytes,
+        reserve_bytes: config.reserve_bytes,
+        ..WalOptions::default()
+    };
+    let mut dir = DataDir::open(Arc::new(RealFiles::create(&config.data_dir)?))?;
+    if dir.identity().is_none() {
+        dir.create(identity(config, group), &options)?;
+    }
+    dir.expect(config.cluster_id, config.id)?;
+    let incarnation = dir.identity().expect("just checked").incarnation;
+    let (wal, mut recovered) = Wal::open(dir, options)?;
+    let recovered = recovered.remove(&group).unwrap_or_default();
+    Ok((wal, recovered, incarnation))
+}
+
+fn identity(config: &RuntimeConfig, group: GroupId) -> Identity {
+    let members = config.members.iter().map(|member| InitialMember {
+        id: member.id,
+        name: member.name.clone(),
+        peer_urls: member.peer_urls.clone(),
+    });
+    let name = config.members.iter().find(|member| member.id == config.id);
+    Identity {
+        cluster: config.cluster_id,
+        node: config.id,
+        incarnation: Incarnation(entropy()),
+        name: name.map(|member| member.name.clone()).unwrap_or_default(),
+        groups: vec![group],
+        members: members.collect(),
+    }
+}
+
 fn raft_config(config: &RuntimeConfig) -> Config {
     let mut voters: Vec<NodeId> = config.members.iter().map(|member| member.id).collect();
     voters.sort_unstable();
     Config {
         group: GroupId(0),
         id: config.id,
-        incarnation: kattu_raft::Incarnation(0), // the directory's, once it is open
+        incarnation: Incarnation(0), // the directory's, once it is open
         voters,
         learners: Vec::new(),
         election_timeout: config.election_timeout,
