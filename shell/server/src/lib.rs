@@ -1,1 +1,44 @@
-//! Under construction.
+//! The faces: what clients see of a replica.
+//!
+//! | File | Its idea |
+//! |---|---|
+//! | `replica.rs` | what a face needs of a replica |
+//! | `face.rs` | the etcd face: limits, versions, which RPC does what |
+//! | `rpc.rs` | every RPC: path, shape |
+//! | `gate.rs` | what is refused before it is proposed |
+//! | `convert.rs`, `encode.rs` | messages ↔ the store's types, answers → bytes |
+//! | `errors.rs` | every no in etcd's words |
+//! | `kv.rs`, `maintenance.rs`, `cluster.rs`, `auth.rs`, `health.rs` | the services |
+//! | `grpc.rs`, `body.rs` | one message in, one answer out |
+//! | `http.rs`, `metrics.rs`, `counters.rs`, `process.rs` | plain HTTP and what is counted |
+//! | `listen.rs` | connections |
+//! | `compactor.rs` | auto-compaction |
+//!
+//! Knows nothing of: raft's insides, files.
+#![forbid(unsafe_code)]
+
+mod auth;
+mod body;
+mod cluster;
+pub mod compactor;
+mod convert;
+pub mod counters;
+mod encode;
+pub mod errors;
+pub mod face;
+mod gate;
+mod grpc;
+mod health;
+mod http;
+mod kv;
+pub mod listen;
+mod maintenance;
+mod metrics;
+mod process;
+pub mod replica;
+pub mod rpc;
+
+pub use compactor::Retention;
+pub use face::FaceConfig;
+pub use listen::{serve_clients, serve_metrics};
+pub use replica::Replica;

@@ -1,0 +1,34 @@
+//! The auth service while there are no users: it says so.
+//!
+//! Knows nothing of: users, roles, tokens.
+
+use crate::errors;
+use crate::face::Face;
+use crate::replica::Replica;
+use crate::{encode, grpc};
+use bytes::Bytes;
+use kattu_proto::etcdserverpb as pb;
+use tonic::Status;
+
+/// Revision of a store of users that nobody has ever changed.
+const AUTH_REVISION_FIRST: u64 = 1;
+
+/// AuthStatus: off.
+///
+/// # Errors
+/// If the replica is stopping.
+pub async fn auth_status<R: Replica>(face: &Face<R>, message: Bytes) -> Result<Bytes, Status> {
+    let _: pb::AuthStatusRequest = grpc::decode(message)?;
+    let status = face.status().await?;
+    let header = Some(face.header(status.term, status.revision));
+    Ok(encode::frame(&pb::AuthStatusResponse { header, enabled: false, auth_revision: AUTH_REVISION_FIRST }))
+}
+
+/// Authenticate: clients that hear this go on without a token.
+///
+/// # Errors
+/// Always.
+pub fn authenticate(message: Bytes) -> Result<Bytes, Status> {
+    let _: pb::AuthenticateRequest = grpc::decode(message)?;
+    Err(errors::AUTH_NOT_ENABLED.into())
+}

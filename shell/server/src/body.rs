@@ -1,0 +1,99 @@
+//! Bodies of answers: a gRPC message with its trailers, a stream of messages, a page of text.
+//!
+//! Knows nothing of: what is in them.
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue};
+use http_body::{Body, Frame, SizeHint};
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use tokio::sync::mpsc;
+use tonic::Status;
+
+const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
+const OK: HeaderValue = HeaderValue::from_static("0");
+
+/// The body of one answer.
+#[derive(Debug, Default)]
+pub enum FaceBody {
+    /// Nothing (more).
+    #[default]
+    Empty,
+    /// Plain bytes.
+    Page(Bytes),
+    /// One gRPC message with its prefix; trailers that say OK follow.
+    Message(Bytes),
+    /// Only the trailers that say OK are left.
+    Trailers,
+    /// Messages with their prefixes as they come; an error ends the stream.
+    Stream(mpsc::Receiver<Result<Bytes, Status>>),
+}
+
+impl Body for FaceBody {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        let this = self.get_mut();
+        let frame = match this {
+            FaceBody::Empty => return Poll::Ready(None),
+            FaceBody::Page(bytes) => {
+                let bytes = std::mem::take(bytes);
+                *this = FaceBody::Empty;
+                Frame::data(bytes)
+            }
+            FaceBody::Message(bytes) => {
+                let bytes = std::mem::take(bytes);
+                *this = FaceBody::Trailers;
+                Frame::data(bytes)
+            }
+            FaceBody::Trailers => {
+                *this = FaceBody::Empty;
+                Frame::trailers(ok_trailers())
+            }
+            FaceBody::Stream(messages) => match messages.poll_recv(context) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(Some(Ok(bytes))) => Frame::data(bytes),
+                Poll::Ready(Some(Err(status))) => {
+                    *this = FaceBody::Empty;
+                    Frame::trailers(error_trailers(&status))
+                }
+                Poll::Ready(None) => {
+                    *this = FaceBody::Empty;
+                    Frame::trailers(ok_trailers())
+                }
+            },
+        };
+        Poll::Ready(Some(Ok(frame)))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        matches!(self, FaceBody::Empty)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            FaceBody::Empty => SizeHint::with_exact(0),
+            FaceBody::Page(bytes) => SizeHint::with_exact(bytes.len() as u64),
+            FaceBody::Message(_) | FaceBody::Trailers | FaceBody::Stream(_) => SizeHint::default(),
+        }
+    }
+}
+
+fn ok_trailers() -> HeaderMap {
+    let mut trailers = HeaderMap::with_capacity(1);
+    trailers.insert(GRPC_STATUS, OK);
+    trailers
+}
+
+fn error_trailers(status: &Status) -> HeaderMap {
+    let mut trailers = HeaderMap::with_capacity(2);
+    if status.add_header(&mut trailers).is_err() {
+        trailers.insert(GRPC_STATUS, HeaderValue::from(status.code() as i32));
+    }
+    trailers
+}

@@ -1,0 +1,216 @@
+//! Auto-compaction: forgetting old revisions without being asked, as etcd's two modes do.
+//!
+//! *Periodic*: keep the history of the last period. *Revision*: keep the last so many revisions. Every member watches,
+//! only the leader proposes, so that a new leader goes on where the old one stopped. Time is the monotonic clock's: a
+//! jump of the wall clock must not forget anything. [etcd v3compactor]
+//! Knows nothing of: how a compaction works.
+
+use crate::face::FaceConfig;
+use crate::replica::Replica;
+use kattu_kv::api::{Command, Error, Revision};
+use kattu_node::command::encode_kv;
+use kattu_node::contract::{Outcome, Reply, ReplyBody, Request};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+/// What to keep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Retention {
+    /// Everything: compaction is the clients' affair.
+    Off,
+    /// The history of this long. Never zero.
+    Period(Duration),
+    /// This many revisions. Never zero or less.
+    Revisions(Revision),
+}
+
+impl Default for Retention {
+    /// An hour: a store in memory cannot keep every version for ever.
+    fn default() -> Retention {
+        Retention::Period(HOUR)
+    }
+}
+
+const HOUR: Duration = Duration::from_secs(3600);
+const REVISION_MODE_INTERVAL: Duration = Duration::from_secs(300);
+
+/// Looks per interval of periodic compaction.
+const LOOKS: u32 = 10;
+
+/// When to compact, and to which revision. A pure function of what it is shown.
+#[derive(Debug)]
+pub struct Schedule {
+    retention: Retention,
+    /// Periodic mode: revisions seen at each look, oldest first, one period's worth.
+    seen: VecDeque<Revision>,
+    /// How long to wait after the last success: a whole period at first, then one interval.
+    wait: Duration,
+    last_success: Option<Instant>,
+    last_revision: Revision,
+}
+
+impl Schedule {
+    /// A schedule that has seen nothing yet.
+    #[must_use]
+    pub fn new(retention: Retention) -> Schedule {
+        let wait = match retention {
+            Retention::Period(period) => period,
+            Retention::Off | Retention::Revisions(_) => Duration::ZERO,
+        };
+        Schedule { retention, seen: VecDeque::new(), wait, last_success: None, last_revision: 0 }
+    }
+
+    /// Time between two looks; none if there is nothing to look for.
+    #[must_use]
+    pub fn interval(&self) -> Option<Duration> {
+        match self.retention {
+            Retention::Off => None,
+            Retention::Period(period) => Some((period.min(HOUR) / LOOKS).max(Duration::from_millis(1))),
+            Retention::Revisions(_) => Some(REVISION_MODE_INTERVAL),
+        }
+    }
+
+    /// Takes note of the store's revision, once per interval, and says to which revision to compact now, if at all.
+    pub fn look(&mut self, now: Instant, revision: Revision) -> Option<Revision> {
+        let due = match self.retention {
+            Retention::Off => return None,
+            Retention::Period(period) => {
+                let looks = period.as_nanos() / self.interval()?.as_nanos();
+                let looks = usize::try_from(looks).unwrap_or(usize::MAX).saturating_add(1);
+                self.seen.push_back(revision);
+                while looks < self.seen.len() {
+                    self.seen.pop_front();
+                }
+                let begun = *self.last_success.get_or_insert(now);
+                if now.duration_since(begun) < self.wait {
+                    return None;
+                }
+                *self.seen.front()?
+            }
+            Retention::Revisions(kept) => revision.saturating_sub(kept),
+        };
+        (0 < due && due != self.last_revision).then_some(due)
+    }
+
+    /// Takes note that everything before `revision` is forgotten.
+    pub fn compacted(&mut self, now: Instant, revision: Revision) {
+        self.last_success = Some(now);
+        self.last_revision = revision;
+        if let Retention::Period(period) = self.retention {
+            self.wait = period.min(HOUR);
+        }
+    }
+}
+
+/// Compacts while this member leads, until `stop` turns true.
+pub async fn run<R: Replica>(
+    replica: R,
+    retention: Retention,
+    config: Arc<FaceConfig>,
+    mut stop: watch::Receiver<bool>,
+) {
+    let mut schedule = Schedule::new(retention);
+    let Some(interval) = schedule.interval() else { return };
+    let mut ticks = tokio::time::interval(interval);
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            _ = ticks.tick() => {}
+            changed = stop.changed() => if changed.is_err() || *stop.borrow() { return } else { continue },
+        }
+        let Some(revision) = revision(&replica).await else { continue };
+        let now = Instant::now();
+        let Some(due) = schedule.look(now, revision) else { continue };
+        if replica.leader() == Some(replica.member_id()) && compact(&replica, due).await {
+            config.counters.auto_compactions.add(1);
+            schedule.compacted(now, due);
+        }
+    }
+}
+
+async fn revision<R: Replica>(replica: &R) -> Option<Revision> {
+    match replica.call(Request::Status).await {
+        Outcome::Done(Reply { body: ReplyBody::Status(status), .. }) => Some(status.revision),
+        _ => None,
+    }
+}
+
+/// Whether everything before `revision` is forgotten now, by us or by somebody else.
+async fn compact<R: Replica>(replica: &R, revision: Revision) -> bool {
+    match replica.call(Request::Write(encode_kv(&Command::Compact(revision)))).await {
+        Outcome::Done(reply) => {
+            matches!(reply.body, ReplyBody::Kv(_) | ReplyBody::KvError(Error::Compacted))
+        }
+        Outcome::Refused(_) | Outcome::Unknown(_) => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Looks `looks` times, a revision per look, and tells (look, revision) of each compaction.
+    fn run_schedule(mut schedule: Schedule, looks: u32) -> Vec<(u32, Revision)> {
+        let start = Instant::now();
+        let interval = schedule.interval().unwrap();
+        let mut done = Vec::new();
+        for look in 0..looks {
+            let now = start + interval * look;
+            if let Some(due) = schedule.look(now, 100 + Revision::from(look)) {
+                schedule.compacted(now, due);
+                done.push((look, due));
+            }
+        }
+        done
+    }
+
+    #[test]
+    fn a_period_up_to_an_hour_is_kept_whole_and_cut_once_per_period() {
+        let schedule = Schedule::new(Retention::Period(Duration::from_secs(600)));
+        assert_eq!(schedule.interval(), Some(Duration::from_secs(60)));
+        assert_eq!(run_schedule(schedule, 35), [(10, 100), (20, 110), (30, 120)]);
+    }
+
+    #[test]
+    fn a_longer_period_slides_by_the_hour() {
+        let schedule = Schedule::new(Retention::Period(3 * HOUR));
+        assert_eq!(schedule.interval(), Some(Duration::from_secs(360)));
+        assert_eq!(run_schedule(schedule, 55), [(30, 100), (40, 110), (50, 120)]);
+    }
+
+    #[test]
+    fn revision_mode_keeps_the_last_ones_and_rests_when_nothing_changed() {
+        let mut schedule = Schedule::new(Retention::Revisions(10));
+        assert_eq!(schedule.interval(), Some(Duration::from_secs(300)));
+        let now = Instant::now();
+        assert_eq!(schedule.look(now, 9), None);
+        assert_eq!(schedule.look(now, 10), None);
+        assert_eq!(schedule.look(now, 15), Some(5));
+        assert_eq!(schedule.look(now, 15), Some(5), "not done yet, so it is due again");
+        schedule.compacted(now, 5);
+        assert_eq!(schedule.look(now, 15), None);
+        assert_eq!(schedule.look(now, 16), Some(6));
+    }
+
+    #[test]
+    fn a_failed_compaction_is_due_again_at_the_next_look() {
+        let mut schedule = Schedule::new(Retention::Period(Duration::from_secs(10)));
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        for second in 0..10 {
+            assert_eq!(schedule.look(at(second), 7), None);
+        }
+        assert_eq!(schedule.look(at(10), 7), Some(7));
+        assert_eq!(schedule.look(at(11), 8), Some(7));
+        schedule.compacted(at(11), 7);
+        assert_eq!(schedule.look(at(12), 8), None);
+    }
+
+    #[test]
+    fn off_looks_for_nothing() {
+        assert_eq!(Schedule::new(Retention::Off).interval(), None);
+    }
+}

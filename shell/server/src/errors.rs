@@ -1,0 +1,187 @@
+//! Every no in etcd's words: gRPC code and text, letter for letter.
+//!
+//! Clients look the *text* up in a table of their own, so a wrong letter turns a typed error into an unknown one.
+//! [etcd api/v3rpc/rpctypes/error.go]
+//!
+//! For a write the texts also tell the two kinds of failure apart, as the contract of a replica does: every
+//! `request timed out…` may have happened or may still happen; every other text certainly had no effect.
+//! Knows nothing of: transports, requests.
+
+use kattu_kv::api::Error as StoreError;
+use kattu_node::contract::{Doubt, Refusal};
+use tonic::{Code, Status};
+
+/// One of etcd's errors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EtcdError {
+    /// The gRPC code.
+    pub code: Code,
+    /// The text, with its prefix.
+    pub text: &'static str,
+}
+
+macro_rules! etcd_errors {
+    ($($(#[$doc:meta])* $name:ident = $code:ident, $text:literal;)*) => {
+        $($(#[$doc])* pub const $name: EtcdError =
+            EtcdError { code: Code::$code, text: concat!("etcdserver: ", $text) };)*
+    };
+}
+
+etcd_errors! {
+    /// An empty key where one is needed.
+    EMPTY_KEY = InvalidArgument, "key is not provided";
+    /// `ignore_value` or `ignore_lease` on an absent key; an operation without a request.
+    KEY_NOT_FOUND = InvalidArgument, "key not found";
+    /// A value together with `ignore_value`.
+    VALUE_PROVIDED = InvalidArgument, "value is provided";
+    /// A lease together with `ignore_lease`.
+    LEASE_PROVIDED = InvalidArgument, "lease is provided";
+    /// More compares or operations than allowed, or nested too deep.
+    TOO_MANY_OPS = InvalidArgument, "too many operations in txn request";
+    /// Two puts on one key, or a put inside a delete's range.
+    DUPLICATE_KEY = InvalidArgument, "duplicate key given in txn request";
+    /// Metadata `client-api-version` that is not text.
+    INVALID_CLIENT_API_VERSION = InvalidArgument, "invalid client api version";
+    /// A sort order or target without a name.
+    INVALID_SORT_OPTION = InvalidArgument, "invalid sort option";
+    /// The command would be larger than `--max-request-bytes`.
+    REQUEST_TOO_LARGE = InvalidArgument, "request is too large";
+    /// No such lease.
+    LEASE_NOT_FOUND = NotFound, "requested lease not found";
+    /// A revision whose history is gone.
+    COMPACTED = OutOfRange, "mvcc: required revision has been compacted";
+    /// A revision that is not there yet.
+    FUTURE_REVISION = OutOfRange, "mvcc: required revision is a future revision";
+    /// No room for growth.
+    NO_SPACE = ResourceExhausted, "mvcc: database space exceeded";
+    /// Too much is waiting already.
+    TOO_MANY_REQUESTS = ResourceExhausted, "too many requests";
+    /// Users and roles are off.
+    AUTH_NOT_ENABLED = FailedPrecondition, "authentication is not enabled";
+    /// Nobody leads.
+    NO_LEADER = Unavailable, "no leader";
+    /// Leadership moved while a read was being confirmed.
+    LEADER_CHANGED = Unavailable, "leader changed";
+    /// The member is stopping and did nothing.
+    STOPPED = Unavailable, "server stopped";
+    /// No answer in time; a write may have happened.
+    TIMED_OUT = Unavailable, "request timed out";
+    /// No answer because the leader fell; a write may have happened.
+    TIMED_OUT_LEADER_FAIL = Unavailable, "request timed out, possibly due to previous leader failure";
+    /// No answer because the way to it was cut; a write may have happened.
+    TIMED_OUT_CONNECTION_LOST = Unavailable, "request timed out, possibly due to connection lost";
+}
+
+impl From<EtcdError> for Status {
+    fn from(error: EtcdError) -> Status {
+        Status::new(error.code, error.text)
+    }
+}
+
+/// The store's no.
+#[must_use]
+pub fn of_store(error: StoreError) -> EtcdError {
+    match error {
+        StoreError::EmptyKey => EMPTY_KEY,
+        StoreError::KeyNotFound => KEY_NOT_FOUND,
+        StoreError::ValueProvided => VALUE_PROVIDED,
+        StoreError::LeaseProvided => LEASE_PROVIDED,
+        StoreError::TooManyOps => TOO_MANY_OPS,
+        StoreError::DuplicateKey => DUPLICATE_KEY,
+        StoreError::InvalidSort => INVALID_SORT_OPTION,
+        StoreError::LeaseNotFound => LEASE_NOT_FOUND,
+        StoreError::Compacted => COMPACTED,
+        StoreError::FutureRevision => FUTURE_REVISION,
+    }
+}
+
+/// The replica's no. A replica that is still replaying says "no leader": it is the one text on which every client goes
+/// to another endpoint and comes back later.
+#[must_use]
+pub fn of_refusal(refusal: Refusal) -> EtcdError {
+    match refusal {
+        Refusal::NoLeader | Refusal::Replaying => NO_LEADER,
+        Refusal::TooManyRequests => TOO_MANY_REQUESTS,
+        Refusal::NoSpace => NO_SPACE,
+        Refusal::LeaderChanged => LEADER_CHANGED,
+        Refusal::ReadTimedOut => TIMED_OUT,
+        Refusal::Stopping => STOPPED,
+    }
+}
+
+/// The replica does not know. "server stopped" is kept for the certain case, although etcd uses it here too.
+#[must_use]
+pub fn of_doubt(doubt: Doubt) -> EtcdError {
+    match doubt {
+        Doubt::LeaderChanged => TIMED_OUT_LEADER_FAIL,
+        Doubt::TimedOut => TIMED_OUT,
+        Doubt::Stopping => TIMED_OUT_CONNECTION_LOST,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_store_error_has_etcds_code_and_text() {
+        let table = [
+            (StoreError::EmptyKey, 3, "etcdserver: key is not provided"),
+            (StoreError::KeyNotFound, 3, "etcdserver: key not found"),
+            (StoreError::ValueProvided, 3, "etcdserver: value is provided"),
+            (StoreError::LeaseProvided, 3, "etcdserver: lease is provided"),
+            (StoreError::TooManyOps, 3, "etcdserver: too many operations in txn request"),
+            (StoreError::DuplicateKey, 3, "etcdserver: duplicate key given in txn request"),
+            (StoreError::InvalidSort, 3, "etcdserver: invalid sort option"),
+            (StoreError::LeaseNotFound, 5, "etcdserver: requested lease not found"),
+            (StoreError::Compacted, 11, "etcdserver: mvcc: required revision has been compacted"),
+            (StoreError::FutureRevision, 11, "etcdserver: mvcc: required revision is a future revision"),
+        ];
+        for (error, code, text) in table {
+            let found = of_store(error);
+            assert_eq!((found.code as i32, found.text), (code, text), "{error:?}");
+        }
+    }
+
+    #[test]
+    fn every_refusal_has_etcds_code_and_text() {
+        let table = [
+            (Refusal::NoLeader, 14, "etcdserver: no leader"),
+            (Refusal::Replaying, 14, "etcdserver: no leader"),
+            (Refusal::TooManyRequests, 8, "etcdserver: too many requests"),
+            (Refusal::NoSpace, 8, "etcdserver: mvcc: database space exceeded"),
+            (Refusal::LeaderChanged, 14, "etcdserver: leader changed"),
+            (Refusal::ReadTimedOut, 14, "etcdserver: request timed out"),
+            (Refusal::Stopping, 14, "etcdserver: server stopped"),
+        ];
+        for (refusal, code, text) in table {
+            let found = of_refusal(refusal);
+            assert_eq!((found.code as i32, found.text), (code, text), "{refusal:?}");
+        }
+    }
+
+    #[test]
+    fn every_doubt_says_that_the_request_timed_out() {
+        let table = [
+            (Doubt::TimedOut, "etcdserver: request timed out"),
+            (Doubt::LeaderChanged, "etcdserver: request timed out, possibly due to previous leader failure"),
+            (Doubt::Stopping, "etcdserver: request timed out, possibly due to connection lost"),
+        ];
+        for (doubt, text) in table {
+            let found = of_doubt(doubt);
+            assert_eq!((found.code as i32, found.text), (14, text), "{doubt:?}");
+        }
+    }
+
+    #[test]
+    fn the_gates_own_errors_have_etcds_code_and_text() {
+        let table = [
+            (REQUEST_TOO_LARGE, 3, "etcdserver: request is too large"),
+            (INVALID_CLIENT_API_VERSION, 3, "etcdserver: invalid client api version"),
+            (AUTH_NOT_ENABLED, 9, "etcdserver: authentication is not enabled"),
+        ];
+        for (error, code, text) in table {
+            assert_eq!((error.code as i32, error.text), (code, text));
+        }
+    }
+}

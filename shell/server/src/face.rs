@@ -1,0 +1,235 @@
+//! The etcd face of one replica: which RPC does what, around one transport-free replica.
+//!
+//! A call comes in as a path, headers and a body; its message is read, judged, turned into a request of the replica,
+//! and the outcome goes out in etcd's words. Every RPC that is not written yet answers `Unimplemented` at once.
+//! Knows nothing of: sockets, connections, threads.
+
+use crate::body::FaceBody;
+use crate::counters::Counters;
+use crate::encode::PREFIX_LEN;
+use crate::replica::Replica;
+use crate::rpc::Rpc;
+use crate::{auth, cluster, errors, grpc, health, kv, maintenance};
+use bytes::Bytes;
+use http::{Method, Request, Response, StatusCode};
+use http_body::Body;
+use kattu_kv::api::Revision;
+use kattu_node::contract::{self, Outcome, Reply, ReplyBody};
+use kattu_proto::etcdserverpb as pb;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+use tonic::{Code, Status};
+
+/// The version of etcd whose behaviour this server shows; clients choose features by it. Digits only: some parse it.
+pub const ETCD_VERSION: &str = "3.7.3";
+
+/// What etcd calls the cluster's and the storage's version.
+pub const ETCD_CLUSTER_VERSION: &str = "3.7.0";
+
+/// Kattu's own version.
+pub const KATTU_VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// Room beside the command in one message of gRPC. [etcd embed: grpcOverheadBytes]
+pub const GRPC_OVERHEAD_BYTES: usize = 512 * 1024;
+
+/// Limits of the faces of one member. [fault-model §10]
+#[derive(Clone, Debug)]
+pub struct FaceConfig {
+    /// Largest command, in bytes as it goes into the log.
+    pub max_request_bytes: usize,
+    /// Most compares or operations of one branch of a transaction, shared by those inside it.
+    pub max_txn_ops: usize,
+    /// Largest answer to one unary call, in bytes.
+    pub max_response_bytes: usize,
+    /// What the store may grow to, in bytes; 0 for no quota. Shown here, enforced by the replica.
+    pub quota_bytes: u64,
+    /// Client connections at once.
+    pub max_connections: usize,
+    /// Calls at once on one connection.
+    pub max_concurrent_streams: u32,
+    /// How long a client may take to say which protocol it speaks, and to send the head of an HTTP/1 request.
+    pub header_deadline: Duration,
+    /// How long calls under way may go on once the server stops.
+    pub drain_deadline: Duration,
+    /// What the faces of this member count; shared by all its listeners.
+    pub counters: Arc<Counters>,
+}
+
+impl Default for FaceConfig {
+    fn default() -> FaceConfig {
+        FaceConfig {
+            max_request_bytes: 1536 * 1024,
+            max_txn_ops: 128,
+            max_response_bytes: 64 << 20,
+            quota_bytes: 0,
+            max_connections: 20_000,
+            max_concurrent_streams: 10_000,
+            header_deadline: Duration::from_secs(5),
+            drain_deadline: Duration::from_secs(2),
+            counters: Arc::default(),
+        }
+    }
+}
+
+impl FaceConfig {
+    /// Largest message of gRPC that is read, in bytes.
+    #[must_use]
+    pub fn max_message_bytes(&self) -> usize {
+        self.max_request_bytes.saturating_add(GRPC_OVERHEAD_BYTES)
+    }
+}
+
+/// The etcd face of one replica.
+pub struct Face<R> {
+    /// Who does the work.
+    pub replica: R,
+    /// Limits and counters.
+    pub config: Arc<FaceConfig>,
+    /// Turns true when the server stops: streams end by it.
+    pub stop: watch::Receiver<bool>,
+}
+
+impl<R: Replica> Face<R> {
+    /// A face of this replica, until `stop` turns true.
+    #[must_use]
+    pub fn new(replica: R, config: Arc<FaceConfig>, stop: watch::Receiver<bool>) -> Face<R> {
+        Face { replica, config, stop }
+    }
+
+    /// Answers one call of gRPC.
+    pub async fn answer<B>(&self, request: Request<B>) -> Response<FaceBody>
+    where
+        B: Body<Data = Bytes> + Unpin,
+        B::Error: std::fmt::Display,
+    {
+        let (head, body) = request.into_parts();
+        if head.method != Method::POST {
+            let mut response = Response::new(FaceBody::Empty);
+            *response.status_mut() = StatusCode::METHOD_NOT_ALLOWED;
+            return response;
+        }
+        let Some(rpc) = Rpc::from_path(head.uri.path()) else {
+            return grpc::refuse(unknown_path(head.uri.path()));
+        };
+        let in_flight = self.config.counters.begin(rpc);
+        let outcome = match grpc::check_metadata(&head.headers, || self.replica.leader().is_some()) {
+            Ok(()) => self.dispatch(rpc, body).await,
+            Err(status) => Err(status),
+        };
+        match outcome {
+            Ok(response) => {
+                in_flight.end(Code::Ok);
+                response
+            }
+            Err(status) => {
+                in_flight.end(status.code());
+                grpc::refuse(status)
+            }
+        }
+    }
+
+    async fn dispatch<B>(&self, rpc: Rpc, body: B) -> Result<Response<FaceBody>, Status>
+    where
+        B: Body<Data = Bytes> + Unpin,
+        B::Error: std::fmt::Display,
+    {
+        if !is_written(rpc) {
+            let name = format!("kattu does not serve {}/{} yet", rpc.service(), rpc.method());
+            return Err(Status::unimplemented(name));
+        }
+        let message = grpc::read_message(body, self.config.max_message_bytes()).await?;
+        let counters = &self.config.counters;
+        counters.received_bytes.add((PREFIX_LEN + message.len()) as u64);
+        let answer = match rpc {
+            Rpc::Range => kv::range(self, message).await?,
+            Rpc::Put => kv::put(self, message).await?,
+            Rpc::DeleteRange => kv::delete_range(self, message).await?,
+            Rpc::Txn => kv::txn(self, message).await?,
+            Rpc::Compact => kv::compact(self, message).await?,
+            Rpc::Status => maintenance::status(self, message).await?,
+            Rpc::Alarm => maintenance::alarm(self, message).await?,
+            Rpc::MemberList => cluster::member_list(self, message).await?,
+            Rpc::AuthStatus => auth::auth_status(self, message).await?,
+            Rpc::Authenticate => auth::authenticate(message)?,
+            Rpc::HealthCheck => health::check(self, message).await?,
+            Rpc::HealthList => health::list(self, message).await?,
+            Rpc::HealthWatch => return health::watch(self, message),
+            _ => unreachable!("{rpc:?} is written, says is_written"),
+        };
+        counters.sent_bytes.add(answer.len() as u64);
+        Ok(grpc::reply(answer))
+    }
+
+    /// Asks the replica; whatever is not a final answer of the store comes back as etcd's error.
+    ///
+    /// # Errors
+    /// The store's no, a refusal, or a doubt.
+    pub async fn call(&self, request: contract::Request) -> Result<Reply, Status> {
+        match self.replica.call(request).await {
+            Outcome::Done(Reply { body: ReplyBody::KvError(error), .. }) => {
+                Err(errors::of_store(error).into())
+            }
+            Outcome::Done(reply) => Ok(reply),
+            Outcome::Refused(refusal) => Err(errors::of_refusal(refusal).into()),
+            Outcome::Unknown(doubt) => Err(errors::of_doubt(doubt).into()),
+        }
+    }
+
+    /// How the replica is doing, from itself alone.
+    ///
+    /// # Errors
+    /// If the replica is stopping or overloaded.
+    pub async fn status(&self) -> Result<contract::Status, Status> {
+        match self.call(contract::Request::Status).await?.body {
+            ReplyBody::Status(status) => Ok(status),
+            other => Err(mismatch("a status", &other)),
+        }
+    }
+
+    /// The header of an answer.
+    #[must_use]
+    pub fn header(&self, term: kattu_raft::Term, revision: Revision) -> pb::ResponseHeader {
+        pb::ResponseHeader {
+            cluster_id: self.replica.cluster_id(),
+            member_id: self.replica.member_id().0,
+            revision,
+            raft_term: term.0,
+        }
+    }
+}
+
+/// The answer is of another kind than the question: a defect of ours, told instead of hidden.
+pub(crate) fn mismatch(wanted: &str, found: &ReplyBody) -> Status {
+    Status::internal(format!("kattu: asked for {wanted}, was answered {found:?}"))
+}
+
+/// Whether an RPC is served. Judged before the body is read: a stream that is not served must not wait for one.
+fn is_written(rpc: Rpc) -> bool {
+    matches!(
+        rpc,
+        Rpc::Range
+            | Rpc::Put
+            | Rpc::DeleteRange
+            | Rpc::Txn
+            | Rpc::Compact
+            | Rpc::Status
+            | Rpc::Alarm
+            | Rpc::MemberList
+            | Rpc::AuthStatus
+            | Rpc::Authenticate
+            | Rpc::HealthCheck
+            | Rpc::HealthList
+            | Rpc::HealthWatch
+    )
+}
+
+fn unknown_path(path: &str) -> Status {
+    let (service, method) = path.trim_start_matches('/').split_once('/').unwrap_or((path, ""));
+    let known = Rpc::ALL.iter().any(|rpc| rpc.service() == service);
+    Status::unimplemented(if known {
+        format!("unknown method {method} for service {service}")
+    } else {
+        format!("unknown service {service}")
+    })
+}

@@ -1,0 +1,173 @@
+//! The gate: every check that needs no store, in etcd's order, before anything is proposed.
+//!
+//! The first fault found is the one that is told, so the order matters: etcd walks a transaction top-down (limits,
+//! compared keys, then each operation of each branch) and looks for duplicate keys only when all that is well.
+//! [etcd server/etcdserver/api/v3rpc/key.go]
+//! Knows nothing of: the store's state, transports.
+
+use crate::errors::{self, EtcdError};
+use kattu_kv::api;
+use kattu_kv::check::CheckLimits;
+use kattu_kv::command::TXN_DEPTH_MAX;
+use kattu_proto::etcdserverpb as pb;
+use pb::range_request::{SortOrder, SortTarget};
+
+/// Judges a range read.
+///
+/// # Errors
+/// An empty key, or a sort option without a name.
+pub fn check_range(request: &pb::RangeRequest) -> Result<(), EtcdError> {
+    if request.key.is_empty() {
+        return Err(errors::EMPTY_KEY);
+    }
+    let order_known = SortOrder::try_from(request.sort_order).is_ok();
+    let target_known = SortTarget::try_from(request.sort_target).is_ok();
+    if !order_known || !target_known {
+        return Err(errors::INVALID_SORT_OPTION);
+    }
+    Ok(())
+}
+
+/// Judges a put.
+///
+/// # Errors
+/// An empty key; a value or a lease that is to be ignored.
+pub fn check_put(request: &pb::PutRequest) -> Result<(), EtcdError> {
+    if request.key.is_empty() {
+        return Err(errors::EMPTY_KEY);
+    }
+    if request.ignore_value && !request.value.is_empty() {
+        return Err(errors::VALUE_PROVIDED);
+    }
+    if request.ignore_lease && request.lease != 0 {
+        return Err(errors::LEASE_PROVIDED);
+    }
+    Ok(())
+}
+
+/// Judges a delete.
+///
+/// # Errors
+/// An empty key.
+pub fn check_delete_range(request: &pb::DeleteRangeRequest) -> Result<(), EtcdError> {
+    if request.key.is_empty() { Err(errors::EMPTY_KEY) } else { Ok(()) }
+}
+
+/// Judges a transaction, except for duplicate keys.
+///
+/// # Errors
+/// Too many operations, an empty key, an operation without a request, or what the operations' own checks say.
+pub fn check_txn(request: &pb::TxnRequest, ops_max: usize) -> Result<(), EtcdError> {
+    check_txn_at(request, ops_max, 1)
+}
+
+/// Judges whether a transaction changes a key twice; the last check of all.
+///
+/// # Errors
+/// Duplicate keys.
+pub fn check_duplicates(txn: &api::Txn, ops_max: usize) -> Result<(), EtcdError> {
+    let limits = CheckLimits { txn_ops_max: ops_max, ..CheckLimits::default() };
+    kattu_kv::check::check_txn(txn, &limits).map_err(errors::of_store)
+}
+
+fn check_txn_at(request: &pb::TxnRequest, ops_max: usize, depth: usize) -> Result<(), EtcdError> {
+    let ops = request.compare.len().max(request.success.len()).max(request.failure.len());
+    if ops > ops_max || depth > TXN_DEPTH_MAX {
+        return Err(errors::TOO_MANY_OPS);
+    }
+    if request.compare.iter().any(|compare| compare.key.is_empty()) {
+        return Err(errors::EMPTY_KEY);
+    }
+    let branches = request.success.iter().chain(&request.failure);
+    for op in branches {
+        check_op(op, ops_max - ops, depth)?;
+    }
+    Ok(())
+}
+
+fn check_op(op: &pb::RequestOp, ops_max: usize, depth: usize) -> Result<(), EtcdError> {
+    use pb::request_op::Request;
+    match &op.request {
+        Some(Request::RequestRange(range)) => check_range(range),
+        Some(Request::RequestPut(put)) => check_put(put),
+        Some(Request::RequestDeleteRange(delete)) => check_delete_range(delete),
+        Some(Request::RequestTxn(txn)) => check_txn_at(txn, ops_max, depth + 1),
+        None => Err(errors::KEY_NOT_FOUND),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pb::request_op::Request;
+
+    fn op(request: Request) -> pb::RequestOp {
+        pb::RequestOp { request: Some(request) }
+    }
+
+    fn put(key: &str) -> pb::RequestOp {
+        op(Request::RequestPut(pb::PutRequest { key: key.into(), ..Default::default() }))
+    }
+
+    fn txn(success: Vec<pb::RequestOp>) -> pb::TxnRequest {
+        pb::TxnRequest { success, ..Default::default() }
+    }
+
+    #[test]
+    fn a_range_needs_a_key_before_it_needs_a_sort_option() {
+        let range = |key: &str, order, target| pb::RangeRequest {
+            key: key.into(),
+            sort_order: order,
+            sort_target: target,
+            ..Default::default()
+        };
+        assert_eq!(check_range(&range("", 9, 9)), Err(errors::EMPTY_KEY));
+        assert_eq!(check_range(&range("a", 3, 0)), Err(errors::INVALID_SORT_OPTION));
+        assert_eq!(check_range(&range("a", 0, 5)), Err(errors::INVALID_SORT_OPTION));
+        assert_eq!(check_range(&range("a", -1, 0)), Err(errors::INVALID_SORT_OPTION));
+        assert_eq!(check_range(&range("a", 2, 4)), Ok(()));
+    }
+
+    #[test]
+    fn what_is_ignored_must_not_be_provided() {
+        let base = pb::PutRequest { key: b"k".to_vec(), ..Default::default() };
+        let value = pb::PutRequest { value: b"v".to_vec(), ignore_value: true, ..base.clone() };
+        let lease = pb::PutRequest { lease: 1, ignore_lease: true, ..base.clone() };
+        assert_eq!(check_put(&value), Err(errors::VALUE_PROVIDED));
+        assert_eq!(check_put(&lease), Err(errors::LEASE_PROVIDED));
+        assert_eq!(check_put(&pb::PutRequest { ignore_value: true, ignore_lease: true, ..base }), Ok(()));
+        assert_eq!(
+            check_put(&pb::PutRequest { ignore_value: true, ..Default::default() }),
+            Err(errors::EMPTY_KEY)
+        );
+    }
+
+    #[test]
+    fn a_txn_is_told_its_size_first_then_its_keys_then_its_operations() {
+        let empty_op = pb::RequestOp { request: None };
+        let too_many = txn(vec![empty_op.clone(); 4]);
+        assert_eq!(check_txn(&too_many, 3), Err(errors::TOO_MANY_OPS));
+        assert_eq!(check_txn(&too_many, 4), Err(errors::KEY_NOT_FOUND));
+        let compared = pb::TxnRequest { compare: vec![pb::Compare::default()], ..too_many };
+        assert_eq!(check_txn(&compared, 4), Err(errors::EMPTY_KEY));
+        assert_eq!(check_txn(&txn(vec![put(""), empty_op]), 4), Err(errors::EMPTY_KEY));
+        assert_eq!(check_txn(&txn(vec![]), 0), Ok(()));
+    }
+
+    #[test]
+    fn nested_txns_share_what_their_parents_leave() {
+        let inner = txn(vec![put("a"), put("b")]);
+        let outer = txn(vec![op(Request::RequestTxn(inner))]);
+        assert_eq!(check_txn(&outer, 3), Ok(()));
+        assert_eq!(check_txn(&outer, 2), Err(errors::TOO_MANY_OPS));
+    }
+
+    #[test]
+    fn nesting_has_a_limit_of_its_own() {
+        let nest = |levels: usize| {
+            (0..levels).fold(txn(vec![]), |inner, _| txn(vec![op(Request::RequestTxn(inner))]))
+        };
+        assert_eq!(check_txn(&nest(TXN_DEPTH_MAX - 1), 1000), Ok(()));
+        assert_eq!(check_txn(&nest(TXN_DEPTH_MAX), 1000), Err(errors::TOO_MANY_OPS));
+    }
+}

@@ -1,0 +1,141 @@
+//! Plain HTTP beside gRPC, on the same port: `/health`, `/version`, `/metrics`.
+//!
+//! Answers are etcd's to the byte where clients parse them; `kattu` stands beside the versions.
+//! Knows nothing of: gRPC, sockets.
+
+use crate::body::FaceBody;
+use crate::face::{ETCD_CLUSTER_VERSION, ETCD_VERSION, Face, KATTU_VERSION};
+use crate::health;
+use crate::metrics;
+use crate::replica::Replica;
+use bytes::Bytes;
+use http::{HeaderName, HeaderValue, Method, Response, StatusCode, Uri, header};
+use kattu_node::contract::Consistency;
+
+const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
+const PROMETHEUS: HeaderValue = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
+
+/// Answers one plain request.
+pub async fn answer<R: Replica>(face: &Face<R>, method: &Method, uri: &Uri) -> Response<FaceBody> {
+    face.config.counters.http_requests.add(1);
+    let path = uri.path();
+    if path.starts_with("/v3/") || path.starts_with("/v3beta/") {
+        return gateway_missing();
+    }
+    match path {
+        "/health" | "/version" | "/metrics" if method != Method::GET => method_not_allowed(),
+        "/health" => health_page(face, uri.query().unwrap_or("")).await,
+        "/version" => version_page(),
+        "/metrics" => metrics_page(face).await,
+        _ => error_page(StatusCode::NOT_FOUND, "404 page not found"),
+    }
+}
+
+fn version_page() -> Response<FaceBody> {
+    let versions = format!(
+        "{{\"etcdserver\":\"{ETCD_VERSION}\",\"etcdcluster\":\"{ETCD_CLUSTER_VERSION}\",\
+         \"storage\":\"{ETCD_CLUSTER_VERSION}\",\"kattu\":\"{KATTU_VERSION}\"}}"
+    );
+    page(StatusCode::OK, JSON, versions)
+}
+
+async fn health_page<R: Replica>(face: &Face<R>, query: &str) -> Response<FaceBody> {
+    let reason = why_unhealthy(face, query).await;
+    let counters = &face.config.counters;
+    match reason {
+        None => {
+            counters.health_success.add(1);
+            page(StatusCode::OK, TEXT, "{\"health\":\"true\",\"reason\":\"\"}")
+        }
+        Some(reason) => {
+            counters.health_failure.add(1);
+            let text = format!("{{\"health\":\"false\",\"reason\":{}}}", json_string(&reason));
+            error_page(StatusCode::SERVICE_UNAVAILABLE, &text)
+        }
+    }
+}
+
+/// Alarms, then the leader, then a read; `exclude=NOSPACE` passes over that alarm, `serializable=true` asks this member
+/// alone. [etcd etcdhttp/health.go]
+async fn why_unhealthy<R: Replica>(face: &Face<R>, query: &str) -> Option<String> {
+    let has =
+        |name: &str, value: &str| query.split('&').any(|part| part.split_once('=') == Some((name, value)));
+    let serializable = has("serializable", "true");
+    let status = match face.status().await {
+        Ok(status) => status,
+        Err(error) => return Some(format!("RANGE ERROR:{}", error.message())),
+    };
+    if status.no_space && !has("exclude", "NOSPACE") {
+        return Some("ALARM NOSPACE".to_string());
+    }
+    if !serializable && status.leader.is_none() {
+        return Some("RAFT NO LEADER".to_string());
+    }
+    let consistency = if serializable { Consistency::Serializable } else { Consistency::Linearizable };
+    let error = health::probe(face, consistency).await.err()?;
+    Some(format!("RANGE ERROR:{}", error.message()))
+}
+
+async fn metrics_page<R: Replica>(face: &Face<R>) -> Response<FaceBody> {
+    match face.status().await {
+        Ok(status) => page(StatusCode::OK, PROMETHEUS, metrics::render(face, &status)),
+        Err(error) => error_page(StatusCode::SERVICE_UNAVAILABLE, error.message()),
+    }
+}
+
+/// The JSON gateway is not written yet, and says so in the gateway's own form.
+fn gateway_missing() -> Response<FaceBody> {
+    let text = "kattu does not serve the JSON gateway yet";
+    let body = format!("{{\"error\":\"{text}\",\"code\":12,\"message\":\"{text}\",\"details\":[]}}");
+    page(StatusCode::NOT_IMPLEMENTED, JSON, body)
+}
+
+fn method_not_allowed() -> Response<FaceBody> {
+    let mut response = error_page(StatusCode::METHOD_NOT_ALLOWED, "Method Not Allowed");
+    response.headers_mut().insert(header::ALLOW, HeaderValue::from_static("GET"));
+    response
+}
+
+/// The text of an error, with a line's end and the headers that Go's servers give it.
+fn error_page(status: StatusCode, text: &str) -> Response<FaceBody> {
+    let mut response = page(status, TEXT, format!("{text}\n"));
+    let nosniff = HeaderName::from_static("x-content-type-options");
+    response.headers_mut().insert(nosniff, HeaderValue::from_static("nosniff"));
+    response
+}
+
+fn page(status: StatusCode, content_type: HeaderValue, text: impl Into<Bytes>) -> Response<FaceBody> {
+    let mut response = Response::new(FaceBody::Page(text.into()));
+    *response.status_mut() = status;
+    response.headers_mut().insert(header::CONTENT_TYPE, content_type);
+    response
+}
+
+/// A text as JSON writes it.
+fn json_string(text: &str) -> String {
+    let mut out = String::with_capacity(text.len() + 2);
+    out.push('"');
+    for c in text.chars() {
+        match c {
+            '"' | '\\' => {
+                out.push('\\');
+                out.push(c);
+            }
+            c if c < ' ' => out.push_str(&format!("\\u{:04x}", u32::from(c))),
+            c => out.push(c),
+        }
+    }
+    out.push('"');
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reasons_are_written_as_json() {
+        assert_eq!(json_string("a \"b\" \\ \n"), "\"a \\\"b\\\" \\\\ \\u000a\"");
+    }
+}

@@ -1,0 +1,224 @@
+//! Doors: accepting connections, telling HTTP/2 from HTTP/1.1, and letting both end well.
+//!
+//! One port serves gRPC (HTTP/2 with prior knowledge) and plain HTTP. Everything runs on the caller's runtime, also on
+//! one of a single thread: a request is answered on the thread that read it. A client that sends nonsense, stalls or
+//! vanishes loses its own connection and nothing else.
+//! Knows nothing of: what requests mean.
+
+use crate::body::FaceBody;
+use crate::counters::Counters;
+use crate::face::{Face, FaceConfig};
+use crate::grpc;
+use crate::http as plain;
+use crate::replica::Replica;
+use http::{Request, Response, Version};
+use hyper::body::Incoming;
+use hyper::server::conn::{http1, http2};
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use socket2::{SockRef, TcpKeepalive};
+use std::convert::Infallible;
+use std::error::Error;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+/// What every HTTP/2 client with prior knowledge says first. [RFC 9113 §3.4]
+const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+const STREAM_WINDOW_BYTES: u32 = 1 << 20;
+const CONNECTION_WINDOW_BYTES: u32 = 16 << 20;
+
+/// Streams that a client may open and reset before we have looked at them; a client that cancels a whole burst is
+/// normal, an endless flood is not.
+const RESET_STREAMS_MAX: usize = 4096;
+
+/// A peer that has gone without a word is noticed by the kernel, at no cost while it is there.
+const TCP_KEEPALIVE: Duration = Duration::from_secs(30);
+
+/// After a failed accept (no more files, mostly) the door stays shut this long.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// Which requests a door lets in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Door {
+    /// gRPC and plain HTTP.
+    Clients,
+    /// Plain HTTP only.
+    Plain,
+}
+
+/// Serves clients on this listener until `stop` turns true, then lets calls under way finish for
+/// [`FaceConfig::drain_deadline`].
+pub async fn serve_clients<R: Replica>(
+    listener: TcpListener,
+    replica: R,
+    config: Arc<FaceConfig>,
+    stop: watch::Receiver<bool>,
+) {
+    serve(listener, Face::new(replica, config, stop), Door::Clients).await;
+}
+
+/// Serves `/metrics`, `/health` and `/version` on this listener until `stop` turns true.
+pub async fn serve_metrics<R: Replica>(
+    listener: TcpListener,
+    replica: R,
+    config: Arc<FaceConfig>,
+    stop: watch::Receiver<bool>,
+) {
+    serve(listener, Face::new(replica, config, stop), Door::Plain).await;
+}
+
+async fn serve<R: Replica>(listener: TcpListener, face: Face<R>, door: Door) {
+    let mut stop = face.stop.clone();
+    let face = Arc::new(face);
+    let mut connections = JoinSet::new();
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            Some(_) = connections.join_next() => continue,
+            _ = stop.wait_for(|stop| *stop) => break,
+        };
+        let Ok((stream, _)) = accepted else {
+            face.config.counters.connections_refused.add(1);
+            tokio::time::sleep(ACCEPT_PAUSE).await;
+            continue;
+        };
+        if let Some(open) = Open::enter(&face.config) {
+            connections.spawn(serve_connection(stream, Arc::clone(&face), door, open));
+        }
+    }
+    drop(listener);
+    let drained = async { while connections.join_next().await.is_some() {} };
+    let _ = tokio::time::timeout(face.config.drain_deadline, drained).await;
+    connections.shutdown().await;
+}
+
+/// A place among the connections; given back when dropped.
+struct Open(Arc<FaceConfig>);
+
+impl Open {
+    /// A place, unless all are taken.
+    fn enter(config: &Arc<FaceConfig>) -> Option<Open> {
+        let counters = &config.counters;
+        if config.max_connections as u64 <= counters.connections.get() {
+            counters.connections_refused.add(1);
+            return None;
+        }
+        counters.connections_accepted.add(1);
+        counters.connections.add(1);
+        Some(Open(Arc::clone(config)))
+    }
+
+    fn counters(&self) -> &Counters {
+        &self.0.counters
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.counters().connections.sub(1);
+    }
+}
+
+async fn serve_connection<R: Replica>(stream: TcpStream, face: Arc<Face<R>>, door: Door, open: Open) {
+    let served = match tokio::time::timeout(face.config.header_deadline, recognize(&stream)).await {
+        Err(_) => Err("the client did not say which protocol it speaks".into()),
+        Ok(Err(error)) => Err(error.into()),
+        Ok(Ok(Protocol::Closed)) => Ok(()),
+        Ok(Ok(protocol)) => serve_protocol(stream, protocol, face, door).await,
+    };
+    if served.is_err() {
+        open.counters().connections_broken.add(1);
+    }
+}
+
+enum Protocol {
+    Http1,
+    Http2,
+    /// The client left without a word.
+    Closed,
+}
+
+/// Looks at the first bytes without taking them.
+async fn recognize(stream: &TcpStream) -> std::io::Result<Protocol> {
+    let mut first = [0; PREFACE.len()];
+    let mut seen = 0;
+    loop {
+        let len = stream.peek(&mut first).await?;
+        if len == 0 {
+            return Ok(Protocol::Closed);
+        }
+        if !PREFACE.starts_with(&first[..len]) {
+            return Ok(Protocol::Http1);
+        }
+        if len == PREFACE.len() {
+            return Ok(Protocol::Http2);
+        }
+        if len == seen {
+            // Half a preface stays readable, so that waiting for "readable" would spin.
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        seen = len;
+    }
+}
+
+async fn serve_protocol<R: Replica>(
+    stream: TcpStream,
+    protocol: Protocol,
+    face: Arc<Face<R>>,
+    door: Door,
+) -> Result<(), Box<dyn Error + Send + Sync>> {
+    stream.set_nodelay(true)?;
+    SockRef::from(&stream).set_tcp_keepalive(&TcpKeepalive::new().with_time(TCP_KEEPALIVE))?;
+    let io = TokioIo::new(stream);
+    let config = Arc::clone(&face.config);
+    let mut stop = face.stop.clone();
+    let service = service_fn(move |request| route(Arc::clone(&face), door, request));
+    if let Protocol::Http2 = protocol {
+        let connection = http2::Builder::new(TokioExecutor::new())
+            .timer(TokioTimer::new())
+            .max_concurrent_streams(config.max_concurrent_streams)
+            .initial_stream_window_size(STREAM_WINDOW_BYTES)
+            .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+            .max_pending_accept_reset_streams(RESET_STREAMS_MAX)
+            .max_local_error_reset_streams(RESET_STREAMS_MAX)
+            .auto_date_header(false)
+            .serve_connection(io, service);
+        let mut connection = pin!(connection);
+        tokio::select! {
+            biased;
+            ended = connection.as_mut() => return Ok(ended?),
+            _ = stop.wait_for(|stop| *stop) => connection.as_mut().graceful_shutdown(),
+        }
+        Ok(connection.await?)
+    } else {
+        let connection = http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(config.header_deadline)
+            .serve_connection(io, service);
+        let mut connection = pin!(connection);
+        tokio::select! {
+            biased;
+            ended = connection.as_mut() => return Ok(ended?),
+            _ = stop.wait_for(|stop| *stop) => connection.as_mut().graceful_shutdown(),
+        }
+        Ok(connection.await?)
+    }
+}
+
+async fn route<R: Replica>(
+    face: Arc<Face<R>>,
+    door: Door,
+    request: Request<Incoming>,
+) -> Result<Response<FaceBody>, Infallible> {
+    let is_call = request.version() == Version::HTTP_2 && grpc::is_grpc(request.headers());
+    Ok(if is_call && door == Door::Clients {
+        face.answer(request).await
+    } else {
+        plain::answer(&face, request.method(), request.uri()).await
+    })
+}

@@ -1,0 +1,241 @@
+//! `/metrics`: what is counted, as Prometheus reads it.
+//!
+//! Facts that etcd has too carry etcd's names, so that dashboards and alerts written for etcd go on working; ours are
+//! called `kattu_…`. What we do not know is left out rather than shown as 0.
+//! Knows nothing of: HTTP.
+
+use crate::counters::{CODES, Counters};
+use crate::face::{ETCD_VERSION, Face, KATTU_VERSION};
+use crate::process;
+use crate::replica::Replica;
+use crate::rpc::Rpc;
+use kattu_node::contract::Status;
+use kattu_runtime::metrics::{Metrics, SYNC_BUCKETS_US};
+use std::fmt::{Display, Write};
+use tonic::Code;
+
+/// The page, as of now.
+#[must_use]
+pub fn render<R: Replica>(face: &Face<R>, status: &Status) -> String {
+    let mut page = Page(String::with_capacity(16 * 1024));
+    member(&mut page, face, status);
+    store(&mut page, face, status);
+    clients(&mut page, &face.config.counters);
+    if let Some(metrics) = face.replica.metrics() {
+        engine(&mut page, metrics);
+    }
+    process(&mut page);
+    page.0
+}
+
+fn member<R: Replica>(page: &mut Page, face: &Face<R>, status: &Status) {
+    let leads = status.leader == Some(status.id);
+    page.gauge("etcd_server_has_leader", "Whether a leader is known", u8::from(status.leader.is_some()));
+    page.gauge("etcd_server_is_leader", "Whether this member leads", u8::from(leads));
+    page.gauge("etcd_server_is_learner", "Whether this member has no vote", u8::from(status.learner));
+    let name = "etcd_server_leader_changes_seen_total";
+    page.counter(name, "Terms in which this member saw a leader", status.leader_changes);
+    let name = "etcd_server_proposals_committed_total";
+    page.gauge(name, "Highest index known committed", status.committed.0);
+    page.gauge("etcd_server_proposals_applied_total", "Highest index applied", status.applied.0);
+    page.gauge("etcd_server_proposals_pending", "Client requests waiting", status.pending);
+    if let Some(metrics) = face.replica.metrics() {
+        let name = "etcd_server_proposals_failed_total";
+        page.counter(name, "Client requests refused or left in doubt", metrics.failed.get());
+    }
+    page.labelled("etcd_server_version", "The version of etcd that is shown", "server_version", ETCD_VERSION);
+    page.labelled("etcd_cluster_version", "The cluster's version", "cluster_version", "3.7");
+    page.labelled("etcd_server_id", "This member", "server_id", &format!("{:x}", status.id.0));
+    page.labelled("kattu_build_info", "Kattu's own version", "version", KATTU_VERSION);
+    page.labelled("kattu_role", "The part this member plays", "role", status.role);
+    page.gauge("kattu_term", "Current term", status.term.0);
+    page.gauge("kattu_log_first_index", "First index of the log", status.first.0);
+    page.gauge("kattu_log_last_index", "Last index of the log", status.last.0);
+    page.gauge("kattu_log_persisted_index", "Highest index on this disk", status.persisted.0);
+    page.gauge("kattu_log_committed_index", "Highest index known committed", status.committed.0);
+    page.gauge("kattu_log_applied_index", "Highest index applied", status.applied.0);
+    let name = "kattu_serving_unconfirmed";
+    page.gauge(
+        name,
+        "Whether reads are served before a leader confirmed them",
+        u8::from(status.serving_unconfirmed),
+    );
+}
+
+fn store<R: Replica>(page: &mut Page, face: &Face<R>, status: &Status) {
+    let quota = face.config.quota_bytes;
+    page.gauge("etcd_server_quota_backend_bytes", "What the store may grow to, 0 for no quota", quota);
+    let name = "etcd_mvcc_db_total_size_in_bytes";
+    page.gauge(name, "Bytes of keys and values, history included", status.store_bytes);
+    let name = "etcd_mvcc_db_total_size_in_use_in_bytes";
+    page.gauge(name, "Bytes of keys and values of the newest versions", status.store_bytes_in_use);
+    page.gauge("etcd_debugging_mvcc_keys_total", "Live keys", status.keys);
+    page.gauge("etcd_debugging_mvcc_current_revision", "The store's revision", status.revision);
+    page.gauge(
+        "etcd_debugging_mvcc_compact_revision",
+        "The store's compacted revision",
+        status.compact_revision,
+    );
+    page.gauge("kattu_no_space", "Whether writes that grow the store are refused", u8::from(status.no_space));
+}
+
+fn clients(page: &mut Page, counters: &Counters) {
+    page.head("grpc_server_started_total", "Calls begun", "counter");
+    for &rpc in Rpc::ALL {
+        let started = counters.of(rpc).started.get();
+        page.line("grpc_server_started_total", &rpc_labels(rpc), started);
+    }
+    page.head("grpc_server_handled_total", "Calls ended, by code", "counter");
+    for &rpc in Rpc::ALL {
+        for code in 0..CODES {
+            let handled = counters.of(rpc).handled[code].get();
+            if 0 < handled {
+                let name = code_name(Code::from(i32::try_from(code).expect("17 codes")));
+                page.line(
+                    "grpc_server_handled_total",
+                    &format!("grpc_code=\"{name}\",{}", rpc_labels(rpc)),
+                    handled,
+                );
+            }
+        }
+    }
+    let name = "etcd_network_client_grpc_received_bytes_total";
+    page.counter(name, "Bytes of messages from clients", counters.received_bytes.get());
+    let name = "etcd_network_client_grpc_sent_bytes_total";
+    page.counter(name, "Bytes of messages to clients", counters.sent_bytes.get());
+    page.counter(
+        "etcd_server_health_success",
+        "Health questions answered well",
+        counters.health_success.get(),
+    );
+    page.counter(
+        "etcd_server_health_failures",
+        "Health questions answered badly",
+        counters.health_failure.get(),
+    );
+    page.gauge("kattu_client_connections", "Client connections open", counters.connections.get());
+    let name = "kattu_client_connections_accepted_total";
+    page.counter(name, "Client connections accepted", counters.connections_accepted.get());
+    let name = "kattu_client_connections_refused_total";
+    page.counter(name, "Client connections beyond the limit", counters.connections_refused.get());
+    let name = "kattu_client_connections_broken_total";
+    page.counter(name, "Client connections that ended with an error", counters.connections_broken.get());
+    page.counter("kattu_http_requests_total", "Plain HTTP requests", counters.http_requests.get());
+    let name = "kattu_auto_compactions_total";
+    page.counter(name, "Compactions this member began of itself", counters.auto_compactions.get());
+}
+
+fn engine(page: &mut Page, metrics: &Metrics) {
+    let name = "etcd_disk_wal_fsync_duration_seconds";
+    page.head(name, "How long syncs of the log took", "histogram");
+    let mut below = 0;
+    for (bound, count) in SYNC_BUCKETS_US.iter().zip(&metrics.sync.buckets) {
+        below += count.get();
+        let bound = *bound as f64 / 1e6;
+        page.line("etcd_disk_wal_fsync_duration_seconds_bucket", &format!("le=\"{bound}\""), below);
+    }
+    // The count is taken last and may be ahead of the buckets; the page must not contradict itself.
+    let count = metrics.sync.count().max(below);
+    page.line("etcd_disk_wal_fsync_duration_seconds_bucket", "le=\"+Inf\"", count);
+    page.line("etcd_disk_wal_fsync_duration_seconds_sum", "", metrics.sync.sum_ns.get() as f64 / 1e9);
+    page.line("etcd_disk_wal_fsync_duration_seconds_count", "", count);
+    let name = "etcd_disk_wal_write_bytes_total";
+    page.gauge(name, "Bytes written to the log", metrics.log_written_bytes.get());
+    page.counter("kattu_peer_sent_bytes_total", "Bytes to peers", metrics.peer_sent_bytes.get());
+    page.counter("kattu_peer_received_bytes_total", "Bytes from peers", metrics.peer_received_bytes.get());
+    page.counter("kattu_peer_sent_messages_total", "Messages to peers", metrics.peer_sent_msgs.get());
+    page.counter(
+        "kattu_peer_received_messages_total",
+        "Messages from peers",
+        metrics.peer_received_msgs.get(),
+    );
+    page.counter(
+        "kattu_peer_dropped_messages_total",
+        "Messages to peers dropped",
+        metrics.peer_dropped_msgs.get(),
+    );
+    page.counter(
+        "kattu_peer_rejected_total",
+        "Peer connections refused or closed",
+        metrics.peer_rejected.get(),
+    );
+    page.gauge("kattu_log_bytes", "Bytes of log on disk", metrics.log_bytes.get());
+    page.gauge("kattu_log_segments", "Segments of log on disk", metrics.log_segments.get());
+    page.gauge("kattu_log_free_bytes", "Bytes of log allocated and free", metrics.log_free_bytes.get());
+    page.counter("kattu_driver_batches_total", "Batches of the driver's loop", metrics.batches.get());
+    page.counter("kattu_driver_events_total", "Events of the driver's loop", metrics.events.get());
+    page.counter("kattu_requests_total", "Client requests taken in", metrics.requests.get());
+    page.counter("kattu_applied_entries_total", "Entries handed to the store", metrics.applied_entries.get());
+}
+
+fn process(page: &mut Page) {
+    let Some(facts) = process::look() else { return };
+    page.counter("process_cpu_seconds_total", "CPU time used, in seconds", facts.cpu_seconds);
+    page.gauge("process_resident_memory_bytes", "Memory in use", facts.resident_bytes);
+    page.gauge("process_virtual_memory_bytes", "Address space in use", facts.virtual_bytes);
+    page.gauge("process_open_fds", "Open files", facts.open_files);
+    page.gauge("process_max_fds", "Open files allowed", facts.open_files_max);
+    let name = "process_start_time_seconds";
+    page.gauge(name, "When the process started, in seconds since 1970", facts.started_seconds);
+    page.gauge("kattu_process_threads", "Threads", facts.threads);
+}
+
+fn rpc_labels(rpc: Rpc) -> String {
+    let (method, service, shape) = (rpc.method(), rpc.service(), rpc.shape().label());
+    format!("grpc_method=\"{method}\",grpc_service=\"{service}\",grpc_type=\"{shape}\"")
+}
+
+/// The code's name as gRPC's own metrics spell it.
+fn code_name(code: Code) -> &'static str {
+    match code {
+        Code::Ok => "OK",
+        Code::Cancelled => "Canceled",
+        Code::Unknown => "Unknown",
+        Code::InvalidArgument => "InvalidArgument",
+        Code::DeadlineExceeded => "DeadlineExceeded",
+        Code::NotFound => "NotFound",
+        Code::AlreadyExists => "AlreadyExists",
+        Code::PermissionDenied => "PermissionDenied",
+        Code::ResourceExhausted => "ResourceExhausted",
+        Code::FailedPrecondition => "FailedPrecondition",
+        Code::Aborted => "Aborted",
+        Code::OutOfRange => "OutOfRange",
+        Code::Unimplemented => "Unimplemented",
+        Code::Internal => "Internal",
+        Code::Unavailable => "Unavailable",
+        Code::DataLoss => "DataLoss",
+        Code::Unauthenticated => "Unauthenticated",
+    }
+}
+
+/// A page under way.
+struct Page(String);
+
+impl Page {
+    fn head(&mut self, name: &str, help: &str, kind: &str) {
+        let _ = writeln!(self.0, "# HELP {name} {help}.\n# TYPE {name} {kind}");
+    }
+
+    fn line(&mut self, name: &str, labels: &str, value: impl Display) {
+        let _ = match labels {
+            "" => writeln!(self.0, "{name} {value}"),
+            _ => writeln!(self.0, "{name}{{{labels}}} {value}"),
+        };
+    }
+
+    fn counter(&mut self, name: &str, help: &str, value: impl Display) {
+        self.head(name, help, "counter");
+        self.line(name, "", value);
+    }
+
+    fn gauge(&mut self, name: &str, help: &str, value: impl Display) {
+        self.head(name, help, "gauge");
+        self.line(name, "", value);
+    }
+
+    /// A fact that is a text: a label on a 1.
+    fn labelled(&mut self, name: &str, help: &str, label: &str, value: &str) {
+        self.head(name, help, "gauge");
+        self.line(name, &format!("{label}=\"{value}\""), 1);
+    }
+}

@@ -1,0 +1,59 @@
+//! What a face needs of a replica: asked without a transport, answered with an outcome.
+//!
+//! The engine of `kattu-runtime` is one; a store behind a lock is another, good enough for tests of every face.
+//! Knows nothing of: etcd's messages, HTTP, threads.
+
+use kattu_node::contract::{Outcome, Request};
+use kattu_raft::{NodeId, Term};
+use kattu_runtime::Engine;
+use kattu_runtime::metrics::Metrics;
+use std::future::Future;
+
+/// One replica, as a face sees it. Cloning is cheap.
+pub trait Replica: Clone + Send + Sync + 'static {
+    /// Asks the replica; comes back when it has answered. Dropping the future abandons the answer, not the request.
+    fn call(&self, request: Request) -> impl Future<Output = Outcome> + Send;
+
+    /// Identity of the cluster; shown in every answer.
+    fn cluster_id(&self) -> u64;
+
+    /// This member.
+    fn member_id(&self) -> NodeId;
+
+    /// The leader this replica follows right now, if any (itself when it leads).
+    fn leader(&self) -> Option<NodeId>;
+
+    /// This replica's current term.
+    fn term(&self) -> Term;
+
+    /// What the replica counts, where it counts.
+    fn metrics(&self) -> Option<&Metrics> {
+        None
+    }
+}
+
+impl Replica for Engine {
+    fn call(&self, request: Request) -> impl Future<Output = Outcome> + Send {
+        Engine::call(self, request)
+    }
+
+    fn cluster_id(&self) -> u64 {
+        Engine::cluster_id(self)
+    }
+
+    fn member_id(&self) -> NodeId {
+        Engine::member_id(self)
+    }
+
+    fn leader(&self) -> Option<NodeId> {
+        Engine::leader(self)
+    }
+
+    fn term(&self) -> Term {
+        Engine::term(self)
+    }
+
+    fn metrics(&self) -> Option<&Metrics> {
+        Some(Engine::metrics(self))
+    }
+}
