@@ -17,6 +17,9 @@ use alloc::collections::VecDeque;
 /// idle group starts from the newest state. [fault-model ST17]
 const COMMIT_MARK_IDLE: Duration = Duration::from_millis(500);
 
+/// Messages held back at once; more would only pile up behind a disk that hangs, and every message may be lost.
+const HELD_MAX: usize = 1024;
+
 /// Entries with consecutive record numbers at consecutive indexes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Run {
@@ -167,7 +170,7 @@ impl Raft {
         assert_eq!(envelope.term, self.term, "a message carries its sender's current term");
         if self.durability.hard_state_is_durable() {
             effects.send.push(envelope);
-        } else {
+        } else if self.durability.held.len() < HELD_MAX {
             self.durability.held.push_back((self.durability.hard_lsn, envelope));
         }
     }

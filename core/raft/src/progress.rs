@@ -16,26 +16,34 @@ use crate::config::Config;
 use crate::types::{Incarnation, Instant, LogIndex, Round};
 use alloc::collections::VecDeque;
 
+/// One append with entries that was sent and not yet answered.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Sent {
+    last: LogIndex,
+    bytes: usize,
+    at: Instant,
+}
+
+impl Sent {
+    /// Whether it has been unanswered for a heartbeat or longer, so that it may well be lost.
+    fn is_overdue(&self, now: Instant, config: &Config) -> bool {
+        now.since(self.at) >= config.heartbeat_interval
+    }
+}
+
 /// How entries are sent to a peer.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Mode {
     /// Where the logs agree is not known.
     Probe {
-        /// A message with prev `next - 1` is under way; nothing but heartbeats until it is answered.
-        awaiting: bool,
+        /// Entries from `next` on are under way; nothing but heartbeats until something is answered.
+        awaiting: Option<Sent>,
     },
     /// The logs agree up to what was sent.
     Replicate,
 }
 
 /// One append with entries that was sent and not yet answered.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Sent {
-    last: LogIndex,
-    bytes: usize,
-    at: Instant,
-}
-
 /// One peer, seen by the leader of this term.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Progress {
@@ -67,7 +75,7 @@ impl Progress {
     /// A peer of which nothing is known but that it is probably not behind.
     pub(crate) fn new(now: Instant, next: LogIndex) -> Progress {
         Progress {
-            mode: Mode::Probe { awaiting: false },
+            mode: Mode::Probe { awaiting: None },
             matched: LogIndex(0),
             next,
             inflight: VecDeque::new(),
@@ -81,23 +89,21 @@ impl Progress {
         }
     }
 
-    /// Bytes of entries that may be sent now; `None`: no entries may be sent.
+    /// Bytes of entries that may be under way in addition to those that are; `None`: no entries may be sent.
     pub(crate) fn credit(&self, now: Instant, config: &Config) -> Option<usize> {
         if now < self.paused_until {
             return None;
         }
         let limits = &config.limits;
-        match self.mode {
-            Mode::Probe { awaiting: true } => None,
-            Mode::Probe { awaiting: false } => Some(limits.batch_bytes_max),
-            Mode::Replicate if self.inflight.is_empty() => Some(limits.batch_bytes_max),
-            Mode::Replicate => {
-                let messages_max = if config.pipelining { limits.inflight_msgs_max } else { 1 };
-                let bytes = limits.inflight_bytes_max.saturating_sub(self.inflight_bytes);
-                let room = self.inflight.len() < messages_max && bytes > 0;
-                room.then_some(bytes.min(limits.batch_bytes_max))
-            }
-        }
+        let messages_max = match self.mode {
+            Mode::Probe { awaiting: Some(_) } => 0,
+            Mode::Probe { awaiting: None } => 1,
+            Mode::Replicate if config.pipelining => limits.inflight_msgs_max.max(1),
+            Mode::Replicate => 1,
+        };
+        let bytes = limits.inflight_bytes_max.saturating_sub(self.inflight_bytes);
+        let room = self.inflight.len() < messages_max && (bytes > 0 || self.is_idle());
+        room.then_some(bytes)
     }
 
     /// Whether nothing is unanswered, so that one entry of any size may be sent.
@@ -107,14 +113,17 @@ impl Progress {
 
     /// An append with entries up to `last` was sent.
     pub(crate) fn sent(&mut self, now: Instant, last: LogIndex, bytes: usize) {
+        let sent = Sent { last, bytes, at: now };
         match &mut self.mode {
-            Mode::Probe { awaiting } => *awaiting = true,
-            Mode::Replicate => {
-                self.next = last.next();
-                self.inflight.push_back(Sent { last, bytes, at: now });
-                self.inflight_bytes += bytes;
-            }
+            Mode::Probe { awaiting } => *awaiting = Some(sent),
+            Mode::Replicate => self.under_way(sent),
         }
+    }
+
+    fn under_way(&mut self, sent: Sent) {
+        self.next = sent.last.next();
+        self.inflight_bytes += sent.bytes;
+        self.inflight.push_back(sent);
     }
 
     /// The position an empty append should ask about.
@@ -123,25 +132,35 @@ impl Progress {
     /// when an append has been unanswered for a heartbeat or longer, the end of all that was sent, so that a lost
     /// one shows as a mismatch and not never.
     pub(crate) fn heartbeat_prev(&self, now: Instant, config: &Config) -> LogIndex {
-        let overdue = |sent: &Sent| now.since(sent.at) >= config.heartbeat_interval;
         match self.mode {
             Mode::Probe { .. } => self.next.previous(),
-            Mode::Replicate if self.inflight.front().is_some_and(overdue) => self.next.previous(),
+            Mode::Replicate if self.inflight.front().is_some_and(|sent| sent.is_overdue(now, config)) => {
+                self.next.previous()
+            }
             Mode::Replicate => self.matched,
         }
     }
 
     /// The peer's durable log agrees up to `upto`. True if that is news.
-    pub(crate) fn on_match(&mut self, upto: LogIndex) -> bool {
+    ///
+    /// A probe is answered by a match of what it asked or more; a smaller one says nothing about it. Its entries
+    /// are then under way like any others, unless they have had time to be lost.
+    pub(crate) fn on_match(&mut self, now: Instant, upto: LogIndex, config: &Config) -> bool {
         let news = self.matched < upto;
         self.matched = self.matched.max(upto);
+        let asked = self.next.previous();
+        if let Mode::Probe { awaiting } = &mut self.mode
+            && asked <= upto
+        {
+            let awaiting = awaiting.take();
+            self.mode = Mode::Replicate;
+            if let Some(sent) = awaiting.filter(|sent| !sent.is_overdue(now, config)) {
+                self.under_way(sent);
+            }
+        }
         while self.inflight.front().is_some_and(|sent| sent.last <= upto) {
             let bytes = self.inflight.pop_front().map_or(0, |sent| sent.bytes);
             self.inflight_bytes -= bytes;
-        }
-        // An answer from before the probe says nothing about what the probe asks.
-        if matches!(self.mode, Mode::Probe { .. }) && self.next <= upto.next() {
-            self.mode = Mode::Replicate;
         }
         self.next = self.next.max(self.matched.next());
         news
@@ -158,7 +177,7 @@ impl Progress {
 
     /// Starts over from `next`, or from the first entry not known to agree if that is later.
     pub(crate) fn probe(&mut self, next: LogIndex) {
-        self.mode = Mode::Probe { awaiting: false };
+        self.mode = Mode::Probe { awaiting: None };
         self.next = next.max(self.matched.next());
         self.inflight.clear();
         self.inflight_bytes = 0;
@@ -167,7 +186,6 @@ impl Progress {
     /// The peer has no room: no entries before `until`, then from the first one not known to agree.
     pub(crate) fn pause(&mut self, until: Instant) {
         self.probe(LogIndex(0));
-        self.mode = Mode::Probe { awaiting: true };
         self.paused_until = until;
     }
 

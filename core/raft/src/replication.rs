@@ -218,7 +218,7 @@ impl Raft {
                 let last = view.log.last();
                 assert!(upto <= last.index, "{from:?} acknowledges {upto:?} of a log up to {last}");
                 progress.heard_round = progress.heard_round.max(reply.round);
-                if progress.on_match(upto) {
+                if progress.on_match(now, upto, view.config) {
                     self.advance_commit_as_leader(now, effects);
                 }
             }
@@ -268,6 +268,7 @@ impl Raft {
         following.told = following.told.max(append.commit);
         following.owes.round = following.owes.round.max(append.round);
         let round = append.round;
+        let heartbeat = append.entries.is_empty();
         if !is_well_formed(&append, self.term, self.config.policies.coding) {
             return; // no peer of ours makes such a message; it is not worth an answer
         }
@@ -275,7 +276,7 @@ impl Raft {
             Trust::Checksums => {} // judged where the bytes came in
         }
         match self.take_in(append, effects) {
-            Ok(upto) => self.owe(upto),
+            Ok(upto) => self.owe(upto, heartbeat),
             Err(verdict) => {
                 let reply = Message::AppendReply(AppendReply { round, verdict });
                 self.send_when_durable(self.envelope(from, reply), effects);
@@ -370,12 +371,13 @@ impl Raft {
         }
     }
 
-    /// Notes that an append ending at `upto` agreed and wants an answer.
-    fn owe(&mut self, upto: LogIndex) {
+    /// Notes that an append ending at `upto` agreed and wants an answer. A heartbeat gets one at once, however far the
+    /// disk is: it covers what is durable, and a slow disk does not look like a dead member.
+    fn owe(&mut self, upto: LogIndex, heartbeat: bool) {
         let durable = self.acknowledgeable();
         let Role::Follower(follower) = &mut self.role else { return };
         let Some(following) = &mut follower.following else { return };
-        following.owes.now |= upto <= durable;
+        following.owes.now |= heartbeat || upto <= durable;
         following.owes.upto = following.owes.upto.max(upto);
     }
 
@@ -420,8 +422,9 @@ fn fill(
     let limits = &view.config.limits;
     let last = view.send_limit();
     while progress.next <= last
-        && let Some(bytes_max) = progress.credit(now, view.config)
+        && let Some(credit) = progress.credit(now, view.config)
     {
+        let bytes_max = credit.min(limits.batch_bytes_max);
         let window_first = view.log.window_first();
         if progress.next < window_first {
             let purpose = FetchFor::Peer(peer);
@@ -434,7 +437,7 @@ fn fill(
             return;
         }
         let entries = view.log.batch(progress.next, last, bytes_max, limits.batch_entries_max);
-        let too_large = entries.first().is_none_or(|entry| entry.len() > bytes_max) && !progress.is_idle();
+        let too_large = entries.first().is_none_or(|entry| entry.len() > credit) && !progress.is_idle();
         if too_large {
             return; // one entry of any size passes, but alone
         }

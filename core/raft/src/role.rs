@@ -62,7 +62,7 @@ pub(crate) struct Following {
 pub(crate) struct Owes {
     /// Newest round received.
     pub(crate) round: Round,
-    /// An append that needs no disk was received since the last answer.
+    /// An append that waits for no disk was received since the last answer.
     pub(crate) now: bool,
     /// Appends up to here were received and are answered as they become durable.
     pub(crate) upto: LogIndex,

@@ -75,6 +75,11 @@ impl Disk {
         self.pending.push(record);
     }
 
+    /// With everything written, durable or not.
+    pub fn written(&self) -> &State {
+        &self.written
+    }
+
     pub fn unsynced(&self) -> usize {
         self.pending.len()
     }

@@ -24,6 +24,8 @@ struct Seen {
     committed: LogIndex,
     handed: LogIndex,
     term: Term,
+    /// Highest index handed out in earlier runs: what this member's clients may have seen.
+    served: LogIndex,
 }
 
 impl Safety {
@@ -35,7 +37,10 @@ impl Safety {
     /// A member starts anew: its marks begin at what its disk holds.
     pub fn started(&mut self, id: NodeId, peers: &Peers) {
         let Some(raft) = &peers[&id].raft else { return };
-        let seen = Seen { committed: raft.committed(), handed: raft.applied_handed_out(), term: raft.term() };
+        let former = self.seen.get(&id).copied().unwrap_or_default();
+        let served = former.served.max(former.handed);
+        let handed = raft.applied_handed_out();
+        let seen = Seen { committed: raft.committed(), handed, term: raft.term(), served };
         assert!(seen.committed <= self.highest_commit(), "{} recovers a commit nobody made", id.0);
         self.seen.insert(id, seen);
         self.observe(id, peers, &[], &[]);
@@ -56,8 +61,13 @@ impl Safety {
         for envelope in sent {
             check_honesty(id, peers, envelope);
         }
-        let now = Seen { committed: raft.committed(), handed: raft.applied_handed_out(), term: raft.term() };
-        self.seen.insert(id, now);
+        if let Some(confirmed) = raft.confirmed() {
+            let served = seen.served;
+            assert!(served <= confirmed, "{} goes back from {served:?} to {confirmed:?} [ST17]", id.0);
+        }
+        let handed = raft.applied_handed_out();
+        self.seen
+            .insert(id, Seen { committed: raft.committed(), handed, term: raft.term(), served: seen.served });
     }
 
     /// One leader per term; it holds everything that was committed in earlier terms.

@@ -1,0 +1,380 @@
+//! Golden scripts: protocol situations that read like a figure in a paper.
+//!
+//! `UPDATE_GOLDENFILES=1 cargo test -p kattu-raft --test scripts` rewrites the output; review the diff. The commands
+//! are listed in `scripts/README.md`.
+
+mod world;
+
+use goldenscript::{Command, Context, Runner};
+use kattu_raft::{
+    Config, Duration, Entry, EntryHead, EntryId, EntryKind, Form, HardState, LogBody, LogRecord, Lsn,
+};
+use kattu_raft::{LogIndex, NodeId, Stamp, Term};
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::fmt::Write as _;
+use world::{HEADER, Held, World, config, show};
+
+type Outcome = Result<String, Box<dyn Error>>;
+
+/// One script's world, and whether it settles after every command.
+struct Stage {
+    world: World,
+    by_hand: bool,
+}
+
+impl Stage {
+    fn new() -> Stage {
+        Stage { world: World::new(Vec::new(), 1), by_hand: false }
+    }
+
+    fn members(&self, words: &[&str]) -> Result<Vec<NodeId>, Box<dyn Error>> {
+        match words {
+            [] | ["all"] => Ok(self.world.ids()),
+            words => words.iter().map(|word| Ok(NodeId(word.parse()?))).collect(),
+        }
+    }
+
+    fn configure(id: u64, voters: u64, keys: &BTreeMap<&str, &str>) -> Result<Config, Box<dyn Error>> {
+        let mut config = config(id, voters, keys.get("learners").unwrap_or(&"0").parse()?);
+        for (&key, &value) in keys {
+            match (key, value) {
+                ("learners" | "start", _) => {}
+                ("guards", "off") => {
+                    config.pre_vote = false;
+                    config.check_quorum = false;
+                }
+                ("parallel_append", "off") => config.parallel_append = false,
+                ("pipelining", "off") => config.pipelining = false,
+                ("batch_bytes", bytes) => config.limits.batch_bytes_max = bytes.parse()?,
+                ("batch_entries", entries) => config.limits.batch_entries_max = entries.parse()?,
+                ("inflight_msgs", messages) => config.limits.inflight_msgs_max = messages.parse()?,
+                ("inflight_bytes", bytes) => config.limits.inflight_bytes_max = bytes.parse()?,
+                ("uncommitted_bytes", bytes) => config.limits.uncommitted_bytes_max = bytes.parse()?,
+                ("apply_bytes", bytes) => config.limits.apply_bytes_max = bytes.parse()?,
+                ("window_bytes", bytes) => config.limits.window_bytes_max = bytes.parse()?,
+                (key, value) => return Err(format!("unknown setting {key}={value}").into()),
+            }
+        }
+        Ok(config)
+    }
+
+    /// Writes a member's disk before it starts: term, vote, log, commit mark.
+    fn given(&mut self, id: NodeId, ids: &str, keys: &BTreeMap<&str, &str>) -> Result<(), Box<dyn Error>> {
+        let ids: Vec<EntryId> = ids
+            .split_whitespace()
+            .map(|id| -> Result<EntryId, Box<dyn Error>> {
+                let (term, index) = id.split_once('.').ok_or("write entries as term.index")?;
+                Ok(EntryId::new(term.parse()?, index.parse()?))
+            })
+            .collect::<Result<_, _>>()?;
+        let last_term = ids.last().map_or(0, |id| id.term.0);
+        let term = keys.get("term").map_or(Ok(last_term), |term| term.parse())?;
+        let mut bodies = vec![LogBody::HardState(HardState { term: Term(term), vote: None })];
+        for id in ids {
+            let head = EntryHead { id, kind: EntryKind::Command, form: Form::Whole, stamp: Stamp(0) };
+            let mut record = vec![0; HEADER];
+            write!(Text(&mut record), "old")?;
+            bodies.push(LogBody::Entry(Entry::new(head, record.into(), HEADER)));
+        }
+        let disk = &mut self.world.peer(id).disk;
+        for body in bodies {
+            let lsn = Lsn(disk.last_lsn().0 + 1);
+            disk.write(LogRecord { lsn, body });
+        }
+        disk.sync(usize::MAX);
+        Ok(())
+    }
+
+    /// Takes the messages that match off the wire.
+    fn take(&mut self, keys: &BTreeMap<&str, &str>) -> Result<Vec<kattu_raft::Envelope>, Box<dyn Error>> {
+        let number = |key: &str| keys.get(key).map(|value| value.parse::<u64>()).transpose();
+        let (from, to, count) = (number("from")?, number("to")?, number("count")?.unwrap_or(u64::MAX));
+        let skip = number("skip")?.unwrap_or(0);
+        let (mut seen, mut taken) = (0, Vec::new());
+        let mut kept = std::collections::VecDeque::new();
+        for envelope in self.world.wire.drain(..) {
+            let fits = from.is_none_or(|id| envelope.from.0 == id) && to.is_none_or(|id| envelope.to.0 == id);
+            seen += u64::from(fits);
+            if fits && seen > skip && (taken.len() as u64) < count {
+                taken.push(envelope);
+            } else {
+                kept.push_back(envelope);
+            }
+        }
+        self.world.wire = kept;
+        Ok(taken)
+    }
+
+    /// Members with equal logs share a line.
+    fn logs(&self, members: &[NodeId]) -> String {
+        let mut by_log: Vec<(String, Vec<String>)> = Vec::new();
+        for id in members {
+            let peer = &self.world.peers[id];
+            let committed = peer.raft.as_ref().map_or(LogIndex(0), |raft| raft.committed());
+            let entries = peer.disk.written().log.iter().map(|entry| {
+                let mark = if entry.id().index == committed { " |" } else { "" };
+                format!("{}{mark}", show::entry(entry))
+            });
+            let line = entries.collect::<Vec<_>>().join("  ");
+            match by_log.iter_mut().find(|(known, _)| *known == line) {
+                Some((_, members)) => members.push(id.0.to_string()),
+                None => by_log.push((line, vec![id.0.to_string()])),
+            }
+        }
+        by_log.iter().map(|(line, members)| format!("{}:  {line}\n", members.join(" "))).collect()
+    }
+
+    fn run_command(&mut self, command: &Command) -> Outcome {
+        let mut args = command.consume_args();
+        let mut keys = BTreeMap::new();
+        while let Some((key, value)) = args.next_key() {
+            keys.insert(key, value);
+        }
+        let mut words = Vec::new();
+        while let Some(word) = args.next_pos() {
+            words.push(word);
+        }
+        let member = || -> Result<NodeId, Box<dyn Error>> {
+            Ok(NodeId(words.first().ok_or("which member?")?.parse()?))
+        };
+        let number =
+            |n: usize| -> Result<u64, Box<dyn Error>> { Ok(words.get(n).ok_or("a number?")?.parse()?) };
+        let mut output = String::new();
+        match command.name.as_str() {
+            "cluster" => {
+                let voters = number(0)?;
+                let learners: u64 = keys.get("learners").unwrap_or(&"0").parse()?;
+                let configs = (1..=voters + learners)
+                    .map(|id| Stage::configure(id, voters, &keys))
+                    .collect::<Result<_, _>>()?;
+                self.world = World::new(configs, 1);
+                if keys.get("start") != Some(&"off") {
+                    self.world.ids().into_iter().for_each(|id| self.world.start(id));
+                }
+            }
+            "given" => self.given(member()?, words.get(1).unwrap_or(&""), &keys)?,
+            "start" => {
+                for id in self.members(&words)? {
+                    self.world.start(id);
+                }
+            }
+            "by_hand" => self.by_hand = true,
+            "settle" => {
+                self.by_hand = false;
+                self.world.settle();
+            }
+            "elect" => {
+                let id = member()?;
+                if !self.world.elect(id) {
+                    let status = show::status(self.world.raft(id));
+                    self.world.journal.push(format!("{} is not elected: {status}", id.0));
+                }
+            }
+            "tick" => {
+                let id = member()?;
+                self.world.now = self.world.now.max(self.world.raft(id).deadline());
+                self.world.tick(id);
+            }
+            "pass" => self.world.pass(Duration::from_millis(number(0)?)),
+            "wait" => self.world.now += Duration::from_millis(number(0)?),
+            "propose" => {
+                let id = member()?;
+                for payload in &words[1..] {
+                    let verdict = self.world.propose(id, payload.as_bytes());
+                    if let Err(refusal) = verdict {
+                        self.world.journal.push(format!("{}: refuses {payload}: {refusal:?}", id.0));
+                    }
+                }
+            }
+            "read" => {
+                let id = member()?;
+                self.world.read(id);
+            }
+            "drain" => self.members(&words)?.into_iter().for_each(|id| self.world.drain(id)),
+            "sync" => self.world.sync(member()?, words.get(1).map_or(Ok(usize::MAX), |word| word.parse())?),
+            "complete" => self.world.complete(member()?, Lsn(number(1)?)),
+            "apply" => self.world.apply(member()?, words.get(1).map_or(Ok(usize::MAX), |word| word.parse())?),
+            "fetch" => self.world.fetch(member()?, words.get(1) == Some(&"fails")),
+            "deliver" => {
+                for envelope in self.take(&keys)? {
+                    self.world.deliver(envelope);
+                }
+            }
+            "copy" => {
+                let copies = self.take(&keys)?;
+                self.world.wire.extend(copies.iter().cloned());
+                self.world.wire.extend(copies);
+            }
+            "delay" => {
+                let late = self.take(&keys)?;
+                self.world.wire.extend(late);
+            }
+            "drop" => {
+                for envelope in self.take(&keys)? {
+                    writeln!(output, "dropped {}", show::envelope(&envelope))?;
+                }
+            }
+            "wire" => {
+                for envelope in &self.world.wire {
+                    writeln!(output, "{}", show::envelope(envelope))?;
+                }
+            }
+            "partition" => {
+                let groups = words.iter().map(|group| self.members(&group.split(' ').collect::<Vec<_>>()));
+                let groups = groups.collect::<Result<Vec<_>, _>>()?;
+                self.world.partition(&groups);
+            }
+            "cut" => {
+                let (from, to) = (NodeId(number(0)?), NodeId(number(1)?));
+                self.world.cut.insert((from, to));
+                if keys.get("ways") == Some(&"2") {
+                    self.world.cut.insert((to, from));
+                }
+            }
+            "mend" => self.world.cut.clear(),
+            "heal" => self.world.heal(),
+            "unlink" => {
+                let peer = NodeId(number(1)?);
+                self.world.act(member()?, |raft, now, effects| raft.link_closed(now, peer, effects));
+            }
+            "notify" => {
+                let peer = NodeId(number(1)?);
+                self.world.act(member()?, |raft, _, _| raft.notify_commit(peer));
+            }
+            "space" => {
+                let bytes = number(1)?;
+                self.world.act(member()?, |raft, _, _| raft.set_log_space(bytes));
+            }
+            "crash" => {
+                let surviving = keys.get("surviving").map_or(Ok(0), |records| records.parse())?;
+                for id in self.members(&words)? {
+                    self.world.crash(id, surviving);
+                }
+            }
+            "hold" | "release" => {
+                let held = command.name == "hold";
+                let id = member()?;
+                let what = &mut self.world.peer(id).held;
+                match words.get(1) {
+                    Some(&"disk") => what.disk = held,
+                    Some(&"apply") => what.apply = held,
+                    Some(&"fetch") => what.fetch = held,
+                    Some(other) => return Err(format!("cannot hold {other}").into()),
+                    None => *what = Held { disk: held, apply: held, fetch: held },
+                }
+            }
+            "log" => output = self.logs(&self.members(&words)?),
+            "status" => {
+                for id in self.members(&words)? {
+                    let status = self.world.peers[&id].raft.as_ref().map_or("down".into(), show::status);
+                    writeln!(output, "{}: {status}", id.0)?;
+                }
+            }
+            "disk" => {
+                let id = member()?;
+                let disk = &self.world.peers[&id].disk;
+                let hard = disk.durable.hard;
+                let vote = hard.vote.map_or("nobody".into(), |vote| vote.0.to_string());
+                let entries = disk.durable.log.iter().map(show::entry).collect::<Vec<_>>().join("  ");
+                let committed = disk.durable.committed.0;
+                writeln!(output, "term {} vote {vote} commit mark {committed}:  {entries}", hard.term.0)?;
+            }
+            "store" => {
+                for id in self.members(&words)? {
+                    let store = &self.world.peers[&id].store;
+                    let texts = store
+                        .iter()
+                        .map(|(id, payload)| format!("{id} {}", String::from_utf8_lossy(payload)));
+                    writeln!(output, "{}:  {}", id.0, texts.collect::<Vec<_>>().join("  ").trim_end())?;
+                }
+            }
+            "confirmed" => {
+                for id in self.members(&words)? {
+                    let confirmed = self.world.raft(id).confirmed();
+                    writeln!(
+                        output,
+                        "{}: {}",
+                        id.0,
+                        confirmed.map_or("no".into(), |index| index.0.to_string())
+                    )?;
+                }
+            }
+            "show" | "hide" => {
+                let shown = command.name == "show";
+                for word in &words {
+                    match *word {
+                        "messages" => self.world.show_messages = shown,
+                        "disk" => self.world.show_disk = shown,
+                        other => return Err(format!("cannot {} {other}", command.name).into()),
+                    }
+                }
+            }
+            other => return Err(format!("unknown command {other}").into()),
+        }
+        if !self.by_hand {
+            self.world.settle();
+        }
+        for line in self.world.journal.drain(..) {
+            writeln!(output, "{line}")?;
+        }
+        Ok(output)
+    }
+}
+
+/// Text written into bytes.
+struct Text<'a>(&'a mut Vec<u8>);
+
+impl std::fmt::Write for Text<'_> {
+    fn write_str(&mut self, text: &str) -> std::fmt::Result {
+        self.0.extend_from_slice(text.as_bytes());
+        Ok(())
+    }
+}
+
+impl Runner for Stage {
+    type Command = Command;
+
+    fn run(&mut self, command: &Command, _: &Context) -> Outcome {
+        self.run_command(command)
+    }
+}
+
+/// Runs every script of a folder; the first that differs fails with the difference.
+fn run_folder(folder: &str) {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scripts").join(folder);
+    let entries = std::fs::read_dir(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let mut scripts: Vec<_> = entries.map(|entry| entry.expect("a readable folder").path()).collect();
+    scripts.sort();
+    assert!(!scripts.is_empty(), "no scripts in {}", path.display());
+    for script in scripts {
+        println!("{}", script.display());
+        goldenscript::run(&mut Stage::new(), &script)
+            .unwrap_or_else(|error| panic!("{}: {error}", script.display()));
+    }
+}
+
+#[test]
+fn elections() {
+    run_folder("elections");
+}
+
+#[test]
+fn replication() {
+    run_folder("replication");
+}
+
+#[test]
+fn conflicts() {
+    run_folder("conflicts");
+}
+
+#[test]
+fn reads() {
+    run_folder("reads");
+}
+
+#[test]
+fn restarts() {
+    run_folder("restarts");
+}
