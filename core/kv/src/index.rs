@@ -11,20 +11,17 @@
 //! Knows nothing of: revisions, what a value is.
 
 use crate::api::Key;
-use crate::keys::Keys;
+use crate::run::{RUN_MAX, Run};
 use alloc::sync::Arc;
-use alloc::vec::Vec;
 use core::ops::ControlFlow;
 
 #[cfg(test)]
 mod tests;
 
-/// Most entries of a leaf, and children of a branch.
-const NODE_MAX: usize = 64;
 /// Below this a node looks for a neighbour to join.
-const NODE_LOW: usize = NODE_MAX / 4;
+const NODE_LOW: usize = RUN_MAX / 4;
 /// Nodes join if they have no more than this together.
-const JOIN_MAX: usize = NODE_MAX * 3 / 4;
+const JOIN_MAX: usize = RUN_MAX * 3 / 4;
 
 /// How much an entry counts.
 pub(crate) trait Weigh {
@@ -37,24 +34,18 @@ pub(crate) struct Index<V> {
     root: Node<V>,
 }
 
+/// The key of each child is ≤ every key below it and > every key below the child before; the key of the first child
+/// is only somewhere below the next one.
 #[derive(Clone, Debug)]
 enum Node<V> {
-    Leaf(Arc<Leaf<V>>),
-    Branch(Arc<Branch<V>>),
+    Leaf(Arc<Run<V>>),
+    Branch(Arc<Run<Child<V>>>),
 }
 
 #[derive(Clone, Debug)]
-struct Leaf<V> {
-    keys: Keys,
-    values: Vec<V>,
-}
-
-/// `bounds[i]` is ≤ every key below `children[i + 1]` and > every key below `children[i]`.
-#[derive(Clone, Debug)]
-struct Branch<V> {
-    bounds: Keys,
-    weights: Vec<u64>,
-    children: Vec<Node<V>>,
+struct Child<V> {
+    weight: u64,
+    node: Node<V>,
 }
 
 /// What a change below left behind for the node above.
@@ -62,13 +53,13 @@ struct Changed<V, R> {
     result: R,
     /// To be added to the weight, modulo 2^64.
     weight: u64,
-    /// The node has split: the bound between the halves, and the right half.
-    split: Option<(Key, Node<V>)>,
+    /// The node has split: the right half, and its key.
+    split: Option<(Key, Child<V>)>,
 }
 
 impl<V: Weigh + Clone + Default> Index<V> {
     pub(crate) fn new() -> Index<V> {
-        Index { root: Node::Leaf(Arc::new(Leaf { keys: Keys::default(), values: Vec::new() })) }
+        Index { root: Node::Leaf(Arc::default()) }
     }
 
     /// The weight of all entries.
@@ -80,10 +71,10 @@ impl<V: Weigh + Clone + Default> Index<V> {
         let mut node = &self.root;
         loop {
             match node {
-                Node::Branch(branch) => node = &branch.children[branch.child_of(key)],
+                Node::Branch(branch) => node = &branch.get(child_of(branch, key)).node,
                 Node::Leaf(leaf) => {
-                    let i = leaf.keys.search(key).ok()?;
-                    return Some((leaf.keys.get(i), &leaf.values[i]));
+                    let i = leaf.search(key).ok()?;
+                    return Some((leaf.key(i), leaf.get(i)));
                 }
             }
         }
@@ -93,25 +84,25 @@ impl<V: Weigh + Clone + Default> Index<V> {
     pub(crate) fn upsert<R>(&mut self, key: &[u8], change: impl FnOnce(&Key, &mut V) -> R) -> R {
         let changed = self.root.upsert(key, true, change);
         if let Some((bound, right)) = changed.split {
-            let left = core::mem::replace(&mut self.root, right.clone());
-            let mut bounds = Keys::default();
-            bounds.insert(0, bound);
-            let weights = [left.weight(), right.weight()].to_vec();
-            self.root = Node::Branch(Arc::new(Branch { bounds, weights, children: [left, right].into() }));
+            let left = core::mem::replace(&mut self.root, Node::Leaf(Arc::default()));
+            let mut branch = Run::default();
+            branch.insert(0, left.first_key(), Child { weight: left.weight(), node: left });
+            branch.insert(1, bound, right);
+            self.root = Node::Branch(Arc::new(branch));
         }
         changed.result
     }
 
     /// Changes the value of a key if there is one.
     pub(crate) fn update<R>(&mut self, key: &[u8], change: impl FnOnce(&Key, &mut V) -> R) -> Option<R> {
-        self.root.update(key, change).map(|changed| changed.0)
+        self.root.update(key, change).map(|(result, _)| result)
     }
 
     pub(crate) fn remove(&mut self, key: &[u8]) -> Option<V> {
         let removed = self.root.remove(key);
         while let Node::Branch(branch) = &self.root {
-            let [only] = &*branch.children else { break };
-            self.root = only.clone();
+            let [(_, only)] = branch.entries() else { break };
+            self.root = only.node.clone();
         }
         removed
     }
@@ -123,13 +114,13 @@ impl<V: Weigh + Clone + Default> Index<V> {
         loop {
             match node {
                 Node::Branch(branch) => {
-                    let i = branch.child_of(key);
-                    below += branch.weights[..i].iter().sum::<u64>();
-                    node = &branch.children[i];
+                    let i = child_of(branch, key);
+                    below += branch.entries()[..i].iter().map(|(_, child)| child.weight).sum::<u64>();
+                    node = &branch.get(i).node;
                 }
                 Node::Leaf(leaf) => {
-                    let i = leaf.keys.search(key).unwrap_or_else(|i| i);
-                    return below + leaf.values[..i].iter().map(V::weight).sum::<u64>();
+                    let i = place_of(leaf, key);
+                    return below + leaf.entries()[..i].iter().map(|(_, value)| value.weight()).sum::<u64>();
                 }
             }
         }
@@ -165,23 +156,49 @@ impl<V: Weigh + Clone + Default> Index<V> {
     }
 }
 
+/// The child below which a key is, if it is anywhere.
+fn child_of<V>(branch: &Run<Child<V>>, key: &[u8]) -> usize {
+    match branch.search(key) {
+        Ok(i) => i,
+        Err(i) => i.saturating_sub(1),
+    }
+}
+
+/// Where a key is in a leaf, or would be.
+fn place_of<V>(leaf: &Run<V>, key: &[u8]) -> usize {
+    leaf.search(key).unwrap_or_else(|i| i)
+}
+
+/// Splits a node that has become too large. Keys that come in ascending order would leave every left half half empty
+/// for ever, so after an append at the very end of the index only the last entry moves.
+fn split_full<T>(run: &mut Run<T>, appended: bool) -> Option<Run<T>> {
+    let at = if appended { RUN_MAX } else { run.len() / 2 };
+    (run.len() > RUN_MAX).then(|| run.split_off(at))
+}
+
 impl<V: Weigh + Clone + Default> Node<V> {
     fn weight(&self) -> u64 {
         match self {
-            Node::Leaf(leaf) => leaf.values.iter().map(V::weight).sum(),
-            Node::Branch(branch) => branch.weights.iter().sum(),
+            Node::Leaf(leaf) => leaf.entries().iter().map(|(_, value)| value.weight()).sum(),
+            Node::Branch(branch) => branch.entries().iter().map(|(_, child)| child.weight).sum(),
         }
     }
 
     fn len(&self) -> usize {
         match self {
-            Node::Leaf(leaf) => leaf.values.len(),
-            Node::Branch(branch) => branch.children.len(),
+            Node::Leaf(leaf) => leaf.len(),
+            Node::Branch(branch) => branch.len(),
         }
     }
 
-    /// `rightmost`: nothing in the whole tree is right of this node, so keys that come in ascending order end here, and
-    /// a split leaves the left half full.
+    fn first_key(&self) -> Key {
+        match self {
+            Node::Leaf(leaf) => leaf.key(0).clone(),
+            Node::Branch(branch) => branch.key(0).clone(),
+        }
+    }
+
+    /// `rightmost`: nothing in the whole index is right of this node.
     fn upsert<R>(
         &mut self,
         key: &[u8],
@@ -189,8 +206,33 @@ impl<V: Weigh + Clone + Default> Node<V> {
         change: impl FnOnce(&Key, &mut V) -> R,
     ) -> Changed<V, R> {
         match self {
-            Node::Leaf(leaf) => Arc::make_mut(leaf).upsert(key, rightmost, change),
-            Node::Branch(branch) => Arc::make_mut(branch).upsert(key, rightmost, change),
+            Node::Leaf(leaf) => upsert_leaf(Arc::make_mut(leaf), key, rightmost, change),
+            Node::Branch(branch) => {
+                let branch = Arc::make_mut(branch);
+                let i = child_of(branch, key);
+                let is_last = i + 1 == branch.len();
+                let child = branch.get_mut(i);
+                let Changed { result, weight, split } = child.node.upsert(key, rightmost && is_last, change);
+                if weight != 0 {
+                    child.weight = child.weight.wrapping_add(weight);
+                }
+                if let Some((_, right)) = &split {
+                    child.weight -= right.weight;
+                }
+                let split = split.and_then(|(bound, right)| {
+                    if i == 0 {
+                        // All of the right half may be below what was the first key.
+                        let first = branch.get(0).node.first_key();
+                        branch.replace_first(first);
+                    }
+                    branch.insert(i + 1, bound, right);
+                    let right = split_full(branch, rightmost && is_last)?;
+                    let bound = right.key(0).clone();
+                    let node = Node::Branch(Arc::new(right));
+                    Some((bound, Child { weight: node.weight(), node }))
+                });
+                Changed { result, weight, split }
+            }
         }
     }
 
@@ -198,17 +240,14 @@ impl<V: Weigh + Clone + Default> Node<V> {
     fn update<R>(&mut self, key: &[u8], change: impl FnOnce(&Key, &mut V) -> R) -> Option<(R, u64)> {
         match self {
             Node::Leaf(leaf) => {
-                let i = leaf.keys.search(key).ok()?;
-                let leaf = Arc::make_mut(leaf);
-                let before = leaf.values[i].weight();
-                let result = change(leaf.keys.get(i), &mut leaf.values[i]);
-                Some((result, leaf.values[i].weight().wrapping_sub(before)))
+                let i = leaf.search(key).ok()?;
+                Some(change_entry(Arc::make_mut(leaf), i, change))
             }
             Node::Branch(branch) => {
-                let i = branch.child_of(key);
-                let branch = Arc::make_mut(branch);
-                let (result, weight) = branch.children[i].update(key, change)?;
-                branch.weights[i] = branch.weights[i].wrapping_add(weight);
+                let i = child_of(branch, key);
+                let child = Arc::make_mut(branch).get_mut(i);
+                let (result, weight) = child.node.update(key, change)?;
+                child.weight = child.weight.wrapping_add(weight);
                 Some((result, weight))
             }
         }
@@ -217,40 +256,33 @@ impl<V: Weigh + Clone + Default> Node<V> {
     fn remove(&mut self, key: &[u8]) -> Option<V> {
         match self {
             Node::Leaf(leaf) => {
-                let i = leaf.keys.search(key).ok()?;
-                let leaf = Arc::make_mut(leaf);
-                leaf.keys.remove(i);
-                Some(leaf.values.remove(i))
+                let i = leaf.search(key).ok()?;
+                let (_, value) = Arc::make_mut(leaf).remove(i);
+                Some(value)
             }
             Node::Branch(branch) => {
-                let i = branch.child_of(key);
+                let i = child_of(branch, key);
                 let branch = Arc::make_mut(branch);
-                let removed = branch.children[i].remove(key)?;
-                branch.weights[i] -= removed.weight();
-                if branch.children[i].len() < NODE_LOW {
-                    branch.join_around(i);
+                let child = branch.get_mut(i);
+                let removed = child.node.remove(key)?;
+                child.weight -= removed.weight();
+                if child.node.len() < NODE_LOW {
+                    join_around(branch, i);
                 }
                 Some(removed)
             }
         }
     }
 
-    /// Takes over everything of a node of the same height that is wholly above this one.
+    /// Takes over everything of a node of the same height that is wholly above this one; `bound` is its key.
     fn append(&mut self, bound: Key, right: Node<V>) {
         match (self, right) {
             (Node::Leaf(left), Node::Leaf(right)) => {
-                let left = Arc::make_mut(left);
-                let right = Arc::unwrap_or_clone(right);
-                left.keys.append(right.keys);
-                left.values.extend(right.values);
+                Arc::make_mut(left).append(None, Arc::unwrap_or_clone(right));
             }
             (Node::Branch(left), Node::Branch(right)) => {
-                let left = Arc::make_mut(left);
-                let right = Arc::unwrap_or_clone(right);
-                left.bounds.insert(left.bounds.len(), bound);
-                left.bounds.append(right.bounds);
-                left.weights.extend(right.weights);
-                left.children.extend(right.children);
+                // The key of the first child was nothing to rely on so far; now it must be a bound.
+                Arc::make_mut(left).append(Some(bound), Arc::unwrap_or_clone(right));
             }
             _ => unreachable!("neighbours have the same height"),
         }
@@ -266,21 +298,21 @@ impl<V: Weigh + Clone + Default> Node<V> {
     ) -> ControlFlow<()> {
         match self {
             Node::Leaf(leaf) => {
-                for i in leaf.between(start, end) {
-                    visit(leaf.keys.get(i), &leaf.values[i])?;
-                }
+                let (first, end) = entries_between(leaf, start, end);
+                leaf.entries()[first..end].iter().try_for_each(|(key, value)| visit(key, value))
             }
             Node::Branch(branch) => {
-                let (first, last) = branch.between(start, end);
-                for i in first..=last {
-                    if !heavy_only || branch.weights[i] > 0 {
-                        let (start, end) = (start.filter(|_| i == first), end.filter(|_| i == last));
-                        branch.children[i].walk(start, end, heavy_only, visit)?;
+                let (first, last) = children_between(branch, start, end);
+                (first..=last).try_for_each(|i| {
+                    let child = branch.get(i);
+                    if heavy_only && child.weight == 0 {
+                        return ControlFlow::Continue(());
                     }
-                }
+                    let (start, end) = (start.filter(|_| i == first), end.filter(|_| i == last));
+                    child.node.walk(start, end, heavy_only, visit)
+                })
             }
         }
-        ControlFlow::Continue(())
     }
 
     fn walk_back<'a>(
@@ -292,136 +324,91 @@ impl<V: Weigh + Clone + Default> Node<V> {
     ) -> ControlFlow<()> {
         match self {
             Node::Leaf(leaf) => {
-                for i in leaf.between(start, end).rev() {
-                    visit(leaf.keys.get(i), &leaf.values[i])?;
-                }
+                let (first, end) = entries_between(leaf, start, end);
+                leaf.entries()[first..end].iter().rev().try_for_each(|(key, value)| visit(key, value))
             }
             Node::Branch(branch) => {
-                let (first, last) = branch.between(start, end);
-                for i in (first..=last).rev() {
-                    if !heavy_only || branch.weights[i] > 0 {
-                        let (start, end) = (start.filter(|_| i == first), end.filter(|_| i == last));
-                        branch.children[i].walk_back(start, end, heavy_only, visit)?;
+                let (first, last) = children_between(branch, start, end);
+                (first..=last).rev().try_for_each(|i| {
+                    let child = branch.get(i);
+                    if heavy_only && child.weight == 0 {
+                        return ControlFlow::Continue(());
                     }
-                }
+                    let (start, end) = (start.filter(|_| i == first), end.filter(|_| i == last));
+                    child.node.walk_back(start, end, heavy_only, visit)
+                })
             }
         }
-        ControlFlow::Continue(())
     }
 }
 
-impl<V: Weigh + Clone + Default> Leaf<V> {
-    fn upsert<R>(
-        &mut self,
-        key: &[u8],
-        rightmost: bool,
-        change: impl FnOnce(&Key, &mut V) -> R,
-    ) -> Changed<V, R> {
-        match self.keys.search(key) {
-            Ok(i) => {
-                let before = self.values[i].weight();
-                let result = change(self.keys.get(i), &mut self.values[i]);
-                Changed { result, weight: self.values[i].weight().wrapping_sub(before), split: None }
-            }
-            Err(i) => {
-                let mut value = V::default();
-                let key = Key::from(key);
-                let result = change(&key, &mut value);
-                let weight = value.weight();
-                self.keys.insert(i, key);
-                self.values.insert(i, value);
-                let split = (self.values.len() > NODE_MAX).then(|| {
-                    let appended = rightmost && i + 1 == self.values.len();
-                    self.split(if appended { i } else { self.values.len() / 2 })
-                });
-                Changed { result, weight, split }
-            }
+fn upsert_leaf<V: Weigh + Clone + Default, R>(
+    leaf: &mut Run<V>,
+    key: &[u8],
+    rightmost: bool,
+    change: impl FnOnce(&Key, &mut V) -> R,
+) -> Changed<V, R> {
+    match leaf.search(key) {
+        Ok(i) => {
+            let (result, weight) = change_entry(leaf, i, change);
+            Changed { result, weight, split: None }
         }
-    }
-
-    fn split(&mut self, at: usize) -> (Key, Node<V>) {
-        let right = Leaf { keys: self.keys.split_off(at), values: self.values.split_off(at) };
-        (right.keys.get(0).clone(), Node::Leaf(Arc::new(right)))
-    }
-
-    /// Positions of the keys with `start` ≤ key < `end`.
-    fn between(&self, start: Option<&[u8]>, end: Option<&[u8]>) -> core::ops::Range<usize> {
-        let first = start.map_or(0, |start| self.keys.search(start).unwrap_or_else(|i| i));
-        let last = end.map_or(self.values.len(), |end| self.keys.search(end).unwrap_or_else(|i| i));
-        first..last
+        Err(i) => {
+            let (key, mut value) = (Key::from(key), V::default());
+            let result = change(&key, &mut value);
+            let weight = value.weight();
+            let appended = rightmost && i == leaf.len();
+            leaf.insert(i, key, value);
+            let split = split_full(leaf, appended).map(|right| {
+                let bound = right.key(0).clone();
+                let node = Node::Leaf(Arc::new(right));
+                (bound, Child { weight: node.weight(), node })
+            });
+            Changed { result, weight, split }
+        }
     }
 }
 
-impl<V: Weigh + Clone + Default> Branch<V> {
-    /// The child below which a key is, if it is anywhere.
-    fn child_of(&self, key: &[u8]) -> usize {
-        match self.bounds.search(key) {
-            Ok(i) => i + 1,
-            Err(i) => i,
-        }
-    }
+/// The result and what to add to the weight, modulo 2^64.
+fn change_entry<V: Weigh, R>(
+    leaf: &mut Run<V>,
+    i: usize,
+    change: impl FnOnce(&Key, &mut V) -> R,
+) -> (R, u64) {
+    let (key, value) = leaf.entry_mut(i);
+    let before = value.weight();
+    let result = change(key, value);
+    (result, value.weight().wrapping_sub(before))
+}
 
-    /// First and last child that may hold keys with `start` ≤ key < `end`.
-    fn between(&self, start: Option<&[u8]>, end: Option<&[u8]>) -> (usize, usize) {
-        let first = start.map_or(0, |start| self.child_of(start));
-        let last = end.map_or(self.children.len() - 1, |end| self.child_of(end));
-        (first, last)
-    }
+/// First entry and end of those with `start` ≤ key < `end`.
+fn entries_between<V>(leaf: &Run<V>, start: Option<&[u8]>, end: Option<&[u8]>) -> (usize, usize) {
+    let first = start.map_or(0, |start| place_of(leaf, start));
+    let end = end.map_or(leaf.len(), |end| place_of(leaf, end));
+    (first, end)
+}
 
-    fn upsert<R>(
-        &mut self,
-        key: &[u8],
-        rightmost: bool,
-        change: impl FnOnce(&Key, &mut V) -> R,
-    ) -> Changed<V, R> {
-        let i = self.child_of(key);
-        let is_last = i + 1 == self.children.len();
-        let below = self.children[i].upsert(key, rightmost && is_last, change);
-        self.weights[i] = self.weights[i].wrapping_add(below.weight);
-        let Changed { result, weight, split } = below;
-        let split = split.and_then(|(bound, right)| {
-            let right_weight = right.weight();
-            self.weights[i] -= right_weight;
-            self.bounds.insert(i, bound);
-            self.weights.insert(i + 1, right_weight);
-            self.children.insert(i + 1, right);
-            (self.children.len() > NODE_MAX).then(|| {
-                let appended = rightmost && is_last;
-                self.split(if appended { self.children.len() - 2 } else { self.children.len() / 2 })
-            })
-        });
-        Changed { result, weight, split }
-    }
+/// First and last child that may hold keys with `start` ≤ key < `end`.
+fn children_between<V>(branch: &Run<Child<V>>, start: Option<&[u8]>, end: Option<&[u8]>) -> (usize, usize) {
+    let first = start.map_or(0, |start| child_of(branch, start));
+    let last = end.map_or(branch.len() - 1, |end| child_of(branch, end));
+    (first, last)
+}
 
-    /// The right half begins with child `at`; both halves have at least one bound.
-    fn split(&mut self, at: usize) -> (Key, Node<V>) {
-        let bounds = self.bounds.split_off(at);
-        let bound = self.bounds.remove(at - 1);
-        let right =
-            Branch { bounds, weights: self.weights.split_off(at), children: self.children.split_off(at) };
-        (bound, Node::Branch(Arc::new(right)))
-    }
-
-    /// Joins child `i` with a neighbour if they fit; a child that is empty goes in any case.
-    fn join_around(&mut self, i: usize) {
-        let fits = |left: usize| {
-            left + 1 < self.children.len()
-                && self.children[left].len() + self.children[left + 1].len() <= JOIN_MAX
-        };
-        let left = if fits(i) {
-            i
-        } else if i > 0 && fits(i - 1) {
-            i - 1
-        } else if self.children[i].len() == 0 && self.children.len() > 1 {
-            // Joining with nothing always fits.
-            i.saturating_sub(1)
-        } else {
-            return;
-        };
-        let bound = self.bounds.remove(left);
-        let right = self.children.remove(left + 1);
-        let right_weight = self.weights.remove(left + 1);
-        self.weights[left] += right_weight;
-        self.children[left].append(bound, right);
-    }
+/// Joins child `i` with a neighbour if they fit; an empty child fits always.
+fn join_around<V: Weigh + Clone + Default>(branch: &mut Run<Child<V>>, i: usize) {
+    let len = |i: usize| branch.get(i).node.len();
+    let fits = |left: usize| {
+        left + 1 < branch.len()
+            && (len(left) + len(left + 1) <= JOIN_MAX || len(left) == 0 || len(left + 1) == 0)
+    };
+    let left = match i.checked_sub(1) {
+        _ if fits(i) => i,
+        Some(before) if fits(before) => before,
+        _ => return,
+    };
+    let (bound, right) = branch.remove(left + 1);
+    let left = branch.get_mut(left);
+    left.weight += right.weight;
+    left.node.append(bound, right.node);
 }

@@ -14,7 +14,7 @@
 //! | `history.rs` | the versions of one key |
 //! | `changes.rs` | which keys each revision changed |
 //! | `index.rs` | keys in order, with ranks |
-//! | `keys.rs` | a sorted run of keys, found quickly |
+//! | `run.rs` | a few sorted keys, found quickly: a node of the index |
 //! | `span.rs` | which keys a request means |
 //!
 //! ```
@@ -43,8 +43,8 @@ pub mod check;
 pub mod command;
 mod history;
 mod index;
-mod keys;
 mod range;
+mod run;
 mod span;
 pub mod store;
 mod txn;

@@ -37,7 +37,7 @@ impl Default for Pace {
     /// Each command looks at more changes than one command usually makes, so forgetting catches up, and at few enough
     /// that no client notices. A compaction takes a millisecond or two, which is all that a small store needs.
     fn default() -> Pace {
-        Pace { changes_per_command: 8, changes_per_compaction: 4096 }
+        Pace { changes_per_command: 4, changes_per_compaction: 1024 }
     }
 }
 
@@ -216,29 +216,32 @@ impl Store {
         }
         let at = self.revision + 1;
         let value = (!put.ignore_value).then(|| Value::from(&*put.value));
-        let (key, before, after_bytes, is_new) = self.index.upsert(&put.key, |key, history| {
-            let is_new = history.is_empty();
-            let before = history.live().cloned();
-            let kept = |field: fn(&Version) -> i64| before.as_ref().map(field);
-            let kept_value = || before.as_ref().and_then(|before| before.value.clone());
-            let version = Version {
-                mod_revision: at,
-                create_revision: kept(|before| before.create_revision).unwrap_or(at),
-                version: kept(|before| before.version).unwrap_or(0) + 1,
-                lease: kept(|before| before.lease).filter(|_| put.ignore_lease).unwrap_or(put.lease),
-                value: value.or_else(kept_value),
-            };
-            let after_bytes = version_bytes(&version);
+        let (empty, mut prev_kv) = (&self.empty, None);
+        let (mut bytes, mut used_bytes, mut freed_bytes) = (0, 0, 0);
+        let key = self.index.upsert(&put.key, |key, history| {
+            let key_bytes = key_bytes(key);
+            bytes = if history.is_empty() { key_bytes } else { 0 };
+            let mut version =
+                Version { mod_revision: at, create_revision: at, version: 1, lease: put.lease, value };
+            if let Some(before) = history.live() {
+                version.create_revision = before.create_revision;
+                version.version = before.version + 1;
+                if put.ignore_lease {
+                    version.lease = before.lease;
+                }
+                if put.ignore_value {
+                    version.value = before.value.clone();
+                }
+                prev_kv = put.prev_kv.then(|| before.to_key_value(key, empty));
+                freed_bytes = version_bytes(before) + key_bytes;
+            }
+            bytes += version_bytes(&version);
+            used_bytes = version_bytes(&version) + key_bytes;
             history.push(version);
-            (key.clone(), before, after_bytes, is_new)
+            key.clone()
         });
-        let key_bytes = key_bytes(&key);
-        self.bytes += after_bytes + if is_new { key_bytes } else { 0 };
-        self.bytes_in_use += after_bytes + key_bytes;
-        if let Some(before) = &before {
-            self.bytes_in_use -= version_bytes(before) + key_bytes;
-        }
-        let prev_kv = before.filter(|_| put.prev_kv).map(|before| before.to_key_value(&key, &self.empty));
+        self.bytes += bytes;
+        self.bytes_in_use = self.bytes_in_use + used_bytes - freed_bytes;
         self.changes.push(at, key);
         Ok(Answer::Put { prev_kv })
     }

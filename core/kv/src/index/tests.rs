@@ -4,6 +4,7 @@
 use super::*;
 use alloc::collections::BTreeMap;
 use alloc::format;
+use alloc::vec::Vec;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -85,38 +86,35 @@ fn make(index: &mut Index<Weighty>, naive: &mut BTreeMap<Vec<u8>, Weighty>, chan
     }
 }
 
-/// What the header promises of every node.
+/// What the header promises of every node; its height.
 fn check_shape<V: Weigh + Clone + Default>(node: &Node<V>, low: Option<&[u8]>, high: Option<&[u8]>) -> usize {
-    let in_order = |keys: &Keys| {
-        for i in 0..keys.len() {
-            let key = &**keys.get(i);
-            assert!(i == 0 || **keys.get(i - 1) < *key, "keys ascend");
-            assert!(
-                low.is_none_or(|low| low <= key) && high.is_none_or(|high| key < high),
-                "keys keep to bounds"
-            );
-        }
+    let check_key = |key: &[u8], before: Option<&[u8]>| {
+        assert!(before.is_none_or(|before| before < key), "keys ascend");
+        assert!(
+            low.is_none_or(|low| low <= key) && high.is_none_or(|high| key < high),
+            "keys keep to bounds"
+        );
     };
     match node {
         Node::Leaf(leaf) => {
-            assert!(leaf.keys.len() == leaf.values.len() && leaf.values.len() <= NODE_MAX);
-            in_order(&leaf.keys);
+            assert!(leaf.len() <= RUN_MAX);
+            (0..leaf.len()).for_each(|i| check_key(leaf.key(i), i.checked_sub(1).map(|i| &**leaf.key(i))));
             1
         }
         Node::Branch(branch) => {
-            assert!(branch.children.len() <= NODE_MAX && !branch.children.is_empty());
-            assert_eq!(branch.bounds.len() + 1, branch.children.len());
-            in_order(&branch.bounds);
-            let heights: Vec<usize> = (0..branch.children.len())
-                .map(|i| {
-                    let low = if i == 0 { low } else { Some(&**branch.bounds.get(i - 1)) };
-                    let high = if i == branch.bounds.len() { high } else { Some(&**branch.bounds.get(i)) };
-                    assert_eq!(branch.weights[i], branch.children[i].weight());
-                    check_shape(&branch.children[i], low, high)
-                })
-                .collect();
-            assert!(heights.iter().all(|&height| height == heights[0]), "all leaves are equally deep");
-            heights[0] + 1
+            assert!(branch.len() <= RUN_MAX && branch.len() > 0);
+            assert!(branch.len() == 1 || branch.key(0) < branch.key(1), "the first key is below the second");
+            let mut heights = (0..branch.len()).map(|i| {
+                let key = |i: usize| (0 < i && i < branch.len()).then(|| &**branch.key(i));
+                if let Some(bound) = key(i) {
+                    check_key(bound, key(i - 1));
+                }
+                assert_eq!(branch.get(i).weight, branch.get(i).node.weight());
+                check_shape(&branch.get(i).node, key(i).or(low), key(i + 1).or(high))
+            });
+            let height = heights.next().expect("at least one child");
+            assert!(heights.all(|other| other == height), "all leaves are equally deep");
+            height + 1
         }
     }
 }
@@ -124,7 +122,7 @@ fn check_shape<V: Weigh + Clone + Default>(node: &Node<V>, low: Option<&[u8]>, h
 fn leaves<V>(node: &Node<V>) -> usize {
     match node {
         Node::Leaf(_) => 1,
-        Node::Branch(branch) => branch.children.iter().map(leaves).sum(),
+        Node::Branch(branch) => branch.entries().iter().map(|(_, child)| leaves(&child.node)).sum(),
     }
 }
 
@@ -223,8 +221,5 @@ fn an_index_that_shrinks_gives_its_nodes_back() {
     for n in 0..10_000 {
         index.remove(&numbered(n));
     }
-    assert!(
-        matches!(&index.root, Node::Leaf(leaf) if leaf.values.is_empty()),
-        "nothing is left but an empty leaf"
-    );
+    assert!(matches!(&index.root, Node::Leaf(leaf) if leaf.len() == 0), "nothing is left but an empty leaf");
 }

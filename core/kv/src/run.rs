@@ -1,0 +1,170 @@
+//! Run: a short sorted list of keys, each with something, that is searched without looking at most of the keys.
+//!
+//! A key lives behind a pointer, and following a pointer is a cache miss: searching 64 keys by their bytes would cost
+//! six. So a run remembers how many leading bytes all its keys share, and of each key the eight bytes after those (its
+//! *head*) as one big-endian number, side by side and next to the run itself. A search compares heads; a key that is
+//! there is then found with a single look at its bytes.
+//! Knows nothing of: trees, what belongs to a key.
+
+use crate::api::Key;
+use alloc::vec::Vec;
+use core::cmp::Ordering;
+
+/// Most entries of a run that is at rest; there is room for one more on the way.
+pub(crate) const RUN_MAX: usize = 64;
+
+/// Up to [`RUN_MAX`] distinct keys in ascending order, each with a `T`.
+///
+/// Invariant: every key begins with the same `shared` bytes; `heads[i]` is the head of the `i`th key.
+#[derive(Clone, Debug)]
+pub(crate) struct Run<T> {
+    shared: usize,
+    entries: Vec<(Key, T)>,
+    heads: [u64; RUN_MAX + 1],
+}
+
+impl<T> Default for Run<T> {
+    fn default() -> Run<T> {
+        Run { shared: 0, entries: Vec::new(), heads: [0; RUN_MAX + 1] }
+    }
+}
+
+impl<T> Run<T> {
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    pub(crate) fn entries(&self) -> &[(Key, T)] {
+        &self.entries
+    }
+
+    pub(crate) fn key(&self, i: usize) -> &Key {
+        &self.entries[i].0
+    }
+
+    pub(crate) fn get(&self, i: usize) -> &T {
+        &self.entries[i].1
+    }
+
+    pub(crate) fn get_mut(&mut self, i: usize) -> &mut T {
+        &mut self.entries[i].1
+    }
+
+    /// The key with what belongs to it, to be changed.
+    pub(crate) fn entry_mut(&mut self, i: usize) -> (&Key, &mut T) {
+        let (key, it) = &mut self.entries[i];
+        (key, it)
+    }
+
+    /// Where the key is, or where it would be.
+    pub(crate) fn search(&self, key: &[u8]) -> Result<usize, usize> {
+        let heads = &self.heads[..self.len()];
+        if self.shared <= key.len() {
+            let head = head(key, self.shared);
+            let low = heads.partition_point(|&other| other < head);
+            // The key may not even share what is shared; but if this is the key, no more needs to be known.
+            if heads.get(low) == Some(&head) && *self.entries[low].0 == *key {
+                return Ok(low);
+            }
+            return self.search_from(key, head, low);
+        }
+        match self.entries.first() {
+            // Shorter than what is shared: it is below all keys or above all, and below if it begins like them.
+            Some((first, _)) if key > &first[..self.shared] => Err(self.len()),
+            _ => Err(0),
+        }
+    }
+
+    /// `low`: where the head of the key is, or would be.
+    fn search_from(&self, key: &[u8], head: u64, low: usize) -> Result<usize, usize> {
+        let Some((first, _)) = self.entries.first() else { return Err(0) };
+        match key[..self.shared].cmp(&first[..self.shared]) {
+            Ordering::Less => return Err(0),
+            Ordering::Greater => return Err(self.len()),
+            Ordering::Equal => {}
+        }
+        // The order of heads is the order of keys, except that equal heads say nothing.
+        let ties = self.heads[low..self.len()].iter().take_while(|&&other| other == head).count();
+        let rest = &key[self.shared..];
+        match self.entries[low..low + ties].binary_search_by(|(other, _)| other[self.shared..].cmp(rest)) {
+            Ok(i) => Ok(low + i),
+            Err(i) => Err(low + i),
+        }
+    }
+
+    /// Puts a key at the place where `search` says it would be.
+    pub(crate) fn insert(&mut self, i: usize, key: Key, it: T) {
+        let shared = match self.entries.first() {
+            Some((first, _)) => shared_bytes(first, &key).min(self.shared),
+            None => key.len(),
+        };
+        self.heads.copy_within(i..self.entries.len(), i + 1);
+        self.heads[i] = head(&key, shared);
+        self.entries.insert(i, (key, it));
+        if shared != self.shared {
+            self.take_heads(shared);
+        }
+    }
+
+    pub(crate) fn remove(&mut self, i: usize) -> (Key, T) {
+        self.heads.copy_within(i + 1..self.entries.len(), i);
+        self.entries.remove(i)
+    }
+
+    /// Gives the first entry another key, still below the second.
+    pub(crate) fn replace_first(&mut self, key: Key) {
+        self.entries[0].0 = key;
+        self.share_most();
+    }
+
+    /// Keeps the first `at` entries and returns the others.
+    pub(crate) fn split_off(&mut self, at: usize) -> Run<T> {
+        let mut right = Run { entries: self.entries.split_off(at), ..Run::default() };
+        right.share_most();
+        self.share_most();
+        right
+    }
+
+    /// Takes over the entries of a run that is wholly above this one, whose first key becomes `first` if there is one.
+    /// Together they must not have more than [`RUN_MAX`].
+    pub(crate) fn append(&mut self, first: Option<Key>, mut right: Run<T>) {
+        if let (Some(first), Some(entry)) = (first, right.entries.first_mut()) {
+            entry.0 = first;
+        }
+        self.entries.append(&mut right.entries);
+        self.share_most();
+    }
+
+    /// Finds anew what all keys share; between the first and the last key, all share what these two do.
+    fn share_most(&mut self) {
+        let shared = match (self.entries.first(), self.entries.last()) {
+            (Some((first, _)), Some((last, _))) => shared_bytes(first, last),
+            _ => 0,
+        };
+        self.take_heads(shared);
+    }
+
+    fn take_heads(&mut self, shared: usize) {
+        self.shared = shared;
+        for (place, (key, _)) in self.heads.iter_mut().zip(&self.entries) {
+            *place = head(key, shared);
+        }
+    }
+}
+
+/// The eight bytes from `from` on, as a number that compares as they do; zeros where the key is over.
+fn head(key: &[u8], from: usize) -> u64 {
+    let rest = &key[from..];
+    match rest.first_chunk::<8>() {
+        Some(bytes) => u64::from_be_bytes(*bytes),
+        None => {
+            let mut bytes = [0; 8];
+            bytes[..rest.len()].copy_from_slice(rest);
+            u64::from_be_bytes(bytes)
+        }
+    }
+}
+
+fn shared_bytes(a: &[u8], b: &[u8]) -> usize {
+    a.iter().zip(b).take_while(|(a, b)| a == b).count()
+}
