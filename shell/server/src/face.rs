@@ -36,6 +36,8 @@ pub const GRPC_OVERHEAD_BYTES: usize = 512 * 1024;
 /// Limits of the faces of one member. [fault-model §10]
 #[derive(Clone, Debug)]
 pub struct FaceConfig {
+    /// The member's name.
+    pub name: String,
     /// Largest command, in bytes as it goes into the log.
     pub max_request_bytes: usize,
     /// Most compares or operations of one branch of a transaction, shared by those inside it.
@@ -59,6 +61,7 @@ pub struct FaceConfig {
 impl Default for FaceConfig {
     fn default() -> FaceConfig {
         FaceConfig {
+            name: String::new(),
             max_request_bytes: 1536 * 1024,
             max_txn_ops: 128,
             max_response_bytes: 64 << 20,

@@ -1,4 +1,4 @@
-//! Plain HTTP beside gRPC, on the same port: `/health`, `/version`, `/metrics`.
+//! Plain HTTP beside gRPC, on the same port: `/health`, `/version`, `/metrics`, `/kattu/status`.
 //!
 //! Answers are etcd's to the byte where clients parse them; `kattu` stands beside the versions.
 //! Knows nothing of: gRPC, sockets.
@@ -6,8 +6,10 @@
 use crate::body::FaceBody;
 use crate::face::{ETCD_CLUSTER_VERSION, ETCD_VERSION, Face, KATTU_VERSION};
 use crate::health;
+use crate::json;
 use crate::metrics;
 use crate::replica::Replica;
+use crate::status::status_json;
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Method, Response, StatusCode, Uri, header};
 use kattu_node::contract::Consistency;
@@ -24,10 +26,13 @@ pub async fn answer<R: Replica>(face: &Face<R>, method: &Method, uri: &Uri) -> R
         return gateway_missing();
     }
     match path {
-        "/health" | "/version" | "/metrics" if method != Method::GET => method_not_allowed(),
+        "/health" | "/version" | "/metrics" | "/kattu/status" if method != Method::GET => {
+            method_not_allowed()
+        }
         "/health" => health_page(face, uri.query().unwrap_or("")).await,
         "/version" => version_page(),
         "/metrics" => metrics_page(face).await,
+        "/kattu/status" => status_page(face).await,
         _ => error_page(StatusCode::NOT_FOUND, "404 page not found"),
     }
 }
@@ -50,7 +55,7 @@ async fn health_page<R: Replica>(face: &Face<R>, query: &str) -> Response<FaceBo
         }
         Some(reason) => {
             counters.health_failure.add(1);
-            let text = format!("{{\"health\":\"false\",\"reason\":{}}}", json_string(&reason));
+            let text = format!("{{\"health\":\"false\",\"reason\":{}}}", json::string(&reason));
             error_page(StatusCode::SERVICE_UNAVAILABLE, &text)
         }
     }
@@ -84,6 +89,15 @@ async fn metrics_page<R: Replica>(face: &Face<R>) -> Response<FaceBody> {
     }
 }
 
+/// What `kattu status` asks for.
+async fn status_page<R: Replica>(face: &Face<R>) -> Response<FaceBody> {
+    let log_bytes = face.replica.metrics().map_or(0, |metrics| metrics.log_bytes.get());
+    match face.status().await {
+        Ok(status) => page(StatusCode::OK, JSON, status_json(&status, &face.config.name, log_bytes)),
+        Err(error) => error_page(StatusCode::SERVICE_UNAVAILABLE, error.message()),
+    }
+}
+
 /// The JSON gateway is not written yet, and says so in the gateway's own form.
 fn gateway_missing() -> Response<FaceBody> {
     let text = "kattu does not serve the JSON gateway yet";
@@ -110,32 +124,4 @@ fn page(status: StatusCode, content_type: HeaderValue, text: impl Into<Bytes>) -
     *response.status_mut() = status;
     response.headers_mut().insert(header::CONTENT_TYPE, content_type);
     response
-}
-
-/// A text as JSON writes it.
-fn json_string(text: &str) -> String {
-    let mut out = String::with_capacity(text.len() + 2);
-    out.push('"');
-    for c in text.chars() {
-        match c {
-            '"' | '\\' => {
-                out.push('\\');
-                out.push(c);
-            }
-            c if c < ' ' => out.push_str(&format!("\\u{:04x}", u32::from(c))),
-            c => out.push(c),
-        }
-    }
-    out.push('"');
-    out
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn reasons_are_written_as_json() {
-        assert_eq!(json_string("a \"b\" \\ \n"), "\"a \\\"b\\\" \\\\ \\u000a\"");
-    }
 }

@@ -13,6 +13,9 @@
 //! | `http.rs`, `metrics.rs`, `counters.rs`, `process.rs` | plain HTTP and what is counted |
 //! | `listen.rs` | connections |
 //! | `compactor.rs` | auto-compaction |
+//! | `config.rs`, `config/` | flags, environment, file: what one member is told |
+//! | `serve.rs` | one member from start to stop |
+//! | `status.rs`, `json.rs` | what Kattu tells beyond etcd's status |
 //!
 //! Knows nothing of: raft's insides, files.
 #![forbid(unsafe_code)]
@@ -21,6 +24,7 @@ mod auth;
 mod body;
 mod cluster;
 pub mod compactor;
+pub mod config;
 mod convert;
 pub mod counters;
 mod encode;
@@ -30,6 +34,7 @@ mod gate;
 mod grpc;
 mod health;
 mod http;
+mod json;
 mod kv;
 pub mod listen;
 mod maintenance;
@@ -37,6 +42,8 @@ mod metrics;
 mod process;
 pub mod replica;
 pub mod rpc;
+pub mod serve;
+mod status;
 
 pub use compactor::Retention;
 pub use face::FaceConfig;

@@ -1,0 +1,411 @@
+//! All that one member is told, put together from flags, environment and file, and judged before anything starts.
+//!
+//! ```text
+//!  sources (flag > KATTU_* > ETCD_* > file) ── flags (what exists) ── urls, membership (values) ── ServeConfig
+//! ```
+//! Every complaint names the flag, variable, or file and line to mend. Nothing here opens a socket or a directory; the
+//! one question about the disk (is there data already?) is asked through a function.
+//! Knows nothing of: threads, sockets, the log.
+
+pub mod flags;
+mod membership;
+mod sources;
+pub mod urls;
+
+use crate::compactor::Retention;
+use kattu_raft::{Duration, NodeId};
+use kattu_runtime::{Member, Place};
+use sources::{Asked, Setting, Settings};
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use urls::Url;
+
+/// Largest value of `--max-request-bytes`. [fault-model §10]
+pub const REQUEST_BYTES_LIMIT: u64 = 64 << 20;
+/// Longest election timeout; beyond it a lost leader would look like an outage. [etcd embed]
+const ELECTION_TIMEOUT_MAX: u64 = 50_000;
+
+/// A configuration that cannot work, in words that say what to mend.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConfigError(pub(crate) String);
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for ConfigError {}
+
+/// One member's configuration.
+#[derive(Clone, Debug)]
+pub struct ServeConfig {
+    /// Its name.
+    pub name: String,
+    /// Where its log and identity are.
+    pub data_dir: PathBuf,
+    /// Where it listens for clients.
+    pub listen_clients: Vec<SocketAddr>,
+    /// Where clients reach it.
+    pub advertise_client_urls: Vec<String>,
+    /// Where it listens for the other members.
+    pub listen_peers: Vec<SocketAddr>,
+    /// More places to serve metrics and health.
+    pub listen_metrics: Vec<SocketAddr>,
+    /// All members, itself included, ascending by id.
+    pub members: Vec<Member>,
+    /// Itself.
+    pub id: NodeId,
+    /// The cluster.
+    pub cluster_id: u64,
+    /// Whether the data directory must be there already.
+    pub must_exist: bool,
+    /// Time between heartbeats.
+    pub heartbeat_interval: Duration,
+    /// Minimum election timeout.
+    pub election_timeout: Duration,
+    /// Largest request, in bytes as it goes into the log.
+    pub max_request_bytes: usize,
+    /// Most operations of a transaction.
+    pub max_txn_ops: usize,
+    /// What auto-compaction keeps.
+    pub retention: Retention,
+    /// Bytes the store may hold; 0 for no quota of its own.
+    pub quota_bytes: u64,
+    /// Where log I/O is done.
+    pub log_io: Place,
+    /// Where entries are applied.
+    pub apply: Place,
+    /// Threads that serve clients; 0 is the node's own.
+    pub client_threads: usize,
+    /// Size of one file of the log.
+    pub segment_bytes: u64,
+    /// Disk space kept free.
+    pub reserve_bytes: u64,
+    /// A disk call that takes longer ends the process.
+    pub disk_stall: Duration,
+}
+
+/// What `kattu serve` was asked for.
+#[derive(Debug)]
+pub enum Command {
+    /// To run a member; with lines that the operator should see.
+    Serve(Box<ServeConfig>, Vec<String>),
+    /// To show [`flags::help`].
+    Help,
+    /// To show versions.
+    Version,
+}
+
+/// Reads the process's own environment and files.
+///
+/// # Errors
+/// The first thing to mend.
+pub fn load(args: &[String]) -> Result<Command, ConfigError> {
+    // A variable that is not text cannot be a setting of ours.
+    let variables: Vec<(String, String)> = std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+        .collect();
+    load_from(args, &variables, &|path| std::fs::read_to_string(path))
+}
+
+/// Reads the sources given.
+///
+/// # Errors
+/// The first thing to mend.
+pub fn load_from(
+    args: &[String],
+    variables: &[(String, String)],
+    read_file: &dyn Fn(&Path) -> std::io::Result<String>,
+) -> Result<Command, ConfigError> {
+    let settings = match sources::gather(args, variables, read_file)? {
+        Asked::Settings(settings) => settings,
+        Asked::Help => return Ok(Command::Help),
+        Asked::Version => return Ok(Command::Version),
+    };
+    let (settings, mut warnings) = sources::judge(settings)?;
+    let config = build(&Reader(&settings))?;
+    warnings.extend(config.advice());
+    Ok(Command::Serve(Box::new(config), warnings))
+}
+
+impl ServeConfig {
+    /// What an operator should know about a configuration that works.
+    fn advice(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        let everywhere = self.listen_clients.iter().chain(&self.listen_peers).chain(&self.listen_metrics);
+        let open: Vec<String> =
+            everywhere.filter(|at| !at.ip().is_loopback()).map(SocketAddr::to_string).collect();
+        if !open.is_empty() {
+            // [fault-model SE1]
+            let places = open.join(", ");
+            lines.push(format!(
+                "{places} can be reached by other machines, and neither TLS nor authentication protects it"
+            ));
+        }
+        if self.max_request_bytes > 10 << 20 {
+            lines.push(format!(
+                "--max-request-bytes {} is above 10 MiB: large requests delay small ones",
+                self.max_request_bytes
+            ));
+        }
+        lines
+    }
+}
+
+fn build(given: &Reader<'_>) -> Result<ServeConfig, ConfigError> {
+    let name = given.text("name").unwrap_or("default").to_string();
+    if name.is_empty() || name.contains(['=', ',']) || name.chars().any(char::is_control) {
+        return Err(
+            given.wrong("name", "a name needs at least one character, and no '=', ',' or line breaks")
+        );
+    }
+    let data_dir =
+        PathBuf::from(given.text("data-dir").map_or_else(|| format!("{name}.kattu"), str::to_string));
+    if data_dir.as_os_str().is_empty() {
+        return Err(given.wrong("data-dir", "a directory is missing"));
+    }
+    let listen_clients = given.urls("listen-client-urls")?;
+    let listen_peers = given.urls("listen-peer-urls")?;
+    let members = members(given, &name, listen_peers.as_deref())?;
+    let must_exist = given.one_of("initial-cluster-state", &[("new", false), ("existing", true)])?;
+
+    let heartbeat = given.number("heartbeat-interval", 100, 1, ELECTION_TIMEOUT_MAX)?;
+    let election = given.number("election-timeout", 1000, 1, ELECTION_TIMEOUT_MAX)?;
+    if election < heartbeat * 5 {
+        let what =
+            format!("{election} ms must be at least 5 times the heartbeat interval, which is {heartbeat} ms");
+        return Err(given.wrong("election-timeout", what));
+    }
+    let max_request_bytes = given.number("max-request-bytes", 1536 << 10, 1 << 10, REQUEST_BYTES_LIMIT)?;
+    let segment_bytes = given.number("segment-bytes", 64 << 20, 1 << 20, 4 << 30)?;
+    Ok(ServeConfig {
+        advertise_client_urls: advertised_clients(given, listen_clients.as_deref())?,
+        listen_clients: given.listen("listen-client-urls", listen_clients, Some(2379))?,
+        listen_peers: given.listen("listen-peer-urls", listen_peers, Some(2380))?,
+        listen_metrics: given.listen("listen-metrics-urls", given.urls("listen-metrics-urls")?, None)?,
+        id: members.own,
+        cluster_id: members.cluster_id,
+        members: members.all,
+        must_exist,
+        heartbeat_interval: Duration::from_millis(heartbeat),
+        election_timeout: Duration::from_millis(election),
+        max_request_bytes: max_request_bytes as usize,
+        max_txn_ops: given.number("max-txn-ops", 128, 1, 1 << 20)? as usize,
+        retention: retention(given)?,
+        quota_bytes: quota(given)?,
+        log_io: given.place("log-io")?,
+        apply: given.place("apply")?,
+        client_threads: given.number("client-threads", 0, 0, 256)? as usize,
+        segment_bytes,
+        reserve_bytes: given.number("disk-reserve-bytes", 64 << 20, 0, 1 << 40)?,
+        disk_stall: Duration::from_millis(given.number("disk-stall-timeout", 10_000, 100, 3_600_000)?),
+        name,
+        data_dir,
+    })
+}
+
+struct Members {
+    own: NodeId,
+    all: Vec<Member>,
+    cluster_id: u64,
+}
+
+/// Who is in the cluster, and which one this is. What others are told about this member must be what it says itself.
+fn members(given: &Reader<'_>, name: &str, listen: Option<&[Url]>) -> Result<Members, ConfigError> {
+    let advertised = given.urls("initial-advertise-peer-urls")?;
+    if let Some(url) = advertised.iter().flatten().find(|url| !url.is_reachable()) {
+        return Err(given.wrong("initial-advertise-peer-urls", format!("{url}: others cannot reach this")));
+    }
+    let roll = match given.setting("initial-cluster") {
+        Some(setting) => membership::parse_roll(&setting.text).map_err(|what| setting.wrong(what))?,
+        None => {
+            let reachable = |urls: &&[Url]| urls.iter().all(Url::is_reachable);
+            let own = match (&advertised, listen) {
+                (Some(urls), _) => urls.clone(),
+                (None, None) => vec![default_url(2380)],
+                (None, Some(urls)) if reachable(&urls) => urls.to_vec(),
+                (None, Some(_)) => {
+                    let what = "is needed when --listen-peer-urls names every address";
+                    return Err(given.wrong("initial-advertise-peer-urls", what));
+                }
+            };
+            membership::Roll::from([(name.to_string(), own)])
+        }
+    };
+    let Some(listed) = roll.get(name) else {
+        let names: Vec<&str> = roll.keys().map(String::as_str).collect();
+        let what = format!("this member is called {name:?} (--name), but the list has {}", names.join(", "));
+        return Err(given.wrong("initial-cluster", what));
+    };
+    if let Some(advertised) = &advertised {
+        let all_in =
+            |some: &[Url], others: &[Url]| some.iter().all(|url| others.iter().any(|o| o.same_place(url)));
+        if !all_in(advertised, listed) || !all_in(listed, advertised) {
+            let what = format!(
+                "{} does not match --initial-cluster, where {name} has {}",
+                join(advertised),
+                join(listed)
+            );
+            return Err(given.wrong("initial-advertise-peer-urls", what));
+        }
+    }
+    let own_url = listed[0].to_string();
+    let token = given.text("initial-cluster-token").unwrap_or("etcd-cluster");
+    let (all, cluster_id) =
+        membership::identify(token, &roll).map_err(|what| given.wrong("initial-cluster-token", what))?;
+    let own = all.iter().find(|member| member.peer_urls.contains(&own_url)).expect("it was just listed");
+    Ok(Members { own: own.id, cluster_id, all })
+}
+
+fn advertised_clients(given: &Reader<'_>, listen: Option<&[Url]>) -> Result<Vec<String>, ConfigError> {
+    let urls = match (given.urls("advertise-client-urls")?, listen) {
+        (Some(urls), _) => urls,
+        (None, None) => vec![default_url(2379)],
+        (None, Some(urls)) => urls.to_vec(),
+    };
+    if urls.iter().all(Url::is_reachable) {
+        return Ok(urls.iter().map(Url::to_string).collect());
+    }
+    let what = format!("is needed with a host and a port that clients can reach; {} is not", join(&urls));
+    Err(given.wrong("advertise-client-urls", what))
+}
+
+/// Etcd's two modes: a duration (a bare number means hours), or a count of revisions. 0 is off in both.
+fn retention(given: &Reader<'_>) -> Result<Retention, ConfigError> {
+    let by_revision = given.one_of("auto-compaction-mode", &[("periodic", false), ("revision", true)])?;
+    let text = given.text("auto-compaction-retention").unwrap_or("0");
+    let wrong = |what| given.wrong("auto-compaction-retention", format!("{text:?}: {what}"));
+    if by_revision {
+        return match text.parse::<i64>() {
+            Ok(0) => Ok(Retention::Off),
+            Ok(count) if 0 < count => Ok(Retention::Revisions(count)),
+            _ => Err(wrong("with --auto-compaction-mode=revision this is a count of revisions")),
+        };
+    }
+    let period = match text.parse::<u64>() {
+        Ok(hours) => hours.checked_mul(3600).map(Duration::from_secs),
+        Err(_) => parse_duration(text),
+    };
+    match period {
+        Some(period) if period.is_zero() => Ok(Retention::Off),
+        Some(period) if period <= Duration::from_secs(100 * 365 * 86_400) => Ok(Retention::Period(period)),
+        _ => Err(wrong("expected a duration such as 30m or 1h, or a number of hours")),
+    }
+}
+
+/// A quota of 0 or below means none, as in etcd.
+fn quota(given: &Reader<'_>) -> Result<u64, ConfigError> {
+    let text = given.text("quota-backend-bytes").unwrap_or("0");
+    match text.parse::<i64>() {
+        Ok(bytes) => Ok(u64::try_from(bytes).unwrap_or(0)),
+        Err(_) => Err(given.wrong("quota-backend-bytes", format!("{text:?} is not a whole number"))),
+    }
+}
+
+/// Reads a duration as Go writes it: `1h30m`, `90s`, `1.5h`, `250ms`. None if it is not one.
+#[must_use]
+pub fn parse_duration(text: &str) -> Option<Duration> {
+    let mut total = 0.0;
+    let mut rest = text;
+    if rest.is_empty() {
+        return None;
+    }
+    while !rest.is_empty() {
+        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
+        let number: f64 = rest[..digits].parse().ok()?;
+        rest = &rest[digits..];
+        let unit_len = rest.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(rest.len());
+        total += number
+            * match &rest[..unit_len] {
+                "h" => 3600.0,
+                "m" => 60.0,
+                "s" => 1.0,
+                "ms" => 1e-3,
+                "us" | "µs" => 1e-6,
+                "ns" => 1e-9,
+                _ => return None,
+            };
+        rest = &rest[unit_len..];
+    }
+    Duration::try_from_secs_f64(total).ok()
+}
+
+fn default_url(port: u16) -> Url {
+    Url::parse(&format!("http://localhost:{port}")).expect("it is a URL")
+}
+
+fn join(urls: &[Url]) -> String {
+    urls.iter().map(Url::to_string).collect::<Vec<_>>().join(", ")
+}
+
+/// The settings, read as what they should be.
+struct Reader<'a>(&'a Settings);
+
+impl Reader<'_> {
+    fn setting(&self, flag: &str) -> Option<&Setting> {
+        self.0.get(flag)
+    }
+
+    fn text(&self, flag: &str) -> Option<&str> {
+        self.setting(flag).map(|setting| setting.text.as_str())
+    }
+
+    /// A complaint about a flag, naming where it was set, if it was.
+    fn wrong(&self, flag: &'static str, what: impl fmt::Display) -> ConfigError {
+        match self.setting(flag) {
+            Some(setting) => setting.wrong(what),
+            None => ConfigError(format!("--{flag}: {what}")),
+        }
+    }
+
+    fn number(&self, flag: &'static str, default: u64, min: u64, max: u64) -> Result<u64, ConfigError> {
+        let Some(text) = self.text(flag) else { return Ok(default) };
+        match text.parse::<u64>() {
+            Ok(number) if (min..=max).contains(&number) => Ok(number),
+            _ => Err(self.wrong(flag, format!("{text:?} is not a whole number from {min} to {max}"))),
+        }
+    }
+
+    fn one_of<T: Copy>(&self, flag: &'static str, values: &[(&str, T)]) -> Result<T, ConfigError> {
+        let Some(text) = self.text(flag) else { return Ok(values[0].1) };
+        match values.iter().find(|(name, _)| *name == text) {
+            Some((_, value)) => Ok(*value),
+            None => {
+                let names: Vec<&str> = values.iter().map(|(name, _)| *name).collect();
+                Err(self.wrong(flag, format!("{text:?} is not one of {}", names.join(", "))))
+            }
+        }
+    }
+
+    fn place(&self, flag: &'static str) -> Result<Place, ConfigError> {
+        self.one_of(flag, &[("inline", Place::Inline), ("thread", Place::Thread)])
+    }
+
+    fn urls(&self, flag: &'static str) -> Result<Option<Vec<Url>>, ConfigError> {
+        match self.setting(flag) {
+            None => Ok(None),
+            Some(setting) if setting.text.is_empty() => Ok(None),
+            Some(setting) => Url::parse_list(&setting.text).map(Some).map_err(|what| setting.wrong(what)),
+        }
+    }
+
+    fn listen(
+        &self,
+        flag: &'static str,
+        urls: Option<Vec<Url>>,
+        default_port: Option<u16>,
+    ) -> Result<Vec<SocketAddr>, ConfigError> {
+        let urls = urls.unwrap_or_else(|| default_port.map(default_url).into_iter().collect());
+        urls.iter()
+            .map(|url| {
+                let what = "listening needs an IP address or localhost, not another name";
+                url.listen_address().ok_or_else(|| self.wrong(flag, format!("{url}: {what}")))
+            })
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests;

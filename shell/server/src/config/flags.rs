@@ -1,0 +1,308 @@
+//! Every flag by name: which work, which are only tolerated, which are refused and why.
+//!
+//! The same table serves the command line, the environment, the file, and the help text, so that the four cannot
+//! disagree. Names, defaults and meanings are etcd's where etcd has the flag. [etcd server/embed/config.go]
+//! Knows nothing of: where a value came from, what it does.
+
+/// What a value looks like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shape {
+    /// Any text.
+    Text,
+    /// Texts separated by commas; in a file also an array.
+    List,
+    /// A whole number.
+    Number,
+    /// True or false; the bare flag means true.
+    Switch,
+}
+
+/// What becomes of a flag.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// It works.
+    Works,
+    /// It is accepted, has no effect, and a line says so: why.
+    Tolerated(&'static str),
+    /// It asks for something that Kattu does not do, and going on without would be wrong: why.
+    Refused(&'static str),
+}
+
+/// One flag.
+#[derive(Clone, Copy, Debug)]
+pub struct Flag {
+    /// Its name, without dashes.
+    pub name: &'static str,
+    /// What its value looks like.
+    pub shape: Shape,
+    /// What becomes of it.
+    pub fate: Fate,
+    /// The default as the help shows it.
+    pub default: &'static str,
+    /// One line for the help.
+    pub help: &'static str,
+}
+
+const fn works(name: &'static str, shape: Shape, default: &'static str, help: &'static str) -> Flag {
+    Flag { name, shape, fate: Fate::Works, default, help }
+}
+
+const fn tolerated(name: &'static str, shape: Shape, why: &'static str) -> Flag {
+    Flag { name, shape, fate: Fate::Tolerated(why), default: "", help: "" }
+}
+
+const fn refused(name: &'static str, shape: Shape, why: &'static str) -> Flag {
+    Flag { name, shape, fate: Fate::Refused(why), default: "", help: "" }
+}
+
+const NO_TLS: &str = "TLS is not supported yet";
+const NO_AUTH: &str = "authentication is not supported yet";
+const NO_DISCOVERY: &str = "discovery is not supported; list the members with --initial-cluster";
+const NO_LOG_FILES: &str = "Kattu writes plain lines to standard error";
+const WHOLE_LOG: &str = "Kattu keeps its log whole for now";
+
+use Shape::{List, Number, Switch, Text};
+
+/// All flags of `kattu serve`.
+pub const FLAGS: &[Flag] = &[
+    works("name", Text, "default", "name of this member"),
+    works("data-dir", Text, "NAME.kattu", "directory of this member's log and identity"),
+    works("listen-client-urls", List, "http://localhost:2379", "where to listen for clients"),
+    works("advertise-client-urls", List, "the listen URLs", "where clients reach this member"),
+    works("listen-peer-urls", List, "http://localhost:2380", "where to listen for the other members"),
+    works(
+        "initial-advertise-peer-urls",
+        List,
+        "as in --initial-cluster",
+        "where the other members reach this one",
+    ),
+    works(
+        "initial-cluster",
+        List,
+        "NAME=its peer URL",
+        "all members: n1=http://..,n2=http://..,n3=http://..",
+    ),
+    works(
+        "initial-cluster-state",
+        Text,
+        "new",
+        "new, or existing when the data directory must be there already",
+    ),
+    works("initial-cluster-token", Text, "etcd-cluster", "tells clusters apart; the same on all members"),
+    works("heartbeat-interval", Number, "100", "milliseconds between heartbeats of the leader"),
+    works(
+        "election-timeout",
+        Number,
+        "1000",
+        "milliseconds without a leader before an election; at least 5 heartbeats",
+    ),
+    works("max-request-bytes", Number, "1572864", "largest request, at most 67108864"),
+    works("max-txn-ops", Number, "128", "most operations in one transaction"),
+    works("auto-compaction-mode", Text, "periodic", "periodic or revision"),
+    works(
+        "auto-compaction-retention",
+        Text,
+        "0",
+        "history to keep: 30m, 1h or hours when periodic; a count of revisions; 0 is off",
+    ),
+    works(
+        "quota-backend-bytes",
+        Number,
+        "0",
+        "bytes the store may grow to; 0 for three quarters of the memory",
+    ),
+    works("listen-metrics-urls", List, "", "more places to serve /metrics and /health"),
+    works("config", Text, "", "a TOML file with the same names as these flags"),
+    works("log-io", Text, "inline", "where the log is written: inline (on the node's thread) or thread"),
+    works("apply", Text, "inline", "where entries are applied: inline (on the node's thread) or thread"),
+    works("client-threads", Number, "0", "threads that serve clients; 0 is the node's thread"),
+    works("segment-bytes", Number, "67108864", "size of one file of the log"),
+    works("disk-reserve-bytes", Number, "67108864", "disk space kept free for the way out of a full disk"),
+    works("disk-stall-timeout", Number, "10000", "milliseconds after which a hanging disk ends the process"),
+    tolerated("snapshot-count", Number, WHOLE_LOG),
+    tolerated("log-level", Text, NO_LOG_FILES),
+    tolerated("logger", Text, NO_LOG_FILES),
+    tolerated("log-outputs", List, NO_LOG_FILES),
+    tolerated("max-wals", Number, WHOLE_LOG),
+    tolerated("max-snapshots", Number, WHOLE_LOG),
+    tolerated("strict-reconfig-check", Switch, "Kattu is always strict"),
+    tolerated("pre-vote", Switch, "Kattu always asks before it campaigns"),
+    tolerated("metrics", Text, "Kattu always serves the same metrics"),
+    tolerated("enable-pprof", Switch, "Kattu has no profiling pages"),
+    refused("cert-file", Text, NO_TLS),
+    refused("key-file", Text, NO_TLS),
+    refused("trusted-ca-file", Text, NO_TLS),
+    refused("ca-file", Text, NO_TLS),
+    refused("client-cert-file", Text, NO_TLS),
+    refused("client-key-file", Text, NO_TLS),
+    refused("client-cert-auth", Switch, NO_TLS),
+    refused("client-crl-file", Text, NO_TLS),
+    refused("client-cert-allowed-hostname", Text, NO_TLS),
+    refused("auto-tls", Switch, NO_TLS),
+    refused("peer-cert-file", Text, NO_TLS),
+    refused("peer-key-file", Text, NO_TLS),
+    refused("peer-trusted-ca-file", Text, NO_TLS),
+    refused("peer-ca-file", Text, NO_TLS),
+    refused("peer-client-cert-file", Text, NO_TLS),
+    refused("peer-client-key-file", Text, NO_TLS),
+    refused("peer-client-cert-auth", Switch, NO_TLS),
+    refused("peer-crl-file", Text, NO_TLS),
+    refused("peer-cert-allowed-cn", Text, NO_TLS),
+    refused("peer-cert-allowed-hostname", Text, NO_TLS),
+    refused("peer-skip-client-san-verification", Switch, NO_TLS),
+    refused("peer-auto-tls", Switch, NO_TLS),
+    refused("cipher-suites", List, NO_TLS),
+    refused("tls-min-version", Text, NO_TLS),
+    refused("tls-max-version", Text, NO_TLS),
+    refused("self-signed-cert-validity", Number, NO_TLS),
+    refused("auth-token", Text, NO_AUTH),
+    refused("auth-token-ttl", Number, NO_AUTH),
+    refused("bcrypt-cost", Number, NO_AUTH),
+    refused("discovery", Text, NO_DISCOVERY),
+    refused("discovery-fallback", Text, NO_DISCOVERY),
+    refused("discovery-proxy", Text, NO_DISCOVERY),
+    refused("discovery-srv", Text, NO_DISCOVERY),
+    refused("discovery-srv-name", Text, NO_DISCOVERY),
+    refused("discovery-endpoints", List, NO_DISCOVERY),
+    refused("discovery-token", Text, NO_DISCOVERY),
+    refused("discovery-user", Text, NO_DISCOVERY),
+    refused("discovery-password", Text, NO_DISCOVERY),
+    refused("discovery-cert", Text, NO_DISCOVERY),
+    refused("discovery-key", Text, NO_DISCOVERY),
+    refused("discovery-cacert", Text, NO_DISCOVERY),
+    refused("discovery-dial-timeout", Text, NO_DISCOVERY),
+    refused("discovery-request-timeout", Text, NO_DISCOVERY),
+    refused("discovery-keepalive-time", Text, NO_DISCOVERY),
+    refused("discovery-keepalive-timeout", Text, NO_DISCOVERY),
+    refused("discovery-insecure-transport", Switch, NO_DISCOVERY),
+    refused("discovery-insecure-skip-tls-verify", Switch, NO_DISCOVERY),
+    refused("force-new-cluster", Switch, "Kattu does not overrule a lost majority"),
+    refused("config-file", Text, "etcd's YAML file is not read; write a TOML file and name it with --config"),
+];
+
+/// The flag of this name.
+#[must_use]
+pub fn find(name: &str) -> Option<&'static Flag> {
+    FLAGS.iter().find(|flag| flag.name == name)
+}
+
+/// Flags that work and whose names look like `name`, at most three, the likeliest first.
+#[must_use]
+pub fn near(name: &str) -> Vec<&'static str> {
+    let mut found: Vec<(usize, &'static str)> = FLAGS
+        .iter()
+        .filter(|flag| flag.fate == Fate::Works)
+        .map(|flag| (distance(name, flag.name), flag.name))
+        .filter(|&(distance, flag)| {
+            distance <= 1 + name.len() / 4 || (name.len() >= 4 && flag.starts_with(name))
+        })
+        .collect();
+    found.sort_unstable();
+    found.truncate(3);
+    found.into_iter().map(|(_, name)| name).collect()
+}
+
+/// Insertions, deletions and replacements between two texts. [Levenshtein66]
+fn distance(one: &str, other: &str) -> usize {
+    let other: Vec<char> = other.chars().collect();
+    let mut row: Vec<usize> = (0..=other.len()).collect();
+    for (i, a) in one.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, &b) in other.iter().enumerate() {
+            let above = row[j + 1];
+            row[j + 1] = (diagonal + usize::from(a != b)).min(above + 1).min(row[j] + 1);
+            diagonal = above;
+        }
+    }
+    row[other.len()]
+}
+
+/// The help of `kattu serve`.
+#[must_use]
+pub fn help() -> String {
+    let mut text = String::from(HELP_HEAD);
+    for flag in FLAGS.iter().filter(|flag| flag.fate == Fate::Works) {
+        text.push_str(&format!("  --{:<30} {}", flag.name, flag.help));
+        if !flag.default.is_empty() {
+            text.push_str(&format!(" [{}]", flag.default));
+        }
+        text.push('\n');
+    }
+    text.push_str("\nAccepted for etcd's sake, without effect:\n");
+    push_names(&mut text, |fate| matches!(fate, Fate::Tolerated(_)));
+    text.push_str("\nRefused, because going on without would be wrong:\n  TLS, authentication, discovery, --force-new-cluster\n");
+    text.push_str(HELP_TAIL);
+    text
+}
+
+fn push_names(text: &mut String, wanted: impl Fn(Fate) -> bool) {
+    let mut line = String::from(" ");
+    for flag in FLAGS.iter().filter(|flag| wanted(flag.fate)) {
+        if line.len() + flag.name.len() > 100 {
+            text.push_str(&line);
+            text.push('\n');
+            line = String::from(" ");
+        }
+        line.push_str(&format!(" --{}", flag.name));
+    }
+    text.push_str(&line);
+    text.push('\n');
+}
+
+const HELP_HEAD: &str = "\
+Runs one member of a cluster, with etcd's flags.
+
+Usage: kattu serve [--FLAG=VALUE | --FLAG VALUE]...
+
+Each flag is also read from KATTU_FLAG and ETCD_FLAG in the environment and from the file named by --config.
+A flag goes before KATTU_*, that before ETCD_*, that before the file.
+
+Flags [and their defaults]:
+";
+
+const HELP_TAIL: &str = "
+Examples:
+  kattu serve
+      a cluster of one member, clients on 127.0.0.1:2379
+  kattu serve --name n1 --data-dir /var/lib/kattu/n1 \\
+      --listen-client-urls http://10.0.0.1:2379 --listen-peer-urls http://10.0.0.1:2380 \\
+      --initial-cluster n1=http://10.0.0.1:2380,n2=http://10.0.0.2:2380,n3=http://10.0.0.3:2380
+      the first of three members
+  kattu serve --config n1.toml
+      the same from a file: name = \"n1\", initial-cluster = [\"n1=http://10.0.0.1:2380\", ..]
+
+Exit codes: 0 stopped by SIGTERM or SIGINT; 1 failed; 2 usage, configuration or a taken port;
+4 the data directory is damaged, somebody else's, or in use.
+";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_flag_has_one_row() {
+        for (i, flag) in FLAGS.iter().enumerate() {
+            assert!(FLAGS[i + 1..].iter().all(|other| other.name != flag.name), "{}", flag.name);
+            assert!(flag.name.chars().all(|c| c.is_ascii_lowercase() || c == '-'), "{}", flag.name);
+        }
+    }
+
+    #[test]
+    fn a_misspelt_flag_is_recognized() {
+        assert_eq!(near("initial-cluser"), ["initial-cluster"]);
+        assert_eq!(near("data_dir"), ["data-dir"]);
+        assert_eq!(near("listen-client-url"), ["listen-client-urls"]);
+        assert_eq!(near("auto-compaction"), ["auto-compaction-mode", "auto-compaction-retention"]);
+        assert!(near("wal-dir").is_empty() || near("wal-dir") == ["data-dir"]);
+        assert!(near("zzz").is_empty());
+    }
+
+    #[test]
+    fn the_help_names_every_flag_that_works_or_is_tolerated() {
+        let help = help();
+        for flag in FLAGS.iter().filter(|flag| !matches!(flag.fate, Fate::Refused(_))) {
+            assert!(help.contains(&format!("--{}", flag.name)), "{}", flag.name);
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! Whole configurations: what is put together, and what is refused.
+
+use super::*;
+
+fn load_with(args: &[&str], env: &[(&str, &str)]) -> Result<Command, ConfigError> {
+    let args: Vec<String> = args.iter().map(|arg| (*arg).to_string()).collect();
+    let env: Vec<(String, String)> = env.iter().map(|(n, v)| ((*n).to_string(), (*v).to_string())).collect();
+    load_from(&args, &env, &|_| Err(std::io::Error::from(std::io::ErrorKind::NotFound)))
+}
+
+fn config(args: &[&str]) -> ServeConfig {
+    match load_with(args, &[]) {
+        Ok(Command::Serve(config, _)) => *config,
+        other => panic!("{args:?}: {other:?}"),
+    }
+}
+
+fn refusal(args: &[&str]) -> String {
+    load_with(args, &[]).expect_err(&format!("{args:?}")).to_string()
+}
+
+fn addresses(addresses: &[SocketAddr]) -> Vec<String> {
+    addresses.iter().map(SocketAddr::to_string).collect()
+}
+
+#[test]
+fn without_flags_it_is_a_cluster_of_one_on_etcds_ports() {
+    let config = config(&[]);
+    assert_eq!(config.name, "default");
+    assert_eq!(config.data_dir, Path::new("default.kattu"));
+    assert_eq!(addresses(&config.listen_clients), ["127.0.0.1:2379"]);
+    assert_eq!(addresses(&config.listen_peers), ["127.0.0.1:2380"]);
+    assert_eq!(config.advertise_client_urls, ["http://localhost:2379"]);
+    assert!(config.listen_metrics.is_empty());
+    assert_eq!(config.members.len(), 1);
+    assert_eq!(config.members[0].peer_urls, ["http://localhost:2380"]);
+    assert_eq!(config.id, config.members[0].id);
+    assert_eq!(config.election_timeout, Duration::from_millis(1000));
+    assert_eq!(config.max_request_bytes, 1_572_864);
+    assert_eq!(config.retention, Retention::Off);
+    assert!(!config.must_exist);
+}
+
+/// The flags that etcd's own tooling and documents give to one of three members.
+#[test]
+fn one_of_three_members_as_etcds_documents_start_it() {
+    let cluster = "n1=http://10.0.0.1:2380,n2=http://10.0.0.2:2380,n3=http://10.0.0.3:2380";
+    let member = |name: &str, ip: &str| {
+        config(&[
+            "--name",
+            name,
+            "--initial-advertise-peer-urls",
+            &format!("http://{ip}:2380"),
+            "--listen-peer-urls",
+            &format!("http://{ip}:2380"),
+            "--listen-client-urls",
+            &format!("http://{ip}:2379,http://127.0.0.1:2379"),
+            "--advertise-client-urls",
+            &format!("http://{ip}:2379"),
+            "--initial-cluster-token",
+            "etcd-cluster-1",
+            "--initial-cluster",
+            cluster,
+            "--initial-cluster-state",
+            "new",
+        ])
+    };
+    let (one, two) = (member("n1", "10.0.0.1"), member("n2", "10.0.0.2"));
+    assert_eq!(addresses(&one.listen_clients), ["10.0.0.1:2379", "127.0.0.1:2379"]);
+    assert_eq!(one.members, two.members);
+    assert_eq!(one.cluster_id, two.cluster_id);
+    assert_ne!(one.id, two.id);
+    let own = one.members.iter().find(|member| member.id == one.id).unwrap();
+    assert_eq!((own.name.as_str(), own.peer_addresses[0].as_str()), ("n1", "10.0.0.1:2380"));
+}
+
+#[test]
+fn what_others_are_told_must_be_what_the_member_says_itself() {
+    let three = "--initial-cluster=n1=http://127.0.0.1:1,n2=http://127.0.0.1:2";
+    assert!(refusal(&["--name=n3", three]).contains("the list has n1, n2"));
+    let mismatch = refusal(&["--name=n1", three, "--initial-advertise-peer-urls=http://127.0.0.1:9"]);
+    assert!(
+        mismatch.starts_with("--initial-advertise-peer-urls: http://127.0.0.1:9 does not match"),
+        "{mismatch}"
+    );
+    // localhost and 127.0.0.1 are the same place.
+    config(&["--name=n1", three, "--initial-advertise-peer-urls=http://localhost:1"]);
+    // Without the flag it is what the list says.
+    config(&["--name=n1", three]);
+}
+
+#[test]
+fn every_address_must_come_with_one_to_be_reached_at() {
+    let refused = refusal(&["--listen-client-urls=http://0.0.0.0:2379"]);
+    assert!(refused.starts_with("--advertise-client-urls: is needed"), "{refused}");
+    let refused = refusal(&["--listen-peer-urls=http://0.0.0.0:2380"]);
+    assert!(refused.starts_with("--initial-advertise-peer-urls: is needed"), "{refused}");
+    let args = ["--listen-client-urls=http://0.0.0.0:2379", "--advertise-client-urls=http://n1:2379"];
+    let Ok(Command::Serve(_, warnings)) = load_with(&args, &[]) else { panic!("it works") };
+    assert!(warnings[0].contains("0.0.0.0:2379 can be reached by other machines"), "{warnings:?}");
+    assert!(refusal(&["--listen-client-urls=http://n1:2379"]).contains("IP address or localhost"));
+}
+
+#[test]
+fn timeouts_and_sizes_are_judged() {
+    for (args, why) in [
+        (&["--heartbeat-interval=0"][..], "from 1 to 50000"),
+        (&["--heartbeat-interval=1s"], "not a whole number"),
+        (&["--heartbeat-interval=300", "--election-timeout=1000"], "at least 5 times"),
+        (&["--election-timeout=60000"], "from 1 to 50000"),
+        (&["--max-request-bytes=100000000"], "from 1024 to 67108864"),
+        (&["--max-txn-ops=0"], "from 1 to"),
+        (&["--segment-bytes=1"], "from 1048576"),
+        (&["--log-io=both"], "not one of inline, thread"),
+        (&["--initial-cluster-state=old"], "not one of new, existing"),
+        (&["--quota-backend-bytes=1G"], "not a whole number"),
+        (&["--name="], "at least one character"),
+        (&["--data-dir="], "directory is missing"),
+        (&["--listen-client-urls=https://127.0.0.1:1"], "https is refused"),
+    ] {
+        let refused = refusal(args);
+        let flag = args.last().unwrap().split('=').next().unwrap();
+        assert!(refused.contains(flag) && refused.contains(why), "{args:?}: {refused}");
+    }
+    assert_eq!(config(&["--quota-backend-bytes=-1"]).quota_bytes, 0);
+    assert_eq!(config(&["--log-io=thread"]).log_io, Place::Thread);
+}
+
+#[test]
+fn retention_is_written_as_for_etcd() {
+    let kept = |mode: &str, retention: &str| {
+        config(&[
+            &format!("--auto-compaction-mode={mode}"),
+            &format!("--auto-compaction-retention={retention}"),
+        ])
+        .retention
+    };
+    assert_eq!(kept("periodic", "1"), Retention::Period(Duration::from_secs(3600)));
+    assert_eq!(kept("periodic", "30m"), Retention::Period(Duration::from_secs(1800)));
+    assert_eq!(kept("periodic", "1h30m"), Retention::Period(Duration::from_secs(5400)));
+    assert_eq!(kept("periodic", "0"), Retention::Off);
+    assert_eq!(kept("revision", "1000"), Retention::Revisions(1000));
+    assert_eq!(kept("revision", "0"), Retention::Off);
+    for (mode, retention) in
+        [("revision", "1h"), ("revision", "-1"), ("periodic", "soon"), ("periodic", "-1h")]
+    {
+        let refused = refusal(&[
+            &format!("--auto-compaction-mode={mode}"),
+            &format!("--auto-compaction-retention={retention}"),
+        ]);
+        assert!(refused.starts_with("--auto-compaction-retention"), "{refused}");
+    }
+}
+
+#[test]
+fn durations_are_read_as_go_writes_them() {
+    assert_eq!(parse_duration("1h30m5s"), Some(Duration::from_secs(5405)));
+    assert_eq!(parse_duration("1.5s"), Some(Duration::from_millis(1500)));
+    assert_eq!(parse_duration("250ms"), Some(Duration::from_millis(250)));
+    for text in ["", "5", "h", "1x", "1h5", "-1h", "1..5s"] {
+        assert_eq!(parse_duration(text), None, "{text}");
+    }
+}
+
+#[test]
+fn a_complaint_names_the_variable_it_came_from() {
+    let error = load_with(&[], &[("ETCD_HEARTBEAT_INTERVAL", "soon")]).unwrap_err().to_string();
+    assert!(error.starts_with("ETCD_HEARTBEAT_INTERVAL (--heartbeat-interval): \"soon\""), "{error}");
+    let error = load_with(&[], &[("ETCD_CERT_FILE", "/x")]).unwrap_err().to_string();
+    assert_eq!(error, "ETCD_CERT_FILE (--cert-file): TLS is not supported yet");
+}

@@ -1,0 +1,319 @@
+//! One member from start to stop: ports, data directory, replica, faces, and an orderly end.
+//!
+//! ```text
+//!  start   1 ports for clients and metrics (a taken one must not leave a half-started member)
+//!          2 the replica: ports for peers, data directory, log
+//!          3 faces, compactor                        clients that came early are answered from here on
+//!          4 a linearizable read succeeds            "ready to serve client requests"
+//!  stop    5 faces: no new calls; those under way may finish
+//!          6 the replica: whoever still waits is answered, the log is closed
+//! ```
+//! Everything runs on the calling thread, except where the configuration gives work threads of its own.
+//! Knows nothing of: flags' syntax, what requests mean, signals of other verbs.
+
+use crate::compactor;
+use crate::config::ServeConfig;
+use crate::face::{FaceConfig, KATTU_VERSION};
+use crate::listen::{serve_clients, serve_metrics};
+use kattu_kv::api::{KeyRange, Query, Range};
+use kattu_node::contract::{Consistency, Outcome, Request};
+use kattu_raft::{Duration, Limits};
+use kattu_runtime::{Engine, RuntimeConfig, StartError, report};
+use kattu_wal::WalError;
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::{JoinSet, LocalSet};
+
+/// Pause between two looks at whether the member can serve.
+const READY_PAUSE: Duration = Duration::from_millis(10);
+/// The member's own end may take this long after the faces' has come.
+const CLOSE_DEADLINE: Duration = Duration::from_secs(2);
+/// After a signal the process ends within this time, come what may: the log is made for worse.
+const SIGNAL_DEADLINE: Duration = Duration::from_millis(4500);
+
+/// Why a member did not run, or did not end well.
+#[derive(Debug)]
+pub enum ServeError {
+    /// The configuration cannot work.
+    Config(String),
+    /// An address cannot be listened on.
+    Port {
+        /// The address.
+        address: SocketAddr,
+        /// The flag that named it.
+        flag: &'static str,
+        /// What the system said.
+        error: io::Error,
+    },
+    /// The data directory is damaged, somebody else's, or in use.
+    Data(WalError),
+    /// Something else.
+    Failed(String),
+}
+
+impl ServeError {
+    /// The exit code that the command's contract gives it.
+    #[must_use]
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            ServeError::Failed(_) => 1,
+            ServeError::Config(_) | ServeError::Port { .. } => 2,
+            ServeError::Data(_) => 4,
+        }
+    }
+}
+
+impl fmt::Display for ServeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ServeError::Config(what) | ServeError::Failed(what) => f.write_str(what),
+            ServeError::Port { address, flag, error } if error.kind() == io::ErrorKind::AddrInUse => {
+                write!(f, "{address} is in use by another process; stop that one or change {flag}")
+            }
+            ServeError::Port { address, flag, error } => {
+                write!(f, "cannot listen on {address}: {error}; change {flag}")
+            }
+            ServeError::Data(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for ServeError {}
+
+/// Turns true at the first SIGTERM or SIGINT. A thread of its own waits for it, so that a member that is busy reading
+/// its log hears it too; and sees to it that the process ends in time.
+///
+/// # Errors
+/// If the system gives no thread or no signal handler.
+pub fn stop_on_signal() -> io::Result<watch::Receiver<bool>> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let (sender, stop) = watch::channel(false);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let (mut terminate, mut interrupt) = {
+        let _inside = runtime.enter();
+        (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?)
+    };
+    std::thread::Builder::new().name("signals".to_string()).spawn(move || {
+        runtime.block_on(async {
+            tokio::select! {
+                _ = terminate.recv() => report::info(format_args!("SIGTERM: stopping")),
+                _ = interrupt.recv() => report::info(format_args!("SIGINT: stopping")),
+            }
+            let _ = sender.send(true);
+            tokio::time::sleep(SIGNAL_DEADLINE).await;
+            report::warn(format_args!("stopping took too long; ending now"));
+            std::process::exit(0);
+        });
+    })?;
+    Ok(stop)
+}
+
+/// Runs one member on this thread until `stop` turns true. `on_ready` is called once a linearizable read has succeeded.
+///
+/// # Errors
+/// What stands in its way, in words for the operator.
+pub fn run(
+    config: ServeConfig,
+    stop: watch::Receiver<bool>,
+    on_ready: impl FnOnce() + 'static,
+) -> Result<(), ServeError> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| ServeError::Failed(format!("cannot start the event loop: {error}")))?;
+    LocalSet::new().block_on(&runtime, member(config, stop, on_ready))
+}
+
+async fn member(
+    config: ServeConfig,
+    stop: watch::Receiver<bool>,
+    on_ready: impl FnOnce() + 'static,
+) -> Result<(), ServeError> {
+    if config.must_exist && is_empty(&config) {
+        return Err(ServeError::Config(format!(
+            "--initial-cluster-state existing: there is no data in {}, and joining a running cluster is not supported \
+             yet; name the right --data-dir, or start a new cluster with new",
+            config.data_dir.display()
+        )));
+    }
+    let client_doors = bind(&config.listen_clients, "--listen-client-urls").await?;
+    let metrics_doors = bind(&config.listen_metrics, "--listen-metrics-urls").await?;
+    report::info(format_args!(
+        "version {KATTU_VERSION}: member {} ({:x}) of cluster {:x}, data in {}",
+        config.name,
+        config.id.0,
+        config.cluster_id,
+        config.data_dir.display()
+    ));
+    let running = kattu_runtime::start(runtime_config(&config)).await.map_err(start_error)?;
+    let engine = running.engine.clone();
+
+    // The replica outlives the faces, so that calls under way can finish.
+    let (close, closing) = watch::channel(false);
+    let face = face_config(&config);
+    let mut faces = JoinSet::new();
+    let mut face_threads = Vec::new();
+    if config.client_threads == 0 {
+        for door in client_doors {
+            faces.spawn_local(serve_clients(door, engine.clone(), face.clone(), stop.clone()));
+        }
+    } else {
+        face_threads = start_face_threads(config.client_threads, client_doors, &engine, &face, &stop)?;
+    }
+    for door in metrics_doors {
+        faces.spawn_local(serve_metrics(door, engine.clone(), face.clone(), stop.clone()));
+    }
+    faces.spawn_local(compactor::run(engine.clone(), config.retention, face, stop.clone()));
+    let ready = tokio::task::spawn_local(tell_when_ready(engine.clone(), announcement(&config), on_ready));
+
+    let mut replica = tokio::task::spawn_local(running.run(closing));
+    let mut stopped = stop;
+    tokio::select! {
+        _ = stopped.wait_for(|stop| *stop) => {}
+        ended = &mut replica => {
+            return Err(ServeError::Failed(match ended {
+                Ok(()) => "the member stopped by itself".to_string(),
+                Err(error) => format!("the member failed: {error}"),
+            }));
+        }
+    }
+    ready.abort();
+    while faces.join_next().await.is_some() {}
+    for thread in face_threads {
+        let _ = thread.await;
+    }
+    let _ = close.send(true);
+    match tokio::time::timeout(CLOSE_DEADLINE, replica).await {
+        Ok(Ok(())) => report::info(format_args!("{} stopped", config.name)),
+        Ok(Err(error)) => return Err(ServeError::Failed(format!("stopping failed: {error}"))),
+        Err(_) => report::warn(format_args!(
+            "{} did not close its log in time; the next start repairs it",
+            config.name
+        )),
+    }
+    Ok(())
+}
+
+fn is_empty(config: &ServeConfig) -> bool {
+    std::fs::read_dir(&config.data_dir).map_or(true, |mut entries| entries.next().is_none())
+}
+
+async fn bind(addresses: &[SocketAddr], flag: &'static str) -> Result<Vec<TcpListener>, ServeError> {
+    let mut doors = Vec::new();
+    for &address in addresses {
+        let door = TcpListener::bind(address).await;
+        doors.push(door.map_err(|error| ServeError::Port { address, flag, error })?);
+    }
+    Ok(doors)
+}
+
+fn start_error(error: StartError) -> ServeError {
+    match error {
+        StartError::Data(error) => ServeError::Data(error),
+        StartError::Listen { address, error } => {
+            ServeError::Port { address, flag: "--listen-peer-urls", error }
+        }
+        StartError::Config(rule) => ServeError::Config(rule.to_string()),
+        StartError::Thread(_) => ServeError::Failed(error.to_string()),
+    }
+}
+
+fn runtime_config(config: &ServeConfig) -> RuntimeConfig {
+    let limits = Limits::default();
+    // One request must always fit. [fault-model §10]
+    let in_flight = limits.inflight_bytes_max.max(config.max_request_bytes + (64 << 10));
+    RuntimeConfig {
+        data_dir: config.data_dir.clone(),
+        cluster_id: config.cluster_id,
+        id: config.id,
+        members: config.members.clone(),
+        listen_peers: config.listen_peers.clone(),
+        client_urls: config.advertise_client_urls.clone(),
+        election_timeout: config.election_timeout,
+        heartbeat_interval: config.heartbeat_interval,
+        limits: Limits { inflight_bytes_max: in_flight, ..limits },
+        request_bytes_max: config.max_request_bytes,
+        quota_bytes: config.quota_bytes,
+        log_io: config.log_io,
+        apply: config.apply,
+        segment_bytes: config.segment_bytes,
+        reserve_bytes: config.reserve_bytes,
+        disk_stall: config.disk_stall,
+    }
+}
+
+fn face_config(config: &ServeConfig) -> Arc<FaceConfig> {
+    Arc::new(FaceConfig {
+        name: config.name.clone(),
+        max_request_bytes: config.max_request_bytes,
+        max_txn_ops: config.max_txn_ops,
+        quota_bytes: config.quota_bytes,
+        ..FaceConfig::default()
+    })
+}
+
+/// Threads that accept from all doors, whoever is free, each with an event loop of its own.
+fn start_face_threads(
+    count: usize,
+    doors: Vec<TcpListener>,
+    engine: &Engine,
+    face: &Arc<FaceConfig>,
+    stop: &watch::Receiver<bool>,
+) -> Result<Vec<tokio::sync::oneshot::Receiver<()>>, ServeError> {
+    let failed = |error: io::Error| ServeError::Failed(format!("cannot start a thread for clients: {error}"));
+    let doors: Vec<std::net::TcpListener> =
+        doors.into_iter().map(TcpListener::into_std).collect::<Result<_, _>>().map_err(failed)?;
+    let mut threads = Vec::new();
+    for number in 0..count {
+        let doors: Vec<std::net::TcpListener> =
+            doors.iter().map(std::net::TcpListener::try_clone).collect::<Result<_, _>>().map_err(failed)?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
+        let (engine, face, stop) = (engine.clone(), face.clone(), stop.clone());
+        let (ended, end) = tokio::sync::oneshot::channel();
+        let name = format!("clients-{number}");
+        let work = move || {
+            runtime.block_on(async move {
+                let mut faces = JoinSet::new();
+                for door in doors {
+                    match TcpListener::from_std(door) {
+                        Ok(door) => {
+                            faces.spawn(serve_clients(door, engine.clone(), face.clone(), stop.clone()));
+                        }
+                        Err(error) => {
+                            report::warn(format_args!("a thread cannot listen for clients: {error}"))
+                        }
+                    }
+                }
+                while faces.join_next().await.is_some() {}
+            });
+            let _ = ended.send(());
+        };
+        std::thread::Builder::new().name(name).spawn(work).map_err(failed)?;
+        threads.push(end);
+    }
+    Ok(threads)
+}
+
+/// The line that scripts wait for.
+fn announcement(config: &ServeConfig) -> String {
+    let places: Vec<String> = config.listen_clients.iter().map(SocketAddr::to_string).collect();
+    format!("{} is ready to serve client requests on {}", config.name, places.join(", "))
+}
+
+/// Asks until a linearizable read succeeds: then there is a leader, a quorum, and a store that has caught up.
+async fn tell_when_ready(engine: Engine, line: String, on_ready: impl FnOnce()) {
+    let keys = KeyRange { start: vec![0], end: vec![0] };
+    let query = Query::Range(Range { keys, count_only: true, ..Range::default() });
+    loop {
+        let read = Request::Read(query.clone(), Consistency::Linearizable);
+        if let Outcome::Done(_) = engine.call(read).await {
+            report::info(format_args!("{line}"));
+            return on_ready();
+        }
+        tokio::time::sleep(READY_PAUSE).await;
+    }
+}

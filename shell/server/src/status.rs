@@ -1,0 +1,81 @@
+//! What a member tells about itself beyond etcd's `Status`: `GET /kattu/status`, one JSON object.
+//!
+//! Field names are the command's (`kattu status -o json`), which adds the endpoint it asked. Ids are lower-case hex.
+//! Knows nothing of: HTTP, who asks.
+
+use crate::errors;
+use crate::face::KATTU_VERSION;
+use crate::json;
+use kattu_node::contract::Status;
+
+/// The member's status as JSON. `log_bytes`: size of its log on disk.
+#[must_use]
+pub fn status_json(status: &Status, name: &str, log_bytes: u64) -> String {
+    let mut problems = Vec::new();
+    if status.leader.is_none() {
+        problems.push(errors::NO_LEADER.text.to_string());
+    }
+    if status.no_space {
+        problems.push("alarm: NOSPACE".to_string());
+    }
+    if status.serving_unconfirmed {
+        problems.push("serializable reads are served before a leader has confirmed the state".to_string());
+    }
+    let problems: Vec<String> = problems.iter().map(|text| json::string(text)).collect();
+    format!(
+        "{{\"member_id\":\"{:x}\",\"name\":{},\"role\":\"{}\",\"leader_id\":\"{:x}\",\"term\":{},\"revision\":{},\
+         \"persisted\":{},\"committed\":{},\"applied\":{},\"first_index\":{},\"last_index\":{},\"log_bytes\":{},\
+         \"version\":\"{}\",\"errors\":[{}]}}",
+        status.id.0,
+        json::string(name),
+        status.role,
+        status.leader.map_or(0, |leader| leader.0),
+        status.term.0,
+        status.revision,
+        status.persisted.0,
+        status.committed.0,
+        status.applied.0,
+        status.first.0,
+        status.last.0,
+        log_bytes,
+        KATTU_VERSION,
+        problems.join(",")
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kattu_raft::{LogIndex, NodeId, Term};
+
+    #[test]
+    fn every_field_is_there_under_its_fixed_name() {
+        let status = Status {
+            id: NodeId(0xab),
+            term: Term(3),
+            leader: Some(NodeId(0xcd)),
+            role: "follower",
+            persisted: LogIndex(9),
+            committed: LogIndex(8),
+            applied: LogIndex(7),
+            first: LogIndex(1),
+            last: LogIndex(10),
+            revision: 6,
+            ..Status::default()
+        };
+        let expected = format!(
+            "{{\"member_id\":\"ab\",\"name\":\"n\\\"1\",\"role\":\"follower\",\"leader_id\":\"cd\",\"term\":3,\
+             \"revision\":6,\"persisted\":9,\"committed\":8,\"applied\":7,\"first_index\":1,\"last_index\":10,\
+             \"log_bytes\":4096,\"version\":\"{KATTU_VERSION}\",\"errors\":[]}}"
+        );
+        assert_eq!(status_json(&status, "n\"1", 4096), expected);
+    }
+
+    #[test]
+    fn what_is_wrong_is_said() {
+        let status = Status { role: "candidate", no_space: true, ..Status::default() };
+        let json = status_json(&status, "n", 0);
+        assert!(json.ends_with("\"errors\":[\"etcdserver: no leader\",\"alarm: NOSPACE\"]}"), "{json}");
+        assert!(json.contains("\"leader_id\":\"0\""), "{json}");
+    }
+}
