@@ -32,7 +32,7 @@ pub struct Position {
 
 impl fmt::Display for Position {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}", self.segment, self.offset)
+        f.pad(&format!("{}:{}", self.segment, self.offset))
     }
 }
 
