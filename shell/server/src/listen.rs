@@ -22,6 +22,7 @@ use std::error::Error;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::io::Interest;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -38,6 +39,9 @@ const RESET_STREAMS_MAX: usize = 4096;
 
 /// A peer that has gone without a word is noticed by the kernel, at no cost while it is there.
 const TCP_KEEPALIVE: Duration = Duration::from_secs(30);
+
+/// Between two looks at half a preface; whole ones arrive in one piece.
+const PREFACE_PAUSE: Duration = Duration::from_millis(5);
 
 /// After a failed accept (no more files, mostly) the door stays shut this long.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -139,30 +143,26 @@ async fn serve_connection<R: Replica>(stream: TcpStream, face: Arc<Face<R>>, doo
 enum Protocol {
     Http1,
     Http2,
-    /// The client left without a word.
+    /// The client left before it said enough.
     Closed,
 }
 
 /// Looks at the first bytes without taking them.
 async fn recognize(stream: &TcpStream) -> std::io::Result<Protocol> {
     let mut first = [0; PREFACE.len()];
-    let mut seen = 0;
     loop {
         let len = stream.peek(&mut first).await?;
-        if len == 0 {
-            return Ok(Protocol::Closed);
-        }
         if !PREFACE.starts_with(&first[..len]) {
             return Ok(Protocol::Http1);
         }
         if len == PREFACE.len() {
             return Ok(Protocol::Http2);
         }
-        if len == seen {
-            // Half a preface stays readable, so that waiting for "readable" would spin.
-            tokio::time::sleep(Duration::from_millis(5)).await;
+        if len == 0 || stream.ready(Interest::READABLE).await?.is_read_closed() {
+            return Ok(Protocol::Closed);
         }
-        seen = len;
+        // Half a preface stays readable, so that waiting for "readable" would spin.
+        tokio::time::sleep(PREFACE_PAUSE).await;
     }
 }
 

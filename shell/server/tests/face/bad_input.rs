@@ -1,0 +1,231 @@
+//! What comes from outside and is wrong: it costs its sender the connection or the call, and nobody else anything.
+
+use crate::fixture::*;
+use kattu_proto::etcdserverpb as pb;
+use kattu_server::FaceConfig;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tonic::Code;
+
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// A well-behaved client on a connection of its own is served as ever.
+async fn assert_serving(face: &Face) {
+    let before = face.store.revision();
+    face.kv().await.put(put("alive", "yes")).await.expect("the server serves");
+    assert_eq!(face.store.revision(), before + 1);
+}
+
+/// Reads until the server closes the connection.
+async fn read_to_close(stream: &mut tokio::net::TcpStream) -> Vec<u8> {
+    let mut got = Vec::new();
+    // A reset is a way to close, too.
+    let _ = stream.read_to_end(&mut got).await;
+    got
+}
+
+#[tokio::test]
+async fn garbage_costs_its_sender_the_connection_and_nobody_else_anything() {
+    let face = Face::start().await;
+    let garbage: [&[u8]; 6] = [
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03 a TLS hello of somebody",
+        b"\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0",
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff",
+        b"PRI * HTTP/3.0\r\n\r\nSM\r\n\r\n",
+        b"GET\r\n\r\n",
+        b"GET /health HTTP/9.9\r\n\r\n",
+    ];
+    for bytes in garbage {
+        let mut stream = face.raw().await;
+        stream.write_all(bytes).await.unwrap();
+        read_to_close(&mut stream).await;
+    }
+    eventually(|| face.config.counters.connections.get() == 0).await;
+    assert_eq!(face.config.counters.connections_broken.get(), garbage.len() as u64);
+    assert_serving(&face).await;
+}
+
+#[tokio::test]
+async fn every_beginning_of_a_preface_that_goes_no_further_ends_at_the_deadline() {
+    let deadline = Duration::from_millis(50);
+    let face = Face::start_with(FaceConfig { header_deadline: deadline, ..Default::default() }).await;
+    let half_head = b"GET /health HTTP/1.1\r\nhost:";
+    for beginning in [&b""[..], &PREFACE[..1], &PREFACE[..23], half_head] {
+        let mut stream = face.raw().await;
+        stream.write_all(beginning).await.unwrap();
+        read_to_close(&mut stream).await;
+    }
+    eventually(|| face.config.counters.connections.get() == 0).await;
+    assert_serving(&face).await;
+}
+
+#[tokio::test]
+async fn a_preface_in_two_halves_is_a_preface() {
+    let face = Face::start().await;
+    let mut stream = face.raw().await;
+    stream.write_all(&PREFACE[..10]).await.unwrap();
+    tokio::task::yield_now().await;
+    stream.write_all(&PREFACE[10..]).await.unwrap();
+    // An empty SETTINGS frame, which the server must answer with its own and an acknowledgement.
+    stream.write_all(&[0, 0, 0, 4, 0, 0, 0, 0, 0]).await.unwrap();
+    let mut head = [0; 9];
+    stream.read_exact(&mut head).await.unwrap();
+    assert_eq!(head[3], 4, "the first frame of the server is its SETTINGS");
+}
+
+#[tokio::test]
+async fn clients_that_leave_at_any_point_leave_nothing_behind() {
+    let face = Face::start().await;
+    for len in 0..=PREFACE.len() {
+        let mut stream = face.raw().await;
+        stream.write_all(&PREFACE[..len]).await.unwrap();
+    }
+    eventually(|| {
+        let counters = &face.config.counters;
+        counters.connections_accepted.get() == PREFACE.len() as u64 + 1 && counters.connections.get() == 0
+    })
+    .await;
+    assert_serving(&face).await;
+}
+
+#[tokio::test]
+async fn a_client_that_vanishes_while_it_waits_is_waited_for_no_longer() {
+    let face = Face::start().await;
+    face.store.set(|state| state.silent = true);
+    let mut kv = face.kv().await;
+    let call = tokio::spawn(async move { kv.put(put("a", "1")).await });
+    eventually(|| face.store.set(|state| state.waiting) == 1).await;
+    call.abort();
+    eventually(|| face.store.set(|state| state.waiting) == 0).await;
+    let put = face.config.counters.of(kattu_server::rpc::Rpc::Put);
+    assert_eq!(put.handled[Code::Cancelled as usize].get(), 1, "counted as cancelled");
+    face.store.set(|state| state.silent = false);
+    assert_serving(&face).await;
+}
+
+#[tokio::test]
+async fn a_request_at_the_limit_passes_and_one_byte_more_is_refused() {
+    let face = Face::start_with(FaceConfig { max_request_bytes: 10_000, ..Default::default() }).await;
+    let mut kv = face.kv().await;
+    let overhead = kattu_node::command::encode_kv(&kattu_kv::api::Command::Put(kattu_kv::api::Put {
+        key: b"k".to_vec(),
+        value: vec![0; 9_000],
+        ..Default::default()
+    }))
+    .len()
+        - 9_000;
+    let of = |len: usize| pb::PutRequest { key: b"k".to_vec(), value: vec![7; len], ..Default::default() };
+    kv.put(of(10_000 - overhead)).await.expect("at the limit");
+    let refused = kv.put(of(10_001 - overhead)).await.unwrap_err();
+    assert_eq!(
+        (refused.code(), refused.message()),
+        (Code::InvalidArgument, "etcdserver: request is too large")
+    );
+}
+
+#[tokio::test]
+async fn what_is_beyond_even_grpcs_limit_is_refused_before_it_has_arrived() {
+    let face = Face::start_with(FaceConfig { max_request_bytes: 10_000, ..Default::default() }).await;
+    let mut kv = face.kv().await;
+    let huge = pb::PutRequest { key: b"k".to_vec(), value: vec![7; 8 << 20], ..Default::default() };
+    let refused = kv.put(huge).await.unwrap_err();
+    assert_eq!(refused.code(), Code::ResourceExhausted);
+    assert!(refused.message().starts_with("grpc: received message larger than max ("), "{refused:?}");
+    kv.put(put("k", "v")).await.expect("the same connection goes on");
+    assert_eq!(face.store.revision(), 2);
+}
+
+#[tokio::test]
+async fn a_value_of_a_megabyte_goes_in_and_comes_out() {
+    let face = Face::start().await;
+    let mut kv = face.kv().await;
+    let value: Vec<u8> = (0..1 << 20).map(|n: u32| n.to_le_bytes()[n as usize % 3]).collect();
+    kv.put(pb::PutRequest { key: b"k".to_vec(), value: value.clone(), ..Default::default() }).await.unwrap();
+    let answer = kv.range(get("k")).await.unwrap().into_inner();
+    assert!(answer.kvs[0].value == value);
+}
+
+#[tokio::test]
+async fn an_answer_beyond_the_limit_is_refused_with_advice() {
+    let face = Face::start_with(FaceConfig { max_response_bytes: 1_000, ..Default::default() }).await;
+    let mut kv = face.kv().await;
+    for n in 0..20 {
+        kv.put(put(&format!("k{n}"), &"v".repeat(100))).await.unwrap();
+    }
+    let refused = kv.range(prefix("k")).await.unwrap_err();
+    assert_eq!(refused.code(), Code::ResourceExhausted);
+    assert!(refused.message().contains("limit"), "{refused:?}");
+    let some = pb::RangeRequest { limit: 5, ..prefix("k") };
+    assert_eq!(kv.range(some).await.unwrap().into_inner().kvs.len(), 5);
+}
+
+#[tokio::test]
+async fn absurd_numbers_are_taken_for_what_they_are() {
+    let face = Face::start().await;
+    let mut kv = face.kv().await;
+    kv.put(put("a", "1")).await.unwrap();
+    let least = pb::RangeRequest { limit: i64::MIN, revision: i64::MIN, ..prefix("a") };
+    let answer = kv.range(least).await.unwrap().into_inner();
+    assert_eq!((answer.kvs.len(), answer.count), (1, 1));
+    let most = pb::RangeRequest { limit: i64::MAX, min_mod_revision: i64::MAX, ..prefix("a") };
+    let answer = kv.range(most).await.unwrap().into_inner();
+    assert_eq!((answer.kvs.len(), answer.count), (0, 1));
+    let future = pb::RangeRequest { revision: i64::MAX, ..get("a") };
+    assert_eq!(kv.range(future).await.unwrap_err().code(), Code::OutOfRange);
+    // etcd takes 0 on a store that was never compacted; what is below that, and above now, is out of range.
+    for revision in [i64::MIN, -1, i64::MAX] {
+        let refused = kv.compact(pb::CompactionRequest { revision, physical: true }).await.unwrap_err();
+        assert_eq!(refused.code(), Code::OutOfRange, "{revision}");
+    }
+}
+
+/// Nested deeper than protobuf is read: refused, not a stack overflow.
+#[tokio::test]
+async fn a_txn_nested_without_end_is_refused() {
+    let face = Face::start().await;
+    let mut kv = face.kv().await;
+    let nest = |levels: usize| {
+        (0..levels).fold(pb::TxnRequest::default(), |inner, _| {
+            all_of(vec![op(pb::request_op::Request::RequestTxn(inner))])
+        })
+    };
+    let refused = kv.txn(nest(40)).await.unwrap_err();
+    let text = "etcdserver: too many operations in txn request";
+    assert_eq!((refused.code(), refused.message()), (Code::InvalidArgument, text));
+    assert_eq!(kv.txn(nest(60)).await.unwrap_err().code(), Code::Internal);
+    assert_serving(&face).await;
+}
+
+#[tokio::test]
+async fn connections_beyond_the_limit_are_turned_away_and_the_others_go_on() {
+    let face = Face::start_with(FaceConfig { max_connections: 2, ..Default::default() }).await;
+    let mut kv = face.kv().await;
+    let first = face.raw().await;
+    eventually(|| face.config.counters.connections.get() == 2).await;
+    let mut second = face.raw().await;
+    assert!(read_to_close(&mut second).await.is_empty());
+    assert_eq!(face.config.counters.connections_refused.get(), 1);
+    kv.put(put("a", "1")).await.expect("those inside are served");
+    drop(first);
+    eventually(|| face.config.counters.connections.get() == 1).await;
+    assert_serving(&face).await;
+}
+
+#[tokio::test]
+async fn a_stop_answers_what_is_under_way_and_then_closes_every_connection() {
+    let face =
+        Face::start_with(FaceConfig { drain_deadline: Duration::from_millis(20), ..Default::default() })
+            .await;
+    let mut kv = face.kv().await;
+    kv.put(put("a", "1")).await.unwrap();
+    let mut idle = face.raw().await;
+    face.store.set(|state| state.silent = true);
+    let stuck = tokio::spawn(async move { kv.put(put("b", "1")).await });
+    eventually(|| face.store.set(|state| state.waiting) == 1).await;
+    face.stop.send(true).unwrap();
+    face.served.await.expect("the listener ends");
+    assert!(read_to_close(&mut idle).await.is_empty());
+    stuck.await.unwrap().expect_err("cut at the drain deadline");
+    assert_eq!(face.config.counters.connections.get(), 0);
+    tokio::net::TcpStream::connect(face.address).await.expect_err("nobody listens");
+}

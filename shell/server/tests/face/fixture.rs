@@ -1,0 +1,215 @@
+//! A face over a lone store, and what tests need to talk to it.
+
+use kattu_kv::api::Revision;
+use kattu_kv::store::Store;
+use kattu_node::command::Command;
+use kattu_node::contract::{MemberInfo, Outcome, Reply, ReplyBody, Request, Status};
+use kattu_proto::etcdserverpb as pb;
+use kattu_raft::{LogIndex, NodeId, Term};
+use kattu_server::{FaceConfig, Replica};
+use pb::kv_client::KvClient;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tonic::transport::Channel;
+
+pub const CLUSTER: u64 = 0xc1;
+pub const MEMBER: u64 = 0x2a;
+pub const TERM: u64 = 7;
+
+/// A store behind a lock that plays a whole cluster, and does as it is told.
+#[derive(Clone, Default)]
+pub struct LoneStore(Arc<Mutex<State>>);
+
+#[derive(Default)]
+pub struct State {
+    pub store: Store,
+    pub log_len: u64,
+    pub leaderless: bool,
+    pub no_space: bool,
+    /// Told to whoever asks for anything but a status, instead of an answer.
+    pub instead: Option<Outcome>,
+    /// Requests are never answered.
+    pub silent: bool,
+    /// Silent requests that somebody still waits for.
+    pub waiting: usize,
+    /// Requests seen, in order.
+    pub seen: Vec<Request>,
+}
+
+/// Counts one who waits, for as long as he waits.
+struct Waiting(LoneStore);
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.0.set(|state| state.waiting -= 1);
+    }
+}
+
+impl LoneStore {
+    pub fn set<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+        change(&mut self.0.lock().unwrap())
+    }
+
+    pub fn revision(&self) -> Revision {
+        self.set(|state| state.store.revision())
+    }
+
+    fn answer(&self, request: Request) -> Outcome {
+        self.set(|state| {
+            state.seen.push(request.clone());
+            if !matches!(request, Request::Status)
+                && let Some(outcome) = &state.instead
+            {
+                return outcome.clone();
+            }
+            let judged = |result| match result {
+                Ok(response) => ReplyBody::Kv(response),
+                Err(error) => ReplyBody::KvError(error),
+            };
+            let body = match request {
+                Request::Write(bytes) => {
+                    let Ok(Command::Kv(command)) = Command::decode(&bytes) else {
+                        panic!("not a store command")
+                    };
+                    state.log_len += 1;
+                    judged(state.store.apply(&command))
+                }
+                Request::Read(query, _) => judged(state.store.query(&query)),
+                Request::Members(_) => ReplyBody::Members(vec![MemberInfo {
+                    id: NodeId(MEMBER),
+                    name: "lone".into(),
+                    peer_urls: vec!["http://127.0.0.1:2380".into()],
+                    client_urls: vec!["http://127.0.0.1:2379".into()],
+                    learner: false,
+                }]),
+                Request::Status => ReplyBody::Status(status(state)),
+            };
+            Outcome::Done(Reply { term: Term(TERM), body })
+        })
+    }
+}
+
+fn status(state: &State) -> Status {
+    let leader = (!state.leaderless).then_some(NodeId(MEMBER));
+    let index = LogIndex(state.log_len);
+    let stats = state.store.stats();
+    Status {
+        id: NodeId(MEMBER),
+        term: Term(TERM),
+        leader,
+        role: if leader.is_some() { "leader" } else { "candidate" },
+        persisted: index,
+        committed: index,
+        applied: index,
+        last: index,
+        revision: state.store.revision(),
+        compact_revision: state.store.compact_revision(),
+        keys: stats.keys,
+        store_bytes: stats.bytes,
+        store_bytes_in_use: stats.bytes_in_use,
+        no_space: state.no_space,
+        ..Status::default()
+    }
+}
+
+impl Replica for LoneStore {
+    async fn call(&self, request: Request) -> Outcome {
+        if self.set(|state| state.silent) {
+            self.set(|state| state.waiting += 1);
+            let _waiting = Waiting(self.clone());
+            std::future::pending::<()>().await;
+        }
+        self.answer(request)
+    }
+
+    fn cluster_id(&self) -> u64 {
+        CLUSTER
+    }
+
+    fn member_id(&self) -> NodeId {
+        NodeId(MEMBER)
+    }
+
+    fn leader(&self) -> Option<NodeId> {
+        self.set(|state| (!state.leaderless).then_some(NodeId(MEMBER)))
+    }
+
+    fn term(&self) -> Term {
+        Term(TERM)
+    }
+}
+
+/// A face at work.
+pub struct Face {
+    pub store: LoneStore,
+    pub config: Arc<FaceConfig>,
+    pub address: SocketAddr,
+    pub stop: watch::Sender<bool>,
+    pub served: JoinHandle<()>,
+}
+
+impl Face {
+    pub async fn start() -> Face {
+        Face::start_with(FaceConfig::default()).await
+    }
+
+    pub async fn start_with(config: FaceConfig) -> Face {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (stop, stopped) = watch::channel(false);
+        let (store, config) = (LoneStore::default(), Arc::new(config));
+        let served =
+            tokio::spawn(kattu_server::serve_clients(listener, store.clone(), Arc::clone(&config), stopped));
+        Face { store, config, address, stop, served }
+    }
+
+    pub async fn channel(&self) -> Channel {
+        let url = format!("http://{}", self.address);
+        Channel::from_shared(url).unwrap().connect().await.unwrap()
+    }
+
+    pub async fn kv(&self) -> KvClient<Channel> {
+        KvClient::new(self.channel().await).max_decoding_message_size(usize::MAX)
+    }
+
+    pub async fn raw(&self) -> TcpStream {
+        TcpStream::connect(self.address).await.unwrap()
+    }
+}
+
+/// Waits for a fact that other tasks bring about.
+pub async fn eventually(mut fact: impl FnMut() -> bool) {
+    while !fact() {
+        tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+    }
+}
+
+pub fn get(key: &str) -> pb::RangeRequest {
+    pb::RangeRequest { key: key.into(), ..Default::default() }
+}
+
+pub fn prefix(key: &str) -> pb::RangeRequest {
+    let mut range_end = key.as_bytes().to_vec();
+    *range_end.last_mut().unwrap() += 1;
+    pb::RangeRequest { key: key.into(), range_end, ..Default::default() }
+}
+
+pub fn put(key: &str, value: &str) -> pb::PutRequest {
+    pb::PutRequest { key: key.into(), value: value.into(), ..Default::default() }
+}
+
+pub fn delete(key: &str) -> pb::DeleteRangeRequest {
+    pb::DeleteRangeRequest { key: key.into(), ..Default::default() }
+}
+
+pub fn op(request: impl Into<pb::request_op::Request>) -> pb::RequestOp {
+    pb::RequestOp { request: Some(request.into()) }
+}
+
+/// A transaction without conditions.
+pub fn all_of(success: Vec<pb::RequestOp>) -> pb::TxnRequest {
+    pb::TxnRequest { success, ..Default::default() }
+}

@@ -1,0 +1,135 @@
+//! `/health`, `/version`, `/metrics` over HTTP/1.1 on the port that speaks gRPC.
+
+use crate::fixture::*;
+use kattu_node::contract::{Outcome, Refusal};
+use std::sync::Arc;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+/// Asks and hands back status line, head and body.
+async fn ask(face: &Face, method: &str, target: &str) -> (u16, String, String) {
+    let mut stream = face.raw().await;
+    let request = format!("{method} {target} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").expect("an answer has a head");
+    let code = head.split(' ').nth(1).unwrap().parse().unwrap();
+    (code, head.to_ascii_lowercase(), body.to_string())
+}
+
+#[tokio::test]
+async fn version_is_etcds_with_kattus_beside_it() {
+    let face = Face::start().await;
+    let (code, head, body) = ask(&face, "GET", "/version").await;
+    assert_eq!(code, 200);
+    assert!(head.contains("content-type: application/json"), "{head}");
+    let own = env!("CARGO_PKG_VERSION");
+    let expected =
+        format!(r#"{{"etcdserver":"3.7.3","etcdcluster":"3.7.0","storage":"3.7.0","kattu":"{own}"}}"#);
+    assert_eq!(body, expected);
+}
+
+#[tokio::test]
+async fn health_names_the_first_thing_that_is_wrong() {
+    let face = Face::start().await;
+    let good = (200, r#"{"health":"true","reason":""}"#.to_string());
+    let bad = |reason: &str| (503, format!("{{\"health\":\"false\",\"reason\":\"{reason}\"}}\n"));
+    let health = async |query: &str| {
+        let (code, _, body) = ask(&face, "GET", &format!("/health{query}")).await;
+        (code, body)
+    };
+    assert_eq!(health("").await, good);
+    face.store.set(|state| state.no_space = true);
+    assert_eq!(health("").await, bad("ALARM NOSPACE"));
+    assert_eq!(health("?exclude=NOSPACE").await, good);
+    assert_eq!(health("?exclude=CORRUPT").await, bad("ALARM NOSPACE"));
+    face.store.set(|state| (state.no_space, state.leaderless) = (false, true));
+    assert_eq!(health("").await, bad("RAFT NO LEADER"));
+    assert_eq!(health("?serializable=true").await, good);
+    face.store.set(|state| {
+        state.leaderless = false;
+        state.instead = Some(Outcome::Refused(Refusal::ReadTimedOut));
+    });
+    assert_eq!(health("").await, bad("RANGE ERROR:etcdserver: request timed out"));
+    assert_eq!(face.config.counters.health_success.get(), 3);
+    assert_eq!(face.config.counters.health_failure.get(), 4);
+}
+
+#[tokio::test]
+async fn wrong_methods_and_paths_are_refused_as_etcd_refuses_them() {
+    let face = Face::start().await;
+    for target in ["/health", "/version", "/metrics"] {
+        let (code, head, body) = ask(&face, "POST", target).await;
+        assert_eq!((code, body.as_str()), (405, "Method Not Allowed\n"), "{target}");
+        assert!(head.contains("allow: get"), "{head}");
+    }
+    let (code, _, body) = ask(&face, "GET", "/nowhere").await;
+    assert_eq!((code, body.as_str()), (404, "404 page not found\n"));
+    let (code, _, body) = ask(&face, "POST", "/v3/kv/range").await;
+    assert_eq!(code, 501);
+    assert!(body.contains(r#""code":12"#), "{body}");
+}
+
+#[tokio::test]
+async fn metrics_count_calls_by_code_and_carry_etcds_names() {
+    let face = Face::start().await;
+    let mut kv = face.kv().await;
+    kv.put(put("a", "1")).await.unwrap();
+    kv.put(put("", "1")).await.unwrap_err();
+    let (code, head, body) = ask(&face, "GET", "/metrics").await;
+    assert_eq!(code, 200);
+    assert!(head.contains("content-type: text/plain; version=0.0.4"), "{head}");
+    let put = r#"grpc_method="Put",grpc_service="etcdserverpb.KV",grpc_type="unary"}"#;
+    for line in [
+        format!("grpc_server_started_total{{{put} 2"),
+        format!("grpc_server_handled_total{{grpc_code=\"OK\",{put} 1"),
+        format!("grpc_server_handled_total{{grpc_code=\"InvalidArgument\",{put} 1"),
+        "etcd_server_has_leader 1".to_string(),
+        "etcd_server_is_leader 1".to_string(),
+        "etcd_server_proposals_committed_total 1".to_string(),
+        "etcd_debugging_mvcc_current_revision 2".to_string(),
+        "etcd_debugging_mvcc_keys_total 1".to_string(),
+        r#"etcd_server_version{server_version="3.7.3"} 1"#.to_string(),
+        r#"etcd_server_id{server_id="2a"} 1"#.to_string(),
+        "kattu_term 7".to_string(),
+    ] {
+        assert!(body.lines().any(|found| found == line), "no line {line} in\n{body}");
+    }
+    assert!(body.contains("\nprocess_resident_memory_bytes "), "{body}");
+}
+
+/// Prometheus refuses a whole page for one bad line.
+#[tokio::test]
+async fn every_line_of_the_metrics_belongs_to_the_name_declared_above_it() {
+    let face = Face::start().await;
+    let (_, _, body) = ask(&face, "GET", "/metrics").await;
+    let mut declared = Vec::new();
+    for line in body.lines() {
+        if let Some(rest) = line.strip_prefix("# TYPE ") {
+            let name = rest.split(' ').next().unwrap();
+            assert!(!declared.contains(&name), "{name} is declared twice");
+            declared.push(name);
+        } else if !line.starts_with('#') {
+            let (name, value) = line.rsplit_once(' ').expect("a name and a value");
+            assert!(name.starts_with(declared.last().unwrap()), "{line} under {:?}", declared.last());
+            assert!(value.parse::<f64>().is_ok(), "{line}");
+        }
+    }
+    assert!(20 < declared.len());
+}
+
+#[tokio::test]
+async fn a_listener_for_metrics_serves_no_calls() {
+    let face = Face::start().await;
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (_keep, stop) = tokio::sync::watch::channel(false);
+    let config = Arc::clone(&face.config);
+    tokio::spawn(kattu_server::serve_metrics(listener, face.store.clone(), config, stop));
+    let metrics = Face { address, ..face };
+    let (code, _, body) = ask(&metrics, "GET", "/metrics").await;
+    assert_eq!(code, 200);
+    assert!(body.contains("etcd_server_has_leader 1"));
+    metrics.kv().await.put(put("a", "1")).await.unwrap_err();
+    assert_eq!(metrics.store.revision(), 1);
+}
