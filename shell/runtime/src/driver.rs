@@ -125,37 +125,41 @@ impl Driver {
         }
     }
 
-    /// Carries out effects until none are left: messages first, then answers, then the disk.
+    /// Carries out effects until none are left: messages first, then answers, then the disk. What the disk and the
+    /// keeper have done on the way is news to the node, so the batch ends with one more "drained".
     async fn carry_out(&mut self, effects: &mut Effects) {
         loop {
             self.links.send(std::mem::take(&mut effects.send));
             let answered = self.answer(effects);
+            let mut news = self.apply(effects);
             self.trace(effects);
             for fetch in std::mem::take(&mut effects.fetch) {
                 if let Some(completion) = self.disk.fetch(fetch) {
                     self.on_completion(clock::now(), completion, effects);
+                    news = true;
                 }
             }
             if !effects.persist.is_empty() {
-                if answered {
+                if answered || news {
                     // The thread is about to be at the disk: let the answers leave first.
                     tokio::task::yield_now().await;
                 }
                 let records = std::mem::take(&mut effects.persist);
                 if let Some(completion) = self.disk.persist(records) {
                     self.on_completion(clock::now(), completion, effects);
+                    news = true;
                 }
             }
-            if is_empty(effects) {
+            if !news && is_empty(effects) {
                 return;
             }
             self.node.handle(clock::now(), Event::Drained, effects);
         }
     }
 
-    /// Hands tasks to the keeper and answers to clients; whether any client was answered on this thread.
+    /// Answers clients; whether there were any.
     fn answer(&mut self, effects: &mut Effects) -> bool {
-        let before = self.waiting.len();
+        let any = !effects.reply.is_empty();
         for (ticket, outcome) in std::mem::take(&mut effects.reply) {
             if !matches!(outcome, Outcome::Done(_)) {
                 self.metrics.failed.add(1);
@@ -164,13 +168,18 @@ impl Driver {
                 let _ = reply.send(outcome); // the client may have gone
             }
         }
-        if !effects.apply.is_empty() {
-            let tasks = std::mem::take(&mut effects.apply);
-            if let Some(progress) = self.seat.hand_over(tasks, &mut self.waiting) {
-                self.on_progress(clock::now(), progress, effects);
-            }
+        any
+    }
+
+    /// Hands tasks to the keeper; whether it has done them already.
+    fn apply(&mut self, effects: &mut Effects) -> bool {
+        if effects.apply.is_empty() {
+            return false;
         }
-        self.waiting.len() < before
+        let tasks = std::mem::take(&mut effects.apply);
+        let Some(progress) = self.seat.hand_over(tasks, &mut self.waiting) else { return false };
+        self.on_progress(clock::now(), progress, effects);
+        true
     }
 
     fn on_completion(&mut self, now: Instant, completion: Completion, effects: &mut Effects) {
@@ -226,6 +235,7 @@ impl Driver {
     fn finish(mut self, effects: &mut Effects) {
         self.node.handle(clock::now(), Event::Stop, effects);
         self.answer(effects);
+        self.apply(effects);
         self.disk.close();
     }
 }

@@ -15,19 +15,17 @@ pub(crate) struct Waiting {
     /// Ticket of the first slot.
     first: u64,
     slots: VecDeque<Option<Reply>>,
-    count: usize,
 }
 
 impl Waiting {
     pub(crate) fn new() -> Waiting {
-        Waiting { first: 1, slots: VecDeque::new(), count: 0 }
+        Waiting { first: 1, slots: VecDeque::new() }
     }
 
     /// Takes in one client and names it.
     pub(crate) fn enter(&mut self, reply: Reply) -> Ticket {
         let ticket = Ticket(self.first + self.slots.len() as u64);
         self.slots.push_back(Some(reply));
-        self.count += 1;
         ticket
     }
 
@@ -35,17 +33,11 @@ impl Waiting {
     pub(crate) fn take(&mut self, ticket: Ticket) -> Option<Reply> {
         let at = usize::try_from(ticket.0.checked_sub(self.first)?).ok()?;
         let reply = self.slots.get_mut(at)?.take()?;
-        self.count -= 1;
         while matches!(self.slots.front(), Some(None)) {
             self.slots.pop_front();
             self.first += 1;
         }
         Some(reply)
-    }
-
-    /// How many wait.
-    pub(crate) fn len(&self) -> usize {
-        self.count
     }
 }
 
@@ -62,7 +54,7 @@ mod tests {
             assert!(waiting.take(tickets[at]).is_some());
             assert!(waiting.take(tickets[at]).is_none());
         }
-        assert_eq!(waiting.len(), 0);
+        assert!(waiting.slots.is_empty());
         assert_eq!(waiting.enter(oneshot::channel().0), Ticket(6));
         assert!(waiting.take(Ticket(99)).is_none());
     }

@@ -28,6 +28,14 @@ struct Cluster {
 
 impl Cluster {
     fn new(size: u8, log_io: Place, apply: Place) -> Cluster {
+        Cluster::start(size, log_io, apply, Duration::from_millis(500), Duration::from_millis(50))
+    }
+
+    fn with_timeouts(size: u8, election: Duration, heartbeat: Duration) -> Cluster {
+        Cluster::start(size, Place::Inline, Place::Inline, election, heartbeat)
+    }
+
+    fn start(size: u8, log_io: Place, apply: Place, election: Duration, heartbeat: Duration) -> Cluster {
         // Loopback addresses of this process and this cluster alone: fixed ports never collide.
         let number = CLUSTERS.fetch_add(1, Ordering::Relaxed);
         let pid = std::process::id();
@@ -51,8 +59,8 @@ impl Cluster {
                 members: members.clone(),
                 listen_peers: vec![address(i)],
                 client_urls: vec![format!("http://n{i}")],
-                election_timeout: Duration::from_millis(500),
-                heartbeat_interval: Duration::from_millis(50),
+                election_timeout: election,
+                heartbeat_interval: heartbeat,
                 limits: Limits::default(),
                 request_bytes_max: 3 << 19,
                 quota_bytes: 0,
@@ -234,6 +242,23 @@ fn many_clients_share_syncs() {
         }
         let syncs = engine.metrics().sync.count() - before;
         assert!(syncs < 250, "500 concurrent puts took {syncs} syncs");
+    });
+}
+
+#[test]
+fn a_lone_write_waits_for_no_timer() {
+    run(async {
+        let cluster = Cluster::with_timeouts(3, Duration::from_secs(3), Duration::from_secs(1));
+        let leader = cluster.leader().await;
+        for engine in [cluster.engine(leader), cluster.engine((leader + 1) % 3)] {
+            put_until_done(&engine, "first", "x").await;
+            let began = std::time::Instant::now();
+            for i in 0..30 {
+                put_until_done(&engine, &format!("k{i}"), "v").await;
+            }
+            // Waiting for heartbeats would take 30 s; everything else is milliseconds.
+            assert!(began.elapsed() < Duration::from_secs(20), "30 puts took {:?}", began.elapsed());
+        }
     });
 }
 
