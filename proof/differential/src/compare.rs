@@ -12,9 +12,10 @@ use std::fmt;
 /// One field that differs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Difference {
-    /// The path, indexes left out: `ok.kvs[].lease`. `answer` if one side refused and the other did not.
+    /// The path, indexes left out: `ok.kvs[].lease`. `answer` if one side refused and the other did not, `error`
+    /// if both refused.
     pub field: String,
-    /// etcd's value, as JSON text; `ok`, or `code message` of an error, for the field `answer`.
+    /// etcd's value, as JSON text; `ok`, or `code message` of an error, for `answer` and `error`.
     pub left: String,
     /// Kattu's value.
     pub right: String,
@@ -33,21 +34,17 @@ pub fn differences(call: &Call, left: &Answer, right: &Answer) -> Vec<Difference
     if left.tree == right.tree {
         return Vec::new();
     }
-    if left.is_done() != right.is_done() {
+    if !left.is_done() || !right.is_done() {
+        let field = if left.is_done() == right.is_done() { "error" } else { "answer" };
         return vec![Difference {
-            field: "answer".to_string(),
+            field: field.to_string(),
             left: in_short(left),
             right: in_short(right),
             is_among_ties: false,
         }];
     }
     let mut found = Vec::new();
-    if let (Some(left), Some(right)) = (left.tree.get("ok"), right.tree.get("ok")) {
-        let shape = Shape::of_call(call);
-        walk("ok", &shape, left, right, &mut found);
-    } else {
-        walk("", &Shape::Plain, &left.tree, &right.tree, &mut found);
-    }
+    walk("ok", &Shape::of_call(call), &left.tree["ok"], &right.tree["ok"], &mut found);
     found
 }
 
@@ -95,7 +92,7 @@ fn walk(path: &str, shape: &Shape<'_>, left: &Value, right: &Value, found: &mut 
     match (left, right) {
         (Value::Object(left), Value::Object(right)) => {
             for key in left.keys().chain(right.keys().filter(|key| !left.contains_key(*key))) {
-                let inner = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+                let inner = format!("{path}.{key}");
                 let (one, other) =
                     (left.get(key).unwrap_or(&Value::Null), right.get(key).unwrap_or(&Value::Null));
                 match (shape, key.as_str()) {

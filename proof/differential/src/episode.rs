@@ -21,7 +21,7 @@ pub struct Setup {
     /// Where servers keep their data.
     pub data: PathBuf,
     /// The side that is right survives sort targets that do not exist.
-    pub bad_sort_targets: bool,
+    pub bad_sorts_everywhere: bool,
     /// Explained differences.
     pub rules: Vec<Rule>,
     /// Falsify every so many answers of the right side: shows that the comparison sees.
@@ -133,7 +133,7 @@ pub fn judge(
 /// Runs `requests` requests of part `part` of the list with this seed; `Err` if a server failed us.
 pub async fn run(setup: &Setup, seed: u64, part: u64, requests: u64) -> Result<Outcome, String> {
     let mut pair = Pair::start(setup).await?;
-    let mut generator = Generator::new(seed, part).with_bad_sort_targets(setup.bad_sort_targets);
+    let mut generator = Generator::new(seed, part).with_bad_sorts_everywhere(setup.bad_sorts_everywhere);
     let mut outcome = Outcome::default();
     let mut history: Vec<Call> = Vec::new();
     while outcome.requests < requests {

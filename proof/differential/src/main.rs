@@ -118,9 +118,9 @@ fn options(mut words: impl Iterator<Item = String>) -> Result<Options, String> {
             return Err(format!("{} is not there; run `{next}`", program.display()));
         }
     }
-    let bad_sort_targets = !version(&etcd).contains(" 3.4.");
+    let bad_sorts_everywhere = !version(&etcd).contains(" 3.4.");
     let plant_every = (plant != 0).then_some(plant);
-    let setup = Setup { left: Kind::Etcd(etcd), right, data, bad_sort_targets, rules, plant_every };
+    let setup = Setup { left: Kind::Etcd(etcd), right, data, bad_sorts_everywhere, rules, plant_every };
     let episode = (episode != u64::MAX).then_some(episode);
     Ok(Options { setup, requests, seed, episode, episode_size, lanes, replay, root })
 }
