@@ -69,8 +69,9 @@ impl Raft {
         self.shrink_window();
     }
 
-    /// The first commit index told by a leader that has committed an entry of its own term covers everything that
-    /// was ever answered. What was told counts, not how much of it has arrived here. [fault-model ST17]
+    /// The first commit index learnt from a leader that has committed an entry of its own term covers everything
+    /// that was ever answered. What was told counts, not how much of it has arrived here. A member with a past does
+    /// not take it from an append, which may be older than its restart: it asks. [fault-model ST17]
     fn note_confirmed(&mut self) {
         if self.confirmed.is_some() || self.log.term_at(self.marks.committed) != Some(self.term) {
             return;
@@ -79,7 +80,7 @@ impl Raft {
             Role::Leader(_) => Some(self.marks.committed),
             Role::Follower(follower) => {
                 let told = follower.following.as_ref().map(|following| following.told);
-                told.filter(|&told| self.marks.committed <= told)
+                told.filter(|&told| !self.has_past && self.marks.committed <= told)
             }
             Role::PreCandidate(_) | Role::Candidate(_) => None,
         };

@@ -17,7 +17,7 @@ use crate::message::{Envelope, Message};
 use crate::rng::Rng;
 use crate::role::{Follower, Role};
 use crate::trace::Trace;
-use crate::types::{EntryId, Instant, LogIndex, NodeId, Stamp, Term};
+use crate::types::{EntryId, Instant, LogIndex, Lsn, NodeId, Stamp, Term};
 use alloc::vec::Vec;
 
 /// Asks whether a bug was planted here, to prove that the harness would see it. Always false in real builds, where
@@ -51,6 +51,8 @@ pub struct Raft {
     pub(crate) fetches: Vec<Fetch>,
     /// Bytes of log that may still be filled with entries. [fault-model ST15]
     pub(crate) log_space: u64,
+    /// Whether an earlier run of this member may have served something.
+    pub(crate) has_past: bool,
     /// See [`Raft::confirmed`].
     pub(crate) confirmed: Option<LogIndex>,
     /// Added to batch numbers on the wire, so that an answer to an earlier run of this member fits no batch of this.
@@ -97,6 +99,7 @@ impl Raft {
             handover: Handover::new(if base.index < committed { now } else { Instant::NEVER }),
             fetches: Vec::new(),
             log_space: u64::MAX,
+            has_past: lsn > Lsn(0),
             confirmed: None,
             read_nonce,
             term: hard.term,

@@ -9,17 +9,22 @@
 //!           nobody else led when it began. One round is under way at a time, what arrives meanwhile shares the
 //!           next; lost messages are repeated by heartbeats. [Q3, Q5]
 //!        4. A follower asks its leader, which does 1–3; it serves when it has applied that far itself. [Q6]
-//!        5. Losing the leader, or being it no longer, fails what is pending: reads are safe to ask again. [Q8]
+//!        5. A restarted follower asks once for itself: the answer covers everything it may have served before the
+//!           restart, which a late append from before could not promise. [fault-model ST17]
+//!        6. Losing the leader, or being it no longer, fails what is pending: reads are safe to ask again. [Q8]
 //! Knows nothing of: what is read, who waits, leases.
 
 use crate::contract::{Effects, ReadBatch, ReadVerdict};
 use crate::message::{Message, ReadIndex, ReadIndexReply};
 use crate::quorum::quorum_value;
 use crate::raft::Raft;
-use crate::role::Role;
+use crate::role::{Follower, Role};
 use crate::types::{Instant, LogIndex, NodeId, Round};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
+
+/// The question a restarted follower asks for itself; no driver's batch has this number.
+const OWN_QUESTION: ReadBatch = ReadBatch(u64::MAX);
 
 /// Who asks a leader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -68,7 +73,7 @@ impl Asked {
 
 impl Raft {
     /// Asks from which index on the reads of `batch` may be served; the verdict comes with the effects, now or
-    /// later. Batch numbers ascend and are never used twice in one run.
+    /// later. Batch numbers ascend and are never used twice in one run; `u64::MAX` is not one.
     pub fn read(&mut self, now: Instant, batch: ReadBatch, effects: &mut Effects) {
         let retry_after = self.config.heartbeat_interval;
         match &mut self.role {
@@ -78,18 +83,25 @@ impl Raft {
                     self.start_read_round(now, effects); // no one to ask [Q7]
                 }
             }
-            Role::Follower(follower) => match &mut follower.following {
-                Some(following) => {
-                    let leader = following.leader;
-                    following.asked.batches.push_back(batch);
-                    following.asked.retry_at = following.asked.retry_at.min(now + retry_after);
-                    self.ask_leader(leader, batch, effects);
-                }
-                None => effects.reads.push(ReadVerdict { batch, index: None }),
-            },
+            Role::Follower(Follower { following: Some(following), .. }) => {
+                let leader = following.leader;
+                following.asked.batches.push_back(batch);
+                following.asked.retry_at = following.asked.retry_at.min(now + retry_after);
+                self.ask_leader(leader, batch, effects);
+            }
+            Role::Follower(Follower { following: None, .. }) => {
+                effects.reads.push(ReadVerdict { batch, index: None });
+            }
             Role::PreCandidate(_) | Role::Candidate(_) => {
                 effects.reads.push(ReadVerdict { batch, index: None })
             }
+        }
+    }
+
+    /// A leader was just found. A member that has a past asks it how far that past may have reached.
+    pub(crate) fn ask_own_question(&mut self, now: Instant, effects: &mut Effects) {
+        if self.has_past && self.confirmed.is_none() {
+            self.read(now, OWN_QUESTION, effects);
         }
     }
 
@@ -153,12 +165,19 @@ impl Raft {
         }
         following.told = following.told.max(reply.index.unwrap_or_default());
         let batch = ReadBatch(reply.batch.wrapping_sub(nonce));
-        if let Some(position) = following.asked.batches.iter().position(|asked| *asked == batch) {
+        let unanswered = batch == OWN_QUESTION && reply.index.is_none();
+        if unanswered {
+            // Asked again with the next retry, as long as this leader is heard.
+        } else if let Some(position) = following.asked.batches.iter().position(|asked| *asked == batch) {
             following.asked.batches.remove(position);
             if following.asked.batches.is_empty() {
                 following.asked.retry_at = Instant::NEVER;
             }
-            effects.reads.push(ReadVerdict { batch, index: reply.index });
+            if batch == OWN_QUESTION {
+                self.confirmed = self.confirmed.or(reply.index);
+            } else {
+                effects.reads.push(ReadVerdict { batch, index: reply.index });
+            }
         }
         self.advance_commit_as_follower(now, effects);
     }
@@ -209,7 +228,11 @@ impl Raft {
 
     /// The role `former` is over: nothing is promised of what it had pending. [Q8]
     pub(crate) fn fail_reads(former: Role, effects: &mut Effects) {
-        let mut fail = |batch| effects.reads.push(ReadVerdict { batch, index: None });
+        let mut fail = |batch| {
+            if batch != OWN_QUESTION {
+                effects.reads.push(ReadVerdict { batch, index: None });
+            }
+        };
         match former {
             Role::Follower(follower) => {
                 let batches = follower.following.into_iter().flat_map(|following| following.asked.batches);

@@ -301,6 +301,7 @@ impl Raft {
                 follower.timer = timer;
                 follower.following = Some(following);
                 effects.trace.push(Trace::BecameFollower { term: self.term, leader: Some(leader) });
+                self.ask_own_question(now, effects);
             }
         }
         let Role::Follower(follower) = &mut self.role else { unreachable!("checked above") };
