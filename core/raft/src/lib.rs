@@ -21,7 +21,7 @@
 //!
 //! **Reading order.** [`types`], [`contract`] and [`message`] are the vocabulary. `raft` holds the state and the
 //! table of who answers what; `role` what each role knows; [`log`] and `marks` what is remembered and how far things
-//! have come. Then the chapters: `election`, `replication` with `progress`, [`quorum`] and `commit`, `durability`,
+//! have come. Then the chapters: `election`, `replication` with `progress`, `acceptance`, [`quorum`] and `commit`, `durability`,
 //! `apply`, `read`. [`policy`] names the seams of the protocol's variants; [`invariants`] says what must always hold.
 //!
 //! **Why it is safe**, in four sentences. A term has one leader, because a vote is durable before it is told and two
@@ -68,6 +68,7 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+mod acceptance;
 mod apply;
 pub mod bytes;
 mod commit;

@@ -1,31 +1,29 @@
-//! Replication: how a leader's log becomes everybody's.
+//! Replication: how a leader brings its log to its peers.
 //!
-//! In:    proposals in the log, appends, their answers, entries read back, broken links.
-//! Out:   appends, acknowledgements, truncations.
-//! Rules: [replication-protocols L1–L7, B1–B8; Ongaro14 §3.5, §10.2]
-//!   1. A follower appends only after an entry it shares with the leader; what it then holds up to the end of the
-//!      message is `verified`, and only that can be acknowledged or committed.
-//!   2. Identical entries are skipped and never truncate: a late duplicate must not cut off what was acknowledged.
-//!   3. An acknowledgement says what is durable *and* verified; it is a function of the follower's state, so one
-//!      answers any number of appends.
-//!   4. A mismatch carries a hint in terms, so that each side skips a whole term per round trip.
+//! In:    proposals in the log, answers to appends, entries read back, broken links.
+//! Out:   appends: entries, heartbeats, news of the commit index.
+//! Rules: [replication-protocols L4, L7, B1–B7; Ongaro14 §3.5, §10.2]
+//!   1. What queued while earlier appends were under way forms the next ones; no timer makes batches.
+//!   2. Entries under way are limited per peer in messages and in bytes; heartbeats are not, so that a lost answer
+//!      cannot wedge a peer.
+//!   3. A hint in terms moves `next` back a whole term per round trip.
+//!   4. A peer behind the window is fed from the log on disk, one read at a time.
 //!
 //! Knows nothing of: elections, what entries mean, where fetched entries come from.
 
 use crate::config::Config;
 use crate::contract::{Effects, Fetch, FetchFor};
-use crate::entry::{Entry, Form};
+use crate::entry::Entry;
 use crate::log::Log;
 use crate::marks::Marks;
 use crate::message::{
     Append, AppendReply, AppendVerdict, Envelope, Message, PreVoteReply, ReadIndexReply, VoteReply,
 };
-use crate::policy::{Coding, Intake, Route, Trust};
+use crate::policy::{Coding, Route};
 use crate::progress::{Mode, Progress};
-use crate::raft::{Raft, planted};
-use crate::role::{Following, Leader, Owes, Role};
-use crate::trace::Trace;
-use crate::types::{EntryId, Incarnation, Instant, LogIndex, NodeId, Round, Term};
+use crate::raft::Raft;
+use crate::role::{Leader, Role};
+use crate::types::{Incarnation, Instant, LogIndex, NodeId, Round, Term};
 use alloc::vec::Vec;
 
 /// What a leader reads of its peer while it writes to its peers' progress.
@@ -259,155 +257,6 @@ impl Raft {
         };
         self.send_when_durable(self.envelope(from, reply), effects);
     }
-
-    /// An append of this term's leader, as a follower takes it. [L1–L6]
-    pub(crate) fn on_append(&mut self, now: Instant, from: NodeId, append: Append, effects: &mut Effects) {
-        self.follow(now, from, effects);
-        let Role::Follower(follower) = &mut self.role else { unreachable!("only a follower takes appends") };
-        let Some(following) = &mut follower.following else { unreachable!("follow() named the leader") };
-        following.told = following.told.max(append.commit);
-        following.owes.round = following.owes.round.max(append.round);
-        let round = append.round;
-        let heartbeat = append.entries.is_empty();
-        if !is_well_formed(&append, self.term, self.config.policies.coding) {
-            return; // no peer of ours makes such a message; it is not worth an answer
-        }
-        match self.config.policies.trust {
-            Trust::Checksums => {} // judged where the bytes came in
-        }
-        match self.take_in(append, effects) {
-            Ok(upto) => self.owe(upto, heartbeat),
-            Err(verdict) => {
-                let reply = Message::AppendReply(AppendReply { round, verdict });
-                self.send_when_durable(self.envelope(from, reply), effects);
-            }
-        }
-        self.advance_commit_as_follower(now, effects);
-    }
-
-    /// Follows `leader`, restarts the timer.
-    fn follow(&mut self, now: Instant, leader: NodeId, effects: &mut Effects) {
-        let Role::Follower(follower) = &self.role else { unreachable!("step() made a follower of us") };
-        match &follower.following {
-            Some(following) => {
-                let known = following.leader;
-                assert_eq!(known, leader, "two leaders in {:?} [Election Safety]", self.term);
-            }
-            None => {
-                let timer = self.election_timer(now);
-                let verified = self.marks.committed; // Leader Completeness: every leader holds what is committed
-                let following = Following::new(leader, now, verified);
-                let Role::Follower(follower) = &mut self.role else { unreachable!("checked above") };
-                follower.timer = timer;
-                follower.following = Some(following);
-                effects.trace.push(Trace::BecameFollower { term: self.term, leader: Some(leader) });
-                self.ask_own_question(now, effects);
-            }
-        }
-        let Role::Follower(follower) = &mut self.role else { unreachable!("checked above") };
-        follower.timer.started = now;
-        if let Some(following) = &mut follower.following {
-            following.heard_at = now;
-        }
-    }
-
-    /// Brings the log in line with the append; the end of what now agrees, or why nothing was taken.
-    fn take_in(&mut self, append: Append, effects: &mut Effects) -> Result<LogIndex, AppendVerdict> {
-        let Append { mut prev, mut entries, .. } = append;
-        let end = LogIndex(prev.index.0 + entries.len() as u64);
-        let committed = self.marks.committed;
-        if end <= committed {
-            return Ok(end); // identical by Leader Completeness [L2]
-        }
-        if prev.index < committed {
-            entries.drain(..(committed.0 - prev.index.0) as usize);
-            prev = self.log.id_at(committed);
-        }
-        if !self.log.holds(prev) {
-            return match self.config.policies.intake {
-                Intake::Strict => Err(self.mismatch(prev)),
-            };
-        }
-        let known = entries.iter().take_while(|entry| self.log.holds(entry.id())).count();
-        let new_bytes: usize = entries[known..].iter().map(Entry::len).sum();
-        if known < entries.len() {
-            if new_bytes as u64 > self.log_space || self.apply_is_backlogged() {
-                return Err(AppendVerdict::Busy);
-            }
-            let first_new = LogIndex(prev.index.0 + 1 + known as u64);
-            if first_new <= self.log.last().index {
-                let verified = self.verified();
-                assert!(verified < first_new, "{first_new:?} contradicts what agreed up to {verified:?}");
-                self.truncate(first_new, effects);
-            }
-            for entry in entries.drain(known..) {
-                self.append(entry, effects);
-            }
-        }
-        if let Role::Follower(follower) = &mut self.role
-            && let Some(following) = &mut follower.following
-        {
-            following.verified = following.verified.max(end);
-        }
-        Ok(end)
-    }
-
-    /// The answer to a previous entry that is not in the log, with the hint that skips terms. [L4]
-    fn mismatch(&self, prev: EntryId) -> AppendVerdict {
-        AppendVerdict::Mismatch {
-            prev: prev.index,
-            hint: self.log.largest_at_most(prev),
-            last: self.log.last().index,
-        }
-    }
-
-    /// Highest index known equal to the leader's log. [replication-protocols §1.1]
-    pub(crate) fn verified(&self) -> LogIndex {
-        match &self.role {
-            Role::Follower(follower) => {
-                follower.following.as_ref().map_or(self.marks.committed, |following| following.verified)
-            }
-            Role::PreCandidate(_) | Role::Candidate(_) => self.marks.committed,
-            Role::Leader(_) => self.log.last().index,
-        }
-    }
-
-    /// Notes that an append ending at `upto` agreed and wants an answer. A heartbeat gets one at once, however far the
-    /// disk is: it covers what is durable, and a slow disk does not look like a dead member.
-    fn owe(&mut self, upto: LogIndex, heartbeat: bool) {
-        let durable = self.acknowledgeable();
-        let Role::Follower(follower) = &mut self.role else { return };
-        let Some(following) = &mut follower.following else { return };
-        following.owes.now |= heartbeat || upto <= durable;
-        following.owes.upto = following.owes.upto.max(upto);
-    }
-
-    /// What an acknowledgement may cover: what agrees with the leader *and* is on this disk. [O1]
-    fn acknowledgeable(&self) -> LogIndex {
-        if planted!(self, "acknowledge-before-sync") {
-            return self.verified();
-        }
-        self.verified().min(self.marks.persisted)
-    }
-
-    /// Sends the acknowledgement owed, if the disk has come far enough for it to say anything. [L6]
-    pub(crate) fn acknowledge(&mut self, effects: &mut Effects) {
-        let upto = self.acknowledgeable();
-        if !self.durability.hard_state_is_durable() {
-            return; // asked again when the term is on disk
-        }
-        let Role::Follower(follower) = &mut self.role else { return };
-        let Some(following) = &mut follower.following else { return };
-        let Following { leader, ref mut owes, .. } = *following;
-        let Owes { round, now, upto: owed, acked } = *owes;
-        if !now && (owed <= acked || upto <= acked) {
-            return;
-        }
-        owes.now = false;
-        owes.acked = upto.max(acked);
-        let reply = AppendReply { round, verdict: AppendVerdict::Match { upto } };
-        effects.send.push(self.envelope(leader, Message::AppendReply(reply)));
-    }
 }
 
 /// Sends one peer what it lacks until its credit, the batch or the window ends.
@@ -448,35 +297,6 @@ fn fill(
         effects.send.push(view.send_entries(peer, progress, round, now, entries));
         if matches!(progress.mode, Mode::Probe { .. }) {
             return;
-        }
-    }
-}
-
-/// Whether the entries follow `prev` without gaps, in terms that never fall and are not of the future, in a form
-/// this group uses.
-fn is_well_formed(append: &Append, term: Term, coding: Coding) -> bool {
-    let mut prev = append.prev;
-    append.entries.iter().all(|entry| {
-        let id = entry.id();
-        let follows = id.index == prev.index.next() && prev.term <= id.term && id.term <= term;
-        let form_fits = match coding {
-            Coding::Whole => entry.head.form == Form::Whole,
-        };
-        prev = id;
-        follows && form_fits
-    })
-}
-
-impl Following {
-    /// A leader just heard of, with the log known to agree up to `verified`.
-    fn new(leader: NodeId, now: Instant, verified: LogIndex) -> Following {
-        Following {
-            leader,
-            heard_at: now,
-            verified,
-            told: LogIndex(0),
-            owes: Owes::default(),
-            asked: crate::read::Asked::default(),
         }
     }
 }
