@@ -1,1 +1,33 @@
-//! Under construction.
+//! The real binary, driven from outside: processes, signals, files, etcd's own tools.
+//!
+//! A [`Cluster`] is `kattu serve` processes on loopback addresses of their own, with data on a real file system under
+//! `target/e2e`. Everything is ended when it is dropped; data stays if the test failed. Tests wait for conditions
+//! ([`until`]), never for a time; a program that is missing makes a test say `SKIPPED`, which is counted.
+//! Knows nothing of: the insides of Kattu; what a client cannot see is not looked at.
+#![forbid(unsafe_code)]
+
+pub mod cluster;
+pub mod grpc;
+pub mod kills;
+pub mod process;
+pub mod tree;
+
+pub use cluster::{Cluster, Member, Options};
+pub use grpc::Kv;
+pub use process::{Ended, kattu, tool, until};
+
+/// The path of a tool, or returns from the test with a line that is counted.
+#[macro_export]
+macro_rules! need {
+    ($tool:expr) => {
+        match $crate::tool($tool) {
+            Some(path) => path,
+            None => {
+                // The harness prints the test's name before it; the line names the test again for the final count.
+                let thread = std::thread::current();
+                println!("SKIPPED {}: no target/tools/{}", thread.name().unwrap_or("?"), $tool);
+                return;
+            }
+        }
+    };
+}

@@ -1,0 +1,102 @@
+//! A client of one server, blocking: what a test says in one line.
+//!
+//! Knows nothing of: retries; an error is what the test wants to see.
+
+use kattu_proto::etcdserverpb::kv_client::KvClient;
+use kattu_proto::etcdserverpb::maintenance_client::MaintenanceClient;
+use kattu_proto::etcdserverpb::{
+    PutRequest, PutResponse, RangeRequest, RangeResponse, StatusRequest, StatusResponse,
+};
+use std::time::Duration;
+use tokio::runtime::{Builder, Runtime};
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Code, Status};
+
+const MESSAGE_BYTES_MAX: usize = 64 << 20;
+/// Longer than a server's own limit for a proposal.
+const CALL_LIMIT: Duration = Duration::from_secs(12);
+
+/// One endpoint.
+pub struct Kv {
+    runtime: Runtime,
+    channel: Channel,
+    limit: Duration,
+}
+
+impl Kv {
+    /// A client of `host:port`; connects when first used.
+    pub fn of(address: &str) -> Kv {
+        let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
+        let endpoint = Endpoint::from_shared(format!("http://{address}")).expect("an address");
+        let channel = runtime.block_on(async { endpoint.connect_lazy() });
+        Kv { runtime, channel, limit: CALL_LIMIT }
+    }
+
+    /// Gives up sooner.
+    pub fn within(mut self, limit: Duration) -> Kv {
+        self.limit = limit;
+        self
+    }
+
+    /// The channel, for services that have no method here; use it inside [`Kv::block_on`].
+    pub fn channel(&self) -> Channel {
+        self.channel.clone()
+    }
+
+    /// Runs a call on this client's runtime; past the limit it is `DeadlineExceeded`.
+    pub fn block_on<T>(&self, call: impl Future<Output = Result<T, Status>>) -> Result<T, Status> {
+        self.runtime.block_on(async {
+            match tokio::time::timeout(self.limit, call).await {
+                Ok(result) => result,
+                Err(_) => Err(Status::new(Code::DeadlineExceeded, "the test gave up")),
+            }
+        })
+    }
+
+    /// The KV service.
+    pub fn client(&self) -> KvClient<Channel> {
+        KvClient::new(self.channel.clone())
+            .max_decoding_message_size(MESSAGE_BYTES_MAX)
+            .max_encoding_message_size(MESSAGE_BYTES_MAX)
+    }
+
+    /// KV.Range
+    pub fn range(&self, request: RangeRequest) -> Result<RangeResponse, Status> {
+        let mut client = self.client();
+        self.block_on(async { client.range(request).await }).map(tonic::Response::into_inner)
+    }
+
+    /// KV.Put
+    pub fn put(&self, key: impl Into<Vec<u8>>, value: impl Into<Vec<u8>>) -> Result<PutResponse, Status> {
+        let request = PutRequest { key: key.into(), value: value.into(), ..PutRequest::default() };
+        let mut client = self.client();
+        self.block_on(async { client.put(request).await }).map(tonic::Response::into_inner)
+    }
+
+    /// The value of a key by a linearizable read.
+    pub fn get(&self, key: impl Into<Vec<u8>>) -> Result<Option<Vec<u8>>, Status> {
+        let response = self.range(RangeRequest { key: key.into(), ..RangeRequest::default() })?;
+        Ok(response.kvs.into_iter().next().map(|kv| kv.value))
+    }
+
+    /// How many keys begin with `prefix`.
+    pub fn count(&self, prefix: &str, serializable: bool) -> Result<i64, Status> {
+        let mut end = prefix.as_bytes().to_vec();
+        *end.last_mut().expect("a prefix") += 1;
+        let request = RangeRequest {
+            key: prefix.as_bytes().to_vec(),
+            range_end: end,
+            count_only: true,
+            serializable,
+            ..RangeRequest::default()
+        };
+        self.range(request).map(|response| response.count)
+    }
+
+    /// Maintenance.Status
+    pub fn status(&self) -> Result<StatusResponse, Status> {
+        let mut client = MaintenanceClient::new(self.channel.clone());
+        self.block_on(async { client.status(StatusRequest::default()).await })
+            .map(tonic::Response::into_inner)
+    }
+}

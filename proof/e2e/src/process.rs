@@ -1,0 +1,157 @@
+//! Programs: where they are, running them to the end, waiting for conditions.
+//!
+//! Knows nothing of: clusters.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+/// A program that has not ended after this has hung.
+pub const RUN_LIMIT: Duration = Duration::from_secs(120);
+/// A condition that does not hold after this never will.
+pub const WAIT_LIMIT: Duration = Duration::from_secs(40);
+
+/// The root of the workspace.
+pub fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the workspace is there")
+}
+
+/// The binary under test: `KATTU_BIN`, or the release build.
+pub fn kattu() -> PathBuf {
+    let path = match std::env::var_os("KATTU_BIN") {
+        Some(path) => PathBuf::from(path),
+        None => match std::env::var_os("CARGO_TARGET_DIR") {
+            Some(target) => root().join(target).join("release/kattu"),
+            None => root().join("target/release/kattu"),
+        },
+    };
+    assert!(path.exists(), "{} is not there; run `cargo build --release`", path.display());
+    path
+}
+
+/// A program under `target/tools` such as `etcd34/etcdctl`, if it was fetched.
+pub fn tool(name: &str) -> Option<PathBuf> {
+    let tools =
+        std::env::var_os("KATTU_TOOLS").map(PathBuf::from).unwrap_or_else(|| root().join("target/tools"));
+    let path = tools.join(name);
+    path.exists().then_some(path)
+}
+
+/// A folder of its own under `target/e2e`.
+pub fn own_folder(what: &str) -> PathBuf {
+    static MADE: AtomicU32 = AtomicU32::new(0);
+    let number = MADE.fetch_add(1, Ordering::Relaxed);
+    let folder = root().join("target/e2e").join(format!("{what}-{}-{number}", std::process::id()));
+    let _ = std::fs::remove_dir_all(&folder);
+    std::fs::create_dir_all(&folder).expect("target/e2e can be written");
+    folder
+}
+
+/// A loopback address that nobody else on this machine uses: from our process id and a counter.
+pub fn own_host() -> String {
+    static TAKEN: AtomicU32 = AtomicU32::new(0);
+    let number = TAKEN.fetch_add(1, Ordering::Relaxed);
+    let process = std::process::id();
+    format!("127.{}.{}.{}", 1 + ((process >> 8) & 0x1f), process & 0xff, 1 + number % 254)
+}
+
+/// How a program ended.
+#[derive(Clone, Debug)]
+pub struct Ended {
+    /// Its exit code; `None` if a signal ended it.
+    pub code: Option<i32>,
+    /// Standard output.
+    pub out: String,
+    /// Standard error.
+    pub err: String,
+}
+
+impl Ended {
+    /// Panics unless the code is this one; returns standard output.
+    #[track_caller]
+    pub fn expect_code(&self, code: i32) -> &str {
+        assert_eq!(self.code, Some(code), "stdout:\n{}\nstderr:\n{}", self.out, self.err);
+        &self.out
+    }
+
+    /// Panics unless it ended well; returns standard output.
+    #[track_caller]
+    pub fn expect_ok(&self) -> &str {
+        self.expect_code(0)
+    }
+
+    /// Standard output as JSON.
+    #[track_caller]
+    pub fn json(&self) -> serde_json::Value {
+        let text = self.expect_ok();
+        serde_json::from_str(text).unwrap_or_else(|error| panic!("not JSON ({error}): {text}"))
+    }
+
+    /// Both outputs, for looking for a word wherever it was said.
+    pub fn all(&self) -> String {
+        format!("{}{}", self.out, self.err)
+    }
+}
+
+/// Runs to the end; panics if it hangs.
+#[track_caller]
+pub fn run(command: &mut Command) -> Ended {
+    run_with_input(command, "")
+}
+
+/// Runs to the end with a text on standard input; panics if it hangs.
+#[track_caller]
+pub fn run_with_input(command: &mut Command, input: &str) -> Ended {
+    let shown = format!("{command:?}");
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap_or_else(|error| panic!("{shown}: {error}"));
+    let mut stdin = child.stdin.take().expect("piped");
+    // A program that ends without reading its input is judged by its exit code.
+    let _ = stdin.write_all(input.as_bytes());
+    drop(stdin);
+    let out = drain(child.stdout.take().expect("piped"));
+    let err = drain(child.stderr.take().expect("piped"));
+    let end = Instant::now() + RUN_LIMIT;
+    let code = loop {
+        match child.try_wait().expect("we may wait for our child") {
+            Some(status) => break status.code(),
+            None if end < Instant::now() => {
+                let _ = child.kill();
+                let _ = child.wait();
+                panic!("{shown} has not ended after {RUN_LIMIT:?}");
+            }
+            None => std::thread::sleep(Duration::from_millis(5)),
+        }
+    };
+    let join = |reader: std::thread::JoinHandle<String>| reader.join().expect("the reader does not panic");
+    Ended { code, out: join(out), err: join(err) }
+}
+
+fn drain(mut pipe: impl std::io::Read + Send + 'static) -> std::thread::JoinHandle<String> {
+    std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        let _ = pipe.read_to_end(&mut bytes);
+        String::from_utf8_lossy(&bytes).into_owned()
+    })
+}
+
+/// Waits for a condition; panics with its name if it never holds.
+#[track_caller]
+pub fn until<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
+    let end = Instant::now() + WAIT_LIMIT;
+    loop {
+        if let Some(value) = condition() {
+            return value;
+        }
+        assert!(Instant::now() < end, "after {WAIT_LIMIT:?} still not: {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Sends a signal by name to one process that we started.
+pub fn signal(process: u32, name: &str) {
+    let status = Command::new("kill").args(["-s", name, &process.to_string()]).status();
+    assert!(status.is_ok_and(|status| status.success()), "kill -s {name} {process}");
+}
