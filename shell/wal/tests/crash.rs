@@ -250,3 +250,64 @@ fn the_options_of_these_tests_rotate() {
     assert!(2 <= wal.stats().segments, "{:?}", wal.stats());
     assert!(OPTIONS.segment_bytes * 2 <= wal.stats().allocated_bytes);
 }
+
+#[test]
+fn what_a_restarted_process_recovered_survives_a_power_cut_right_after() {
+    // The process dies, the machine does not: what was written and never synced is still in the system's memory. What
+    // recovery says is there must be there for good. [fault-model ST3]
+    let story = [
+        Step::Entries(A, vec![10, 700]),
+        Step::Write,
+        Step::Hard(B, Some(2)),
+        Step::Entries(B, vec![10]),
+        Step::Write,
+        Step::Entries(A, vec![900, 900]),
+        Step::Write,
+        Step::Entries(A, vec![900, 900]),
+        Step::Write,
+    ];
+    for len in 1..=story.len() {
+        for failing_sync in [false, true] {
+            let disk = SimDisk::new();
+            let mut twin = Twin::default();
+            let (mut wal, _) = open(&disk, &mut twin).unwrap();
+            for now in &story[..len] {
+                wal = common::step(&disk, wal, &mut twin, now).unwrap();
+            }
+            if failing_sync {
+                disk.fail_syncs_after(0);
+                let _ = wal.sync(); // an error, unless nothing was dirty
+                disk.fail_syncs_after(u64::MAX);
+            }
+            drop(wal);
+            let (mut wal, recovered) = open(&disk, &mut twin).unwrap();
+            check(&twin, &mut wal, &recovered);
+            for image in disk.crash_images(3, 20) {
+                let (_, later) = open(&image, &mut twin.clone()).unwrap();
+                assert_eq!(later, recovered, "after {len} steps");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_vote_never_overwrites_the_only_place_that_is_sure_to_hold_the_one_before() {
+    let disk = SimDisk::new();
+    let mut twin = Twin::default();
+    let (mut wal, _) = open(&disk, &mut twin).unwrap();
+    for _ in 0..6 {
+        wal = common::step(&disk, wal, &mut twin, &Step::Hard(A, Some(1))).unwrap();
+        // Of what was not synced nothing arrives, but for the first write of what comes next, torn in the middle.
+        let image = disk.crash_images(0, 0).swap_remove(0);
+        wal = common::step(&disk, wal, &mut twin, &Step::Write).unwrap();
+        let after = disk.contents("slots-00000000").unwrap();
+        let generation = |bytes: &[u8]| u64::from_le_bytes(bytes[24..32].try_into().unwrap());
+        let newest = generation(&after[..64]).max(generation(&after[4096..]));
+        let place = if newest % 2 == 0 { 0 } else { 4096 };
+        let mut torn = image.contents("slots-00000000").unwrap();
+        torn[place..place + 64].fill(0xEE);
+        image.set_contents("slots-00000000", Some(torn));
+        let (_, recovered) = open(&image, &mut twin.clone()).unwrap();
+        assert_eq!(recovered[&A].hard.term.0, newest - 2, "the vote before is still there");
+    }
+}

@@ -274,3 +274,31 @@ fn a_log_of_tomorrow_is_refused_and_not_cut() {
     assert_eq!(error, WalError::OtherFormat { file: file.clone(), found: 2, supported: 1 });
     assert_eq!(disk.contents(&file).unwrap(), bytes, "nothing was changed");
 }
+
+#[test]
+fn a_block_of_an_earlier_life_is_not_taken_for_the_next_one() {
+    // Two lives write blocks of the same lengths to the same places. The first life's third block shows up behind the
+    // second life's second one, as when a disk loses the zeros that cleared it: right file, right place, right number.
+    let life = |sizes: [usize; 2]| {
+        let disk = SimDisk::new();
+        let mut story = vec![Step::Entries(A, vec![10]), Step::Sync];
+        for size in sizes {
+            story.extend([Step::Entries(A, vec![size]), Step::Write]);
+        }
+        let (twin, outcome) = run(&disk, &story);
+        outcome.unwrap();
+        (disk, twin)
+    };
+    let (first, _) = life([20, 20]);
+    let (second, mut twin) = life([21, 20]);
+    let mut bytes = second.contents(FIRST).unwrap();
+    let third = 4096 + 2 * 512..4096 + 3 * 512;
+    bytes[third.clone()].copy_from_slice(&first.contents(FIRST).unwrap()[third]);
+    second.set_contents(FIRST, Some(bytes));
+    let history = twin.groups.get_mut(&A).unwrap();
+    history.moments.truncate(3);
+    let (mut wal, recovered) = reopen(&second, &twin).unwrap();
+    check(&twin, &mut wal, &recovered);
+    assert_eq!(recovered[&A].last.index.0, 2);
+    assert_eq!(wal.stats().torn_tails, 1);
+}

@@ -1,0 +1,95 @@
+//! Goal: a directory that was written yesterday is read tomorrow. Method: a sample of each of its files is kept as a hex
+//! dump of the bytes that are not padding; what is written today must equal it, and the sample must be read.
+//! `KATTU_UPDATE=1 cargo test -p kattu-wal --test golden` rewrites the samples, which is right only together with a new
+//! format version.
+
+mod common;
+
+use common::{GROUPS, Step, Twin, check, open, run};
+use kattu_wal::sim::SimDisk;
+use std::path::PathBuf;
+
+const SEGMENT: &str = "log-0000000000000001.seg";
+
+/// A directory with one of everything.
+fn sample() -> (SimDisk, Twin) {
+    let disk = SimDisk::new();
+    let (twin, outcome) = run(
+        &disk,
+        &[
+            Step::Hard(GROUPS[0], Some(2)),
+            Step::Entries(GROUPS[0], vec![0, 20]),
+            Step::Sync,
+            Step::Commit(GROUPS[0]),
+            Step::Entries(GROUPS[1], vec![24]),
+            Step::Entries(GROUPS[0], vec![16]),
+            Step::Sync,
+            Step::Truncate(GROUPS[1], 1),
+            Step::Sync,
+            Step::Restart,
+        ],
+    );
+    outcome.unwrap();
+    (disk, twin)
+}
+
+fn hex(bytes: &[u8]) -> String {
+    let line = |chunk: &[u8]| chunk.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(" ");
+    bytes.chunks(16).map(line).collect::<Vec<_>>().join("\n") + "\n"
+}
+
+fn path(name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("testdata").join(format!("{name}.hex"))
+}
+
+#[test]
+fn a_directory_is_written_as_ever() {
+    let (disk, _) = sample();
+    let segment = disk.contents(SEGMENT).unwrap();
+    let slots = disk.contents("slots-00000000").unwrap();
+    let mut samples = vec![
+        ("identity", disk.contents("identity").unwrap()),
+        ("segment-header", segment[..64].to_vec()),
+        ("slot", slots[..64].to_vec()),
+    ];
+    let blocks = ["block-entries", "block-two-groups", "block-truncate", "block-close"];
+    for (number, name) in blocks.into_iter().enumerate() {
+        let at = 4096 + number * 512;
+        let len = u32::from_le_bytes(segment[at + 16..at + 20].try_into().unwrap()) as usize;
+        samples.push((name, segment[at..at + len].to_vec()));
+    }
+    for (name, bytes) in samples {
+        if std::env::var_os("KATTU_UPDATE").is_some() {
+            std::fs::write(path(name), hex(&bytes)).unwrap();
+            continue;
+        }
+        let golden = std::fs::read_to_string(path(name)).unwrap();
+        assert_eq!(golden, hex(&bytes), "{name}: the format has changed, which needs a new version");
+    }
+}
+
+#[test]
+fn the_samples_are_read() {
+    let bytes = |name: &str| -> Vec<u8> {
+        let text = std::fs::read_to_string(path(name)).unwrap();
+        text.split_whitespace().map(|byte| u8::from_str_radix(byte, 16).unwrap()).collect()
+    };
+    let (disk, twin) = sample();
+    let mut segment = vec![0; disk.contents(SEGMENT).unwrap().len()];
+    segment[..64].copy_from_slice(&bytes("segment-header"));
+    for (number, name) in
+        ["block-entries", "block-two-groups", "block-truncate", "block-close"].iter().enumerate()
+    {
+        let (at, block) = (4096 + number * 512, bytes(name));
+        segment[at..at + block.len()].copy_from_slice(&block);
+    }
+    let mut slots = vec![0; 8192];
+    for place in [0, 4096] {
+        slots[place..place + 64].copy_from_slice(&bytes("slot"));
+    }
+    disk.set_contents("identity", Some(bytes("identity")));
+    disk.set_contents(SEGMENT, Some(segment));
+    disk.set_contents("slots-00000000", Some(slots));
+    let (mut wal, recovered) = open(&disk, &mut twin.clone()).unwrap();
+    check(&twin, &mut wal, &recovered);
+}
