@@ -109,6 +109,11 @@ impl Cluster {
         self.client_addresses.join(",")
     }
 
+    /// One member's client address.
+    pub fn endpoint(&self, member: usize) -> &str {
+        &self.client_addresses[member]
+    }
+
     /// Which member leads, asked through `Maintenance.Status`.
     pub fn leader(&self) -> Option<usize> {
         let mut ask = Command::new(&self.etcdctl);

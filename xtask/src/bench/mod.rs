@@ -4,8 +4,10 @@
 
 mod cells;
 mod cluster;
+mod counts;
 mod meter;
 mod pairs;
+mod replay;
 mod report;
 
 use crate::shell::Failure;
@@ -14,7 +16,11 @@ use crate::shell::Failure;
 pub fn run(words: &[&str]) -> Result<(), Failure> {
     match words {
         ["etcd", rest @ ..] => pairs::run(rest),
-        _ => Err(Failure::usage(format!("cargo xtask bench does not know `{}`", words.join(" ")))
-            .then("cargo xtask bench etcd [--pairs N] [--quick] [--only CELL] [--side etcd|kattu]")),
+        ["counts", rest @ ..] => counts::run(rest),
+        ["replay", rest @ ..] => replay::run(rest),
+        _ => Err(Failure::usage(format!("cargo xtask bench does not know `{}`", words.join(" "))).then(
+            "cargo xtask bench etcd [--pairs N] [--quick] [--only CELL] [--side etcd|kattu], \
+                   cargo xtask bench counts [--total PUTS], cargo xtask bench replay [--total PUTS]",
+        )),
     }
 }

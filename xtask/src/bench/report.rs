@@ -86,7 +86,8 @@ impl Header {
         );
     }
 
-    fn json(&self) -> Value {
+    /// The same as data.
+    pub fn json(&self) -> Value {
         json!({
             "date": self.date, "commit": self.commit, "uncommitted_changes": self.is_dirty, "cores": self.cores,
             "processor": self.processor, "kernel": self.kernel, "pairs": self.pairs, "quick": self.is_quick,

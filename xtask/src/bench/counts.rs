@@ -1,0 +1,312 @@
+//! `cargo xtask bench counts`: what one put costs in countable things, on the leader and on a follower.
+//!
+//! CPU, context switches, system calls, syncs, bytes and allocations per put at 256 clients, with log I/O and apply on
+//! the driver's thread and on threads of their own. Counts are steadier than seconds: where the machine is noisy, these
+//! tell whether a change cost something. A build of its own counts allocations; system calls are counted by strace in a
+//! run of their own, which it slows down, so that groups are larger there than in real life.
+//! Knows nothing of: etcd.
+
+use super::cluster::{Cluster, MEMBERS, Program};
+use super::meter::Meter;
+use super::report::Header;
+use crate::shell::{self, Failure};
+use serde_json::{Value, json};
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+/// Where log I/O and apply are done.
+const SETTINGS: [(&str, &[&str]); 4] = [
+    ("log inline, apply inline", &["serve", "--log-io=inline", "--apply=inline"]),
+    ("log inline, apply thread", &["serve", "--log-io=inline", "--apply=thread"]),
+    ("log thread, apply inline", &["serve", "--log-io=thread", "--apply=inline"]),
+    ("log thread, apply thread", &["serve", "--log-io=thread", "--apply=thread"]),
+];
+const CLIENTS: &str = "256";
+const CONNECTIONS: &str = "100";
+
+/// What one member did per put.
+#[derive(Clone, Copy, Debug, Default)]
+struct PerPut {
+    cpu_us: f64,
+    switches: f64,
+    syscalls: Option<f64>,
+    syncs: f64,
+    log_bytes: f64,
+    peer_bytes: f64,
+    allocations: f64,
+    allocated_bytes: f64,
+    records_encoded: f64,
+}
+
+struct Row {
+    setting: &'static str,
+    ops_per_s: f64,
+    p50_us: f64,
+    leader: PerPut,
+    follower: PerPut,
+}
+
+/// Builds, runs every setting, prints the table, leaves JSON in `target/bench/counts.json`.
+pub fn run(words: &[&str]) -> Result<(), Failure> {
+    let total: u64 = match words {
+        [] => 60_000,
+        ["--total", text] => {
+            text.parse().map_err(|_| Failure::usage(format!("--total {text}: not a number")))?
+        }
+        _ => return Err(Failure::usage("cargo xtask bench counts [--total PUTS]")),
+    };
+    let kattu = build()?;
+    let header = Header::now(1, false);
+    header.print();
+    let strace = Command::new("strace").arg("-V").output().is_ok_and(|out| out.status.success());
+    if !strace {
+        println!("skipped: system calls (no strace on this machine)");
+    }
+    let mut rows = Vec::new();
+    for (number, (setting, verb)) in SETTINGS.into_iter().enumerate() {
+        let row = measure(&kattu, setting, verb, number, total, strace)?;
+        println!(
+            "{setting}: {:.0} puts/s, p50 {:.1} ms, leader {:.1} µs, follower {:.1} µs",
+            row.ops_per_s,
+            row.p50_us / 1e3,
+            row.leader.cpu_us,
+            row.follower.cpu_us
+        );
+        rows.push(row);
+    }
+    print(&rows);
+    save(&header, total, &rows)
+}
+
+/// The binary that counts allocations, beside the real one.
+fn build() -> Result<PathBuf, Failure> {
+    let folder = shell::target().join("counts");
+    let mut cargo = shell::cargo(&["build", "--release", "-p", "kattu", "--features", "count-allocations"]);
+    cargo.env("CARGO_TARGET_DIR", &folder);
+    println!(
+        "building the binary that counts (target/counts, log in {})",
+        shell::log_path("counts").display()
+    );
+    shell::run_logged(&mut cargo, &shell::log_path("counts"), Duration::from_secs(1800))?;
+    Ok(folder.join("release/kattu"))
+}
+
+fn measure(
+    kattu: &Path,
+    setting: &'static str,
+    verb: &'static [&'static str],
+    number: usize,
+    total: u64,
+    strace: bool,
+) -> Result<Row, Failure> {
+    let program = Program { name: "kattu", path: kattu.to_path_buf(), verb };
+    let folder = shell::target().join("bench/counts");
+    let cluster =
+        Cluster::start(&program, &folder, 100 + number, &shell::tools_dir().join("etcd36/etcdctl"))?;
+    let leader = cluster.leader().ok_or_else(|| Failure::new("the leader went away"))?;
+    load(kattu, &cluster, leader, total / 6)?; // warm-up
+    let pids = cluster.pids();
+    let before = (0..MEMBERS).map(|i| Facts::of(&cluster, i)).collect::<Result<Vec<_>, _>>()?;
+    let meter = Meter::start(&pids);
+    let report = load(kattu, &cluster, leader, total)?;
+    let reading = meter.stop();
+    let after = (0..MEMBERS).map(|i| Facts::of(&cluster, i)).collect::<Result<Vec<_>, _>>()?;
+    if cluster.leader() != Some(leader) {
+        return Err(Failure::new("the leader changed during the run: the figures would be mixed")
+            .then("cargo xtask bench counts   (on a quieter machine)"));
+    }
+    let syscalls = if strace { Some(syscalls(kattu, &cluster, leader, total / 6)?) } else { None };
+    let puts = total as f64;
+    let member = |i: usize| {
+        let (before, after) = (&before[i], &after[i]);
+        PerPut {
+            cpu_us: (reading.used[i].user_s + reading.used[i].system_s) * 1e6 / puts,
+            switches: reading.used[i].switches as f64 / puts,
+            syscalls: syscalls.as_ref().map(|counts| counts[i]),
+            syncs: (after.syncs - before.syncs) / puts,
+            log_bytes: (after.log_bytes - before.log_bytes) / puts,
+            peer_bytes: (after.peer_bytes - before.peer_bytes) / puts,
+            allocations: (after.allocations - before.allocations) / puts,
+            allocated_bytes: (after.allocated_bytes - before.allocated_bytes) / puts,
+            records_encoded: (after.records_encoded - before.records_encoded) / puts,
+        }
+    };
+    let followers: Vec<PerPut> = (0..MEMBERS).filter(|i| *i != leader).map(member).collect();
+    Ok(Row {
+        setting,
+        ops_per_s: report["ops_per_s"].as_f64().unwrap_or(0.0),
+        p50_us: report["p50_us"].as_f64().unwrap_or(0.0),
+        leader: member(leader),
+        follower: mean(&followers),
+    })
+}
+
+fn mean(members: &[PerPut]) -> PerPut {
+    let count = members.len() as f64;
+    let of = |pick: fn(&PerPut) -> f64| members.iter().map(pick).sum::<f64>() / count;
+    PerPut {
+        cpu_us: of(|m| m.cpu_us),
+        switches: of(|m| m.switches),
+        syscalls: members.iter().map(|m| m.syscalls).sum::<Option<f64>>().map(|sum| sum / count),
+        syncs: of(|m| m.syncs),
+        log_bytes: of(|m| m.log_bytes),
+        peer_bytes: of(|m| m.peer_bytes),
+        allocations: of(|m| m.allocations),
+        allocated_bytes: of(|m| m.allocated_bytes),
+        records_encoded: of(|m| m.records_encoded),
+    }
+}
+
+/// Puts at the leader, from Kattu's own load tool.
+fn load(kattu: &Path, cluster: &Cluster, leader: usize, total: u64) -> Result<Value, Failure> {
+    let mut bench = Command::new(kattu);
+    bench.args(["bench", "put", "--endpoints", cluster.endpoint(leader)]);
+    bench.args(["--clients", CLIENTS, "--conns", CONNECTIONS, "--total", &total.to_string()]);
+    bench.args(["--key-size", "8", "--val-size", "256", "-o", "json"]);
+    let text = shell::output(&mut bench, Duration::from_secs(300))?;
+    let report: Value = serde_json::from_str(&text)
+        .map_err(|error| Failure::new(format!("kattu bench said {text}: {error}")))?;
+    if report["errors"].as_u64() != Some(0) {
+        return Err(Failure::new(format!("puts failed: {report}")));
+    }
+    Ok(report)
+}
+
+/// System calls per put of each member, while strace looks on.
+fn syscalls(kattu: &Path, cluster: &Cluster, leader: usize, total: u64) -> Result<Vec<f64>, Failure> {
+    let folder = shell::target().join("bench/counts");
+    let mut watchers: Vec<(PathBuf, Child)> = Vec::new();
+    for (i, pid) in cluster.pids().into_iter().enumerate() {
+        let out = folder.join(format!("strace-{i}.txt"));
+        let mut strace = Command::new("strace");
+        strace.args(["-f", "-c", "-o"]).arg(&out).args(["-p", &pid.to_string()]);
+        strace.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        watchers.push((out, strace.spawn()?));
+    }
+    for pid in cluster.pids() {
+        wait_until_traced(pid)?;
+    }
+    let loaded = load(kattu, cluster, leader, total);
+    let mut counts = Vec::new();
+    for (out, mut watcher) in watchers {
+        shell::signal(&watcher.id().to_string(), "INT");
+        watcher.wait()?;
+        counts.push(total_calls(&std::fs::read_to_string(&out)?) / total as f64);
+    }
+    loaded.map(|_| counts)
+}
+
+fn wait_until_traced(pid: u32) -> Result<(), Failure> {
+    for _ in 0..500 {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
+        if status.lines().any(|line| line.starts_with("TracerPid:") && !line.ends_with("\t0")) {
+            return Ok(());
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    Err(Failure::new(format!("strace could not attach to process {pid}")))
+}
+
+/// The sum that `strace -c` prints in its last line: time, seconds, usecs/call, calls, errors, "total".
+fn total_calls(table: &str) -> f64 {
+    let line = table.lines().rev().find(|line| line.trim_end().ends_with("total")).unwrap_or("");
+    line.split_whitespace().nth(3).and_then(|count| count.parse().ok()).unwrap_or(f64::NAN)
+}
+
+/// What a member counts itself.
+struct Facts {
+    syncs: f64,
+    log_bytes: f64,
+    peer_bytes: f64,
+    allocations: f64,
+    allocated_bytes: f64,
+    records_encoded: f64,
+}
+
+impl Facts {
+    fn of(cluster: &Cluster, member: usize) -> Result<Facts, Failure> {
+        let page = metrics(cluster.endpoint(member))?;
+        let fact = |name: &str| {
+            let line = page.lines().find(|line| line.split_whitespace().next() == Some(name));
+            line.and_then(|line| line.split_whitespace().last()?.parse::<f64>().ok())
+                .ok_or_else(|| Failure::new(format!("{} does not count {name}", cluster.endpoint(member))))
+        };
+        Ok(Facts {
+            syncs: fact("etcd_disk_wal_fsync_duration_seconds_count")?,
+            log_bytes: fact("etcd_disk_wal_write_bytes_total")?,
+            peer_bytes: fact("kattu_peer_sent_bytes_total")?,
+            allocations: fact("kattu_allocations_total")?,
+            allocated_bytes: fact("kattu_allocated_bytes_total")?,
+            records_encoded: fact("kattu_records_encoded_total")?,
+        })
+    }
+}
+
+/// `GET /metrics`.
+fn metrics(address: &str) -> Result<String, Failure> {
+    let mut socket = TcpStream::connect(address)?;
+    socket.set_read_timeout(Some(Duration::from_secs(10)))?;
+    write!(socket, "GET /metrics HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n")?;
+    let mut page = String::new();
+    socket.read_to_string(&mut page)?;
+    Ok(page)
+}
+
+fn print(rows: &[Row]) {
+    println!(
+        "\nOne put of 8 + 256 bytes, {CLIENTS} clients over {CONNECTIONS} connections; leader / follower\n"
+    );
+    print!("| per put |");
+    rows.iter().for_each(|row| print!(" {} |", row.setting));
+    print!("\n|---|");
+    rows.iter().for_each(|_| print!("---|"));
+    println!();
+    line(rows, "CPU, µs", 1, |m| Some(m.cpu_us));
+    line(rows, "context switches", 3, |m| Some(m.switches));
+    line(rows, "system calls (under strace)", 2, |m| m.syscalls);
+    line(rows, "log syncs", 4, |m| Some(m.syncs));
+    line(rows, "bytes to the log", 0, |m| Some(m.log_bytes));
+    line(rows, "bytes to peers", 0, |m| Some(m.peer_bytes));
+    line(rows, "allocations", 2, |m| Some(m.allocations));
+    line(rows, "allocated bytes", 0, |m| Some(m.allocated_bytes));
+    line(rows, "records encoded", 3, |m| Some(m.records_encoded));
+    print!("| puts/s |");
+    rows.iter().for_each(|row| print!(" {:.0} |", row.ops_per_s));
+    print!("\n| p50, ms |");
+    rows.iter().for_each(|row| print!(" {:.2} |", row.p50_us / 1e3));
+    println!();
+}
+
+fn line(rows: &[Row], name: &str, digits: usize, pick: fn(&PerPut) -> Option<f64>) {
+    let shown = |member: &PerPut| pick(member).map_or("–".to_string(), |value| format!("{value:.digits$}"));
+    print!("| {name} |");
+    rows.iter().for_each(|row| print!(" {} / {} |", shown(&row.leader), shown(&row.follower)));
+    println!();
+}
+
+fn save(header: &Header, total: u64, rows: &[Row]) -> Result<(), Failure> {
+    let member = |m: &PerPut| {
+        json!({
+            "cpu_us": m.cpu_us, "context_switches": m.switches, "syscalls": m.syscalls, "syncs": m.syncs,
+            "log_bytes": m.log_bytes, "peer_bytes": m.peer_bytes, "allocations": m.allocations,
+            "allocated_bytes": m.allocated_bytes, "records_encoded": m.records_encoded,
+        })
+    };
+    let rows: Vec<Value> = rows
+        .iter()
+        .map(|row| {
+            json!({
+                "setting": row.setting, "ops_per_s": row.ops_per_s, "p50_us": row.p50_us,
+                "leader": member(&row.leader), "follower": member(&row.follower),
+            })
+        })
+        .collect();
+    let path = shell::target().join("bench/counts.json");
+    let report = json!({ "header": header.json(), "puts": total, "rows": rows });
+    std::fs::write(&path, serde_json::to_string_pretty(&report).expect("plain data"))?;
+    println!("\nall figures: {}", path.display());
+    Ok(())
+}

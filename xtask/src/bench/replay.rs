@@ -1,0 +1,134 @@
+//! `cargo xtask bench replay`: how fast a member comes back from its log.
+//!
+//! One member is filled, stopped cleanly, and started several times; what is timed is from the start of the process to
+//! the line that says it serves. An empty member's start is timed too and taken off.
+//! Knows nothing of: what the log looks like.
+
+use super::report::Header;
+use crate::shell::{self, Failure};
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+const READY: &str = "ready to serve client requests";
+const STARTS: usize = 5;
+
+/// Fills, stops, starts, prints.
+pub fn run(words: &[&str]) -> Result<(), Failure> {
+    let total: u64 = match words {
+        [] => 500_000,
+        ["--total", text] => {
+            text.parse().map_err(|_| Failure::usage(format!("--total {text}: not a number")))?
+        }
+        _ => return Err(Failure::usage("cargo xtask bench replay [--total PUTS]")),
+    };
+    let kattu = shell::target().join("release/kattu");
+    if !kattu.exists() {
+        return Err(Failure::new(format!("{} is not there", kattu.display())).then("cargo build --release"));
+    }
+    let header = Header::now(1, false);
+    header.print();
+    let folder = shell::target().join("bench/replay");
+    if folder.exists() {
+        std::fs::remove_dir_all(&folder)?;
+    }
+    std::fs::create_dir_all(&folder)?;
+    let process = std::process::id();
+    let host = format!("127.{}.{}.9", 64 + ((process >> 8) & 0x3f), process & 0xff);
+    let member = Member { kattu: &kattu, folder: &folder, host: &host };
+
+    let empty = member.median_start()?;
+    let (child, _) = member.start()?;
+    let filled = fill(&kattu, &host, total);
+    stop(child)?;
+    filled?;
+    let full = member.median_start()?;
+
+    let log_bytes: u64 = std::fs::read_dir(folder.join("n0"))?
+        .flatten()
+        .filter(|file| file.file_name().to_string_lossy().ends_with(".seg"))
+        .filter_map(|file| file.metadata().ok())
+        .map(|metadata| metadata.len())
+        .sum();
+    let replay = (full.saturating_sub(empty)).as_secs_f64();
+    println!(
+        "\n| puts of 8 + 256 bytes | log, MB | start of an empty member, s | start, s | puts/s | MB/s |"
+    );
+    println!("|---|---|---|---|---|---|");
+    println!(
+        "| {total} | {:.0} | {:.3} | {:.3} | {:.0} | {:.0} |",
+        log_bytes as f64 / 1e6,
+        empty.as_secs_f64(),
+        full.as_secs_f64(),
+        total as f64 / replay,
+        log_bytes as f64 / 1e6 / replay
+    );
+    println!("\nmedians of {STARTS} starts, page cache warm");
+    Ok(std::fs::remove_dir_all(&folder)?)
+}
+
+struct Member<'a> {
+    kattu: &'a Path,
+    folder: &'a Path,
+    host: &'a str,
+}
+
+impl Member<'_> {
+    /// Starts the member; it and how long it took to serve.
+    fn start(&self) -> Result<(Child, Duration), Failure> {
+        let began = Instant::now();
+        let url = |port: u16| format!("http://{}:{port}", self.host);
+        let mut child = Command::new(self.kattu)
+            .args(["serve", "--name", "n0", "--data-dir"])
+            .arg(self.folder.join("n0"))
+            .args(["--listen-client-urls", &url(2379), "--advertise-client-urls", &url(2379)])
+            .args(["--listen-peer-urls", &url(2380), "--initial-advertise-peer-urls", &url(2380)])
+            .args(["--initial-cluster", &format!("n0={}", url(2380))])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()?;
+        let mut lines = BufReader::new(child.stderr.take().expect("piped")).lines();
+        let ready = lines.by_ref().map_while(Result::ok).any(|line| line.contains(READY));
+        let took = began.elapsed();
+        if !ready {
+            child.wait()?;
+            return Err(Failure::new("the member ended before it served"));
+        }
+        // Whatever else it says goes to a file, so that it never blocks on a full pipe.
+        let mut rest = File::create(self.folder.join("n0.log"))?;
+        std::thread::spawn(move || {
+            use std::io::Write;
+            for line in lines.map_while(Result::ok) {
+                let _ = writeln!(rest, "{line}"); // a log for the curious
+            }
+        });
+        Ok((child, took))
+    }
+
+    fn median_start(&self) -> Result<Duration, Failure> {
+        let mut times = Vec::new();
+        for _ in 0..STARTS {
+            let (child, took) = self.start()?;
+            stop(child)?;
+            times.push(took);
+        }
+        times.sort_unstable();
+        Ok(times[STARTS / 2])
+    }
+}
+
+fn stop(mut child: Child) -> Result<(), Failure> {
+    shell::signal(&child.id().to_string(), "TERM");
+    child.wait()?;
+    Ok(())
+}
+
+fn fill(kattu: &Path, host: &str, total: u64) -> Result<(), Failure> {
+    let mut bench = Command::new(kattu);
+    bench.args(["bench", "put", "--endpoints", &format!("{host}:2379"), "--clients", "256", "--conns", "32"]);
+    bench.args(["--total", &total.to_string(), "--key-size", "8", "--val-size", "256", "-o", "json"]);
+    shell::output(&mut bench, Duration::from_secs(600)).map(|_| ())
+}
