@@ -23,6 +23,19 @@ fn main() {
     if let (Some(before), Some(after)) = (before, resident_bytes()) {
         println!("{:>10} bytes of the process per key, of which 256 are its value", (after - before) / keys);
     }
+    if std::env::args().nth(2).is_some() {
+        let mut map = std::collections::BTreeMap::new();
+        (0..keys).for_each(|i| drop(map.insert(name(scattered(i, keys)), vec![0; 256])));
+        report("for scale: get, random key, std's BTreeMap", keys, |_| {
+            black_box(map.get(&name(random.below(keys))).cloned());
+        });
+        report("for scale: insert, random present key, std's BTreeMap", keys, |_| {
+            drop(black_box(map.insert(name(random.below(keys)), vec![0; 256])))
+        });
+        report("for scale: name and values only", keys, |_| {
+            black_box((name(random.below(keys)), vec![1; 256]));
+        });
+    }
     let compaction = Stopwatch::start();
     store.apply(&Command::Compact(store.revision())).expect("a new revision");
     while store.tidy(4096) {}

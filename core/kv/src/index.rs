@@ -11,7 +11,7 @@
 //! Knows nothing of: revisions, what a value is.
 
 use crate::api::Key;
-use crate::run::{RUN_MAX, Run};
+use crate::run::{Look, RUN_MAX, Run};
 use alloc::sync::Arc;
 use core::ops::ControlFlow;
 
@@ -68,12 +68,16 @@ impl<V: Weigh + Clone + Default> Index<V> {
     }
 
     pub(crate) fn get(&self, key: &[u8]) -> Option<(&Key, &V)> {
+        self.get_by(key, Look::Boldly).or_else(|| self.get_by(key, Look::Carefully))
+    }
+
+    fn get_by(&self, key: &[u8], look: Look) -> Option<(&Key, &V)> {
         let mut node = &self.root;
         loop {
             match node {
-                Node::Branch(branch) => node = &branch.get(child_of(branch, key)).node,
+                Node::Branch(branch) => node = &branch.get(branch.find_floor(key, look)).node,
                 Node::Leaf(leaf) => {
-                    let i = leaf.search(key).ok()?;
+                    let i = leaf.find(key, look)?;
                     return Some((leaf.key(i), leaf.get(i)));
                 }
             }
@@ -82,6 +86,10 @@ impl<V: Weigh + Clone + Default> Index<V> {
 
     /// Changes the value of a key, which begins as the default if the key is new.
     pub(crate) fn upsert<R>(&mut self, key: &[u8], change: impl FnOnce(&Key, &mut V) -> R) -> R {
+        let change = match self.root.update(key, Look::Boldly, change) {
+            Ok((result, _)) => return result,
+            Err(change) => change,
+        };
         let changed = self.root.upsert(key, true, change);
         if let Some((bound, right)) = changed.split {
             let left = core::mem::replace(&mut self.root, Node::Leaf(Arc::default()));
@@ -95,7 +103,9 @@ impl<V: Weigh + Clone + Default> Index<V> {
 
     /// Changes the value of a key if there is one.
     pub(crate) fn update<R>(&mut self, key: &[u8], change: impl FnOnce(&Key, &mut V) -> R) -> Option<R> {
-        self.root.update(key, change).map(|(result, _)| result)
+        let updated = self.root.update(key, Look::Boldly, change);
+        let updated = updated.or_else(|change| self.root.update(key, Look::Carefully, change));
+        updated.ok().map(|(result, _)| result)
     }
 
     pub(crate) fn remove(&mut self, key: &[u8]) -> Option<V> {
@@ -158,10 +168,7 @@ impl<V: Weigh + Clone + Default> Index<V> {
 
 /// The child below which a key is, if it is anywhere.
 fn child_of<V>(branch: &Run<Child<V>>, key: &[u8]) -> usize {
-    match branch.search(key) {
-        Ok(i) => i,
-        Err(i) => i.saturating_sub(1),
-    }
+    branch.find_floor(key, Look::Carefully)
 }
 
 /// Where a key is in a leaf, or would be.
@@ -236,19 +243,24 @@ impl<V: Weigh + Clone + Default> Node<V> {
         }
     }
 
-    /// The result and what to add to the weight, modulo 2^64.
-    fn update<R>(&mut self, key: &[u8], change: impl FnOnce(&Key, &mut V) -> R) -> Option<(R, u64)> {
+    /// The result and what to add to the weight, modulo 2^64; or the change back if the key is not found.
+    fn update<R, F: FnOnce(&Key, &mut V) -> R>(
+        &mut self,
+        key: &[u8],
+        look: Look,
+        change: F,
+    ) -> Result<(R, u64), F> {
         match self {
-            Node::Leaf(leaf) => {
-                let i = leaf.search(key).ok()?;
-                Some(change_entry(Arc::make_mut(leaf), i, change))
-            }
+            Node::Leaf(leaf) => match leaf.find(key, look) {
+                Some(i) => Ok(change_entry(Arc::make_mut(leaf), i, change)),
+                None => Err(change),
+            },
             Node::Branch(branch) => {
-                let i = child_of(branch, key);
+                let i = branch.find_floor(key, look);
                 let child = Arc::make_mut(branch).get_mut(i);
-                let (result, weight) = child.node.update(key, change)?;
+                let (result, weight) = child.node.update(key, look, change)?;
                 child.weight = child.weight.wrapping_add(weight);
-                Some((result, weight))
+                Ok((result, weight))
             }
         }
     }

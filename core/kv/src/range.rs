@@ -12,6 +12,7 @@
 
 use crate::api::{Error, Key, Range, RangeResult, Revision, SortOrder, SortTarget};
 use crate::history::{History, Version};
+use crate::index::Weigh;
 use crate::span::Span;
 use crate::store::Store;
 use alloc::collections::BTreeSet;
@@ -38,28 +39,42 @@ impl Store {
         let view = View { store: self, as_of: is_old.then_some(range.revision) };
 
         let span = range.keys.span();
+        if let Span::One(key) = span {
+            // The most frequent read of all looks its key up once, not once more for the count.
+            let found = view.one(key);
+            let count = found.iter().count();
+            let matches = found.filter(|(_, version)| !range.count_only && passes(version, range));
+            return Ok(self.answer(range, matches, false, count as u64));
+        }
         let count = view.count(span);
         if range.count_only {
-            return Ok(RangeResult { kvs: Vec::new(), more: false, count: count as i64, revision: current });
+            return Ok(self.answer(range, [], false, count));
         }
         let limit = usize::try_from(range.limit).ok().filter(|&limit| limit > 0).unwrap_or(usize::MAX);
-        let by_key = range.target == SortTarget::Key;
-        let (matches, more) = if by_key && !has_filters(range) {
+        if range.target == SortTarget::Key && !has_filters(range) {
             let matches = view.first(span, limit, range.order == SortOrder::Descend);
             let more = count > matches.len() as u64;
-            (matches, more)
-        } else {
-            let mut matches = view.filtered(span, range);
-            let more = matches.len() > limit;
-            sort_first(&mut matches, range, limit);
-            (matches, more)
-        };
+            return Ok(self.answer(range, matches, more, count));
+        }
+        let mut matches = view.filtered(span, range);
+        let more = matches.len() > limit;
+        sort_first(&mut matches, range, limit);
+        Ok(self.answer(range, matches, more, count))
+    }
+
+    fn answer<'a>(
+        &'a self,
+        range: &Range,
+        matches: impl IntoIterator<Item = Match<'a>>,
+        more: bool,
+        count: u64,
+    ) -> RangeResult {
         let key_value = |(key, version): Match<'_>| {
             let empty = &self.empty;
             if range.keys_only { version.to_bare(key, empty) } else { version.to_key_value(key, empty) }
         };
         let kvs = matches.into_iter().map(key_value).collect();
-        Ok(RangeResult { kvs, more, count: count as i64, revision: current })
+        RangeResult { kvs, more, count: count as i64, revision: self.changing_revision() }
     }
 
     /// Visits the keys of a span that live now, in ascending order, until told to stop.
@@ -87,10 +102,15 @@ impl<'a> View<'a> {
         }
     }
 
+    fn one(&self, key: &[u8]) -> Option<Match<'a>> {
+        let (key, history) = self.store.index.get(key)?;
+        self.version(history).map(|version| (key, version))
+    }
+
     /// Visits the pairs of a span in the order of keys, until told to stop.
     fn each(&self, span: Span<'_>, backwards: bool, mut visit: impl FnMut(Match<'a>) -> ControlFlow<()>) {
-        let store = self.store;
-        let visit = |key: &'a Key, history: &'a History| match self.version(history) {
+        let index = &self.store.index;
+        let visit_history = |key: &'a Key, history: &'a History| match self.version(history) {
             Some(version) => visit((key, version)),
             None => ControlFlow::Continue(()),
         };
@@ -98,14 +118,11 @@ impl<'a> View<'a> {
         let live_only = self.as_of.is_none();
         match span {
             Span::One(key) => {
-                let mut visit = visit;
-                if let Some((key, history)) = store.index.get(key) {
-                    let _ = visit(key, history);
-                }
+                let _ = self.one(key).map_or(ControlFlow::Continue(()), visit);
             }
             Span::Many { end: Some(end), start } if end <= start => {}
-            Span::Many { start, end } if backwards => store.index.walk_back(start, end, live_only, visit),
-            Span::Many { start, end } => store.index.walk(start, end, live_only, visit),
+            Span::Many { start, end } if backwards => index.walk_back(start, end, live_only, visit_history),
+            Span::Many { start, end } => index.walk(start, end, live_only, visit_history),
         }
     }
 
@@ -146,9 +163,7 @@ impl<'a> View<'a> {
 
     fn count_now(&self, span: Span<'_>) -> u64 {
         match span {
-            Span::One(key) => {
-                u64::from(self.store.index.get(key).is_some_and(|(_, history)| history.live().is_some()))
-            }
+            Span::One(key) => self.store.index.get(key).map_or(0, |(_, history)| history.weight()),
             Span::Many { end: Some(end), start } if end <= start => 0,
             Span::Many { start, end } => self.store.index.weight_between(start, end),
         }

@@ -13,6 +13,16 @@ use core::cmp::Ordering;
 /// Most entries of a run that is at rest; there is room for one more on the way.
 pub(crate) const RUN_MAX: usize = 64;
 
+/// How to look for a key in a run, and in a tree of runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Look {
+    /// Supposing that it begins as all keys of every run on the way do, which saves a cache miss in each. Whoever then
+    /// finds the very key has found it; whoever does not knows nothing.
+    Boldly,
+    /// Supposing nothing.
+    Carefully,
+}
+
 /// Up to [`RUN_MAX`] distinct keys in ascending order, each with a `T`.
 ///
 /// Invariant: every key begins with the same `shared` bytes; `heads[i]` is the head of the `i`th key.
@@ -56,36 +66,44 @@ impl<T> Run<T> {
         (key, it)
     }
 
-    /// Where the key is, or where it would be.
-    pub(crate) fn search(&self, key: &[u8]) -> Result<usize, usize> {
-        let heads = &self.heads[..self.len()];
-        if self.shared <= key.len() {
-            let head = head(key, self.shared);
-            let low = heads.partition_point(|&other| other < head);
-            // The key may not even share what is shared; but if this is the key, no more needs to be known.
-            if heads.get(low) == Some(&head) && *self.entries[low].0 == *key {
-                return Ok(low);
-            }
-            return self.search_from(key, head, low);
-        }
-        match self.entries.first() {
-            // Shorter than what is shared: it is below all keys or above all, and below if it begins like them.
-            Some((first, _)) if key > &first[..self.shared] => Err(self.len()),
-            _ => Err(0),
+    /// Where the key is, if it is there.
+    pub(crate) fn find(&self, key: &[u8], look: Look) -> Option<usize> {
+        match look {
+            Look::Boldly => self.guess(key).ok().filter(|&i| *self.entries[i].0 == *key),
+            Look::Carefully => self.search(key).ok(),
         }
     }
 
-    /// `low`: where the head of the key is, or would be.
-    fn search_from(&self, key: &[u8], head: u64, low: usize) -> Result<usize, usize> {
+    /// Where the last key is that is not above this one, or the first if all are.
+    pub(crate) fn find_floor(&self, key: &[u8], look: Look) -> usize {
+        let place = match look {
+            Look::Boldly => self.guess(key),
+            Look::Carefully => self.search(key),
+        };
+        place.unwrap_or_else(|i| i.saturating_sub(1))
+    }
+
+    /// Where the key is, or where it would be.
+    pub(crate) fn search(&self, key: &[u8]) -> Result<usize, usize> {
         let Some((first, _)) = self.entries.first() else { return Err(0) };
-        match key[..self.shared].cmp(&first[..self.shared]) {
-            Ordering::Less => return Err(0),
-            Ordering::Greater => return Err(self.len()),
-            Ordering::Equal => {}
+        let common = key.len().min(self.shared);
+        match key[..common].cmp(&first[..common]) {
+            Ordering::Less => Err(0),
+            Ordering::Greater => Err(self.len()),
+            // Shorter than what is shared, and like it: below all keys.
+            Ordering::Equal if common < self.shared => Err(0),
+            Ordering::Equal => self.guess(key),
         }
+    }
+
+    /// As `search` for a key that shares what all share, without looking whether it does; nonsense for any other.
+    fn guess(&self, key: &[u8]) -> Result<usize, usize> {
+        let Some(rest) = key.get(self.shared..) else { return Err(0) };
+        let head = head(key, self.shared);
+        let heads = &self.heads[..self.len()];
+        let low = heads.partition_point(|&other| other < head);
         // The order of heads is the order of keys, except that equal heads say nothing.
-        let ties = self.heads[low..self.len()].iter().take_while(|&&other| other == head).count();
-        let rest = &key[self.shared..];
+        let ties = heads[low..].iter().take_while(|&&other| other == head).count();
         match self.entries[low..low + ties].binary_search_by(|(other, _)| other[self.shared..].cmp(rest)) {
             Ok(i) => Ok(low + i),
             Err(i) => Err(low + i),
