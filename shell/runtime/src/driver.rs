@@ -20,7 +20,7 @@ use crate::room::Room;
 use crate::seat::{Progress, Seat};
 use crate::waiting::Waiting;
 use kattu_node::Node;
-use kattu_node::contract::{Effects, Event, Outcome};
+use kattu_node::contract::{Effects, Event, KeeperTask, Outcome};
 use kattu_raft::{Instant, NodeId, Trace};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -177,6 +177,8 @@ impl Driver {
             return false;
         }
         let tasks = std::mem::take(&mut effects.apply);
+        let entries = tasks.iter().filter(|task| matches!(task, KeeperTask::Apply { .. })).count();
+        self.metrics.applied_entries.add(entries as u64);
         let Some(progress) = self.seat.hand_over(tasks, &mut self.waiting) else { return false };
         self.on_progress(clock::now(), progress, effects);
         true

@@ -10,6 +10,12 @@ use std::time::Duration;
 pub struct Counter(AtomicU64);
 
 impl Counter {
+    /// Nothing counted yet.
+    #[must_use]
+    pub const fn new() -> Counter {
+        Counter(AtomicU64::new(0))
+    }
+
     /// Adds to it.
     pub fn add(&self, count: u64) {
         self.0.fetch_add(count, Ordering::Relaxed);
@@ -25,6 +31,18 @@ impl Counter {
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
+}
+
+/// Allocations of this process; stays at 0 in builds that do not count them.
+pub static ALLOCATIONS: Counter = Counter::new();
+
+/// Bytes of those allocations.
+pub static ALLOCATED_BYTES: Counter = Counter::new();
+
+/// How many log records this process has laid out: on followers none, on a leader one per entry.
+#[must_use]
+pub fn records_encoded() -> u64 {
+    kattu_wire::records_encoded()
 }
 
 /// Upper bounds of the sync histogram, in microseconds: 1 ms · 2^n as etcd has them, and finer ones below.

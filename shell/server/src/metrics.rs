@@ -10,7 +10,7 @@ use crate::process;
 use crate::replica::Replica;
 use crate::rpc::Rpc;
 use kattu_node::contract::Status;
-use kattu_runtime::metrics::{Metrics, SYNC_BUCKETS_US};
+use kattu_runtime::metrics::{ALLOCATED_BYTES, ALLOCATIONS, Metrics, SYNC_BUCKETS_US, records_encoded};
 use std::fmt::{Display, Write};
 use tonic::Code;
 
@@ -166,6 +166,11 @@ fn engine(page: &mut Page, metrics: &Metrics) {
     page.counter("kattu_driver_events_total", "Events of the driver's loop", metrics.events.get());
     page.counter("kattu_requests_total", "Client requests taken in", metrics.requests.get());
     page.counter("kattu_applied_entries_total", "Entries handed to the store", metrics.applied_entries.get());
+    page.counter("kattu_records_encoded_total", "Log records laid out by this process", records_encoded());
+    if ALLOCATIONS.get() > 0 {
+        page.counter("kattu_allocations_total", "Allocations, in builds that count them", ALLOCATIONS.get());
+        page.counter("kattu_allocated_bytes_total", "Bytes of those allocations", ALLOCATED_BYTES.get());
+    }
 }
 
 fn process(page: &mut Page) {
