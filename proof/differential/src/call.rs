@@ -130,6 +130,17 @@ pub fn text(bytes: &[u8]) -> String {
     }
 }
 
+/// One operation of a transaction, on a line.
+pub fn shown_op(op: &RequestOp) -> String {
+    struct Shown<'a>(&'a RequestOp);
+    impl fmt::Display for Shown<'_> {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            show_op(f, self.0)
+        }
+    }
+    Shown(op).to_string()
+}
+
 fn flag(f: &mut fmt::Formatter<'_>, name: &str, is_set: bool) -> fmt::Result {
     if is_set { write!(f, " {name}") } else { Ok(()) }
 }

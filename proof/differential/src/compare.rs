@@ -3,9 +3,9 @@
 //! Knows nothing of: which differences are explained.
 
 use crate::answer::Answer;
-use crate::call::Call;
-use kattu_proto::etcdserverpb::RangeRequest;
+use crate::call::{Call, shown_op};
 use kattu_proto::etcdserverpb::request_op::Request;
+use kattu_proto::etcdserverpb::{RangeRequest, RequestOp, TxnRequest};
 use serde_json::Value;
 use std::fmt;
 
@@ -19,6 +19,8 @@ pub struct Difference {
     pub left: String,
     /// Kattu's value.
     pub right: String,
+    /// The innermost request that the field answers: an operation of a transaction, or the whole call.
+    pub request: String,
     /// The two lists of pairs hold the same sequence of sort fields; only keys with equal sort fields changed places.
     pub is_among_ties: bool,
 }
@@ -40,12 +42,13 @@ pub fn differences(call: &Call, left: &Answer, right: &Answer) -> Vec<Difference
             field: field.to_string(),
             left: in_short(left),
             right: in_short(right),
+            request: call.to_string(),
             is_among_ties: false,
         }];
     }
-    let mut found = Vec::new();
-    walk("ok", &Shape::of_call(call), &left.tree["ok"], &right.tree["ok"], &mut found);
-    found
+    let mut walk = Walk { request: call.to_string(), found: Vec::new() };
+    walk.fields("ok", &Shape::of_call(call), &left.tree["ok"], &right.tree["ok"]);
+    walk.found
 }
 
 fn in_short(answer: &Answer) -> String {
@@ -59,7 +62,7 @@ fn in_short(answer: &Answer) -> String {
 enum Shape<'a> {
     Plain,
     Range(&'a RangeRequest),
-    Txn { success: Vec<Shape<'a>>, failure: Vec<Shape<'a>> },
+    Txn { success: Vec<(Shape<'a>, &'a RequestOp)>, failure: Vec<(Shape<'a>, &'a RequestOp)> },
 }
 
 impl<'a> Shape<'a> {
@@ -71,13 +74,13 @@ impl<'a> Shape<'a> {
         }
     }
 
-    fn of_txn(request: &'a kattu_proto::etcdserverpb::TxnRequest) -> Shape<'a> {
-        let shapes = |ops: &'a [kattu_proto::etcdserverpb::RequestOp]| {
+    fn of_txn(request: &'a TxnRequest) -> Shape<'a> {
+        let shapes = |ops: &'a [RequestOp]| {
             ops.iter()
                 .map(|op| match &op.request {
-                    Some(Request::RequestRange(request)) => Shape::Range(request),
-                    Some(Request::RequestTxn(request)) => Shape::of_txn(request),
-                    _ => Shape::Plain,
+                    Some(Request::RequestRange(request)) => (Shape::Range(request), op),
+                    Some(Request::RequestTxn(request)) => (Shape::of_txn(request), op),
+                    _ => (Shape::Plain, op),
                 })
                 .collect()
         };
@@ -85,60 +88,72 @@ impl<'a> Shape<'a> {
     }
 }
 
-fn walk(path: &str, shape: &Shape<'_>, left: &Value, right: &Value, found: &mut Vec<Difference>) {
-    if left == right {
-        return;
-    }
-    match (left, right) {
-        (Value::Object(left), Value::Object(right)) => {
-            for key in left.keys().chain(right.keys().filter(|key| !left.contains_key(*key))) {
-                let inner = format!("{path}.{key}");
-                let (one, other) =
-                    (left.get(key).unwrap_or(&Value::Null), right.get(key).unwrap_or(&Value::Null));
-                match (shape, key.as_str()) {
-                    (Shape::Range(request), "kvs") if is_among_ties(request, one, other) => {
-                        found.push(difference(&inner, one, other, true));
+/// A walk through two trees at once.
+struct Walk {
+    request: String,
+    found: Vec<Difference>,
+}
+
+impl Walk {
+    fn fields(&mut self, path: &str, shape: &Shape<'_>, left: &Value, right: &Value) {
+        if left == right {
+            return;
+        }
+        match (left, right) {
+            (Value::Object(left), Value::Object(right)) => {
+                for key in left.keys().chain(right.keys().filter(|key| !left.contains_key(*key))) {
+                    let inner = format!("{path}.{key}");
+                    let (one, other) =
+                        (left.get(key).unwrap_or(&Value::Null), right.get(key).unwrap_or(&Value::Null));
+                    match (shape, key.as_str()) {
+                        (Shape::Range(request), "kvs")
+                            if is_among_ties(request, one, other) && one != other =>
+                        {
+                            self.note(&inner, one, other, true);
+                        }
+                        (Shape::Txn { success, failure }, "responses") => {
+                            let is_success = left.get("succeeded") == Some(&Value::Bool(true));
+                            self.responses(&inner, if is_success { success } else { failure }, one, other);
+                        }
+                        (Shape::Range(_), "range") | (Shape::Txn { .. }, "txn") => {
+                            self.fields(&inner, shape, one, other);
+                        }
+                        _ => self.fields(&inner, &Shape::Plain, one, other),
                     }
-                    (Shape::Txn { success, failure }, "responses") => {
-                        let is_success = left.get("succeeded") == Some(&Value::Bool(true));
-                        walk_responses(&inner, if is_success { success } else { failure }, one, other, found);
-                    }
-                    (Shape::Range(_), "range") | (Shape::Txn { .. }, "txn") => {
-                        walk(&inner, shape, one, other, found)
-                    }
-                    _ => walk(&inner, &Shape::Plain, one, other, found),
                 }
             }
-        }
-        (Value::Array(one), Value::Array(other)) if one.len() == other.len() => {
-            for (one, other) in one.iter().zip(other) {
-                walk(&format!("{path}[]"), &Shape::Plain, one, other, found);
+            (Value::Array(one), Value::Array(other)) if one.len() == other.len() => {
+                for (one, other) in one.iter().zip(other) {
+                    self.fields(&format!("{path}[]"), &Shape::Plain, one, other);
+                }
             }
+            _ => self.note(path, left, right, false),
         }
-        _ => found.push(difference(path, left, right, false)),
     }
-}
 
-fn walk_responses(
-    path: &str,
-    shapes: &[Shape<'_>],
-    left: &Value,
-    right: &Value,
-    found: &mut Vec<Difference>,
-) {
-    let (Some(one), Some(other)) = (left.as_array(), right.as_array()) else {
-        return walk(path, &Shape::Plain, left, right, found);
-    };
-    if one.len() != other.len() || one.len() != shapes.len() {
-        return found.push(difference(path, left, right, false));
+    fn responses(&mut self, path: &str, ops: &[(Shape<'_>, &RequestOp)], left: &Value, right: &Value) {
+        let (Some(one), Some(other)) = (left.as_array(), right.as_array()) else {
+            return self.note(path, left, right, false);
+        };
+        if one.len() != other.len() || one.len() != ops.len() {
+            return self.note(path, left, right, false);
+        }
+        for ((shape, op), (one, other)) in ops.iter().zip(one.iter().zip(other)) {
+            let outer = std::mem::replace(&mut self.request, shown_op(op));
+            self.fields(&format!("{path}[]"), shape, one, other);
+            self.request = outer;
+        }
     }
-    for (shape, (one, other)) in shapes.iter().zip(one.iter().zip(other)) {
-        walk(&format!("{path}[]"), shape, one, other, found);
-    }
-}
 
-fn difference(path: &str, left: &Value, right: &Value, is_among_ties: bool) -> Difference {
-    Difference { field: path.to_string(), left: left.to_string(), right: right.to_string(), is_among_ties }
+    fn note(&mut self, path: &str, left: &Value, right: &Value, is_among_ties: bool) {
+        self.found.push(Difference {
+            field: path.to_string(),
+            left: left.to_string(),
+            right: right.to_string(),
+            request: self.request.clone(),
+            is_among_ties,
+        });
+    }
 }
 
 /// Both lists are sorted the same way, and where they differ, the sort field is the same.

@@ -117,10 +117,9 @@ pub fn judge(
     if found.is_empty() {
         return found;
     }
-    let shown = call.to_string();
     found
         .into_iter()
-        .filter(|difference| match rules.iter().find(|rule| rule.explains(call, &shown, difference)) {
+        .filter(|difference| match rules.iter().find(|rule| rule.explains(call, difference)) {
             Some(rule) => {
                 *used.entry(rule.id.clone()).or_default() += 1;
                 false

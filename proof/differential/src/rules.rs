@@ -8,7 +8,8 @@
 //! | `call is W` | the request is `range`, `put`, `delete`, `txn` or `compact` |
 //! | `field is P` | the path of the field matches the pattern |
 //! | `etcd is P`, `kattu is P` | that side's value matches |
-//! | `request is P` | the request, as reports show it, matches |
+//! | `request is P` | the innermost request (an operation of a transaction, or the call), as reports show it, matches |
+//! | `request lacks P` | … and does not match this |
 //! | `ties` | only keys with equal sort fields changed places |
 //!
 //! In a pattern `*` stands for anything, `|` is written as `\|`.
@@ -38,18 +39,20 @@ enum Term {
     Left(String),
     Right(String),
     Request(String),
+    NotRequest(String),
     Ties,
 }
 
 impl Rule {
     /// It explains this difference.
-    pub fn explains(&self, call: &Call, shown: &str, difference: &Difference) -> bool {
+    pub fn explains(&self, call: &Call, difference: &Difference) -> bool {
         self.terms.iter().all(|term| match term {
             Term::Call(name) => call.name() == name,
             Term::Field(pattern) => matches(pattern, &difference.field),
             Term::Left(pattern) => matches(pattern, &difference.left),
             Term::Right(pattern) => matches(pattern, &difference.right),
-            Term::Request(pattern) => matches(pattern, shown),
+            Term::Request(pattern) => matches(pattern, &difference.request),
+            Term::NotRequest(pattern) => !matches(pattern, &difference.request),
             Term::Ties => difference.is_among_ties,
         })
     }
@@ -87,6 +90,10 @@ fn parse_condition(condition: &str) -> Result<Vec<Term>, String> {
     let mut terms = Vec::new();
     for term in condition.trim_matches('`').split(" and ") {
         let term = term.trim();
+        if let Some(pattern) = term.strip_prefix("request lacks ") {
+            terms.push(Term::NotRequest(pattern.trim().to_string()));
+            continue;
+        }
         let (subject, pattern) = term.split_once(" is ").unwrap_or((term, ""));
         let pattern = pattern.trim().to_string();
         terms.push(match subject.trim() {
@@ -151,12 +158,13 @@ mod tests {
             field: field.to_string(),
             left: left.to_string(),
             right: "1".to_string(),
+            request: String::new(),
             is_among_ties: false,
         };
-        assert!(rules[0].explains(&call, "range", &difference("ok.count", "0")));
-        assert!(!rules[0].explains(&call, "range", &difference("ok.count", "2")));
-        assert!(!rules[0].explains(&call, "range", &difference("ok.more", "0")));
-        assert!(!rules[0].explains(&Call::Put(Default::default()), "put", &difference("ok.count", "0")));
+        assert!(rules[0].explains(&call, &difference("ok.count", "0")));
+        assert!(!rules[0].explains(&call, &difference("ok.count", "2")));
+        assert!(!rules[0].explains(&call, &difference("ok.more", "0")));
+        assert!(!rules[0].explains(&Call::Put(Default::default()), &difference("ok.count", "0")));
     }
 
     #[test]
