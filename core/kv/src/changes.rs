@@ -10,6 +10,7 @@ use alloc::collections::VecDeque;
 /// The changes of all revisions from `first_revision` on.
 ///
 /// Invariant: `starts[i]` is the number of the first change of revision `first_revision + i`; each has at least one.
+/// Of the first revision some may be forgotten already.
 #[derive(Clone, Debug)]
 pub(crate) struct Changes {
     first_revision: Revision,
@@ -40,10 +41,10 @@ impl Changes {
         self.first + self.keys.len() as u64
     }
 
-    /// Number of the first change at or after a revision.
+    /// Number of the first change at or after a revision that is still known.
     pub(crate) fn start_of(&self, revision: Revision) -> u64 {
         match usize::try_from(revision - self.first_revision) {
-            Ok(i) => self.starts.get(i).copied().unwrap_or_else(|| self.end()),
+            Ok(i) => self.starts.get(i).map_or_else(|| self.end(), |&start| start.max(self.first)),
             Err(_) => self.first,
         }
     }
@@ -87,5 +88,54 @@ impl Changes {
 
     fn position(&self, number: u64) -> usize {
         usize::try_from(number - self.first).expect("a number of a change in memory")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::string::String;
+    use alloc::vec::Vec;
+
+    fn changes(of: &[(Revision, &str)]) -> Changes {
+        let mut changes = Changes::new();
+        of.iter().for_each(|&(revision, key)| changes.push(revision, Key::from(key.as_bytes())));
+        changes
+    }
+
+    fn keys_of(changes: &Changes, revision: Revision) -> String {
+        let (start, end) = (changes.start_of(revision), changes.start_of(revision + 1));
+        let keys: Vec<u8> = (start..end).flat_map(|number| changes.key(number).to_vec()).collect();
+        String::from_utf8(keys).expect("keys of these tests are letters")
+    }
+
+    #[test]
+    fn each_revision_knows_its_keys_until_they_are_forgotten() {
+        let mut changes = changes(&[(2, "a"), (3, "b"), (3, "c"), (4, "a"), (5, "d")]);
+        let all = |changes: &Changes| (1..=6).map(|revision| keys_of(changes, revision)).collect::<Vec<_>>();
+        assert_eq!(all(&changes), ["", "a", "bc", "a", "d", ""]);
+
+        changes.forget_below(2);
+        assert_eq!(
+            (all(&changes), changes.first_revision),
+            (["", "", "c", "a", "d", ""].map(String::from).into(), 3)
+        );
+        changes.forget_below(3);
+        assert_eq!(
+            (all(&changes), changes.first_revision),
+            (["", "", "", "a", "d", ""].map(String::from).into(), 4)
+        );
+        assert_eq!((changes.first(), changes.end(), changes.last_revision()), (3, 5, 5));
+    }
+
+    #[test]
+    fn the_last_changes_can_be_taken_back() {
+        let mut changes = changes(&[(2, "a"), (3, "b"), (3, "c")]);
+        assert_eq!(changes.pop().as_deref(), Some(&b"c"[..]));
+        assert_eq!(changes.last_revision(), 3);
+        assert_eq!(changes.pop().as_deref(), Some(&b"b"[..]));
+        assert_eq!(changes.last_revision(), 2);
+        changes.push(3, Key::from(&b"d"[..]));
+        assert_eq!(keys_of(&changes, 3), "d");
     }
 }

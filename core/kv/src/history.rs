@@ -147,3 +147,51 @@ impl History {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec::Vec;
+
+    fn history(versions: &[(Revision, bool)]) -> History {
+        let mut history = History::default();
+        for &(mod_revision, lives) in versions {
+            let value = lives.then(Value::default);
+            history.push(Version { mod_revision, value, ..Version::default() });
+        }
+        history
+    }
+
+    fn revisions<'a>(versions: impl Iterator<Item = &'a Version>) -> Vec<Revision> {
+        versions.map(|version| version.mod_revision).collect()
+    }
+
+    #[test]
+    fn compaction_keeps_what_reads_and_watches_at_its_revision_may_see() {
+        let (put, delete) = (true, false);
+        type Case<'a> = (&'a str, &'a [(Revision, bool)], Revision, &'a [Revision]);
+        let cases: [Case<'_>; 9] = [
+            ("the newest at or before it", &[(2, put), (3, put), (5, put)], 4, &[3, 5]),
+            ("a put at it", &[(2, put), (4, put), (5, put)], 4, &[4, 5]),
+            ("a delete at it, for watches", &[(2, put), (4, delete)], 4, &[4]),
+            ("no delete before it", &[(2, put), (3, delete)], 4, &[]),
+            ("no delete before it, life after it", &[(2, put), (3, delete), (5, put)], 4, &[5]),
+            ("every change at it", &[(2, put), (4, delete), (4, put)], 4, &[4, 4]),
+            ("all after it", &[(5, put), (6, delete), (7, put)], 4, &[5, 6, 7]),
+            ("the only version, however old", &[(2, put)], 4, &[2]),
+            ("nothing is left of a life before", &[(2, put), (3, delete), (4, put), (6, put)], 5, &[4, 6]),
+        ];
+        for (name, versions, compacted, expected) in cases {
+            let mut history = history(versions);
+            assert_eq!(revisions(history.kept(compacted)), expected, "{name}");
+            // In steps, as the store does it.
+            for _ in versions {
+                history.trim(compacted, 1, |_| {});
+            }
+            let left: Vec<Revision> =
+                revisions(history.versions()).into_iter().filter(|&at| at > 0).collect();
+            assert_eq!(left, expected, "{name}, step by step");
+            assert_eq!(history.is_empty(), expected.is_empty(), "{name}");
+        }
+    }
+}

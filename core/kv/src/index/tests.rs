@@ -200,6 +200,45 @@ proptest! {
     }
 }
 
+#[derive(Clone, Debug)]
+struct Sweep {
+    first: usize,
+    count: usize,
+    step: usize,
+    descending: bool,
+    remove: bool,
+}
+
+fn sweep() -> impl Strategy<Value = Sweep> {
+    (0..20_000usize, 0..6000usize, 1..4usize, any::<bool>(), any::<bool>())
+        .prop_map(|(first, count, step, descending, remove)| Sweep { first, count, step, descending, remove })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
+
+    /// Sweeps that come and go over the same stretch make whole branches split, empty and join.
+    #[test]
+    fn a_tall_index_keeps_its_shape(sweeps in vec(sweep(), 1..25)) {
+        let (mut index, mut naive) = (Index::new(), BTreeMap::new());
+        for Sweep { first, count, step, descending, remove } in sweeps {
+            let numbers = (first..20_000).step_by(step).take(count);
+            let numbers: Vec<usize> = if descending { numbers.rev().collect() } else { numbers.collect() };
+            for n in numbers {
+                let key = numbered(n as u16);
+                if remove {
+                    prop_assert_eq!(index.remove(&key), naive.remove(&key));
+                } else {
+                    upsert(&mut index, &mut naive, key, 1);
+                }
+            }
+            check_shape(&index.root, None, None);
+        }
+        let found = entries(&index, &[], None, usize::MAX, false);
+        prop_assert!(found.iter().map(|(key, _)| key).eq(naive.keys()));
+    }
+}
+
 #[test]
 fn keys_that_come_in_order_fill_their_leaves() {
     let mut index = Index::new();
