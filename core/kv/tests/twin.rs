@@ -64,7 +64,7 @@ fn forget_all(store: &mut Store, naive: &mut Naive) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 1500, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 1000, ..ProptestConfig::default() })]
 
     #[test]
     fn the_store_answers_as_its_naive_twin(
