@@ -1,2 +1,74 @@
-//! Under construction.
-fn main() {}
+//! The command: arguments to verbs, outcomes to exit codes, nothing else.
+//!
+//! | File | Its idea |
+//! |---|---|
+//! | `cli.rs` | the verbs and their help |
+//! | `ended.rs` | exit codes |
+//! | `connect.rs` | from `--endpoints` to a client |
+//! | `output.rs` | lines, tables, JSON on standard output |
+//! | `kv.rs`, `flags.rs` | put, get, del, compact |
+//! | `txn.rs`, `grammar.rs` | transactions in etcdctl's text |
+//! | `cluster.rs` | status, member-list |
+//! | `import.rs`, `export.rs` | directories in and out |
+//! | `bench.rs` | load, measured |
+//! | `wal.rs` | looking at a log |
+//! | `serve.rs`, `dev.rs` | one member; a whole cluster in one process |
+//!
+//! Knows nothing of: the insides of what it calls.
+#![forbid(unsafe_code)]
+
+mod bench;
+mod cli;
+mod cluster;
+mod connect;
+mod dev;
+mod ended;
+mod export;
+mod flags;
+mod grammar;
+mod import;
+mod kv;
+mod output;
+mod serve;
+mod txn;
+mod wal;
+
+use clap::Parser;
+use cli::{Cli, Verb, WalVerb};
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+fn main() -> ExitCode {
+    let args: Vec<OsString> = std::env::args_os().collect();
+    let outcome = match args.get(1).and_then(|first| first.to_str()) {
+        Some("--version" | "-V" | "version") => output::print(cli::version().as_bytes()),
+        // Its flags are etcd's, also in etcd's spellings, so that it reads them itself.
+        Some("serve") => serve::run(&args[2..]),
+        _ => dispatch(Cli::parse_from(args)),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(ended) => ended.report(),
+    }
+}
+
+fn dispatch(cli: Cli) -> ended::Outcome {
+    match cli.verb {
+        Verb::Serve { flags } => serve::run(&flags),
+        Verb::Dev(args) => dev::run(&args),
+        Verb::Put(args) => kv::put(&args),
+        Verb::Get(args) => kv::get(&args),
+        Verb::Del(args) => kv::del(&args),
+        Verb::Txn(args) => txn::run(&args),
+        Verb::Compact(args) => kv::compact(&args),
+        Verb::Status(args) => cluster::status(&args),
+        Verb::MemberList(args) => cluster::member_list(&args),
+        Verb::Import(args) => import::run(&args),
+        Verb::Export(args) => export::run(&args),
+        Verb::Bench(args) => bench::run(&args),
+        Verb::Wal { verb: WalVerb::Inspect(args) } => wal::inspect(&args),
+    }
+}

@@ -1,0 +1,133 @@
+//! The verbs, their arguments and their help.
+//!
+//! Knows nothing of: what verbs do.
+
+use crate::bench::BenchArgs;
+use crate::cluster::{MemberListArgs, StatusArgs};
+use crate::dev::DevArgs;
+use crate::export::ExportArgs;
+use crate::import::ImportArgs;
+use crate::kv::{CompactArgs, DelArgs, GetArgs, PutArgs};
+use crate::txn::TxnArgs;
+use crate::wal::InspectArgs;
+use clap::{Parser, Subcommand};
+use std::ffi::OsString;
+
+/// Kattu: a strongly consistent replicated store that speaks etcd's v3 API.
+#[derive(Parser, Debug)]
+#[command(name = "kattu", disable_version_flag = true, after_help = AFTER)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub verb: Verb,
+}
+
+const AFTER: &str = "\
+Examples:
+  kattu dev                      a cluster of three members to play with
+  kattu put hello world          write
+  kattu get hello                read
+  kattu serve --name n1 ...      one member, with etcd's flags
+
+`kattu --version` tells versions; `kattu VERB --help` tells more.
+
+Exit codes: 0 done; 1 refused, failed, violation found; 2 usage, configuration, port;
+3 unreachable or outcome unknown (the message says which); 4 data directory damaged, foreign or locked.";
+
+/// What the command can do.
+#[derive(Subcommand, Debug)]
+pub enum Verb {
+    /// Run one member of a cluster, with etcd's flags
+    #[command(disable_help_flag = true)]
+    Serve {
+        /// etcd's flags
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        flags: Vec<OsString>,
+    },
+    /// Run a whole cluster in this process, to play with
+    Dev(DevArgs),
+    /// Write a key
+    Put(PutArgs),
+    /// Read a key or a range of keys
+    Get(GetArgs),
+    /// Delete a key or a range of keys
+    Del(DelArgs),
+    /// Run a transaction read from standard input
+    Txn(TxnArgs),
+    /// Forget the history before a revision
+    Compact(CompactArgs),
+    /// Tell how members are doing
+    Status(StatusArgs),
+    /// List the members of the cluster
+    MemberList(MemberListArgs),
+    /// Write every file of a directory: path to key, contents to value
+    Import(ImportArgs),
+    /// Write every key under a prefix to a file
+    Export(ExportArgs),
+    /// Put the cluster under load and measure it
+    Bench(BenchArgs),
+    /// Look at a log
+    Wal {
+        /// How.
+        #[command(subcommand)]
+        verb: WalVerb,
+    },
+}
+
+/// What can be done with a log.
+#[derive(Subcommand, Debug)]
+pub enum WalVerb {
+    /// Show every record of a data directory and judge it
+    Inspect(InspectArgs),
+}
+
+/// What `--version` tells: etcd's version first, because scripts read it; then ours.
+pub fn version() -> String {
+    let kind = if cfg!(debug_assertions) { "debug" } else { "release" };
+    format!(
+        "etcd Version: {}\nKattu Version: {}\nOs/Arch: {}/{}\nBuild: {kind}\n",
+        kattu_server::face::ETCD_VERSION,
+        env!("CARGO_PKG_VERSION"),
+        std::env::consts::OS,
+        std::env::consts::ARCH,
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_verbs_are_well_formed() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn the_version_begins_with_etcds() {
+        assert!(version().starts_with("etcd Version: 3.7.3\nKattu Version: "), "{}", version());
+    }
+
+    #[test]
+    fn every_verb_of_the_contract_is_there() {
+        let command = Cli::command();
+        let verbs: Vec<&str> = command.get_subcommands().map(clap::Command::get_name).collect();
+        for verb in [
+            "serve",
+            "dev",
+            "put",
+            "get",
+            "del",
+            "txn",
+            "compact",
+            "status",
+            "member-list",
+            "import",
+            "export",
+            "bench",
+            "wal",
+        ] {
+            assert!(verbs.contains(&verb), "{verb}");
+        }
+    }
+}

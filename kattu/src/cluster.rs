@@ -1,0 +1,216 @@
+//! status and member-list.
+//!
+//! Knows nothing of: how members find out about themselves.
+
+use crate::connect::{Reach, block_on};
+use crate::ended::{Ended, Outcome};
+use crate::output::{self, Format};
+use clap::Args;
+use kattu_client::{Client, Endpoint, Failure, Kind};
+use serde_json::{Map, Value, json};
+
+/// Arguments of status.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Asks each endpoint about itself, without asking the cluster. Exits with 3 if any cannot be reached, after telling
+about the others. Of a server of etcd, only what etcd tells is shown.
+
+Example:
+  kattu status --endpoints 127.0.0.1:2379,127.0.0.1:22379,127.0.0.1:32379 -o json")]
+pub struct StatusArgs {
+    #[command(flatten)]
+    reach: Reach,
+    /// Write the answer as this
+    #[arg(short, long, value_enum, default_value = "table")]
+    output: Format,
+}
+
+/// Arguments of member-list.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Example:
+  kattu member-list -o json")]
+pub struct MemberListArgs {
+    #[command(flatten)]
+    reach: Reach,
+    /// Write the answer as this
+    #[arg(short, long, value_enum, default_value = "table")]
+    output: Format,
+}
+
+/// The fields of one entry of `status -o json`, in order.
+const FIELDS: [&str; 15] = [
+    "endpoint",
+    "member_id",
+    "name",
+    "role",
+    "leader_id",
+    "term",
+    "revision",
+    "persisted",
+    "committed",
+    "applied",
+    "first_index",
+    "last_index",
+    "log_bytes",
+    "version",
+    "errors",
+];
+
+/// What fits a terminal.
+const COLUMNS: [&str; 10] = [
+    "endpoint",
+    "member_id",
+    "name",
+    "role",
+    "term",
+    "revision",
+    "committed",
+    "applied",
+    "log_bytes",
+    "errors",
+];
+
+/// Tells how members are doing.
+pub fn status(args: &StatusArgs) -> Outcome {
+    let entries = block_on(async {
+        let client = args.reach.client()?;
+        let mut asking = tokio::task::JoinSet::new();
+        for (place, endpoint) in client.endpoints().iter().cloned().enumerate() {
+            let client = client.clone();
+            asking.spawn(async move { (place, status_of(&client, &endpoint).await) });
+        }
+        let mut entries: Vec<(usize, Entry)> = asking.join_all().await;
+        entries.sort_by_key(|(place, _)| *place);
+        Ok(entries.into_iter().map(|(_, entry)| entry).collect::<Vec<_>>())
+    })?;
+    match args.output {
+        Format::Json => output::print_json(&entries.iter().map(|entry| entry.json.clone()).collect())?,
+        Format::Table => {
+            let row = |entry: &Entry| COLUMNS.iter().map(|field| cell(&entry.json[*field])).collect();
+            let head = COLUMNS.map(|field| field.replace('_', " "));
+            output::print_table(&head.each_ref().map(String::as_str), entries.iter().map(row).collect())?;
+        }
+    }
+    let unreachable: Vec<String> = entries.iter().filter_map(|entry| entry.unreachable.clone()).collect();
+    if unreachable.is_empty() { Ok(()) } else { Err(Ended::unreachable(unreachable.join("; "))) }
+}
+
+fn cell(value: &Value) -> String {
+    match value {
+        Value::Null => String::new(),
+        Value::String(text) => text.clone(),
+        Value::Array(texts) => texts.iter().filter_map(Value::as_str).collect::<Vec<_>>().join("\n"),
+        value => value.to_string(),
+    }
+}
+
+/// What is known about one endpoint.
+struct Entry {
+    json: Value,
+    /// Why it could not be asked, if so.
+    unreachable: Option<String>,
+}
+
+async fn status_of(client: &Client, endpoint: &Endpoint) -> Entry {
+    let answer = match client.kattu_status(endpoint).await {
+        Ok(text) => match serde_json::from_str::<Map<String, Value>>(&text) {
+            Ok(fields) => Ok(fields),
+            Err(error) => Err(format!("/kattu/status is not JSON: {error}")),
+        },
+        // Whoever answers, but not that, may be etcd.
+        Err(failure) if failure.kind == Kind::Refused => {
+            etcd_status(client, endpoint).await.map_err(|f| f.to_string())
+        }
+        Err(failure) => return entry(endpoint, Map::new(), Some(failure.to_string())),
+    };
+    match answer {
+        Ok(fields) => entry(endpoint, fields, None),
+        Err(why) => entry(endpoint, Map::new(), Some(why)),
+    }
+}
+
+/// The same fields in the same order for everybody; what is not known is null.
+fn entry(endpoint: &Endpoint, mut known: Map<String, Value>, unreachable: Option<String>) -> Entry {
+    known.insert("endpoint".to_string(), json!(endpoint.name));
+    if let Some(why) = &unreachable {
+        known.insert("errors".to_string(), json!([why]));
+    }
+    let json = FIELDS.iter().map(|field| ((*field).to_string(), known.remove(*field).unwrap_or(Value::Null)));
+    Entry { json: json.collect(), unreachable }
+}
+
+async fn etcd_status(client: &Client, endpoint: &Endpoint) -> Result<Map<String, Value>, Failure> {
+    let status = client.status(endpoint).await?;
+    let header = status.header.unwrap_or_default();
+    let role = if status.leader == header.member_id { "leader" } else { "follower" };
+    let fields = json!({
+        "member_id": format!("{:x}", header.member_id),
+        "role": role,
+        "leader_id": format!("{:x}", status.leader),
+        "term": status.raft_term,
+        "revision": header.revision,
+        "committed": status.raft_index,
+        "applied": status.raft_applied_index,
+        "version": status.version,
+        "errors": status.errors,
+    });
+    Ok(match fields {
+        Value::Object(fields) => fields,
+        _ => Map::new(),
+    })
+}
+
+/// Lists the members.
+pub fn member_list(args: &MemberListArgs) -> Outcome {
+    let answer = block_on(async {
+        args.reach.client()?.member_list().await.map_err(|failure| Ended::read(&failure))
+    })?;
+    match args.output {
+        Format::Json => {
+            let member = |member: &kattu_proto::etcdserverpb::Member| {
+                json!({
+                    "id": format!("{:x}", member.id),
+                    "name": member.name,
+                    "peer_urls": member.peer_ur_ls,
+                    "client_urls": member.client_ur_ls,
+                    "learner": member.is_learner,
+                })
+            };
+            output::print_json(&answer.members.iter().map(member).collect())
+        }
+        Format::Table => {
+            let row = |member: &kattu_proto::etcdserverpb::Member| {
+                vec![
+                    format!("{:x}", member.id),
+                    member.name.clone(),
+                    member.peer_ur_ls.join("\n"),
+                    member.client_ur_ls.join("\n"),
+                    member.is_learner.to_string(),
+                ]
+            };
+            let head = ["id", "name", "peer urls", "client urls", "learner"];
+            output::print_table(&head, answer.members.iter().map(row).collect())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kattu_client::Options;
+
+    #[tokio::test]
+    async fn an_entry_has_all_fields_of_the_contract_whatever_is_known() {
+        let client = Client::connect(["127.0.0.1:1"], Options::default()).unwrap();
+        let endpoint = &client.endpoints()[0];
+        let entry = entry(endpoint, Map::new(), Some("gone".to_string()));
+        let fields: Vec<&String> = entry.json.as_object().unwrap().keys().collect();
+        let mut expected = FIELDS.to_vec();
+        expected.sort_unstable();
+        assert_eq!(fields, expected, "JSON objects are sorted here, so the order is the alphabet's");
+        assert_eq!(entry.json["endpoint"], "127.0.0.1:1");
+        assert_eq!(entry.json["errors"], json!(["gone"]));
+        assert_eq!(entry.json["term"], Value::Null);
+    }
+}

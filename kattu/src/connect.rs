@@ -1,0 +1,48 @@
+//! From `--endpoints` to a client, on an event loop of this thread.
+//!
+//! Knows nothing of: verbs.
+
+use crate::ended::Ended;
+use clap::Args;
+use kattu_client::{Client, Options};
+use std::future::Future;
+use std::time::Duration;
+
+/// How to reach the cluster.
+#[derive(Args, Clone, Debug)]
+pub struct Reach {
+    /// Where members answer clients, separated by commas
+    #[arg(long, env = "KATTU_ENDPOINTS", value_delimiter = ',', default_value = "127.0.0.1:2379")]
+    pub endpoints: Vec<String>,
+    /// How long one call may take, such as 5s or 500ms
+    #[arg(long, env = "KATTU_TIMEOUT", default_value = "5s", value_parser = parse_time)]
+    pub timeout: Duration,
+}
+
+impl Reach {
+    /// A client; nothing is connected yet. Must be called on an event loop.
+    pub fn client(&self) -> Result<Client, Ended> {
+        let endpoints = self.endpoints.iter().map(|endpoint| endpoint.trim());
+        Ok(Client::connect(endpoints, Options { timeout: self.timeout })?)
+    }
+}
+
+/// A duration such as `5s`, `1m30s` or `250ms`; not zero.
+pub fn parse_time(text: &str) -> Result<Duration, String> {
+    match kattu_server::config::parse_duration(text) {
+        Some(time) if !time.is_zero() => Ok(time),
+        _ => Err("expected a duration such as 5s, 1m30s or 250ms".to_string()),
+    }
+}
+
+/// Runs a verb's work on an event loop of this thread.
+pub fn block_on<T>(work: impl Future<Output = Result<T, Ended>>) -> Result<T, Ended> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Ended::failed(format!("cannot start the event loop: {error}")))?;
+    let outcome = runtime.block_on(work);
+    // Work that was abandoned is not waited for.
+    runtime.shutdown_background();
+    outcome
+}
