@@ -59,6 +59,18 @@ pub fn range_len(header: &pb::ResponseHeader, result: &api::RangeResult) -> usiz
     encoding::message::encoded_len(1, header) + pairs + 2 * usize::from(result.more) + int_len(result.count)
 }
 
+/// Bytes of the pairs in an answer as they go out: nearly all of a large one, and cheap to know before any is copied.
+#[must_use]
+pub fn pairs_len(answer: &api::Answer) -> usize {
+    match answer {
+        api::Answer::Range(result) => result.kvs.iter().map(pair_len).sum(),
+        api::Answer::Put { prev_kv } => prev_kv.as_ref().map_or(0, pair_len),
+        api::Answer::DeleteRange { prev_kvs, .. } => prev_kvs.iter().map(pair_len).sum(),
+        api::Answer::Txn { answers, .. } => answers.iter().map(pairs_len).sum(),
+        api::Answer::Compact => 0,
+    }
+}
+
 fn start(len: usize) -> BytesMut {
     let mut out = BytesMut::with_capacity(PREFIX_LEN + len);
     out.put_u8(0);

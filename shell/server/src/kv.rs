@@ -26,14 +26,6 @@ pub async fn range<R: Replica>(face: &Face<R>, message: Bytes) -> Result<Bytes, 
     let (term, response) = read(face, Query::Range(convert::range(request)), consistency).await?;
     let Answer::Range(result) = response.answer else { return Err(other(response)) };
     let header = face.header(term, response.revision);
-    let len = encode::range_len(&header, &result);
-    let len_max = face.config.max_response_bytes;
-    if len_max < len {
-        let advice = "ask for less with limit, and for the rest from the last key on";
-        return Err(Status::resource_exhausted(format!(
-            "kattu: the answer has {len} bytes, more than the {len_max} of one answer; {advice}"
-        )));
-    }
     Ok(encode::frame_range(&header, &result))
 }
 
@@ -120,17 +112,38 @@ async fn read<R: Replica>(
     query: Query,
     consistency: Consistency,
 ) -> Result<(Term, Response), Status> {
-    store_answer(face.call(Request::Read(query, consistency)).await?)
+    let (term, response) = store_answer(face.call(Request::Read(query, consistency)).await?)?;
+    check_answer(encode::pairs_len(&response.answer), face.config.max_response_bytes)?;
+    Ok((term, response))
 }
 
 async fn write<R: Replica>(face: &Face<R>, command: &Command) -> Result<(Term, Response), Status> {
     let bytes = encode_kv(command);
     check_size(bytes.len(), face.config.max_request_bytes)?;
-    store_answer(face.call(Request::Write(bytes)).await?)
+    let (term, response) = store_answer(face.call(Request::Write(bytes)).await?)?;
+    let (len, len_max) = (encode::pairs_len(&response.answer), face.config.max_response_bytes);
+    if len_max < len {
+        let revision = response.revision;
+        return Err(Status::unknown(format!(
+            "kattu: carried out at revision {revision}, but its answer of {len} bytes is more than the {len_max} of one \
+             answer"
+        )));
+    }
+    Ok((term, response))
 }
 
 fn check_size(len: usize, len_max: usize) -> Result<(), EtcdError> {
     if len_max < len { Err(errors::REQUEST_TOO_LARGE) } else { Ok(()) }
+}
+
+fn check_answer(len: usize, len_max: usize) -> Result<(), Status> {
+    if len_max < len {
+        let advice = "ask for less with limit, and for the rest from the last key on";
+        return Err(Status::resource_exhausted(format!(
+            "kattu: the answer has {len} bytes, more than the {len_max} of one answer; {advice}"
+        )));
+    }
+    Ok(())
 }
 
 fn store_answer(reply: kattu_node::contract::Reply) -> Result<(Term, Response), Status> {

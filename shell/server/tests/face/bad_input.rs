@@ -3,6 +3,8 @@
 use crate::fixture::*;
 use kattu_proto::etcdserverpb as pb;
 use kattu_server::FaceConfig;
+use kattu_server::rpc::Rpc;
+use proptest::prelude::*;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tonic::Code;
@@ -155,8 +157,26 @@ async fn an_answer_beyond_the_limit_is_refused_with_advice() {
     let refused = kv.range(prefix("k")).await.unwrap_err();
     assert_eq!(refused.code(), Code::ResourceExhausted);
     assert!(refused.message().contains("limit"), "{refused:?}");
+    let everything = pb::request_op::Request::RequestRange(prefix("k"));
+    let refused = kv.txn(all_of(vec![op(everything)])).await.unwrap_err();
+    assert_eq!(refused.code(), Code::ResourceExhausted);
     let some = pb::RangeRequest { limit: 5, ..prefix("k") };
     assert_eq!(kv.range(some).await.unwrap().into_inner().kvs.len(), 5);
+}
+
+#[tokio::test]
+async fn a_write_whose_answer_is_too_large_says_that_it_was_done() {
+    let face = Face::start_with(FaceConfig { max_response_bytes: 1_000, ..Default::default() }).await;
+    let mut kv = face.kv().await;
+    for n in 0..20 {
+        kv.put(put(&format!("k{n}"), &"v".repeat(100))).await.unwrap();
+    }
+    let range_end = prefix("k").range_end;
+    let request = pb::DeleteRangeRequest { range_end, prev_kv: true, ..delete("k") };
+    let doubtful = kv.delete_range(request).await.unwrap_err();
+    assert_eq!(doubtful.code(), Code::Unknown);
+    assert!(doubtful.message().starts_with("kattu: carried out at revision 22,"), "{doubtful:?}");
+    assert_eq!(face.store.revision(), 22);
 }
 
 #[tokio::test]
@@ -228,4 +248,38 @@ async fn a_stop_answers_what_is_under_way_and_then_closes_every_connection() {
     stuck.await.unwrap().expect_err("cut at the drain deadline");
     assert_eq!(face.config.counters.connections.get(), 0);
     tokio::net::TcpStream::connect(face.address).await.expect_err("nobody listens");
+}
+
+/// Asks with these bytes as the message, without a connection, and hands back the code.
+async fn ask_raw(face: &kattu_server::face::Face<LoneStore>, rpc: Rpc, message: &[u8]) -> Code {
+    let len = u32::try_from(message.len()).unwrap();
+    let framed = [&[0][..], &len.to_be_bytes()[..], message].concat();
+    let request = http::Request::post(format!("/{}/{}", rpc.service(), rpc.method()))
+        .body(http_body_util::Full::new(bytes::Bytes::from(framed)))
+        .unwrap();
+    let response = face.answer(request).await;
+    match tonic::Status::from_header_map(response.headers()) {
+        Some(status) => status.code(),
+        None => Code::Ok,
+    }
+}
+
+proptest! {
+    #[test]
+    fn whatever_the_message_is_every_rpc_answers(
+        messages in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..40), 1..8),
+    ) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let (_keep, stop) = tokio::sync::watch::channel(false);
+            let face = kattu_server::face::Face::new(LoneStore::default(), Default::default(), stop);
+            for message in messages {
+                for &rpc in Rpc::ALL {
+                    let code = ask_raw(&face, rpc, &message).await;
+                    // A store that is there and has a leader is never unavailable; Internal is for what is no message.
+                    assert_ne!(code, Code::Unavailable, "{rpc:?} {message:?}");
+                }
+            }
+        });
+    }
 }

@@ -1,6 +1,7 @@
 //! The etcd face over loopback: a real client, a real port, and a store behind a lock instead of a cluster.
 
 mod bad_input;
+mod compactor;
 mod fixture;
 mod kv;
 mod plain_http;
