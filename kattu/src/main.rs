@@ -15,8 +15,11 @@
 //! | `serve.rs`, `dev.rs` | one member; a whole cluster in one process |
 //!
 //! Knows nothing of: the insides of what it calls.
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)] // but for the allocator of the build that counts
 
+#[cfg(feature = "count-allocations")]
+#[allow(unsafe_code)] // an allocator cannot be written without
+mod allocator;
 mod bench;
 mod cli;
 mod cluster;
@@ -38,8 +41,13 @@ use cli::{Cli, Verb, WalVerb};
 use std::ffi::OsString;
 use std::process::ExitCode;
 
+#[cfg(not(feature = "count-allocations"))]
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+#[cfg(feature = "count-allocations")]
+#[global_allocator]
+static ALLOCATOR: allocator::Counting = allocator::Counting;
 
 fn main() -> ExitCode {
     let args: Vec<OsString> = std::env::args_os().collect();

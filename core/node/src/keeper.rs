@@ -14,6 +14,9 @@ use kattu_kv::api::{Error, Response};
 use kattu_kv::store::Store;
 use kattu_raft::{Entry, EntryKind, LogIndex, NodeId, Term};
 
+/// Changes of compacted history freed in one idle moment: well under a millisecond.
+const TIDY_CHANGES_MAX: usize = 1024;
+
 /// The replicated tables and how far along the log they stand.
 #[derive(Clone, Debug)]
 pub struct Keeper {
@@ -56,6 +59,11 @@ impl Keeper {
                 done(effects, ticket, status.term, ReplyBody::Status(*status));
             }
         }
+    }
+
+    /// Frees a little of what compaction left; for idle moments. No answer depends on it.
+    pub fn tidy(&mut self) {
+        self.store.tidy(TIDY_CHANGES_MAX);
     }
 
     /// Highest index applied.

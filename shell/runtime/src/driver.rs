@@ -83,6 +83,7 @@ impl Driver {
     async fn batch(&mut self, calls: &mut Vec<Call>, effects: &mut Effects) {
         let mut events = Vec::new();
         let now = clock::now();
+        let applied_before = self.metrics.applied_entries.get();
         self.take_in(now, calls, &mut events, effects);
         if self.node.deadline() <= now {
             self.node.handle(now, Event::Tick, effects);
@@ -92,6 +93,9 @@ impl Driver {
         }
         self.node.handle(now, Event::Drained, effects);
         self.carry_out(effects).await;
+        if self.metrics.applied_entries.get() == applied_before {
+            self.seat.idle();
+        }
         self.publish_facts();
         self.metrics.batches.add(1);
     }

@@ -70,6 +70,13 @@ impl Seat {
         }
     }
 
+    /// Nothing is to be done: a keeper on this thread tidies a little. One on its own thread does so after its work.
+    pub(crate) fn idle(&mut self) {
+        if let Seat::Inline(keeper) = self {
+            keeper.tidy();
+        }
+    }
+
     /// Comes back with the progress of a keeper on its own thread; never, inline.
     pub(crate) async fn progress(&mut self) -> Progress {
         match self {
@@ -107,6 +114,7 @@ fn run(mut keeper: Keeper, inbox: &sync_mpsc::Receiver<Batch>, report: &mpsc::Un
         if report.send(Progress { applied: effects.applied, store_bytes }).is_err() {
             return; // the driver is gone
         }
+        keeper.tidy();
     }
 }
 

@@ -47,5 +47,6 @@ mod status;
 
 pub use compactor::Retention;
 pub use face::FaceConfig;
+pub use kattu_runtime::metrics::{ALLOCATED_BYTES, ALLOCATIONS};
 pub use listen::{serve_clients, serve_metrics};
 pub use replica::Replica;

@@ -1,0 +1,195 @@
+//! Real members in one process: real logs, real loopback TCP; killed by dropping everything they were doing.
+#![allow(dead_code)] // each test file uses what it needs
+
+use kattu_kv::api::{self as kv, Answer};
+use kattu_node::command::encode_kv;
+use kattu_node::contract::{Consistency, Outcome, Reply, ReplyBody, Request, Status};
+use kattu_raft::{Duration, Limits, NodeId};
+use kattu_runtime::{Engine, Member, Place, RuntimeConfig, start};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread::JoinHandle;
+use tokio::sync::{oneshot, watch};
+
+static CLUSTERS: AtomicU32 = AtomicU32::new(1);
+
+struct Running {
+    engine: Engine,
+    stop: watch::Sender<bool>,
+    kill: oneshot::Sender<()>,
+    thread: JoinHandle<()>,
+}
+
+pub struct Cluster {
+    configs: Vec<RuntimeConfig>,
+    running: Vec<Option<Running>>,
+    root: PathBuf,
+}
+
+impl Cluster {
+    pub fn new(size: u8, log_io: Place, apply: Place) -> Cluster {
+        Cluster::start(size, log_io, apply, Duration::from_millis(500), Duration::from_millis(50))
+    }
+
+    pub fn with_timeouts(size: u8, election: Duration, heartbeat: Duration) -> Cluster {
+        Cluster::start(size, Place::Inline, Place::Inline, election, heartbeat)
+    }
+
+    fn start(size: u8, log_io: Place, apply: Place, election: Duration, heartbeat: Duration) -> Cluster {
+        // Loopback addresses of this process and this cluster alone: fixed ports never collide.
+        let number = CLUSTERS.fetch_add(1, Ordering::Relaxed);
+        let pid = std::process::id();
+        let address = |i: u8| {
+            SocketAddr::from(([127, 1 + (pid >> 8) as u8 % 250, pid as u8, 10 * number as u8 + i], 2380))
+        };
+        let root = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("cluster-{pid}-{number}"));
+        let members: Vec<Member> = (1..=size)
+            .map(|i| Member {
+                id: NodeId(i.into()),
+                name: format!("n{i}"),
+                peer_urls: vec![format!("http://{}", address(i))],
+                peer_addresses: vec![address(i).to_string()],
+            })
+            .collect();
+        let configs = (1..=size)
+            .map(|i| RuntimeConfig {
+                data_dir: root.join(format!("n{i}")),
+                cluster_id: 0xC1,
+                id: NodeId(i.into()),
+                members: members.clone(),
+                listen_peers: vec![address(i)],
+                client_urls: vec![format!("http://n{i}")],
+                election_timeout: election,
+                heartbeat_interval: heartbeat,
+                limits: Limits::default(),
+                request_bytes_max: 3 << 19,
+                quota_bytes: 0,
+                log_io,
+                apply,
+                segment_bytes: 1 << 20,
+                reserve_bytes: 0,
+                disk_stall: Duration::from_secs(60),
+            })
+            .collect();
+        let mut cluster = Cluster { configs, running: vec![], root };
+        for i in 0..size.into() {
+            cluster.running.push(Some(boot(cluster.configs[i].clone())));
+        }
+        cluster
+    }
+
+    pub fn data_dirs(&self) -> Vec<PathBuf> {
+        self.configs.iter().map(|config| config.data_dir.clone()).collect()
+    }
+
+    pub fn engine(&self, i: usize) -> Engine {
+        self.running[i].as_ref().expect("it runs").engine.clone()
+    }
+
+    pub fn kill(&mut self, i: usize) {
+        let running = self.running[i].take().expect("it runs");
+        running.kill.send(()).expect("its thread listens");
+        running.thread.join().expect("its thread ends");
+    }
+
+    pub fn stop(&mut self, i: usize) {
+        let running = self.running[i].take().expect("it runs");
+        running.stop.send(true).expect("its loop listens");
+        running.thread.join().expect("its thread ends");
+    }
+
+    pub fn restart(&mut self, i: usize) {
+        self.running[i] = Some(boot(self.configs[i].clone()));
+    }
+
+    pub async fn leader(&self) -> usize {
+        for _ in 0..600 {
+            for i in 0..self.running.len() {
+                if self.running[i].is_some() && status(&self.engine(i)).await.role == "leader" {
+                    return i;
+                }
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        panic!("nobody leads");
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        for i in 0..self.running.len() {
+            if self.running[i].is_some() {
+                self.stop(i);
+            }
+        }
+        if !std::thread::panicking() {
+            let _ = std::fs::remove_dir_all(&self.root);
+        }
+    }
+}
+
+fn boot(config: RuntimeConfig) -> Running {
+    let (tell, told) = std::sync::mpsc::channel();
+    let (stop, stopped) = watch::channel(false);
+    let (kill, killed) = oneshot::channel();
+    let thread = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        let local = tokio::task::LocalSet::new();
+        local.block_on(&runtime, async move {
+            let member = start(config).await.expect("it starts");
+            tell.send(member.engine.clone()).expect("somebody waits");
+            tokio::select! {
+                () = member.run(stopped) => {}
+                _ = killed => {}
+            }
+        });
+    });
+    Running { engine: told.recv().expect("it started"), stop, kill, thread }
+}
+
+pub fn put(key: &str, value: &str) -> Request {
+    let put = kv::Put { key: key.into(), value: value.into(), ..kv::Put::default() };
+    Request::Write(encode_kv(&kv::Command::Put(put)))
+}
+
+pub fn get(key: &str) -> Request {
+    let keys = kv::KeyRange { start: key.into(), end: vec![] };
+    Request::Read(kv::Query::Range(kv::Range { keys, ..kv::Range::default() }), Consistency::Linearizable)
+}
+
+pub async fn status(engine: &Engine) -> Status {
+    match engine.call(Request::Status).await {
+        Outcome::Done(Reply { body: ReplyBody::Status(status), .. }) => status,
+        other => panic!("no status: {other:?}"),
+    }
+}
+
+pub async fn put_until_done(engine: &Engine, key: &str, value: &str) {
+    for _ in 0..100 {
+        if let Outcome::Done(_) = engine.call(put(key, value)).await {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    panic!("put {key} never succeeded");
+}
+
+pub async fn read(engine: &Engine, key: &str) -> Option<String> {
+    for _ in 0..100 {
+        match engine.call(get(key)).await {
+            Outcome::Done(Reply { body: ReplyBody::Kv(response), .. }) => match response.answer {
+                Answer::Range(range) => {
+                    return range.kvs.first().map(|kv| String::from_utf8(kv.value.to_vec()).expect("text"));
+                }
+                other => panic!("{other:?}"),
+            },
+            _ => tokio::time::sleep(Duration::from_millis(50)).await,
+        }
+    }
+    panic!("get {key} never succeeded");
+}
+
+pub fn run(test: impl Future<Output = ()>) {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime").block_on(test);
+}
