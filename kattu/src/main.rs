@@ -55,6 +55,7 @@ fn main() -> ExitCode {
         Some("--version" | "-V" | "version") => output::print(cli::version().as_bytes()),
         // Its flags are etcd's, also in etcd's spellings, so that it reads them itself.
         Some("serve") => serve::run(&args[2..]),
+        Some("help") if args.get(2).is_some_and(|verb| verb == "serve") => serve::run(&["--help".into()]),
         _ => dispatch(Cli::parse_from(args)),
     };
     match outcome {

@@ -29,7 +29,10 @@ pub struct InspectArgs {
 
 /// Shows a data directory.
 pub fn inspect(args: &InspectArgs) -> Outcome {
-    let files = RealFiles::existing(&args.dir).map_err(Ended::data)?;
+    let files = RealFiles::existing(&args.dir).map_err(|error| match error {
+        WalError::NotADirectory { dir } => Ended::usage(format!("{dir} is not a directory")),
+        error => Ended::data(error),
+    })?;
     let mut out = BufWriter::new(io::stdout().lock());
     let mut written: io::Result<()> = Ok(());
     let verdict = kattu_wal::inspect(&files, &mut |item| {
@@ -61,7 +64,7 @@ pub fn inspect(args: &InspectArgs) -> Outcome {
 fn verdict_line(verdict: &Verdict) -> String {
     match verdict {
         Verdict::Clean { closed: true } => "clean, closed in order".to_string(),
-        Verdict::Clean { closed: false } => "clean, not closed in order".to_string(),
+        Verdict::Clean { closed: false } => "clean".to_string(),
         Verdict::TornTail { file, offset, bytes, what } => {
             format!(
                 "torn tail: {bytes} bytes of {file} from byte {offset} on: {what}; the next start cuts it"

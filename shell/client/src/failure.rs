@@ -41,7 +41,7 @@ impl Failure {
         Failure {
             kind: kind_of(status),
             code: status.code(),
-            message: status.message().to_string(),
+            message: words_of(status),
             endpoint: endpoint.to_string(),
         }
     }
@@ -127,6 +127,19 @@ fn kind_of(status: &Status) -> Kind {
         | Code::DeadlineExceeded
         | Code::Aborted
         | Code::Internal => Kind::Unknown,
+    }
+}
+
+/// The member's words; of a broken connection the deepest cause as well, because the outer ones say little.
+fn words_of(status: &Status) -> String {
+    let mut deepest = status.source();
+    while let Some(cause) = deepest.and_then(Error::source) {
+        deepest = Some(cause);
+    }
+    let message = status.message();
+    match deepest.map(ToString::to_string) {
+        Some(cause) if !message.contains(&cause) => format!("{message}: {cause}"),
+        _ => message.to_string(),
     }
 }
 

@@ -21,5 +21,5 @@ pub use client::{Client, Options};
 pub use endpoint::{AddressError, Endpoint};
 pub use failure::{Failure, Kind};
 pub use kattu_proto as proto;
-pub use tonic::Code;
 pub use keys::prefix_end;
+pub use tonic::Code;
