@@ -166,21 +166,61 @@ fn limits_of_requests_and_operations_follow_their_flags() {
     assert_refused(answer, Code::InvalidArgument, "etcdserver: too many operations in txn request");
 }
 
+/// A transaction whose operations are bytes already: nesting has no end here, and no stack is needed to make it.
+#[derive(Clone, PartialEq, prost::Message)]
+struct Nested {
+    #[prost(bytes = "vec", tag = "2")]
+    success: Vec<u8>,
+}
+
+impl Nested {
+    fn of_depth(depth: usize) -> Nested {
+        // One RequestOp { request_txn: TxnRequest { success: … } } around the other, from the inside out; lengths are
+        // written backwards because the bytes are.
+        let mut backwards: Vec<u8> = Vec::new();
+        for _ in 0..depth {
+            for tag in [0x22, 0x12] {
+                let mut varint = Vec::new();
+                prost::encoding::encode_varint(backwards.len() as u64, &mut varint);
+                backwards.extend(varint.iter().rev());
+                backwards.push(tag);
+            }
+        }
+        // The outermost tag and length are written by the codec.
+        backwards.reverse();
+        let mut rest = &backwards[..];
+        if !rest.is_empty() {
+            rest = &rest[1..];
+            prost::encoding::decode_varint(&mut rest).expect("a length that was just written");
+        }
+        Nested { success: rest.to_vec() }
+    }
+}
+
 #[test]
 fn transactions_nested_without_end_are_refused() {
     let mut cluster = Cluster::start("nested", 1);
     let kv = cluster.members[0].kv();
-    let mut client = kv.client();
-    for depth in [50, 90, 200, 3_000] {
-        let mut request = TxnRequest::default();
-        for _ in 0..depth {
-            request = TxnRequest { success: vec![op(Request::RequestTxn(request))], ..TxnRequest::default() };
-        }
-        // Deep ones are refused by the codec or by the limit of operations; none may exhaust a stack.
-        let _ = kv.block_on(async { client.txn(request).await });
+    for depth in [2, 50, 90, 200, 3_000, 100_000] {
+        let mut client = tonic::client::Grpc::new(kv.channel());
+        let answer = kv.block_on(async {
+            client.ready().await.map_err(|error| Status::unavailable(error.to_string()))?;
+            let path = http_path("/etcdserverpb.KV/Txn");
+            let codec = tonic_prost::ProstCodec::<Nested, pb::TxnResponse>::default();
+            client.unary(tonic::Request::new(Nested::of_depth(depth)), path, codec).await
+        });
         assert!(cluster.members[0].is_running(), "a nesting of {depth} ended the process");
+        match answer {
+            Ok(_) => assert!(depth < 128, "a nesting of {depth} was carried out"),
+            // Deep ones are refused by the limit of operations, by the codec, or as too large.
+            Err(status) => assert!(50 <= depth, "a nesting of {depth} was refused: {status}"),
+        }
     }
     until("the next request works", || kv.put("a", "b").ok());
+}
+
+fn http_path(path: &'static str) -> tonic::codegen::http::uri::PathAndQuery {
+    tonic::codegen::http::uri::PathAndQuery::from_static(path)
 }
 
 #[test]

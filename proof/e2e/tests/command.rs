@@ -142,7 +142,8 @@ fn a_short_bench_reports_what_is_promised() {
 #[test]
 fn exit_codes_tell_usage_from_absence() {
     let nobody = format!("{}:2379", own_host());
-    run(&mut at(&nobody, &["put", "a"])).expect_code(2);
+    run(&mut at(&nobody, &["put"])).expect_code(2);
+    run(&mut at(&nobody, &["put", "a", "b", "c"])).expect_code(2);
     run(&mut at(&nobody, &["frobnicate"])).expect_code(2);
     run(&mut at(&nobody, &["get", "a", "--limit", "many"])).expect_code(2);
     run(&mut at("no port here", &["get", "a"])).expect_code(2);
