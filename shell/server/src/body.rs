@@ -84,13 +84,15 @@ impl Body for FaceBody {
     }
 }
 
-fn ok_trailers() -> HeaderMap {
+/// Trailers that say OK.
+pub fn ok_trailers() -> HeaderMap {
     let mut trailers = HeaderMap::with_capacity(1);
     trailers.insert(GRPC_STATUS, OK);
     trailers
 }
 
-fn error_trailers(status: &Status) -> HeaderMap {
+/// Trailers that say no.
+pub fn error_trailers(status: &Status) -> HeaderMap {
     let mut trailers = HeaderMap::with_capacity(2);
     if status.add_header(&mut trailers).is_err() {
         trailers.insert(GRPC_STATUS, HeaderValue::from(status.code() as i32));

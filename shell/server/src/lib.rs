@@ -11,7 +11,7 @@
 //! | `kv.rs`, `maintenance.rs`, `cluster.rs`, `auth.rs`, `health.rs` | the services |
 //! | `grpc.rs`, `body.rs` | one message in, one answer out |
 //! | `http.rs`, `metrics.rs`, `counters.rs`, `process.rs` | plain HTTP and what is counted |
-//! | `listen.rs` | connections |
+//! | `listen.rs`, `http2.rs` | connections |
 //! | `compactor.rs` | auto-compaction |
 //! | `config.rs`, `config/` | flags, environment, file: what one member is told |
 //! | `serve.rs` | one member from start to stop |
@@ -34,6 +34,7 @@ mod gate;
 mod grpc;
 mod health;
 mod http;
+mod http2;
 mod json;
 mod kv;
 pub mod listen;

@@ -8,14 +8,15 @@
 use crate::body::FaceBody;
 use crate::counters::Counters;
 use crate::face::{Face, FaceConfig};
-use crate::grpc;
 use crate::http as plain;
 use crate::replica::Replica;
+use crate::{grpc, http2};
+use bytes::Bytes;
 use http::{Request, Response, Version};
-use hyper::body::Incoming;
-use hyper::server::conn::{http1, http2};
+use http_body::Body;
+use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use socket2::{SockRef, TcpKeepalive};
 use std::convert::Infallible;
 use std::error::Error;
@@ -29,13 +30,6 @@ use tokio::task::JoinSet;
 
 /// What every HTTP/2 client with prior knowledge says first. [RFC 9113 §3.4]
 const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-
-const STREAM_WINDOW_BYTES: u32 = 1 << 20;
-const CONNECTION_WINDOW_BYTES: u32 = 16 << 20;
-
-/// Streams that a client may open and reset before we have looked at them; a client that cancels a whole burst is
-/// normal, an endless flood is not.
-const RESET_STREAMS_MAX: usize = 4096;
 
 /// A peer that has gone without a word is noticed by the kernel, at no cost while it is there.
 const TCP_KEEPALIVE: Duration = Duration::from_secs(30);
@@ -174,51 +168,37 @@ async fn serve_protocol<R: Replica>(
 ) -> Result<(), Box<dyn Error + Send + Sync>> {
     stream.set_nodelay(true)?;
     SockRef::from(&stream).set_tcp_keepalive(&TcpKeepalive::new().with_time(TCP_KEEPALIVE))?;
-    let io = TokioIo::new(stream);
     let config = Arc::clone(&face.config);
     let mut stop = face.stop.clone();
-    let service = service_fn(move |request| route(Arc::clone(&face), door, request));
     if let Protocol::Http2 = protocol {
-        let connection = http2::Builder::new(TokioExecutor::new())
-            .timer(TokioTimer::new())
-            .max_concurrent_streams(config.max_concurrent_streams)
-            .initial_stream_window_size(STREAM_WINDOW_BYTES)
-            .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
-            .max_pending_accept_reset_streams(RESET_STREAMS_MAX)
-            .max_local_error_reset_streams(RESET_STREAMS_MAX)
-            .auto_date_header(false)
-            .serve_connection(io, service);
-        let mut connection = pin!(connection);
-        tokio::select! {
-            biased;
-            ended = connection.as_mut() => return Ok(ended?),
-            _ = stop.wait_for(|stop| *stop) => connection.as_mut().graceful_shutdown(),
-        }
-        Ok(connection.await?)
-    } else {
-        let connection = http1::Builder::new()
-            .timer(TokioTimer::new())
-            .header_read_timeout(config.header_deadline)
-            .serve_connection(io, service);
-        let mut connection = pin!(connection);
-        tokio::select! {
-            biased;
-            ended = connection.as_mut() => return Ok(ended?),
-            _ = stop.wait_for(|stop| *stop) => connection.as_mut().graceful_shutdown(),
-        }
-        Ok(connection.await?)
+        return Ok(http2::serve(stream, &config, stop, |request| route(&face, door, request)).await?);
     }
+    let service = service_fn(move |request| {
+        let face = Arc::clone(&face);
+        async move { Ok::<_, Infallible>(route(&face, door, request).await) }
+    });
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(config.header_deadline)
+        .serve_connection(TokioIo::new(stream), service);
+    let mut connection = pin!(connection);
+    tokio::select! {
+        biased;
+        ended = connection.as_mut() => return Ok(ended?),
+        _ = stop.wait_for(|stop| *stop) => connection.as_mut().graceful_shutdown(),
+    }
+    Ok(connection.await?)
 }
 
-async fn route<R: Replica>(
-    face: Arc<Face<R>>,
-    door: Door,
-    request: Request<Incoming>,
-) -> Result<Response<FaceBody>, Infallible> {
+async fn route<R: Replica, B>(face: &Face<R>, door: Door, request: Request<B>) -> Response<FaceBody>
+where
+    B: Body<Data = Bytes> + Unpin,
+    B::Error: std::fmt::Display,
+{
     let is_call = request.version() == Version::HTTP_2 && grpc::is_grpc(request.headers());
-    Ok(if is_call && door == Door::Clients {
+    if is_call && door == Door::Clients {
         face.answer(request).await
     } else {
-        plain::answer(&face, request.method(), request.uri()).await
-    })
+        plain::answer(face, request.method(), request.uri()).await
+    }
 }
