@@ -53,14 +53,14 @@ const SLICES: &[Stage] = &[
     Stage {
         name: "crash-images",
         about: "every state the disk could be in after power loss",
-        next: "cargo test -p kattu-wal --release crash",
+        next: "cargo test --release -p kattu-wal --test crash",
         needs: &[],
         run: crash_images,
     },
     Stage {
         name: "fuzz",
         about: "frames and records of arbitrary bytes",
-        next: "the input is in proof/fuzz/artifacts; run the target on that file",
+        next: "the input is in target/fuzz/artifacts; run target/fuzz/<host>/release/<target> on that file",
         needs: &[],
         run: fuzz,
     },
@@ -175,9 +175,30 @@ pub fn in_foreground(command: &mut Command) -> Result<(), Failure> {
 }
 
 fn crash_images(log: &Path) -> Result<Tally, Failure> {
-    let mut test =
-        cargo(&["test", "--locked", "--release", "-p", "kattu-wal", "crash", "--", "--include-ignored"]);
+    let mut test = cargo(&[
+        "test",
+        "--locked",
+        "--release",
+        "-p",
+        "kattu-wal",
+        "--test",
+        "crash",
+        "--",
+        "--include-ignored",
+    ]);
     check::cargo_test(&mut test, log, E2E_LIMIT)
+}
+
+/// What libFuzzer wants to see of the code under test; the stable compiler knows these flags of LLVM.
+const COVERAGE_FLAGS: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
+    -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
+    -Cllvm-args=-sanitizer-coverage-trace-compares --cfg fuzzing -Ccodegen-units=1";
+
+/// The triple of this machine.
+fn host() -> Result<String, Failure> {
+    let about = shell::output(Command::new("rustc").arg("-vV"), Duration::from_secs(20))?;
+    let host = about.lines().find_map(|line| line.strip_prefix("host: "));
+    host.map(str::to_string).ok_or_else(|| Failure::new("`rustc -vV` names no host"))
 }
 
 /// `proof/fuzz` is a workspace of its own: its targets need coverage flags that nothing else may be built with.
@@ -198,27 +219,26 @@ fn fuzz(log: &Path) -> Result<Tally, Failure> {
     if targets.is_empty() {
         return Err(Failure::new("proof/fuzz/Cargo.toml names no [[bin]]"));
     }
+    let host = host()?;
     let mut tally = Tally::default();
     for target in &targets {
-        let mut build = cargo(&["build", "--release", "--bin", target, "--manifest-path"]);
+        // A target of its own keeps the coverage flags away from build scripts, which have nobody to report to.
+        let mut build =
+            cargo(&["build", "--locked", "--release", "--bin", target, "--target", &host, "--manifest-path"]);
         build.arg(&manifest).current_dir(&folder).env("CARGO_TARGET_DIR", shell::root().join("target/fuzz"));
-        build.env(
-            "RUSTFLAGS",
-            "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
-             -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
-             -Cllvm-args=-sanitizer-coverage-trace-compares --cfg fuzzing -Ccodegen-units=1",
-        );
+        build.env("RUSTFLAGS", COVERAGE_FLAGS);
         if let Err(failure) = run_logged(&mut build, log, BUILD_LIMIT) {
             tally.skipped.push(format!("{target}: does not build here: {}", failure.what));
             continue;
         }
         let corpus = shell::root().join("target/fuzz/corpus").join(target);
-        let artifacts = folder.join("artifacts");
+        let artifacts = shell::root().join("target/fuzz/artifacts");
         std::fs::create_dir_all(&corpus)?;
         std::fs::create_dir_all(&artifacts)?;
-        let mut run = Command::new(shell::root().join("target/fuzz/release").join(target));
+        let mut run =
+            Command::new(shell::root().join("target/fuzz").join(&host).join("release").join(target));
         run.arg(&corpus);
-        let seeds = folder.join("corpus").join(target);
+        let seeds = folder.join("seeds").join(target);
         if seeds.exists() {
             run.arg(&seeds);
         }
