@@ -179,7 +179,7 @@ fn build(given: &Reader<'_>) -> Result<ServeConfig, ConfigError> {
         return Err(given.wrong("election-timeout", what));
     }
     let max_request_bytes = given.number("max-request-bytes", 1536 << 10, 1 << 10, REQUEST_BYTES_LIMIT)?;
-    let segment_bytes = given.number("segment-bytes", 64 << 20, 1 << 20, 4 << 30)?;
+    let segment_bytes = given.number("segment-bytes", 16 << 20, 1 << 20, 4 << 30)?;
     Ok(ServeConfig {
         advertise_client_urls: advertised_clients(given, listen_clients.as_deref())?,
         listen_clients: given.listen("listen-client-urls", listen_clients, Some(2379))?,
@@ -275,7 +275,8 @@ fn advertised_clients(given: &Reader<'_>, listen: Option<&[Url]>) -> Result<Vec<
 /// Etcd's two modes: a duration (a bare number means hours), or a count of revisions. 0 is off in both.
 fn retention(given: &Reader<'_>) -> Result<Retention, ConfigError> {
     let by_revision = given.one_of("auto-compaction-mode", &[("periodic", false), ("revision", true)])?;
-    let text = given.text("auto-compaction-retention").unwrap_or("0");
+    let default = if by_revision { "0" } else { "1h" }; // the store is in memory: history may not grow for ever
+    let text = given.text("auto-compaction-retention").unwrap_or(default);
     let wrong = |what| given.wrong("auto-compaction-retention", format!("{text:?}: {what}"));
     if by_revision {
         return match text.parse::<i64>() {

@@ -5,17 +5,19 @@
 //! Knows nothing of: sockets, connections, threads.
 
 use crate::body::FaceBody;
-use crate::counters::Counters;
+use crate::counters::{Counters, InFlight};
 use crate::encode::PREFIX_LEN;
 use crate::replica::Replica;
 use crate::rpc::Rpc;
 use crate::{auth, cluster, errors, grpc, health, kv, maintenance};
 use bytes::Bytes;
+use http::request::Parts;
 use http::{Method, Request, Response, StatusCode};
 use http_body::Body;
 use kattu_kv::api::Revision;
 use kattu_node::contract::{self, Outcome, Reply, ReplyBody};
 use kattu_proto::etcdserverpb as pb;
+use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -100,34 +102,51 @@ impl<R: Replica> Face<R> {
         Face { replica, config, stop }
     }
 
-    /// Answers one call of gRPC.
-    pub async fn answer<B>(&self, request: Request<B>) -> Response<FaceBody>
+    /// Answers one call of gRPC. The head of the request is judged here and now and let go, so that the future, which
+    /// is moved about once per call, stays small.
+    pub fn answer<'a, B>(
+        &'a self,
+        request: Request<B>,
+    ) -> impl Future<Output = Response<FaceBody>> + use<'a, R, B>
     where
         B: Body<Data = Bytes> + Unpin,
         B::Error: std::fmt::Display,
     {
         let (head, body) = request.into_parts();
+        let judged = self.judge(&head);
+        async move {
+            let (rpc, in_flight) = match judged {
+                Ok(judged) => judged,
+                Err(refused) => return *refused,
+            };
+            match self.dispatch(rpc, body).await {
+                Ok(response) => {
+                    in_flight.end(Code::Ok);
+                    response
+                }
+                Err(status) => {
+                    in_flight.end(status.code());
+                    grpc::refuse(status)
+                }
+            }
+        }
+    }
+
+    /// Which RPC the call means, if its head alone does not rule it out.
+    fn judge(&self, head: &Parts) -> Result<(Rpc, InFlight<'_>), Box<Response<FaceBody>>> {
         if head.method != Method::POST {
             let mut response = Response::new(FaceBody::Empty);
             *response.status_mut() = StatusCode::METHOD_NOT_ALLOWED;
-            return response;
+            return Err(Box::new(response));
         }
-        let Some(rpc) = Rpc::from_path(head.uri.path()) else {
-            return grpc::refuse(unknown_path(head.uri.path()));
-        };
+        let path = head.uri.path();
+        let rpc = Rpc::from_path(path).ok_or_else(|| Box::new(grpc::refuse(unknown_path(path))))?;
         let in_flight = self.config.counters.begin(rpc);
-        let outcome = match grpc::check_metadata(&head.headers, || self.replica.leader().is_some()) {
-            Ok(()) => self.dispatch(rpc, body).await,
-            Err(status) => Err(status),
-        };
-        match outcome {
-            Ok(response) => {
-                in_flight.end(Code::Ok);
-                response
-            }
+        match grpc::check_metadata(&head.headers, || self.replica.leader().is_some()) {
+            Ok(()) => Ok((rpc, in_flight)),
             Err(status) => {
                 in_flight.end(status.code());
-                grpc::refuse(status)
+                Err(Box::new(grpc::refuse(status)))
             }
         }
     }

@@ -69,7 +69,7 @@ where
             while let Poll::Ready(accepted) = connection.poll_accept(context) {
                 let Some(accepted) = accepted else { return Poll::Ready(Ok(())) };
                 let (request, respond) = accepted?;
-                calls.push(call(answer(request.map(CallBody)), respond));
+                calls.push(call(&answer, request, respond));
             }
             let mut moved = false;
             while let Poll::Ready(Some(())) = calls.poll_next_unpin(context) {
@@ -84,8 +84,12 @@ where
 }
 
 /// One call from its request to the last byte of its answer. A client that resets it is not worked for any longer.
-async fn call(answer: impl Future<Output = Response<FaceBody>>, mut respond: SendResponse<Bytes>) {
-    let mut answer = pin!(answer);
+async fn call<A, F>(answer: &A, request: Request<RecvStream>, mut respond: SendResponse<Bytes>)
+where
+    A: Fn(Request<CallBody>) -> F,
+    F: Future<Output = Response<FaceBody>>,
+{
+    let mut answer = pin!(answer(request.map(CallBody)));
     let answered = poll_fn(|context| {
         if let Poll::Ready(response) = answer.as_mut().poll(context) {
             return Poll::Ready(Some(response));

@@ -12,6 +12,7 @@ use crate::http as plain;
 use crate::replica::Replica;
 use crate::{grpc, http2};
 use bytes::Bytes;
+use futures_util::future::Either;
 use http::{Request, Response, Version};
 use http_body::Body;
 use hyper::server::conn::http1;
@@ -20,6 +21,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use socket2::{SockRef, TcpKeepalive};
 use std::convert::Infallible;
 use std::error::Error;
+use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -190,15 +192,19 @@ async fn serve_protocol<R: Replica>(
     Ok(connection.await?)
 }
 
-async fn route<R: Replica, B>(face: &Face<R>, door: Door, request: Request<B>) -> Response<FaceBody>
+fn route<R: Replica, B>(
+    face: &Face<R>,
+    door: Door,
+    request: Request<B>,
+) -> impl Future<Output = Response<FaceBody>> + use<'_, R, B>
 where
     B: Body<Data = Bytes> + Unpin,
     B::Error: std::fmt::Display,
 {
     let is_call = request.version() == Version::HTTP_2 && grpc::is_grpc(request.headers());
     if is_call && door == Door::Clients {
-        face.answer(request).await
-    } else {
-        plain::answer(face, request.method(), request.uri()).await
+        return Either::Left(face.answer(request));
     }
+    let (head, _) = request.into_parts();
+    Either::Right(async move { plain::answer(face, &head.method, &head.uri).await })
 }

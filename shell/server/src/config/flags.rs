@@ -102,7 +102,7 @@ pub const FLAGS: &[Flag] = &[
     works(
         "auto-compaction-retention",
         Text,
-        "0",
+        "1h",
         "history to keep: 30m, 1h or hours when periodic; a count of revisions; 0 is off",
     ),
     works(
@@ -116,7 +116,7 @@ pub const FLAGS: &[Flag] = &[
     works("log-io", Text, "inline", "where the log is written: inline (on the node's thread) or thread"),
     works("apply", Text, "inline", "where entries are applied: inline (on the node's thread) or thread"),
     works("client-threads", Number, "0", "threads that serve clients; 0 is the node's thread"),
-    works("segment-bytes", Number, "67108864", "size of one file of the log"),
+    works("segment-bytes", Number, "16777216", "size of one file of the log"),
     works("disk-reserve-bytes", Number, "67108864", "disk space kept free for the way out of a full disk"),
     works("disk-stall-timeout", Number, "10000", "milliseconds after which a hanging disk ends the process"),
     tolerated("snapshot-count", Number, WHOLE_LOG),

@@ -37,7 +37,7 @@ fn without_flags_it_is_a_cluster_of_one_on_etcds_ports() {
     assert_eq!(config.id, config.members[0].id);
     assert_eq!(config.election_timeout, Duration::from_millis(1000));
     assert_eq!(config.max_request_bytes, 1_572_864);
-    assert_eq!(config.retention, Retention::Off);
+    assert_eq!(config.retention, Retention::Period(Duration::from_secs(3600)));
     assert!(!config.must_exist);
 }
 
