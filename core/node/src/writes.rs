@@ -177,27 +177,30 @@ impl Node {
         if too_many {
             return self.writes.refuse(ticket, Refusal::TooManyRequests, effects);
         }
-        if self.raft.is_leader() && self.writes.unplaced.is_empty() {
-            return self.propose_write(now, Unplaced { ticket, command, expires }, out, effects);
-        }
         self.writes.unplaced_bytes += command.len();
         self.writes.unplaced.push_back(Unplaced { ticket, command, expires });
+        if self.raft.is_leader() && self.writes.unplaced.len() == 1 {
+            self.propose_next(now, out, effects);
+        }
     }
 
-    fn propose_write(
-        &mut self,
-        now: Instant,
-        write: Unplaced,
-        out: &mut kattu_raft::Effects,
-        effects: &mut Effects,
-    ) {
+    /// Leader: puts the write that waits longest into the log, or refuses it. `false` when it goes on waiting: its room
+    /// in the log is being made ready.
+    fn propose_next(&mut self, now: Instant, out: &mut kattu_raft::Effects, effects: &mut Effects) -> bool {
+        let write = self.writes.pop_unplaced().expect("the caller has looked");
         match self.propose_command(now, &write.command, out) {
             Ok(id) => {
                 let placed = Placed { id, ticket: write.ticket, expires: write.expires };
                 self.writes.place(placed, effects);
             }
+            Err(Refusal::NoSpace) if !self.space.short => {
+                self.writes.unplaced_bytes += write.command.len();
+                self.writes.unplaced.push_front(write);
+                return false;
+            }
             Err(refusal) => self.writes.refuse(write.ticket, refusal, effects),
         }
+        true
     }
 
     /// Puts a command into the log of this leader, or says why not; a refused one has left no trace.
@@ -228,9 +231,7 @@ impl Node {
             return;
         }
         if self.raft.is_leader() {
-            while let Some(write) = self.writes.pop_unplaced() {
-                self.propose_write(now, write, out, effects);
-            }
+            while !self.writes.unplaced.is_empty() && self.propose_next(now, out, effects) {}
         } else if let Some(leader) = self.raft.leader() {
             self.forward_writes(leader, effects);
         }

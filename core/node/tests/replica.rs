@@ -296,9 +296,20 @@ fn a_leader_takes_no_entry_that_its_log_has_no_allocated_room_for() {
     let leader = world.elect();
     let last = world.member(leader).node.raft().last_id();
     world.give(leader, Event::Space(Space { log_bytes: 3, short: false }));
-    let ticket = world.ask(leader, put("a", "1"));
-    assert!(matches!(world.outcome(leader, ticket), Some(Outcome::Refused(Refusal::NoSpace))));
+    let waits = world.ask(leader, put("a", "1"));
+    assert_eq!(world.outcome(leader, waits), None, "room is being made");
     assert_eq!(world.member(leader).node.raft().last_id(), last);
+
+    world.give(leader, Event::Space(Space { log_bytes: 1000, short: false }));
+    world.deliver();
+    assert!(is_done(world.outcome(leader, waits)), "as soon as there is room");
+
+    world.give(leader, Event::Space(Space { log_bytes: 3, short: true }));
+    let refused = world.ask(leader, put("a", "2"));
+    assert!(
+        matches!(world.outcome(leader, refused), Some(Outcome::Refused(Refusal::NoSpace))),
+        "the disk is full"
+    );
 }
 
 #[test]

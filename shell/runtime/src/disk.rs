@@ -11,10 +11,11 @@ use crate::report;
 use crate::watchdog::Watch;
 use kattu_raft::{Duration, Entry, Fetch, GroupId, LogBody, LogRecord, Lsn};
 use kattu_wal::{Prepared, Wal, WalError};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::mpsc as sync_mpsc;
 use std::time::Instant;
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 
 /// How often a full disk is tried again.
 const FULL_RETRY: Duration = Duration::from_millis(200);
@@ -22,64 +23,89 @@ const FULL_RETRY: Duration = Duration::from_millis(200);
 /// What the log has done.
 #[derive(Debug)]
 pub(crate) enum Completion {
-    /// Everything up to this record is durable; so many bytes of log are allocated and free.
-    Persisted(Lsn, u64),
+    /// Everything up to this record is durable.
+    Persisted(Lsn, LogRoom),
     /// Entries were read back.
     Fetched(Fetch, Vec<Entry>),
-    /// The disk is full: nothing was written, nothing is acknowledged, it is tried again. [fault-model F12]
-    Full,
+    /// Room has changed; nothing else has.
+    Room(LogRoom),
+}
+
+/// Room in the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LogRoom {
+    /// Bytes allocated and free. [fault-model ST15]
+    pub(crate) free: u64,
+    /// The disk has no room for another segment, or not even for what is to be written: that waits, nothing of it is
+    /// acknowledged, and it is tried again. [fault-model F12]
+    pub(crate) full: bool,
 }
 
 pub(crate) enum Order {
     Persist(Vec<LogRecord>),
     Fetch(Fetch),
+    /// A segment has been made ready beside the log, or could not be.
+    Look,
     Close(sync_mpsc::Sender<()>),
 }
 
 /// The log, with a thread of its own or without.
 pub(crate) enum Disk {
-    Inline(Box<Log>),
-    Thread { orders: sync_mpsc::Sender<Order>, completions: mpsc::UnboundedReceiver<Completion> },
+    Inline {
+        log: Box<Log>,
+        /// A segment has been made ready beside the log, or could not be.
+        ready: Arc<Notify>,
+    },
+    Thread {
+        /// The thread ends with the last of these.
+        orders: Arc<sync_mpsc::Sender<Order>>,
+        completions: mpsc::UnboundedReceiver<Completion>,
+        /// What was ordered and is not durable yet: (last record, bytes). It is not free any more.
+        underway: VecDeque<(Lsn, u64)>,
+    },
 }
 
 impl Disk {
-    pub(crate) fn inline(log: Log) -> Disk {
-        Disk::Inline(Box::new(log))
+    pub(crate) fn inline(mut log: Log) -> Disk {
+        let ready = Arc::new(Notify::new());
+        let notify = ready.clone();
+        log.on_ready = Arc::new(move || notify.notify_one());
+        Disk::Inline { log: Box::new(log), ready }
     }
 
-    pub(crate) fn thread(log: Log) -> std::io::Result<Disk> {
+    pub(crate) fn thread(mut log: Log) -> std::io::Result<Disk> {
         let (orders, inbox) = sync_mpsc::channel();
         let (report, completions) = mpsc::unbounded_channel();
+        let orders = Arc::new(orders);
+        let look = Arc::downgrade(&orders);
+        log.on_ready = Arc::new(move || {
+            // A log that has closed needs no segments.
+            let _ = look.upgrade().map(|orders| orders.send(Order::Look));
+        });
         std::thread::Builder::new().name("kattu-log".into()).spawn(move || run(log, &inbox, &report))?;
-        Ok(Disk::Thread { orders, completions })
+        Ok(Disk::Thread { orders, completions, underway: VecDeque::new() })
     }
 
     /// Makes records durable. Inline, the completion is given back.
     pub(crate) fn persist(&mut self, records: Vec<LogRecord>) -> Option<Completion> {
         match self {
-            Disk::Inline(log) => {
+            Disk::Inline { log, .. } => {
                 log.append(&records);
                 Some(log.sync())
             }
-            Disk::Thread { orders, .. } => {
+            Disk::Thread { orders, underway, .. } => {
+                let bytes = records.iter().map(record_bytes).sum();
+                underway.extend(records.last().map(|record| (record.lsn, bytes)));
                 order(orders, Order::Persist(records));
                 None
             }
         }
     }
 
-    /// Tries again what a full disk refused. A log on its own thread does so by itself.
-    pub(crate) fn retry(&mut self) -> Option<Completion> {
-        match self {
-            Disk::Inline(log) if log.full => Some(log.sync()),
-            Disk::Inline(_) | Disk::Thread { .. } => None,
-        }
-    }
-
     /// Reads entries back. Inline, the completion is given back.
     pub(crate) fn fetch(&mut self, fetch: Fetch) -> Option<Completion> {
         match self {
-            Disk::Inline(log) => Some(log.fetch(fetch)),
+            Disk::Inline { log, .. } => Some(log.fetch(fetch)),
             Disk::Thread { orders, .. } => {
                 order(orders, Order::Fetch(fetch));
                 None
@@ -87,28 +113,35 @@ impl Disk {
         }
     }
 
-    /// Comes back with what a log on its own thread has done; never, inline.
+    /// Comes back with what the log has done besides what it was just asked.
     pub(crate) async fn completed(&mut self) -> Completion {
         match self {
-            Disk::Inline(_) => std::future::pending().await,
-            Disk::Thread { completions, .. } => {
-                completions.recv().await.expect("a panic on the log thread aborts")
+            Disk::Inline { log, ready } => {
+                ready.notified().await;
+                log.look()
+            }
+            Disk::Thread { completions, underway, .. } => {
+                let completion = completions.recv().await.expect("a panic on the log thread aborts");
+                less_underway(completion, underway)
             }
         }
     }
 
-    /// What else a log on its own thread has done already.
+    /// What else has been done already; what a full disk refused is tried again on the way.
     pub(crate) fn try_completed(&mut self) -> Option<Completion> {
         match self {
-            Disk::Inline(_) => None,
-            Disk::Thread { completions, .. } => completions.try_recv().ok(),
+            Disk::Inline { log, .. } if log.blocked => Some(log.sync()).filter(|_| !log.blocked),
+            Disk::Inline { .. } => None,
+            Disk::Thread { completions, underway, .. } => {
+                completions.try_recv().ok().map(|completion| less_underway(completion, underway))
+            }
         }
     }
 
     /// Writes the mark of a clean end; everything ordered before it is on disk on return.
     pub(crate) fn close(self) {
         match self {
-            Disk::Inline(log) => log.close(),
+            Disk::Inline { log, .. } => log.close(),
             Disk::Thread { orders, .. } => {
                 let (closed, wait) = sync_mpsc::channel();
                 order(&orders, Order::Close(closed));
@@ -122,16 +155,39 @@ fn order(orders: &sync_mpsc::Sender<Order>, order: Order) {
     orders.send(order).expect("a panic on the log thread aborts");
 }
 
+fn record_bytes(record: &LogRecord) -> u64 {
+    match &record.body {
+        LogBody::Entry(entry) => entry.len() as u64,
+        LogBody::HardState(_) | LogBody::Truncate(_) | LogBody::Commit(_) => 0,
+    }
+}
+
+/// The log's thread cannot know what is on its way to it.
+fn less_underway(completion: Completion, underway: &mut VecDeque<(Lsn, u64)>) -> Completion {
+    let mut less = |lsn: Lsn, room: LogRoom| {
+        while underway.front().is_some_and(|&(last, _)| last <= lsn) {
+            underway.pop_front();
+        }
+        let bytes: u64 = underway.iter().map(|&(_, bytes)| bytes).sum();
+        LogRoom { free: room.free.saturating_sub(bytes), ..room }
+    };
+    match completion {
+        Completion::Persisted(lsn, room) => Completion::Persisted(lsn, less(lsn, room)),
+        Completion::Room(room) => Completion::Room(less(Lsn(0), room)),
+        fetched @ Completion::Fetched(..) => fetched,
+    }
+}
+
 /// The thread: whatever was ordered during the last sync is the next group. [replication-protocols B3]
 fn run(mut log: Log, inbox: &sync_mpsc::Receiver<Order>, report: &mpsc::UnboundedSender<Completion>) {
     let _abort = crate::AbortOnPanic;
     loop {
-        let first = match inbox.recv_timeout(if log.full { FULL_RETRY } else { Duration::MAX }) {
+        let first = match inbox.recv_timeout(if log.blocked { FULL_RETRY } else { Duration::MAX }) {
             Ok(order) => Some(order),
             Err(sync_mpsc::RecvTimeoutError::Timeout) => None,
             Err(sync_mpsc::RecvTimeoutError::Disconnected) => return,
         };
-        let mut dirty = log.full;
+        let mut dirty = log.blocked;
         for order in first.into_iter().chain(inbox.try_iter()) {
             match order {
                 Order::Persist(records) => {
@@ -144,6 +200,11 @@ fn run(mut log: Log, inbox: &sync_mpsc::Receiver<Order>, report: &mpsc::Unbounde
                         return;
                     }
                     if report.send(log.fetch(fetch)).is_err() {
+                        return;
+                    }
+                }
+                Order::Look => {
+                    if report.send(log.look()).is_err() {
                         return;
                     }
                 }
@@ -169,8 +230,12 @@ pub(crate) struct Log {
     /// Segments made ready beside the log.
     ready: sync_mpsc::Sender<Result<Prepared, WalError>>,
     prepared: sync_mpsc::Receiver<Result<Prepared, WalError>>,
-    /// The last attempt to write found the disk full.
-    full: bool,
+    /// Tells whoever waits that a segment has been made ready, or could not be.
+    on_ready: Arc<dyn Fn() + Send + Sync>,
+    /// The disk had no room for the next segment.
+    no_spare: bool,
+    /// The disk had no room for what is to be written.
+    blocked: bool,
     /// The records since the last sync are commit marks alone: the log is idle.
     idle: bool,
 }
@@ -178,14 +243,27 @@ pub(crate) struct Log {
 impl Log {
     pub(crate) fn new(wal: Wal, group: GroupId, metrics: Arc<Metrics>, watch: Watch) -> Log {
         let (ready, prepared) = sync_mpsc::channel();
-        let log = Log { wal, group, metrics, watch, ready, prepared, full: false, idle: true };
+        let on_ready = Arc::new(|| {});
+        let mut log = Log {
+            wal,
+            group,
+            metrics,
+            watch,
+            ready,
+            prepared,
+            on_ready,
+            no_spare: false,
+            blocked: false,
+            idle: true,
+        };
         log.count();
+        log.prepare_next();
         log
     }
 
-    /// Bytes of log allocated and free. [fault-model ST15]
-    pub(crate) fn space(&self) -> u64 {
-        self.wal.space()
+    /// Room in the log as it is now.
+    pub(crate) fn room(&self) -> LogRoom {
+        LogRoom { free: self.wal.space(), full: self.blocked || self.no_spare }
     }
 
     fn append(&mut self, records: &[LogRecord]) {
@@ -202,8 +280,8 @@ impl Log {
             Err(error) => fatal(&error),
         };
         self.metrics.sync.observe(began.elapsed());
-        if std::mem::replace(&mut self.full, false) {
-            report::info(format_args!("the log has room again"));
+        if std::mem::replace(&mut self.blocked, false) {
+            report::info(format_args!("what waited for room in the log is written"));
         }
         if std::mem::replace(&mut self.idle, true) {
             // Nothing else will come for a while: say that everything is synced, so that damage to it is told from a
@@ -213,14 +291,14 @@ impl Log {
         let lsn = durable.into_iter().find(|(group, _)| *group == self.group).map_or(Lsn(0), |(_, lsn)| lsn);
         self.prepare_next();
         self.count();
-        Completion::Persisted(lsn, self.wal.space())
+        Completion::Persisted(lsn, self.room())
     }
 
     fn on_full(&mut self, error: &WalError) -> Completion {
-        if !std::mem::replace(&mut self.full, true) {
-            report::warn(format_args!("{error}; writes wait, nothing acknowledged is lost"));
+        if !std::mem::replace(&mut self.blocked, true) {
+            report::warn(format_args!("{error}; what is to be written waits, nothing acknowledged is lost"));
         }
-        Completion::Full
+        Completion::Room(self.room())
     }
 
     fn fetch(&mut self, fetch: Fetch) -> Completion {
@@ -242,9 +320,12 @@ impl Log {
     /// Zero-fills the next segment on a passing thread, so that no write waits for it.
     fn prepare_next(&mut self) {
         let Some(task) = self.wal.wants_segment() else { return };
-        let ready = self.ready.clone();
+        let (ready, on_ready) = (self.ready.clone(), self.on_ready.clone());
+        let pause = if self.no_spare { FULL_RETRY } else { Duration::ZERO };
         let spawned = std::thread::Builder::new().name("kattu-segment".into()).spawn(move || {
-            let _ = ready.send(task.run());
+            std::thread::sleep(pause); // a full disk is not asked all the time
+            let _ = ready.send(task.run()); // the log may have closed meanwhile
+            on_ready();
         });
         if let Err(error) = spawned {
             report::warn(format_args!("no thread to prepare the next log segment: {error}"));
@@ -253,9 +334,26 @@ impl Log {
 
     fn take_prepared(&mut self) {
         let Ok(made) = self.prepared.try_recv() else { return };
-        if let Err(error) = self.wal.accept(made) {
-            report::warn(format_args!("the next log segment could not be prepared: {error}"));
+        match self.wal.accept(made) {
+            Ok(()) => {
+                if std::mem::replace(&mut self.no_spare, false) {
+                    report::info(format_args!("there is room for the log again"));
+                }
+            }
+            Err(error) => {
+                if !std::mem::replace(&mut self.no_spare, true) {
+                    report::warn(format_args!("the next log segment could not be prepared: {error}"));
+                }
+            }
         }
+    }
+
+    /// Takes what was made ready beside the log.
+    fn look(&mut self) -> Completion {
+        self.take_prepared();
+        self.prepare_next();
+        self.count();
+        Completion::Room(self.room())
     }
 
     fn count(&self) {

@@ -110,9 +110,6 @@ impl Driver {
         while let Some(completion) = self.disk.try_completed() {
             self.on_completion(now, completion, effects);
         }
-        if let Some(completion) = self.disk.retry() {
-            self.on_completion(clock::now(), completion, effects);
-        }
         self.inbox.take(events);
         self.metrics.events.add(events.len() as u64);
         for event in events.drain(..) {
@@ -190,13 +187,13 @@ impl Driver {
 
     fn on_completion(&mut self, now: Instant, completion: Completion, effects: &mut Effects) {
         match completion {
-            Completion::Persisted(lsn, log_bytes) => {
-                let space = self.room.log_is_now(log_bytes);
+            Completion::Persisted(lsn, room) => {
+                let space = self.room.log_is_now(room);
                 self.node.handle(now, Event::Space(space), effects);
                 self.node.handle(now, Event::Persisted(lsn), effects);
             }
-            Completion::Full => {
-                let space = self.room.log_is_now(0);
+            Completion::Room(room) => {
+                let space = self.room.log_is_now(room);
                 self.node.handle(now, Event::Space(space), effects);
             }
             Completion::Fetched(fetch, entries) => {

@@ -4,6 +4,7 @@
 //! machine's memory. All of it is decided before a proposal exists anywhere.
 //! Knows nothing of: who is refused.
 
+use crate::disk::LogRoom;
 use kattu_node::contract::Space;
 use kattu_raft::{Duration, Instant};
 use std::path::PathBuf;
@@ -21,21 +22,36 @@ pub(crate) struct Room {
     space: Space,
     store_bytes: u64,
     disk_short: bool,
+    log_full: bool,
     looked_at: Option<Instant>,
 }
 
 impl Room {
     /// `quota` 0 means no quota beyond the machine's memory.
-    pub(crate) fn new(data_dir: PathBuf, quota: u64, log_bytes: u64) -> Room {
+    pub(crate) fn new(data_dir: PathBuf, quota: u64) -> Room {
         let store_max = if quota > 0 { quota } else { memory_limit() / 4 * 3 };
-        let space = Space { log_bytes, short: false };
-        Room { data_dir, store_max, space, store_bytes: 0, disk_short: false, looked_at: None }
+        let space = Space { log_bytes: 0, short: false };
+        Room {
+            data_dir,
+            store_max,
+            space,
+            store_bytes: 0,
+            disk_short: false,
+            log_full: false,
+            looked_at: None,
+        }
     }
 
-    /// The log's free bytes have changed.
-    pub(crate) fn log_is_now(&mut self, log_bytes: u64) -> Space {
-        self.space.log_bytes = log_bytes;
+    /// The log's room has changed.
+    pub(crate) fn log_is_now(&mut self, room: LogRoom) -> Space {
+        self.space.log_bytes = room.free;
+        self.log_full = room.full;
+        self.space.short = self.is_short();
         self.space
+    }
+
+    fn is_short(&self) -> bool {
+        self.log_full || self.disk_short || self.store_bytes >= self.store_max
     }
 
     /// The store's size has changed.
@@ -50,7 +66,7 @@ impl Room {
             self.looked_at = Some(now);
             self.disk_short = disk_is_short(&self.data_dir);
         }
-        let short = self.disk_short || self.store_bytes >= self.store_max;
+        let short = self.is_short();
         let changed = short != self.space.short;
         self.space.short = short;
         changed.then_some(self.space)

@@ -155,8 +155,8 @@ pub async fn start(config: RuntimeConfig) -> Result<Running, StartError> {
     let watch = Watch::default();
     watch.start(config.disk_stall).map_err(StartError::Thread)?;
     let log = Log::new(wal, group, metrics.clone(), watch);
-    let mut room = Room::new(config.data_dir.clone(), config.quota_bytes, log.space());
-    let space = room.log_is_now(log.space());
+    let mut room = Room::new(config.data_dir.clone(), config.quota_bytes);
+    let space = room.log_is_now(log.room());
     let disk = match config.log_io {
         Place::Inline => Disk::inline(log),
         Place::Thread => Disk::thread(log).map_err(StartError::Thread)?,
@@ -216,7 +216,8 @@ pub async fn start(config: RuntimeConfig) -> Result<Running, StartError> {
 /// Opens the data directory, or makes it this member's, and reads its log back.
 fn open(config: &RuntimeConfig, group: GroupId) -> Result<(Wal, Recovered, Incarnation), WalError> {
     let options = WalOptions {
-        segment_bytes: config.segment_bytes,
+        // A proposal goes only into space that is already allocated, so a segment has room for several.
+        segment_bytes: config.segment_bytes.max(4 * config.request_bytes_max as u64),
         reserve_bytes: config.reserve_bytes,
         ..WalOptions::default()
     };
