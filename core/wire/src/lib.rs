@@ -1,7 +1,7 @@
 //! Bytes and types: what peers say to each other and what logs hold.
 //!
-//! An entry's [record](record) is laid out and checksummed once, on the leader that gives it its index, and is the
-//! same bytes on every wire and every disk from then on. A [frame](frame) is one message between peers: a header and
+//! An entry's [record] is laid out and checksummed once, on the leader that gives it its index, and is the
+//! same bytes on every wire and every disk from then on. A [frame] is one message between peers: a header and
 //! the message's own fields under a checksum of their own, then the records it carries, which carry theirs.
 //!
 //! The layouts are drawn in `docs/formats/record.md` and `docs/formats/frame.md`.

@@ -147,7 +147,7 @@ impl Identity {
 
     /// The number that marks all blocks of segment `generation` as this directory's: a block that was copied here
     /// from anywhere else, or left by an earlier user of the file, does not carry it. The mixing is splitmix64's: not secret,
-    /// only different for different directories. [Steele14]
+    /// only different for different directories.
     pub(crate) fn file_id(&self, generation: u64) -> u64 {
         let mut mixed = 0_u64;
         for number in [self.cluster, self.node.0, self.incarnation.0, generation] {

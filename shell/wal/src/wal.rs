@@ -9,7 +9,12 @@
 //! could not be written waits.
 //! Knows nothing of: threads, clocks, what entries mean.
 
-use crate::block::{BlockHeader, GroupRow, SECTOR, flags, padded};
+mod readback;
+mod room;
+mod settle;
+
+use self::settle::settle;
+use crate::block::{BlockHeader, GroupRow, flags};
 use crate::dir::DataDir;
 use crate::error::WalError;
 use crate::files::{Files, LockGuard};
@@ -17,13 +22,11 @@ use crate::identity::Identity;
 use crate::index::Index;
 use crate::pending::{Change, Pending};
 use crate::replay::Replay;
-use crate::segment::{self, DATA_START, Prepared, Segment, SegmentTask, TAIL_BYTES, name_of};
+use crate::segment::{self, Segment, name_of};
 use crate::slots::Slots;
-use crate::walk::{Position, Walked, walk};
-use kattu_raft::{
-    Entry, EntryId, GroupId, HardState, LogBody, LogIndex, LogRecord, Lsn, Recovered, SharedBytes,
-};
-use kattu_wire::record::{HEADER_BYTES as RECORD_HEADER_BYTES, record_decode, truncate_encode};
+use crate::walk::{Position, walk};
+use kattu_raft::{EntryId, GroupId, HardState, LogBody, LogIndex, LogRecord, Lsn, Recovered};
+use kattu_wire::record::truncate_encode;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
@@ -375,114 +378,6 @@ impl Wal {
         Ok(true)
     }
 
-    /// Reads entries back: consecutive ones from `first` on, at most to `last`, stopping once they exceed `bytes_max`
-    /// bytes; at least one if it is there. Entries that are not written yet are not there.
-    ///
-    /// # Errors
-    /// [`WalError::Damaged`] with file and offset; [`WalError::Io`].
-    pub fn read(
-        &mut self,
-        group: GroupId,
-        first: LogIndex,
-        last: LogIndex,
-        bytes_max: usize,
-    ) -> Result<Vec<Entry>, WalError> {
-        let mut entries: Vec<Entry> = Vec::new();
-        let mut bytes = 0;
-        let mut next = first;
-        while next <= last {
-            let known = self.groups.get(&group).filter(|known| next <= known.written);
-            let Some(run) = known.and_then(|known| known.index.find(next)) else {
-                break;
-            };
-            let segment = self.read_run(run.start, run.stop)?;
-            let run_bytes = Run { bytes: segment, start: run.start, identity: &self.identity };
-            for entry in run_bytes.entries(group)? {
-                let index = entry.id().index;
-                if index < next || run.end <= index {
-                    continue;
-                }
-                bytes += entry.len();
-                if last < index || (bytes_max < bytes && !entries.is_empty()) {
-                    return Ok(entries);
-                }
-                entries.push(entry);
-                next = index.next();
-            }
-            if next < run.end {
-                let what = format!("entry {} of group {} is not where it was written", next.0, group.0);
-                return Err(WalError::damaged(&name_of(run.start.segment), run.start.offset, what));
-            }
-        }
-        Ok(entries)
-    }
-
-    fn read_run(&mut self, start: Position, stop: u64) -> Result<SharedBytes, WalError> {
-        let name = name_of(start.segment);
-        let read = |error: std::io::Error| WalError::io(&name, "read", &error);
-        let mut bytes = vec![0; (stop - start.offset) as usize];
-        if start.segment == self.current.generation {
-            self.current.file.read_at(start.offset, &mut bytes).map_err(read)?;
-            return Ok(SharedBytes::from(bytes));
-        }
-        let is_open = self.reading.as_ref().is_some_and(|open| open.generation == start.segment);
-        if !is_open {
-            let file = self.files.open(&name).map_err(read)?;
-            let len = file.bytes().map_err(read)?;
-            self.reading = Some(Segment { generation: start.segment, len, file });
-        }
-        let open = self.reading.as_ref().expect("opened above");
-        open.file.read_at(start.offset, &mut bytes).map_err(read)?;
-        Ok(SharedBytes::from(bytes))
-    }
-
-    /// Bytes that can be appended without asking the disk for more; 0 while the reserve is gone. A write of few small
-    /// records takes up to 1 KiB more than they do. [fault-model ST15]
-    #[must_use]
-    pub fn space(&self) -> u64 {
-        if !self.has_reserve {
-            return 0;
-        }
-        let spare: u64 = self.spare.iter().map(|segment| segment.data_end() - DATA_START).sum();
-        let free = self.current.data_end().saturating_sub(self.offset) + spare;
-        free.saturating_sub(self.pending.bytes() as u64)
-    }
-
-    /// The making of the next segment, if one is due and nobody is at it. Run it anywhere, then call
-    /// [`Wal::accept`]. Without it the log makes its segments itself, when it needs them.
-    pub fn wants_segment(&mut self) -> Option<SegmentTask> {
-        if self.task.is_some() || (!self.spare.is_empty() && self.has_reserve) {
-            return None;
-        }
-        let generation = self.next_generation();
-        self.task = Some(generation);
-        Some(SegmentTask {
-            files: self.files.clone(),
-            identity: self.identity.clone(),
-            generation,
-            len: segment::length_for(self.options.segment_bytes, 0),
-            reserve: self.options.reserve_bytes,
-        })
-    }
-
-    /// Takes what became of a [`SegmentTask`].
-    ///
-    /// # Errors
-    /// The task's own; or [`WalError::Io`] when the segment could not get its name. Neither poisons the log: the
-    /// task is wanted again.
-    pub fn accept(&mut self, made: Result<Prepared, WalError>) -> Result<(), WalError> {
-        self.task = None;
-        let Prepared { segment, aside } = made?;
-        self.has_reserve = segment::has_reserve(&*self.files, self.options.reserve_bytes);
-        if segment.generation != self.next_generation() {
-            // The log could not wait and made that one itself.
-            return self.files.remove(&aside).map_err(|error| WalError::io(&aside, "remove", &error));
-        }
-        segment::publish(&*self.files, &aside, &name_of(segment.generation))?;
-        self.spare.push_back(segment);
-        Ok(())
-    }
-
     /// What the log has done and holds.
     #[must_use]
     pub fn stats(&self) -> WalStats {
@@ -622,61 +517,6 @@ impl Wal {
         stop
     }
 
-    /// Goes on in the next segment, which takes a block of at least `need` bytes.
-    ///
-    /// 1. The next segment is there for good. If there is no room for it, nothing has changed.
-    /// 2. A rotation mark ends this one, and all of it is synced.
-    /// 3. The first block of the next one can say so: whatever is bad in this one from now on is damage.
-    fn rotate(&mut self, need: u64) -> Result<(), WalError> {
-        let fits = |segment: &Segment| DATA_START + need <= segment.data_end();
-        if !self.spare.front().is_some_and(fits) {
-            let generation = self.current.generation + 1;
-            let len = segment::length_for(self.options.segment_bytes, need);
-            let made = match self.make_segment(generation, len) {
-                Err(error @ WalError::NoSpace { .. }) => return Err(error),
-                other => other.map_err(|error| self.poison(error))?,
-            };
-            self.spare.pop_front(); // too small, and just replaced under its name
-            self.spare.push_front(made);
-        }
-
-        let mut mark = vec![0; SECTOR];
-        let header = BlockHeader {
-            flags: flags::ROTATE,
-            len: crate::block::HEADER_BYTES,
-            ..self.header_at(self.offset)
-        };
-        let chain = header.put(&mut mark, 0);
-        assert!(self.offset + TAIL_BYTES <= self.current.len, "room is kept for the rotation mark");
-        self.put(&mark).map_err(|error| self.poison(error))?;
-        (self.chain, self.number) = (chain, self.number + 1);
-        self.offset += SECTOR as u64;
-        self.stats.blocks += 1;
-        self.stats.writes += 1;
-        self.stats.bytes_written += SECTOR as u64;
-        self.stats.log_bytes += SECTOR as u64;
-        self.sync_current()?;
-
-        let next = self.spare.pop_front().expect("made above");
-        self.full_bytes += self.current.len;
-        self.current = next;
-        self.offset = DATA_START;
-        self.synced = self.end();
-        Ok(())
-    }
-
-    /// Makes a segment at once; a full disk gives back the reserve for it.
-    fn make_segment(&mut self, generation: u64, len: u64) -> Result<Segment, WalError> {
-        match segment::create(&*self.files, &self.identity, generation, len) {
-            Err(WalError::NoSpace { .. }) if self.has_reserve && self.options.reserve_bytes != 0 => {
-                self.has_reserve = false;
-                segment::free_reserve(&*self.files)?;
-                segment::create(&*self.files, &self.identity, generation, len)
-            }
-            other => other,
-        }
-    }
-
     fn sync_current(&mut self) -> Result<(), WalError> {
         if self.synced == self.end() {
             return Ok(());
@@ -696,115 +536,4 @@ impl Group {
         self.records += 1;
         self.touched = true;
     }
-}
-
-/// Bytes of whole blocks, read back.
-struct Run<'a> {
-    bytes: SharedBytes,
-    start: Position,
-    identity: &'a Identity,
-}
-
-impl Run<'_> {
-    /// The entries of one group, verified.
-    fn entries(&self, wanted: GroupId) -> Result<Vec<Entry>, WalError> {
-        let file = name_of(self.start.segment);
-        let mut entries = Vec::new();
-        let mut at = 0;
-        while at < self.bytes.len() {
-            let offset = self.start.offset + at as u64;
-            let file_id = self.identity.file_id(self.start.segment);
-            let header = BlockHeader::take(&self.bytes[at..], file_id, Position { offset, ..self.start })
-                .map_err(|error| WalError::damaged(&file, offset, error.to_string()))?;
-            let mut record = at + crate::block::HEADER_BYTES;
-            let body_end = record + header.body;
-            while record < body_end {
-                let damaged =
-                    |what: String| WalError::damaged(&file, self.start.offset + record as u64, what);
-                let head = &self.bytes[record..body_end];
-                if head.get(4) == Some(&16) {
-                    record += RECORD_HEADER_BYTES; // a truncation; the index knows of it
-                    continue;
-                }
-                let (group, entry, after) =
-                    record_decode(crc32c::crc32c_append, &self.bytes, record, body_end - record)
-                        .map_err(|error| damaged(error.to_string()))?;
-                if group == wanted {
-                    entries.push(entry);
-                }
-                record = after;
-            }
-            at += padded(header.len);
-        }
-        Ok(entries)
-    }
-}
-
-/// Brings the directory into the state the log goes on from: what was read is written again where no mark vouches for
-/// it, what is torn becomes zeros, everything is synced, leftovers are gone. Returns the segments from the current one
-/// on. Doing it twice, or half and again, is doing it once.
-fn settle(files: &dyn Files, walked: &Walked) -> Result<VecDeque<Segment>, WalError> {
-    let mut open = VecDeque::new();
-    for &(generation, len) in &walked.segments {
-        let name = name_of(generation);
-        let io = |doing: &'static str| {
-            move |error: std::io::Error| WalError::io(&name_of(generation), doing, &error)
-        };
-        let file = files.open(&name).map_err(io("open"))?;
-        // A page that a failed sync left clean in memory is not on the disk: only a write makes it dirty again.
-        let doubtful = walked.synced.max(Position { segment: generation, offset: 0 });
-        let stop = if walked.end.segment == generation { walked.end.offset } else { len };
-        if doubtful.segment == generation && generation <= walked.end.segment {
-            rewrite(&*file, doubtful.offset, stop).map_err(io("write"))?;
-            file.sync().map_err(io("sync"))?;
-        }
-        if walked.end.segment <= generation {
-            open.push_back(Segment { generation, len, file });
-        }
-    }
-    let Some(torn) = &walked.torn else {
-        return tidy(files).map(|()| open);
-    };
-    // Spare segments from the first without a header on go, newest first, so that no picture of this shows a gap.
-    let headless = torn.ranges.iter().filter(|(start, _)| start.offset == 0).map(|(start, _)| start.segment);
-    if let Some(first) = headless.min() {
-        open.retain(|segment| segment.generation < first);
-        let mut generations: Vec<u64> = walked.segments.iter().map(|(generation, _)| *generation).collect();
-        generations.extend(torn.ranges.iter().map(|(start, _)| start.segment));
-        generations.sort_unstable();
-        generations.dedup();
-        for generation in generations.into_iter().rev().filter(|generation| first <= *generation) {
-            let name = name_of(generation);
-            files.remove(&name).map_err(|error| WalError::io(&name, "remove", &error))?;
-        }
-    }
-    for &(start, stop) in &torn.ranges {
-        let Some(segment) = open.iter().find(|segment| segment.generation == start.segment) else {
-            continue;
-        };
-        let io =
-            |error: std::io::Error| WalError::io(&name_of(start.segment), "clear the torn tail of", &error);
-        let zeros = vec![0; padded((stop - start.offset) as usize)];
-        segment.file.write_at(start.offset, &zeros).map_err(io)?;
-        segment.file.sync().map_err(io)?;
-    }
-    tidy(files).map(|()| open)
-}
-
-/// Reads a range and writes it where it was.
-fn rewrite(file: &dyn crate::files::LogFile, start: u64, stop: u64) -> std::io::Result<()> {
-    let mut bytes = vec![0; stop.saturating_sub(start) as usize];
-    file.read_at(start, &mut bytes)?;
-    file.write_at(start, &bytes)
-}
-
-/// Removes leftovers of files that were being made, and makes the names durable.
-fn tidy(files: &dyn Files) -> Result<(), WalError> {
-    let io = |error: std::io::Error| WalError::io(&files.place(), "tidy", &error);
-    for name in files.names().map_err(io)? {
-        if name.ends_with(".tmp") {
-            files.remove(&name).map_err(io)?;
-        }
-    }
-    files.sync_names().map_err(io)
 }

@@ -1,0 +1,108 @@
+//! Room: segments made ahead, the step from one to the next, and the reserve for a full disk. [fault-model ST15]
+//!
+//! Knows nothing of: which thread makes a segment.
+
+use super::Wal;
+use crate::block::{BlockHeader, HEADER_BYTES, SECTOR, flags};
+use crate::error::WalError;
+use crate::segment::{self, DATA_START, Prepared, Segment, SegmentTask, TAIL_BYTES, name_of};
+
+impl Wal {
+    /// Bytes that can be appended without asking the disk for more; 0 while the reserve is gone. A write of few small
+    /// records takes up to 1 KiB more than they do. [fault-model ST15]
+    #[must_use]
+    pub fn space(&self) -> u64 {
+        if !self.has_reserve {
+            return 0;
+        }
+        let spare: u64 = self.spare.iter().map(|segment| segment.data_end() - DATA_START).sum();
+        let free = self.current.data_end().saturating_sub(self.offset) + spare;
+        free.saturating_sub(self.pending.bytes() as u64)
+    }
+
+    /// The making of the next segment, if one is due and nobody is at it. Run it anywhere, then call
+    /// [`Wal::accept`]. Without it the log makes its segments itself, when it needs them.
+    pub fn wants_segment(&mut self) -> Option<SegmentTask> {
+        if self.task.is_some() || (!self.spare.is_empty() && self.has_reserve) {
+            return None;
+        }
+        let generation = self.next_generation();
+        self.task = Some(generation);
+        Some(SegmentTask {
+            files: self.files.clone(),
+            identity: self.identity.clone(),
+            generation,
+            len: segment::length_for(self.options.segment_bytes, 0),
+            reserve: self.options.reserve_bytes,
+        })
+    }
+
+    /// Takes what became of a [`SegmentTask`].
+    ///
+    /// # Errors
+    /// The task's own; or [`WalError::Io`] when the segment could not get its name. Neither poisons the log: the
+    /// task is wanted again.
+    pub fn accept(&mut self, made: Result<Prepared, WalError>) -> Result<(), WalError> {
+        self.task = None;
+        let Prepared { segment, aside } = made?;
+        self.has_reserve = segment::has_reserve(&*self.files, self.options.reserve_bytes);
+        if segment.generation != self.next_generation() {
+            // The log could not wait and made that one itself.
+            return self.files.remove(&aside).map_err(|error| WalError::io(&aside, "remove", &error));
+        }
+        segment::publish(&*self.files, &aside, &name_of(segment.generation))?;
+        self.spare.push_back(segment);
+        Ok(())
+    }
+
+    /// Goes on in the next segment, which takes a block of at least `need` bytes.
+    ///
+    /// 1. The next segment is there for good. If there is no room for it, nothing has changed.
+    /// 2. A rotation mark ends this one, and all of it is synced.
+    /// 3. The first block of the next one can say so: whatever is bad in this one from now on is damage.
+    pub(super) fn rotate(&mut self, need: u64) -> Result<(), WalError> {
+        let fits = |segment: &Segment| DATA_START + need <= segment.data_end();
+        if !self.spare.front().is_some_and(fits) {
+            let generation = self.current.generation + 1;
+            let len = segment::length_for(self.options.segment_bytes, need);
+            let made = match self.make_segment(generation, len) {
+                Err(error @ WalError::NoSpace { .. }) => return Err(error),
+                other => other.map_err(|error| self.poison(error))?,
+            };
+            self.spare.pop_front(); // too small, and just replaced under its name
+            self.spare.push_front(made);
+        }
+
+        let mut mark = vec![0; SECTOR];
+        let header = BlockHeader { flags: flags::ROTATE, len: HEADER_BYTES, ..self.header_at(self.offset) };
+        let chain = header.put(&mut mark, 0);
+        assert!(self.offset + TAIL_BYTES <= self.current.len, "room is kept for the rotation mark");
+        self.put(&mark).map_err(|error| self.poison(error))?;
+        (self.chain, self.number) = (chain, self.number + 1);
+        self.offset += SECTOR as u64;
+        self.stats.blocks += 1;
+        self.stats.writes += 1;
+        self.stats.bytes_written += SECTOR as u64;
+        self.stats.log_bytes += SECTOR as u64;
+        self.sync_current()?;
+
+        let next = self.spare.pop_front().expect("made above");
+        self.full_bytes += self.current.len;
+        self.current = next;
+        self.offset = DATA_START;
+        self.synced = self.end();
+        Ok(())
+    }
+
+    /// Makes a segment at once; a full disk gives back the reserve for it.
+    fn make_segment(&mut self, generation: u64, len: u64) -> Result<Segment, WalError> {
+        match segment::create(&*self.files, &self.identity, generation, len) {
+            Err(WalError::NoSpace { .. }) if self.has_reserve && self.options.reserve_bytes != 0 => {
+                self.has_reserve = false;
+                segment::free_reserve(&*self.files)?;
+                segment::create(&*self.files, &self.identity, generation, len)
+            }
+            other => other,
+        }
+    }
+}

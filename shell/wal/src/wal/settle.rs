@@ -1,0 +1,79 @@
+//! Settling: the directory is brought into the state the log goes on from.
+//!
+//! Knows nothing of: what the records mean, how a torn tail was told from damage.
+
+use crate::block::padded;
+use crate::error::WalError;
+use crate::files::{Files, LogFile};
+use crate::segment::{Segment, name_of};
+use crate::walk::{Position, Walked};
+use std::collections::VecDeque;
+
+/// Brings the directory into the state the log goes on from: what was read is written again where no mark vouches for
+/// it, what is torn becomes zeros, everything is synced, leftovers are gone. Returns the segments from the current one
+/// on. Doing it twice, or half and again, is doing it once.
+pub(super) fn settle(files: &dyn Files, walked: &Walked) -> Result<VecDeque<Segment>, WalError> {
+    let mut open = VecDeque::new();
+    for &(generation, len) in &walked.segments {
+        let name = name_of(generation);
+        let io = |doing: &'static str| {
+            move |error: std::io::Error| WalError::io(&name_of(generation), doing, &error)
+        };
+        let file = files.open(&name).map_err(io("open"))?;
+        // A page that a failed sync left clean in memory is not on the disk: only a write makes it dirty again.
+        let doubtful = walked.synced.max(Position { segment: generation, offset: 0 });
+        let stop = if walked.end.segment == generation { walked.end.offset } else { len };
+        if doubtful.segment == generation && generation <= walked.end.segment {
+            rewrite(&*file, doubtful.offset, stop).map_err(io("write"))?;
+            file.sync().map_err(io("sync"))?;
+        }
+        if walked.end.segment <= generation {
+            open.push_back(Segment { generation, len, file });
+        }
+    }
+    let Some(torn) = &walked.torn else {
+        return tidy(files).map(|()| open);
+    };
+    // Spare segments from the first without a header on go, newest first, so that no picture of this shows a gap.
+    let headless = torn.ranges.iter().filter(|(start, _)| start.offset == 0).map(|(start, _)| start.segment);
+    if let Some(first) = headless.min() {
+        open.retain(|segment| segment.generation < first);
+        let mut generations: Vec<u64> = walked.segments.iter().map(|(generation, _)| *generation).collect();
+        generations.extend(torn.ranges.iter().map(|(start, _)| start.segment));
+        generations.sort_unstable();
+        generations.dedup();
+        for generation in generations.into_iter().rev().filter(|generation| first <= *generation) {
+            let name = name_of(generation);
+            files.remove(&name).map_err(|error| WalError::io(&name, "remove", &error))?;
+        }
+    }
+    for &(start, stop) in &torn.ranges {
+        let Some(segment) = open.iter().find(|segment| segment.generation == start.segment) else {
+            continue;
+        };
+        let io =
+            |error: std::io::Error| WalError::io(&name_of(start.segment), "clear the torn tail of", &error);
+        let zeros = vec![0; padded((stop - start.offset) as usize)];
+        segment.file.write_at(start.offset, &zeros).map_err(io)?;
+        segment.file.sync().map_err(io)?;
+    }
+    tidy(files).map(|()| open)
+}
+
+/// Reads a range and writes it where it was.
+fn rewrite(file: &dyn LogFile, start: u64, stop: u64) -> std::io::Result<()> {
+    let mut bytes = vec![0; stop.saturating_sub(start) as usize];
+    file.read_at(start, &mut bytes)?;
+    file.write_at(start, &bytes)
+}
+
+/// Removes leftovers of files that were being made, and makes the names durable.
+fn tidy(files: &dyn Files) -> Result<(), WalError> {
+    let io = |error: std::io::Error| WalError::io(&files.place(), "tidy", &error);
+    for name in files.names().map_err(io)? {
+        if name.ends_with(".tmp") {
+            files.remove(&name).map_err(io)?;
+        }
+    }
+    files.sync_names().map_err(io)
+}
