@@ -67,10 +67,7 @@ pub const STAGES: &[Stage] = &[
 
 /// Runs them all.
 pub fn run() -> Result<(), Failure> {
-    stage::run_all(&STAGES.iter().collect::<Vec<_>>()).map_err(|failure| match failure.next {
-        Some(_) => failure,
-        None => failure.then("what the line `next:` above says"),
-    })
+    stage::run_all(&STAGES.iter().collect::<Vec<_>>())
 }
 
 fn format(log: &Path) -> Result<Tally, Failure> {
@@ -122,7 +119,7 @@ pub fn cargo_test(command: &mut Command, log: &Path, limit: Duration) -> Result<
 }
 
 fn pure_tests(log: &Path) -> Result<Tally, Failure> {
-    let mut test = cargo(&["test", "--locked"]);
+    let mut test = cargo(&["test", "--locked", "--no-fail-fast"]);
     for name in PURE {
         test.args(["-p", name]);
     }
@@ -143,7 +140,7 @@ fn docs(log: &Path) -> Result<Tally, Failure> {
 }
 
 fn unit_tests(log: &Path) -> Result<Tally, Failure> {
-    let mut test = cargo(&["test", "--locked", "--workspace"]);
+    let mut test = cargo(&["test", "--locked", "--no-fail-fast", "--workspace"]);
     // The last two drive real processes: stages of `cargo xtask test`.
     for name in PURE.iter().chain(&["kattu-e2e", "kattu-differential"]) {
         test.args(["--exclude", name]);

@@ -27,6 +27,10 @@ cargo xtask <command>
   kills [--kills N]          kills leaders under load, prints how long the service was away
   bench etcd [--pairs N] [--quick] [--only CELL] [--side etcd|kattu]
                              etcd 3.6 and Kattu in alternating pairs
+  bench counts [--total PUTS]
+                             what one put costs: CPU, switches, system calls, fsyncs, bytes, allocations
+  bench replay [--total PUTS]
+                             how fast a log is read back
 ";
 
 fn main() -> ExitCode {
@@ -52,7 +56,9 @@ fn main() -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            eprintln!("{failure}");
+            if !failure.what.is_empty() {
+                eprintln!("{failure}");
+            }
             ExitCode::from(failure.code)
         }
     }

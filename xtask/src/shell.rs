@@ -34,6 +34,11 @@ impl Failure {
         Failure { what: what.into(), next: None, code: 2 }
     }
 
+    /// Something failed and the user has been told.
+    pub fn said() -> Failure {
+        Failure::new("")
+    }
+
     /// Adds what to do about it.
     pub fn then(mut self, next: impl Into<String>) -> Failure {
         self.next = Some(next.into());

@@ -90,7 +90,7 @@ struct Line {
     took: Duration,
 }
 
-/// Runs stages in order and reports; `Err` if any failed.
+/// Runs stages in order and reports; `Err` if any failed, with everything said.
 pub fn run_all(stages: &[&Stage]) -> Result<(), Failure> {
     let begun = Instant::now();
     let mut lines: Vec<Line> = Vec::new();
@@ -182,14 +182,12 @@ fn report(lines: &[Line], took: Duration, next: Option<&str>) -> Result<(), Fail
         (sum(|tally| tally.passed), sum(|tally| tally.failed), sum(|tally| tally.skipped.len()));
     println!("took {:.0} s", took.as_secs_f64());
     if let Some(next) = next {
+        println!("a stage failed; its log is above and in target/xtask/");
         println!("next: {next}");
     }
     println!("{passed} passed, {failed} failed, {skipped} skipped");
-    if failed == 0 {
-        Ok(())
-    } else {
-        Err(Failure::new("a stage failed; its log is above and in target/xtask/"))
-    }
+    // Nothing follows that line; what failed was said above.
+    if failed == 0 { Ok(()) } else { Err(Failure::said()) }
 }
 
 #[cfg(test)]

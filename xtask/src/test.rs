@@ -118,7 +118,16 @@ fn with_programs(command: &mut Command) -> &mut Command {
 
 fn end_to_end(log: &Path) -> Result<Tally, Failure> {
     // One test at a time: each starts a cluster, and times are judged.
-    let mut test = cargo(&["test", "--locked", "-p", "kattu-e2e", "--", "--nocapture", "--test-threads=1"]);
+    let mut test = cargo(&[
+        "test",
+        "--locked",
+        "--no-fail-fast",
+        "-p",
+        "kattu-e2e",
+        "--",
+        "--nocapture",
+        "--test-threads=1",
+    ]);
     check::cargo_test(with_programs(&mut test), log, E2E_LIMIT)
 }
 

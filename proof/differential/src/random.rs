@@ -1,6 +1,6 @@
 //! Chance from a seed.
 //!
-//! SplitMix64: tiny, good enough to pick test inputs, the same everywhere. [Steele14]
+//! SplitMix64: tiny, good enough to pick test inputs, the same everywhere. [Steele14 §4]
 //! Knows nothing of: requests.
 
 /// A stream of numbers decided by its seed.

@@ -21,7 +21,7 @@ struct Numbers(u64);
 
 impl Numbers {
     fn next(&mut self) -> u64 {
-        // xorshift64* [Vigna16]: the contents only have to be arbitrary and repeatable.
+        // xorshift64* [Vigna16 §3]: the contents only have to be arbitrary and repeatable.
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
         self.0 ^= self.0 >> 27;

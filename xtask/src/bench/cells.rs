@@ -80,7 +80,8 @@ pub const CELLS: &[Cell] = &[
 ];
 
 /// What the tool printed about one run.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+/// A percentile is NaN if the tool had too few operations to print it.
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ToolReport {
     /// Operations per second.
     pub ops_per_s: f64,
@@ -96,7 +97,13 @@ pub struct ToolReport {
 
 /// Reads the tool's summary; `None` if it is not there.
 pub fn parse_tool(text: &str) -> Option<ToolReport> {
-    let mut report = ToolReport { has_errors: text.contains("Error distribution"), ..ToolReport::default() };
+    let mut report = ToolReport {
+        ops_per_s: 0.0,
+        p50_us: f64::NAN,
+        p99_us: f64::NAN,
+        p999_us: f64::NAN,
+        has_errors: text.contains("Error distribution"),
+    };
     for line in text.lines() {
         let line = line.trim();
         if let Some(rate) = line.strip_prefix("Requests/sec:") {

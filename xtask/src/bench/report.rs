@@ -198,13 +198,17 @@ const FIGURES: &[Figure] = &[
     ("switches/op", Run::switches),
     ("tool CPU us/op", Run::client_cpu_us),
     ("largest RSS MiB", Run::rss_mib),
-    ("idle RSS MiB", Run::idle_rss_mib),
-    ("idle CPU % of a core", |run| run.idle_cpu_share * 100.0),
     ("others' cores", Run::other_cores),
 ];
 
+/// Of a cluster before any load; one figure per pair, told once.
+const IDLE_FIGURES: &[Figure] =
+    &[("RSS MiB", Run::idle_rss_mib), ("CPU % of a core", |run| run.idle_cpu_share * 100.0)];
+
 fn values(runs: &[Run], side: &str, cell: &str, figure: fn(&Run) -> f64) -> Vec<f64> {
-    runs.iter().filter(|run| run.side == side && run.cell.name == cell).map(figure).collect()
+    // The tool leaves out percentiles that it has too few operations for.
+    let of_cell = runs.iter().filter(|run| run.side == side && run.cell.name == cell);
+    of_cell.map(figure).filter(|value| value.is_finite()).collect()
 }
 
 /// The table, as Markdown, and the goals.
@@ -216,33 +220,12 @@ pub fn print(runs: &[Run]) {
     println!("|---|---|---:|---:|---:|---:|---:|");
     for cell in CELLS {
         for (name, figure) in FIGURES {
-            let side = |side: &str| {
-                let values = values(runs, side, cell.name, *figure);
-                let spread =
-                    values.iter().copied().fold(None, |spread: Option<(f64, f64)>, value| match spread {
-                        None => Some((value, value)),
-                        Some((low, high)) => Some((low.min(value), high.max(value))),
-                    });
-                (median(values), spread)
-            };
-            let (etcd, etcd_spread) = side("etcd");
-            let (kattu, kattu_spread) = side("kattu");
-            if etcd.is_none() && kattu.is_none() {
-                continue;
-            }
-            let ratio = match (etcd, kattu) {
-                (Some(etcd), Some(kattu)) if etcd != 0.0 => format!("{:.2}", kattu / etcd),
-                _ => String::new(),
-            };
-            println!(
-                "| {} | {name} | {} | {} | {} | {} | {ratio} |",
-                cell.name,
-                number(etcd),
-                range(etcd_spread),
-                number(kattu),
-                range(kattu_spread)
-            );
+            print_row(runs, cell.name, cell.name, name, *figure);
         }
+    }
+    let first = CELLS.iter().find(|cell| runs.iter().any(|run| run.cell.name == cell.name));
+    for (name, figure) in IDLE_FIGURES {
+        print_row(runs, first.map_or("", |cell| cell.name), "idle", name, *figure);
     }
     println!();
     for cell in CELLS {
@@ -257,6 +240,29 @@ pub fn print(runs: &[Run]) {
         let verdict = if idle < 40.0 { "holds" } else { "DOES NOT HOLD" };
         println!("goal idle memory of a node < 40 MiB: {idle:.1} {verdict}");
     }
+}
+
+fn print_row(runs: &[Run], cell: &str, shown: &str, name: &str, figure: fn(&Run) -> f64) {
+    let side = |side: &str| {
+        let values = values(runs, side, cell, figure);
+        let spread = values.iter().copied().fold(None, |spread: Option<(f64, f64)>, value| match spread {
+            None => Some((value, value)),
+            Some((low, high)) => Some((low.min(value), high.max(value))),
+        });
+        (median(values), spread)
+    };
+    let (etcd, etcd_spread) = side("etcd");
+    let (kattu, kattu_spread) = side("kattu");
+    if etcd.is_none() && kattu.is_none() {
+        return;
+    }
+    let ratio = match (etcd, kattu) {
+        (Some(etcd), Some(kattu)) if etcd != 0.0 => format!("{:.2}", kattu / etcd),
+        _ => String::new(),
+    };
+    let (etcd, kattu) = (number(etcd), number(kattu));
+    let (etcd_spread, kattu_spread) = (range(etcd_spread), range(kattu_spread));
+    println!("| {shown} | {name} | {etcd} | {etcd_spread} | {kattu} | {kattu_spread} | {ratio} |");
 }
 
 fn judge(runs: &[Run], cell: &Cell, goal: Goal) -> Option<String> {
