@@ -20,6 +20,9 @@ use tokio::sync::{Notify, mpsc};
 /// How often a full disk is tried again.
 const FULL_RETRY: Duration = Duration::from_millis(200);
 
+/// Bytes read back at once, whatever was asked for: the rest is asked for again, and memory stays flat during a replay.
+const FETCH_BYTES_MAX: usize = 2 << 20;
+
 /// What the log has done.
 #[derive(Debug)]
 pub(crate) enum Completion {
@@ -304,7 +307,7 @@ impl Log {
     fn fetch(&mut self, fetch: Fetch) -> Completion {
         let entries = self
             .wal
-            .read(self.group, fetch.first, fetch.last, fetch.bytes_max)
+            .read(self.group, fetch.first, fetch.last, fetch.bytes_max.min(FETCH_BYTES_MAX))
             .unwrap_or_else(|error| fatal(&error));
         Completion::Fetched(fetch, entries)
     }
