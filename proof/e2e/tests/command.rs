@@ -152,7 +152,11 @@ fn exit_codes_tell_usage_from_absence() {
         ended.expect_code(3);
         assert!(ended.err.contains(&nobody), "{words:?} does not say who was unreachable: {}", ended.err);
     }
-    run(Command::new(kattu()).args(["wal", "inspect", "/nonexistent/kattu"])).expect_code(4);
+    run(Command::new(kattu()).args(["wal", "inspect", "/nonexistent/kattu"])).expect_code(2);
+    // A directory, but nobody's data.
+    let folder = own_folder("empty");
+    run(Command::new(kattu()).args(["wal", "inspect"]).arg(&folder)).expect_code(4);
+    let _ = std::fs::remove_dir_all(folder);
 }
 
 #[test]
