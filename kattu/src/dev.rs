@@ -181,7 +181,10 @@ fn configs(ports: &[Ports], data_dir: &Path) -> Result<Vec<ServeConfig>, Ended> 
             ];
             // A playground's environment is not for it: ETCD_NAME would give all members one name.
             match config::load_from(&args, &[], &|path| std::fs::read_to_string(path)) {
-                Ok(Command::Serve(config, _)) => Ok(ServeConfig { data_dir: data_dir.join(name), ..*config }),
+                // No reserve for a full disk: a cluster to play with should not take 200 MB before the first key.
+                Ok(Command::Serve(config, _)) => {
+                    Ok(ServeConfig { data_dir: data_dir.join(name), reserve_bytes: 0, ..*config })
+                }
                 Ok(_) => Err(Ended::failed("a member was asked for help instead of service")),
                 Err(error) => Err(Ended::usage(error)),
             }
