@@ -6,6 +6,7 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use http_body::{Body, Frame, SizeHint};
 use std::convert::Infallible;
+use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use tokio::sync::mpsc;
@@ -13,6 +14,9 @@ use tonic::Status;
 
 const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const OK: HeaderValue = HeaderValue::from_static("0");
+
+/// Messages above this are written out only when there is room for them.
+const LARGE_MIN: usize = 16 << 10;
 
 /// The body of one answer.
 #[derive(Debug, Default)]
@@ -24,10 +28,37 @@ pub enum FaceBody {
     Page(Bytes),
     /// One gRPC message with its prefix; trailers that say OK follow.
     Message(Bytes),
+    /// One large gRPC message that is written out when there is room for it; trailers that say OK follow.
+    Large(Large),
     /// Only the trailers that say OK are left.
     Trailers,
     /// Messages with their prefixes as they come; an error ends the stream.
     Stream(mpsc::Receiver<Result<Bytes, Status>>),
+}
+
+/// A large message, not yet written out.
+pub struct Large {
+    /// About how many bytes it will have.
+    pub len: usize,
+    /// Writes it, prefix included.
+    pub write: Box<dyn FnOnce() -> Bytes + Send>,
+}
+
+impl fmt::Debug for Large {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Large({} bytes)", self.len)
+    }
+}
+
+impl FaceBody {
+    /// One gRPC message of about `len` bytes: written out now if that is little, later if it is much.
+    pub fn message(len: usize, write: impl FnOnce() -> Bytes + Send + 'static) -> FaceBody {
+        if len <= LARGE_MIN {
+            FaceBody::Message(write())
+        } else {
+            FaceBody::Large(Large { len, write: Box::new(write) })
+        }
+    }
 }
 
 impl Body for FaceBody {
@@ -50,6 +81,12 @@ impl Body for FaceBody {
                 let bytes = std::mem::take(bytes);
                 *this = FaceBody::Trailers;
                 Frame::data(bytes)
+            }
+            FaceBody::Large(_) => {
+                let FaceBody::Large(large) = std::mem::replace(this, FaceBody::Trailers) else {
+                    unreachable!()
+                };
+                Frame::data((large.write)())
             }
             FaceBody::Trailers => {
                 *this = FaceBody::Empty;
@@ -79,7 +116,9 @@ impl Body for FaceBody {
         match self {
             FaceBody::Empty => SizeHint::with_exact(0),
             FaceBody::Page(bytes) => SizeHint::with_exact(bytes.len() as u64),
-            FaceBody::Message(_) | FaceBody::Trailers | FaceBody::Stream(_) => SizeHint::default(),
+            FaceBody::Message(_) | FaceBody::Large(_) | FaceBody::Trailers | FaceBody::Stream(_) => {
+                SizeHint::default()
+            }
         }
     }
 }

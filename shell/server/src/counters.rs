@@ -54,7 +54,7 @@ pub struct Counters {
     pub connections_broken: Counter,
     /// Bytes of gRPC messages received.
     pub received_bytes: Counter,
-    /// Bytes of gRPC messages sent.
+    /// Bytes of gRPC messages written out to be sent.
     pub sent_bytes: Counter,
     /// Health questions over HTTP answered well.
     pub health_success: Counter,

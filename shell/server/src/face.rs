@@ -161,25 +161,23 @@ impl<R: Replica> Face<R> {
             return Err(Status::unimplemented(name));
         }
         let message = grpc::read_message(body, self.config.max_message_bytes()).await?;
-        let counters = &self.config.counters;
-        counters.received_bytes.add((PREFIX_LEN + message.len()) as u64);
+        self.config.counters.received_bytes.add((PREFIX_LEN + message.len()) as u64);
         let answer = match rpc {
             Rpc::Range => kv::range(self, message).await?,
             Rpc::Put => kv::put(self, message).await?,
             Rpc::DeleteRange => kv::delete_range(self, message).await?,
             Rpc::Txn => kv::txn(self, message).await?,
             Rpc::Compact => kv::compact(self, message).await?,
-            Rpc::Status => maintenance::status(self, message).await?,
-            Rpc::Alarm => maintenance::alarm(self, message).await?,
-            Rpc::MemberList => cluster::member_list(self, message).await?,
-            Rpc::AuthStatus => auth::auth_status(self, message).await?,
-            Rpc::Authenticate => auth::authenticate(message)?,
-            Rpc::HealthCheck => health::check(self, message).await?,
-            Rpc::HealthList => health::list(self, message).await?,
+            Rpc::Status => maintenance::status(self, message).await.map(FaceBody::Message)?,
+            Rpc::Alarm => maintenance::alarm(self, message).await.map(FaceBody::Message)?,
+            Rpc::MemberList => cluster::member_list(self, message).await.map(FaceBody::Message)?,
+            Rpc::AuthStatus => auth::auth_status(self, message).await.map(FaceBody::Message)?,
+            Rpc::Authenticate => auth::authenticate(message).map(FaceBody::Message)?,
+            Rpc::HealthCheck => health::check(self, message).await.map(FaceBody::Message)?,
+            Rpc::HealthList => health::list(self, message).await.map(FaceBody::Message)?,
             Rpc::HealthWatch => return health::watch(self, message),
             _ => unreachable!("{rpc:?} is written, says is_written"),
         };
-        counters.sent_bytes.add(answer.len() as u64);
         Ok(grpc::reply(answer))
     }
 

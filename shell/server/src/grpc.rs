@@ -124,28 +124,18 @@ pub fn decode<M: Message + Default>(bytes: Bytes) -> Result<M, Status> {
         .map_err(|error| Status::internal(format!("grpc: failed to unmarshal the received message: {error}")))
 }
 
-/// The answer that carries one message, prefix included.
+/// The answer that says yes, with its body.
 #[must_use]
-pub fn reply(message: Bytes) -> Response<FaceBody> {
-    with_content_type(FaceBody::Message(message))
-}
-
-/// The answer that carries messages as they come.
-#[must_use]
-pub fn reply_stream(messages: tokio::sync::mpsc::Receiver<Result<Bytes, Status>>) -> Response<FaceBody> {
-    with_content_type(FaceBody::Stream(messages))
+pub fn reply(body: FaceBody) -> Response<FaceBody> {
+    let mut response = Response::new(body);
+    response.headers_mut().insert(header::CONTENT_TYPE, GRPC);
+    response
 }
 
 /// The answer that says no.
 #[must_use]
 pub fn refuse(status: Status) -> Response<FaceBody> {
     status.into_http()
-}
-
-fn with_content_type(body: FaceBody) -> Response<FaceBody> {
-    let mut response = Response::new(body);
-    response.headers_mut().insert(header::CONTENT_TYPE, GRPC);
-    response
 }
 
 #[cfg(test)]

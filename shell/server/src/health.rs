@@ -84,7 +84,7 @@ pub fn watch<R: Replica>(face: &Face<R>, message: Bytes) -> Result<Response<Face
         }
         let _ = sender.send(Err(crate::errors::STOPPED.into())).await;
     });
-    Ok(grpc::reply_stream(receiver))
+    Ok(grpc::reply(FaceBody::Stream(receiver)))
 }
 
 async fn judge<R: Replica>(face: &Face<R>) -> ServingStatus {

@@ -7,10 +7,12 @@
 //!                    └──────────── until nothing moves ──────┘
 //! ```
 //! Everything that has arrived is taken in before any call is looked at, and everything that was answered goes out in one
-//! write: so a busy connection costs one wake-up for many calls, and no call has a task of its own.
+//! write: so a busy connection costs one wake-up for many calls, and no call has a task of its own. A client that asks
+//! for much and reads nothing makes us hold what the store shares with everybody, and no copies beyond a limit.
 //! Knows nothing of: what calls mean.
 
 use crate::body::{FaceBody, error_trailers, ok_trailers};
+use crate::counters::Counters;
 use crate::face::FaceConfig;
 use bytes::Bytes;
 use futures_util::StreamExt;
@@ -23,12 +25,15 @@ use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
 use tokio::net::TcpStream;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Semaphore, mpsc, watch};
 use tonic::Status;
 
 const STREAM_WINDOW_BYTES: u32 = 1 << 20;
 const CONNECTION_WINDOW_BYTES: u32 = 16 << 20;
 const HEAD_BYTES_MAX: u32 = 16 << 10;
+
+/// Large answers of one connection that are written out at a time, in KiB; the others wait as what the store found.
+const LARGE_KIB_MAX: usize = 64 << 10;
 
 /// Streams that a client may open and reset before we have looked at them; a client that cancels a whole burst is
 /// normal, an endless flood is not.
@@ -57,6 +62,7 @@ where
         .max_local_error_reset_streams(Some(RESET_STREAMS_MAX))
         .handshake(stream)
         .await?;
+    let out = Out { room: Semaphore::new(LARGE_KIB_MAX), counters: &config.counters };
     let mut calls = FuturesUnordered::new();
     let mut stopping = pin!(stop.wait_for(|stop| *stop));
     let mut stopped = false;
@@ -69,7 +75,7 @@ where
             while let Poll::Ready(accepted) = connection.poll_accept(context) {
                 let Some(accepted) = accepted else { return Poll::Ready(Ok(())) };
                 let (request, respond) = accepted?;
-                calls.push(call(&answer, request, respond));
+                calls.push(call(&answer, &out, request, respond));
             }
             let mut moved = false;
             while let Poll::Ready(Some(())) = calls.poll_next_unpin(context) {
@@ -83,8 +89,15 @@ where
     .await
 }
 
+/// The way out of one connection, shared by its calls.
+struct Out<'a> {
+    /// KiB of large answers that may be written out.
+    room: Semaphore,
+    counters: &'a Counters,
+}
+
 /// One call from its request to the last byte of its answer. A client that resets it is not worked for any longer.
-async fn call<A, F>(answer: &A, request: Request<RecvStream>, mut respond: SendResponse<Bytes>)
+async fn call<A, F>(answer: &A, out: &Out<'_>, request: Request<RecvStream>, mut respond: SendResponse<Bytes>)
 where
     A: Fn(Request<CallBody>) -> F,
     F: Future<Output = Response<FaceBody>>,
@@ -99,47 +112,78 @@ where
     .await;
     let Some(response) = answered else { return };
     // An error here means that the client or the connection has gone; there is nobody left to tell.
-    let _ = send(response, respond).await;
+    let _ = send(response, respond, out).await;
 }
 
-async fn send(response: Response<FaceBody>, mut respond: SendResponse<Bytes>) -> Result<(), h2::Error> {
+async fn send(
+    response: Response<FaceBody>,
+    mut respond: SendResponse<Bytes>,
+    out: &Out<'_>,
+) -> Result<(), h2::Error> {
     let (head, body) = response.into_parts();
     let head = Response::from_parts(head, ());
     match body {
         FaceBody::Empty => respond.send_response(head, true).map(|_| ()),
         FaceBody::Page(bytes) => respond.send_response(head, false)?.send_data(bytes, true),
         FaceBody::Message(bytes) => {
-            // Queued whole: it is there already, and leaves as fast as the client's window lets it.
             let mut stream = respond.send_response(head, false)?;
+            out.counters.sent_bytes.add(bytes.len() as u64);
             stream.send_data(bytes, false)?;
             stream.send_trailers(ok_trailers())
         }
+        FaceBody::Large(large) => {
+            let kib = u32::try_from(large.len.div_ceil(1024).min(LARGE_KIB_MAX)).expect("within the limit");
+            let mut stream = respond.send_response(head, false)?;
+            let held = poll_unless_reset(&mut stream, pin!(out.room.acquire_many(kib))).await;
+            let _held = held.ok_or(Reason::CANCEL)?;
+            send_as_room_comes((large.write)(), &mut stream, out).await?;
+            stream.send_trailers(ok_trailers())
+        }
         FaceBody::Trailers => respond.send_response(head, false)?.send_trailers(ok_trailers()),
-        FaceBody::Stream(messages) => send_stream(messages, respond.send_response(head, false)?).await,
+        FaceBody::Stream(messages) => send_stream(messages, respond.send_response(head, false)?, out).await,
     }
+}
+
+/// What the future gives, or nothing once the client has reset the stream.
+async fn poll_unless_reset<T>(
+    stream: &mut SendStream<Bytes>,
+    mut future: Pin<&mut impl Future<Output = T>>,
+) -> Option<T> {
+    poll_fn(|context| match future.as_mut().poll(context) {
+        Poll::Ready(value) => Poll::Ready(Some(value)),
+        Poll::Pending => stream.poll_reset(context).map(|_| None),
+    })
+    .await
+}
+
+/// Piece by piece, as the client makes room for it.
+async fn send_as_room_comes(
+    mut bytes: Bytes,
+    stream: &mut SendStream<Bytes>,
+    out: &Out<'_>,
+) -> Result<(), h2::Error> {
+    out.counters.sent_bytes.add(bytes.len() as u64);
+    while !bytes.is_empty() {
+        stream.reserve_capacity(bytes.len());
+        let room = poll_fn(|context| stream.poll_capacity(context)).await;
+        let room = room.ok_or(Reason::CANCEL)??;
+        stream.send_data(bytes.split_to(room.min(bytes.len())), false)?;
+    }
+    Ok(())
 }
 
 /// Messages as they come, each taken only when the one before it has found room in the client's window.
 async fn send_stream(
     mut messages: mpsc::Receiver<Result<Bytes, Status>>,
     mut stream: SendStream<Bytes>,
+    out: &Out<'_>,
 ) -> Result<(), h2::Error> {
     loop {
-        let next = poll_fn(|context| match messages.poll_recv(context) {
-            Poll::Ready(next) => Poll::Ready(Ok(next)),
-            Poll::Pending => stream.poll_reset(context).map(Err),
-        });
-        let mut bytes = match next.await {
-            Ok(Some(Ok(bytes))) => bytes,
-            Ok(Some(Err(status))) => return stream.send_trailers(error_trailers(&status)),
-            Ok(None) => return stream.send_trailers(ok_trailers()),
-            Err(_reset) => return Ok(()),
-        };
-        while !bytes.is_empty() {
-            stream.reserve_capacity(bytes.len());
-            let Some(room) = poll_fn(|context| stream.poll_capacity(context)).await else { return Ok(()) };
-            let part = bytes.split_to(room?.min(bytes.len()));
-            stream.send_data(part, false)?;
+        match poll_unless_reset(&mut stream, pin!(messages.recv())).await {
+            Some(Some(Ok(bytes))) => send_as_room_comes(bytes, &mut stream, out).await?,
+            Some(Some(Err(status))) => return stream.send_trailers(error_trailers(&status)),
+            Some(None) => return stream.send_trailers(ok_trailers()),
+            None => return Ok(()),
         }
     }
 }

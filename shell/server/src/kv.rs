@@ -3,6 +3,7 @@
 //! Each call is judged at the gate, becomes one request of the replica, and its answer gets etcd's header.
 //! Knows nothing of: connections, how the log works.
 
+use crate::body::FaceBody;
 use crate::errors::{self, EtcdError};
 use crate::face::{Face, mismatch};
 use crate::replica::Replica;
@@ -19,42 +20,44 @@ use tonic::Status;
 ///
 /// # Errors
 /// As etcd's.
-pub async fn range<R: Replica>(face: &Face<R>, message: Bytes) -> Result<Bytes, Status> {
+pub async fn range<R: Replica>(face: &Face<R>, message: Bytes) -> Result<FaceBody, Status> {
     let request: pb::RangeRequest = grpc::decode(message)?;
     gate::check_range(&request)?;
     let consistency = consistency(request.serializable);
     let (term, response) = read(face, Query::Range(convert::range(request)), consistency).await?;
     let Answer::Range(result) = response.answer else { return Err(other(response)) };
     let header = face.header(term, response.revision);
-    Ok(encode::frame_range(&header, &result))
+    Ok(FaceBody::message(encode::range_len(&header, &result), move || encode::frame_range(&header, &result)))
 }
 
 /// Put.
 ///
 /// # Errors
 /// As etcd's.
-pub async fn put<R: Replica>(face: &Face<R>, message: Bytes) -> Result<Bytes, Status> {
+pub async fn put<R: Replica>(face: &Face<R>, message: Bytes) -> Result<FaceBody, Status> {
     let request: pb::PutRequest = grpc::decode(message)?;
     gate::check_put(&request)?;
     let (term, response) = write(face, &Command::Put(convert::put(request))).await?;
     let Answer::Put { prev_kv } = response.answer else { return Err(other(response)) };
     let header = Some(face.header(term, response.revision));
-    Ok(encode::frame(&pb::PutResponse { header, prev_kv: prev_kv.as_ref().map(convert::key_value) }))
+    let prev_kv = prev_kv.as_ref().map(convert::key_value);
+    Ok(FaceBody::Message(encode::frame(&pb::PutResponse { header, prev_kv })))
 }
 
 /// DeleteRange.
 ///
 /// # Errors
 /// As etcd's.
-pub async fn delete_range<R: Replica>(face: &Face<R>, message: Bytes) -> Result<Bytes, Status> {
+pub async fn delete_range<R: Replica>(face: &Face<R>, message: Bytes) -> Result<FaceBody, Status> {
     let request: pb::DeleteRangeRequest = grpc::decode(message)?;
     gate::check_delete_range(&request)?;
     let (term, response) = write(face, &Command::DeleteRange(convert::delete_range(request))).await?;
+    let header = Some(face.header(term, response.revision));
+    let len = encode::pairs_len(&response.answer);
     let Answer::DeleteRange { deleted, prev_kvs, .. } = response.answer else { return Err(other(response)) };
-    Ok(encode::frame(&pb::DeleteRangeResponse {
-        header: Some(face.header(term, response.revision)),
-        deleted,
-        prev_kvs: prev_kvs.iter().map(convert::key_value).collect(),
+    Ok(FaceBody::message(len, move || {
+        let prev_kvs = prev_kvs.iter().map(convert::key_value).collect();
+        encode::frame(&pb::DeleteRangeResponse { header, deleted, prev_kvs })
     }))
 }
 
@@ -62,7 +65,7 @@ pub async fn delete_range<R: Replica>(face: &Face<R>, message: Bytes) -> Result<
 ///
 /// # Errors
 /// As etcd's.
-pub async fn txn<R: Replica>(face: &Face<R>, message: Bytes) -> Result<Bytes, Status> {
+pub async fn txn<R: Replica>(face: &Face<R>, message: Bytes) -> Result<FaceBody, Status> {
     let request: pb::TxnRequest = grpc::decode(message)?;
     gate::check_txn(&request, face.config.max_txn_ops)?;
     let reads = only_reads(&request);
@@ -72,20 +75,23 @@ pub async fn txn<R: Replica>(face: &Face<R>, message: Bytes) -> Result<Bytes, St
         Some(consistency) => read(face, Query::Txn(txn), consistency).await?,
         None => write(face, &Command::Txn(txn)).await?,
     };
-    let Answer::Txn { succeeded, answers } = &response.answer else { return Err(other(response)) };
-    let header = face.header(term, response.revision);
-    Ok(encode::frame(&convert::txn_response(header, response.revision, *succeeded, answers)))
+    let (len, revision) = (encode::pairs_len(&response.answer), response.revision);
+    let Answer::Txn { succeeded, answers } = response.answer else { return Err(other(response)) };
+    let header = face.header(term, revision);
+    Ok(FaceBody::message(len, move || {
+        encode::frame(&convert::txn_response(header, revision, succeeded, &answers))
+    }))
 }
 
 /// Compact. The space work is done when it is applied, so that `physical` asks for nothing more.
 ///
 /// # Errors
 /// As etcd's.
-pub async fn compact<R: Replica>(face: &Face<R>, message: Bytes) -> Result<Bytes, Status> {
+pub async fn compact<R: Replica>(face: &Face<R>, message: Bytes) -> Result<FaceBody, Status> {
     let request: pb::CompactionRequest = grpc::decode(message)?;
     let (term, response) = write(face, &Command::Compact(request.revision)).await?;
     let header = Some(face.header(term, response.revision));
-    Ok(encode::frame(&pb::CompactionResponse { header }))
+    Ok(FaceBody::Message(encode::frame(&pb::CompactionResponse { header })))
 }
 
 fn consistency(serializable: bool) -> Consistency {

@@ -180,6 +180,55 @@ async fn a_write_whose_answer_is_too_large_says_that_it_was_done() {
 }
 
 #[tokio::test]
+async fn a_client_that_asks_for_much_and_reads_nothing_makes_no_copies_pile_up() {
+    const ASKED: usize = 100;
+    let face = Face::start().await;
+    let mut other = face.kv().await;
+    let value = vec![7; 1 << 20];
+    other.put(pb::PutRequest { key: b"big".to_vec(), value, ..Default::default() }).await.unwrap();
+
+    let (mut client, connection) = h2::client::handshake(face.raw().await).await.unwrap();
+    tokio::spawn(connection);
+    let message = prost::Message::encode_to_vec(&get("big"));
+    let framed = [&[0, 0, 0, 0, message.len() as u8][..], &message].concat();
+    let mut answers = Vec::new();
+    for _ in 0..ASKED {
+        let request = http::Request::post("http://x/etcdserverpb.KV/Range")
+            .header("content-type", "application/grpc")
+            .body(())
+            .unwrap();
+        client = client.ready().await.unwrap();
+        let (answer, mut body) = client.send_request(request, false).unwrap();
+        body.send_data(framed.clone().into(), true).unwrap();
+        answers.push(answer);
+    }
+    let reads = |state: &mut State| state.seen.len() - 1;
+    eventually(|| face.store.set(reads) == ASKED).await;
+    // The server is a single thread: what it would do without being asked, it does while it answers somebody else.
+    for _ in 0..100 {
+        other.range(get("none")).await.unwrap();
+    }
+    let written = face.config.counters.sent_bytes.get() >> 20;
+    assert!((60..70).contains(&written), "{written} MiB were written out for one client");
+
+    let mut readers = tokio::task::JoinSet::new();
+    for answer in answers {
+        readers.spawn(async move {
+            let (_, mut body) = answer.await.unwrap().into_parts();
+            let mut len = 0;
+            while let Some(data) = body.data().await {
+                let data = data.unwrap();
+                len += data.len();
+                body.flow_control().release_capacity(data.len()).unwrap();
+            }
+            assert!(1 << 20 < len);
+        });
+    }
+    readers.join_all().await;
+    assert_eq!(face.config.counters.sent_bytes.get() >> 20, ASKED as u64);
+}
+
+#[tokio::test]
 async fn absurd_numbers_are_taken_for_what_they_are() {
     let face = Face::start().await;
     let mut kv = face.kv().await;
