@@ -166,8 +166,8 @@ pub fn differential(words: &[&str]) -> Result<(), Failure> {
 
 /// `cargo xtask kills …`: leaders killed under load.
 pub fn kills(words: &[&str]) -> Result<(), Failure> {
-    let mut kills =
-        cargo(&["run", "--locked", "--quiet", "--release", "-p", "kattu-e2e", "--bin", "kills", "--"]);
+    // Not the release profile: it aborts on a panic, and members would outlive the run.
+    let mut kills = cargo(&["run", "--locked", "--quiet", "-p", "kattu-e2e", "--bin", "kills", "--"]);
     in_foreground(with_programs(kills.args(words)))
 }
 

@@ -31,6 +31,8 @@ pub struct Report {
     pub acknowledged: usize,
     /// Acknowledged keys that are not there.
     pub lost: Vec<String>,
+    /// The longest that a small synced write of our own took during each outage: how busy the disk was with others.
+    pub disk_stalls: Vec<Duration>,
 }
 
 impl Report {
@@ -53,7 +55,11 @@ impl Report {
 }
 
 /// Kills `kills` leaders of a three-member cluster whose election timeout is given.
-pub fn run(kills: usize, election_timeout: Duration, mut each: impl FnMut(usize, Duration)) -> Report {
+pub fn run(
+    kills: usize,
+    election_timeout: Duration,
+    mut each: impl FnMut(usize, Duration, Duration),
+) -> Report {
     let flags = ["--heartbeat-interval", &(election_timeout.as_millis() / 10).to_string()]
         .into_iter()
         .chain(["--election-timeout", &election_timeout.as_millis().to_string()])
@@ -61,7 +67,7 @@ pub fn run(kills: usize, election_timeout: Duration, mut each: impl FnMut(usize,
         .collect();
     let mut cluster = Cluster::with("kills", Options { members: 3, flags });
     let load = Load::start(&cluster);
-    let mut outages = Vec::new();
+    let (mut outages, mut disk_stalls) = (Vec::new(), Vec::new());
     for kill in 0..kills {
         // The load runs at full speed before each kill.
         let before = load.acknowledged_count();
@@ -70,15 +76,18 @@ pub fn run(kills: usize, election_timeout: Duration, mut each: impl FnMut(usize,
         let survivors: Vec<String> =
             (0..3).filter(|i| *i != leader).map(|i| cluster.members[i].address()).collect();
         cluster.members[leader].kill();
+        let disk = DiskWatch::start(cluster.folder());
         let outage = outage(&survivors, kill);
-        each(kill, outage);
+        let disk_stall = disk.stop();
+        each(kill, outage, disk_stall);
         outages.push(outage);
+        disk_stalls.push(disk_stall);
         cluster.members[leader].start();
     }
     let acknowledged = load.stop();
     let there = all_keys(&cluster.members[0].kv());
     let lost = acknowledged.iter().filter(|key| !there.contains(*key)).cloned().collect();
-    Report { outages, election_timeout, acknowledged: acknowledged.len(), lost }
+    Report { outages, election_timeout, acknowledged: acknowledged.len(), lost, disk_stalls }
 }
 
 fn channel(address: &str) -> Channel {
@@ -123,6 +132,39 @@ fn outage(survivors: &[String], kill: usize) -> Duration {
             );
         }
     })
+}
+
+/// Syncs a small file again and again, to tell a slow service from a slow disk.
+struct DiskWatch {
+    stop: Arc<AtomicBool>,
+    thread: std::thread::JoinHandle<Duration>,
+}
+
+impl DiskWatch {
+    fn start(folder: &std::path::Path) -> DiskWatch {
+        let path = folder.join("disk-watch");
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = stop.clone();
+        let thread = std::thread::spawn(move || {
+            let mut longest = Duration::ZERO;
+            while !stopped.load(Ordering::Relaxed) {
+                let begun = Instant::now();
+                let written = std::fs::File::create(&path).and_then(|mut file| {
+                    std::io::Write::write_all(&mut file, &[0; 4096]).and_then(|()| file.sync_data())
+                });
+                assert!(written.is_ok(), "{}: {written:?}", path.display());
+                longest = longest.max(begun.elapsed());
+                std::thread::sleep(PROBE_EVERY);
+            }
+            longest
+        });
+        DiskWatch { stop, thread }
+    }
+
+    fn stop(self) -> Duration {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.join().expect("the disk can be written")
+    }
 }
 
 /// Clients that put unique keys, and remember which were acknowledged.

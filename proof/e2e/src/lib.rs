@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 pub mod cluster;
+pub mod disk;
 pub mod grpc;
 pub mod kills;
 pub mod process;

@@ -87,8 +87,9 @@ fn every_acknowledged_file_survives_the_leader_and_then_everybody() {
 #[test]
 fn the_service_is_back_soon_after_each_kill_of_a_leader() {
     let kills = std::env::var("KATTU_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(5);
-    let report =
-        kills::run(kills, Duration::from_secs(1), |kill, outage| println!("kill {}: {outage:?}", kill + 1));
+    let report = kills::run(kills, Duration::from_secs(1), |kill, outage, stall| {
+        println!("kill {}: {outage:?}, longest sync of the disk meanwhile {stall:?}", kill + 1);
+    });
     assert!(report.lost.is_empty(), "acknowledged and lost: {:?}", report.lost);
     assert!(0 < report.acknowledged);
     assert!(report.in_timeouts(report.median()) <= 2.0, "{:?}", report.outages);

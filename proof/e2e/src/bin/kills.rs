@@ -25,8 +25,14 @@ fn main() -> ExitCode {
         }
     }
     let timeout = Duration::from_millis(election_timeout_ms);
-    let report = kattu_e2e::kills::run(kills, timeout, |kill, outage| {
-        println!("kill {:>3}: away {:>7.0} ms", kill + 1, outage.as_secs_f64() * 1e3);
+    let report = kattu_e2e::kills::run(kills, timeout, |kill, outage, stall| {
+        let ms = |time: Duration| time.as_secs_f64() * 1e3;
+        println!(
+            "kill {:>3}: away {:>7.0} ms, longest sync of the disk meanwhile {:>6.0} ms",
+            kill + 1,
+            ms(outage),
+            ms(stall)
+        );
     });
     let mut sorted = report.outages.clone();
     sorted.sort();
