@@ -16,8 +16,9 @@ const BUILD_LIMIT: Duration = Duration::from_secs(1800);
 const E2E_LIMIT: Duration = Duration::from_secs(1200);
 const DIFFERENTIAL_LIMIT: Duration = Duration::from_secs(600);
 
-/// Requests of the differential slice.
-const DIFFERENTIAL_REQUESTS: u64 = 20_000;
+/// Whom Kattu is compared with, and by how many requests.
+const DIFFERENTIALS: [(&str, &str, &str); 2] =
+    [("3.4", "etcd34/etcd", "20000"), ("3.6", "etcd36/etcd", "10000")];
 /// Seconds each fuzz target gets.
 const FUZZ_SECONDS: u64 = 30;
 
@@ -140,15 +141,21 @@ fn seed_of_commit() -> u64 {
 fn differential_slice(log: &Path) -> Result<Tally, Failure> {
     let mut unit = cargo(&["test", "--locked", "--release", "-p", "kattu-differential"]);
     let mut tally = check::cargo_test(&mut unit, log, BUILD_LIMIT)?;
-    if !shell::tools_dir().join("etcd34/etcd").exists() {
-        tally.skipped.push("etcd 3.4 against Kattu: no target/tools/etcd34/etcd".to_string());
-        return Ok(tally);
+    let seed = seed_of_commit().to_string();
+    let mut compared = Vec::new();
+    for (version, program, requests) in DIFFERENTIALS {
+        let program = shell::tools_dir().join(program);
+        if !program.exists() {
+            tally.skipped.push(format!("etcd {version} against Kattu: no {}", program.display()));
+            continue;
+        }
+        let mut diff = diff_command(&["--requests", requests, "--seed", &seed]);
+        diff.arg("--etcd").arg(&program);
+        run_logged(&mut diff, log, DIFFERENTIAL_LIMIT)?;
+        tally.passed += 1;
+        compared.push(format!("{requests} with {version}"));
     }
-    let (requests, seed) = (DIFFERENTIAL_REQUESTS.to_string(), seed_of_commit().to_string());
-    let mut diff = diff_command(&["--requests", &requests, "--seed", &seed]);
-    run_logged(&mut diff, log, DIFFERENTIAL_LIMIT)?;
-    tally.passed += 1;
-    tally.note = format!("{requests} requests, seed {seed}");
+    tally.note = format!("requests: {}; seed {seed}", compared.join(", "));
     Ok(tally)
 }
 
