@@ -254,6 +254,9 @@ pub enum Event {
     },
     /// A peer says.
     Peer(PeerMessage),
+    /// These writes could not leave: there is no link to their leader, or its queue is full. What may have left in
+    /// part is never among them.
+    Unsent(Forward),
     /// All records up to this one are durable.
     Persisted(Lsn),
     /// Entries read back, for the [`Fetch`] with the same purpose; consecutive from its `first`. Empty if reading

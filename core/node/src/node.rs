@@ -144,6 +144,7 @@ impl Node {
             Event::Peer(PeerMessage::Raft(envelope)) => self.raft.step(now, envelope, out),
             Event::Peer(PeerMessage::Forward(forward)) => self.on_forward(now, forward, out, effects),
             Event::Peer(PeerMessage::ForwardReply(reply)) => self.on_forward_reply(reply, effects),
+            Event::Unsent(forward) => self.on_unsent(now, forward),
             Event::Persisted(lsn) => self.raft.persisted(now, lsn, out),
             Event::Fetched { fetch, entries } => self.raft.fetched(now, fetch, entries, out),
             Event::Applied { index } => {
@@ -160,7 +161,7 @@ impl Node {
             }
             Event::Stop => self.on_stop(effects),
         }
-        self.absorb(raft_effects, effects);
+        self.absorb(now, raft_effects, effects);
         self.settle(now, effects);
     }
 
@@ -200,7 +201,7 @@ impl Node {
     }
 
     /// Passes on what raft asks for, and hands committed entries to the keeper together with who waits for them.
-    fn absorb(&mut self, raft_effects: kattu_raft::Effects, effects: &mut Effects) {
+    fn absorb(&mut self, now: Instant, raft_effects: kattu_raft::Effects, effects: &mut Effects) {
         effects.persist.extend(raft_effects.persist);
         effects.send.extend(raft_effects.send.into_iter().map(PeerMessage::Raft));
         effects.fetch.extend(raft_effects.fetch);
@@ -210,7 +211,7 @@ impl Node {
             self.hand_out(raft_effects.apply, effects);
         }
         for verdict in raft_effects.reads {
-            self.on_read_verdict(verdict, effects);
+            self.on_read_verdict(now, verdict, effects);
         }
     }
 
@@ -264,6 +265,7 @@ impl Node {
             let term_moved = seen.term != self.seen.term;
             self.seen = seen;
             self.on_leadership_change(term_moved, effects);
+            self.reads.ask_at_once();
         }
         if self.serving != Serving::Confirmed && self.raft.confirmed().is_some_and(|i| i <= self.handed_out) {
             self.serving = Serving::Confirmed;

@@ -6,6 +6,7 @@
 //!  serializable ─▶ keeper, or waits until this replica may serve at all (ST17)
 //! ```
 //! One question to the leader stands for the whole batch [replication-protocols Q5, Q6]; reads are then served here.
+//! Few questions are open at once, and a refused one is not repeated at once: what waits meanwhile shares the next.
 //! The keeper's queue is ordered, so a read may be queued as soon as every entry up to its index has been.
 //! A read changes nothing, so one that cannot be served is always *refused*, never in doubt.
 //! Knows nothing of: writes, how leadership is confirmed.
@@ -16,6 +17,10 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use kattu_kv::api::Query;
 use kattu_raft::{Instant, LogIndex, ReadBatch, ReadVerdict};
+
+/// Questions that may be open at once: enough to hide the way there and back, and no more than a leader that cannot
+/// answer should have to remember.
+const QUESTIONS_MAX: usize = 16;
 
 /// What is to be read.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -50,6 +55,8 @@ pub(crate) struct Reads {
     /// Serializable reads that came before this replica may serve.
     not_serving: VecDeque<Waiting>,
     batch: u64,
+    /// Nobody is asked before this: the last answer was "not now". Zero when it was not.
+    ask_after: Instant,
     /// Reads in all the queues above.
     count: usize,
 }
@@ -68,8 +75,14 @@ impl Reads {
             self.due.front().and_then(|(_, reads)| reads.first()).map(|read| read.expires),
             self.not_serving.front().map(|read| read.expires),
             self.confirming.values().map(|confirming| confirming.ask_again).min(),
+            Some(self.ask_after).filter(|&at| at != Instant(0)),
         ];
         fronts.into_iter().flatten().min().unwrap_or(Instant::NEVER)
+    }
+
+    /// Another leader, or none: what the last one said of now does not bind it.
+    pub(crate) fn ask_at_once(&mut self) {
+        self.ask_after = Instant(0);
     }
 
     pub(crate) fn stop(&mut self, effects: &mut Effects) {
@@ -112,7 +125,8 @@ impl Node {
 
     /// The batch is complete: one question to the leader for all reads that wait.
     pub(crate) fn ask_for_reads(&mut self, now: Instant, out: &mut kattu_raft::Effects) {
-        if self.reads.gathering.is_empty() || self.raft.leader().is_none() {
+        let may_ask = now >= self.reads.ask_after && self.reads.confirming.len() < QUESTIONS_MAX;
+        if self.reads.gathering.is_empty() || self.raft.leader().is_none() || !may_ask {
             return;
         }
         self.reads.batch += 1;
@@ -123,7 +137,7 @@ impl Node {
         self.raft.read(now, ReadBatch(batch), out);
     }
 
-    pub(crate) fn on_read_verdict(&mut self, verdict: ReadVerdict, effects: &mut Effects) {
+    pub(crate) fn on_read_verdict(&mut self, now: Instant, verdict: ReadVerdict, effects: &mut Effects) {
         let Some(confirming) = self.reads.confirming.remove(&verdict.batch.0) else {
             return; // asked again meanwhile
         };
@@ -139,7 +153,10 @@ impl Node {
                 let behind = self.reads.due.back().map_or(index, |&(last, _)| index.max(last));
                 self.reads.due.push_back((behind, confirming.reads));
             }
-            None => self.gather_again(confirming.reads),
+            None => {
+                self.gather_again(confirming.reads);
+                self.reads.ask_after = now + self.config.raft.heartbeat_interval;
+            }
         }
     }
 
@@ -182,6 +199,9 @@ impl Node {
 
     /// Asks again where no answer came, and refuses whoever has waited too long.
     pub(crate) fn expire_reads(&mut self, now: Instant, effects: &mut Effects) {
+        if self.reads.ask_after <= now {
+            self.reads.ask_at_once();
+        }
         if self.reads.count == 0 {
             return;
         }

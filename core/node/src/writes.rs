@@ -4,7 +4,8 @@
 //!                    leader here: propose ───────────────────────────▶ placed ──applied, same term──▶ Done
 //!  client ─▶ unplaced                                                    ▲  └──another term there───▶ Unknown
 //!                    leader there: Forward ─▶ forwarded ──ForwardReply───┘
-//!                                                └──term, leader or link moved──▶ Unknown
+//!     ▲                                          ├──term, leader or link moved──▶ Unknown
+//!     └───────────────── could not leave ────────┘
 //! ```
 //! A request that waits for a leader has certainly had no effect. One that was forwarded may have one from the moment
 //! it could have left, and is never sent twice [replication-protocols B13]. One that stands in the log keeps waiting
@@ -54,6 +55,8 @@ pub(crate) struct Writes {
     /// Waiting for a leader; certainly without effect.
     unplaced: VecDeque<Unplaced>,
     unplaced_bytes: usize,
+    /// Nothing is forwarded before this: the last forward could not leave. Zero when it could.
+    forward_after: Instant,
     /// Sent to the leader of this term, by ascending sequence; where they went is not known yet.
     forwarded: VecDeque<Forwarded>,
     /// Standing in the log, by strictly ascending index.
@@ -70,6 +73,7 @@ impl Writes {
         Writes {
             unplaced: VecDeque::new(),
             unplaced_bytes: 0,
+            forward_after: Instant(0),
             forwarded: VecDeque::new(),
             placed: VecDeque::new(),
             seq: 0,
@@ -88,6 +92,7 @@ impl Writes {
             self.unplaced.front().map(|w| w.expires),
             self.forwarded.front().map(|w| w.expires),
             self.placed.front().map(|w| w.expires),
+            Some(self.forward_after).filter(|&at| at != Instant(0)),
         ];
         fronts.into_iter().flatten().min().unwrap_or(Instant::NEVER)
     }
@@ -232,7 +237,9 @@ impl Node {
         }
         if self.raft.is_leader() {
             while !self.writes.unplaced.is_empty() && self.propose_next(now, out, effects) {}
-        } else if let Some(leader) = self.raft.leader() {
+        } else if let Some(leader) = self.raft.leader()
+            && self.writes.forward_after <= now
+        {
             self.forward_writes(leader, effects);
         }
     }
@@ -266,6 +273,23 @@ impl Node {
         }
     }
 
+    /// What could not leave has certainly had no effect: it waits again, at the head of the queue, for a link or for
+    /// another leader.
+    pub(crate) fn on_unsent(&mut self, now: Instant, forward: Forward) {
+        let seqs = forward.first_seq..;
+        let unsent: Vec<_> = seqs.zip(forward.commands).collect();
+        for (seq, command) in unsent.into_iter().rev() {
+            let Ok(at) = self.writes.forwarded.binary_search_by_key(&seq, |write| write.seq) else {
+                continue; // answered meanwhile
+            };
+            let Forwarded { ticket, expires, .. } =
+                self.writes.forwarded.remove(at).expect("the search found it");
+            self.writes.unplaced_bytes += command.len();
+            self.writes.unplaced.push_front(Unplaced { ticket, command: command.to_vec(), expires });
+        }
+        self.writes.forward_after = now + self.config.raft.heartbeat_interval;
+    }
+
     /// Leader: takes each forwarded write at most once, and only in the term it was meant for. [B13]
     ///
     /// A repeated or late copy is neither proposed nor answered: an earlier copy may be in the log, so "refused" would
@@ -285,7 +309,11 @@ impl Node {
             return;
         }
         // A member that sends what is no command is broken; nothing of it may reach the log. [fault-model F71]
-        if forward.first_seq == 0 || forward.commands.iter().any(|bytes| Command::decode(bytes).is_err()) {
+        let past_last = forward.first_seq.checked_add(forward.commands.len() as u64);
+        if forward.first_seq == 0
+            || past_last.is_none()
+            || forward.commands.iter().any(|bytes| Command::decode(bytes).is_err())
+        {
             return;
         }
         let run = (forward.from, forward.incarnation);
@@ -319,7 +347,9 @@ impl Node {
 
     /// Follower: where its writes went. It answers its clients when it applies those entries itself.
     pub(crate) fn on_forward_reply(&mut self, reply: ForwardReply, effects: &mut Effects) {
-        if reply.incarnation != self.run || reply.term != self.raft.term() || reply.to != self.raft.id() {
+        let meant_for_us = reply.to == self.raft.id() && reply.incarnation == self.run;
+        let past_last = reply.first_seq.checked_add(reply.verdicts.len() as u64);
+        if !meant_for_us || reply.term != self.raft.term() || past_last.is_none() {
             return;
         }
         for (seq, verdict) in (reply.first_seq..).zip(reply.verdicts) {
@@ -346,6 +376,7 @@ impl Node {
         while let Some(write) = self.writes.forwarded.pop_front() {
             self.writes.doubt(write.ticket, Doubt::LeaderChanged, effects);
         }
+        self.writes.forward_after = Instant(0);
         if term_moved {
             self.writes.taken.clear();
         }
@@ -360,9 +391,13 @@ impl Node {
 
     /// Answers whoever has waited too long.
     pub(crate) fn expire_writes(&mut self, now: Instant, effects: &mut Effects) {
+        if self.writes.forward_after <= now {
+            self.writes.forward_after = Instant(0);
+        }
+        let never_placed = if self.raft.is_leader() { Refusal::NoSpace } else { Refusal::NoLeader };
         while self.writes.unplaced.front().is_some_and(|write| write.expires <= now) {
             let write = self.writes.pop_unplaced().expect("its front was just seen");
-            self.writes.refuse(write.ticket, Refusal::NoLeader, effects);
+            self.writes.refuse(write.ticket, never_placed, effects);
         }
         while self.writes.forwarded.front().is_some_and(|write| write.expires <= now) {
             let write = self.writes.forwarded.pop_front().expect("its front was just seen");

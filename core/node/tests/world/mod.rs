@@ -27,6 +27,8 @@ pub struct World {
     pub network: VecDeque<PeerMessage>,
     /// Messages for which this says true are lost.
     pub loses: Box<dyn Fn(&PeerMessage) -> bool>,
+    /// Forwards for which this says true cannot even leave, and their sender is told.
+    pub keeps: Box<dyn Fn(&Forward) -> bool>,
     tickets: u64,
     starts: u64,
     size: u64,
@@ -68,6 +70,7 @@ impl World {
             members: BTreeMap::new(),
             network: VecDeque::new(),
             loses: Box::new(|_| false),
+            keeps: Box::new(|_| false),
             tickets: 0,
             starts: 0,
             size,
@@ -132,7 +135,14 @@ impl World {
         while let Some(event) = queue.pop_front() {
             let mut effects = Effects::default();
             member.node.handle(now, event, &mut effects);
-            self.network.extend(effects.send);
+            for message in effects.send {
+                match message {
+                    PeerMessage::Forward(forward) if (self.keeps)(&forward) => {
+                        queue.push_back(Event::Unsent(forward));
+                    }
+                    message => self.network.push_back(message),
+                }
+            }
             let follows =
                 !effects.persist.is_empty() || !effects.fetch.is_empty() || !effects.apply.is_empty();
             if let Some(last) = effects.persist.last() {
