@@ -1,0 +1,267 @@
+//! Disks that fill up and system calls that fail: a small file system of its own, and `strace` that injects.
+//!
+//! A [`SmallDisk`] is an ext4 image on a loop device: full means full there and nowhere else, and what the file system
+//! says about it is the truth. [`injecting`] starts the unmodified binary so that its n-th call of a kind fails or kills
+//! it; [`inject_into`] does so to a process that runs. Both need what not every machine has: [`missing`] says what.
+//! Knows nothing of: what a member should do about it.
+
+use crate::process::{own_folder, until};
+use std::fs::File;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// Returns from the test, with a line that is counted, when the machine lacks what the rig needs.
+#[macro_export]
+macro_rules! need_rig {
+    ($rig:expr) => {
+        if let Some(why) = $crate::disk::missing($rig) {
+            let thread = std::thread::current();
+            println!("SKIPPED {}: {why}", thread.name().unwrap_or("?"));
+            return;
+        }
+    };
+}
+
+/// What a test does to a disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rig {
+    /// A file system on a loop device.
+    Loop,
+    /// System calls that fail.
+    Inject,
+}
+
+/// Why a rig cannot be had here, if it cannot.
+pub fn missing(rig: Rig) -> Option<String> {
+    match rig {
+        Rig::Loop => {
+            if !is_root() {
+                return Some("mounting needs root".into());
+            }
+            if !Path::new("/dev/loop-control").exists() {
+                return Some("no loop devices".into());
+            }
+            ["mkfs.ext4", "mount", "umount"]
+                .into_iter()
+                .find(|program| !can_run(Command::new(program).arg("-V")))
+                .map(|program| format!("no {program}"))
+        }
+        Rig::Inject => {
+            let mut trial = Command::new("strace");
+            trial.args(["-f", "-o", "/dev/null", "-e", "inject=fsync:error=EIO:when=1", "true"]);
+            match trial.stdout(Stdio::null()).stderr(Stdio::null()).status() {
+                Err(error) => Some(format!("no strace: {error}")),
+                Ok(status) if !status.success() => Some("strace may not trace here".into()),
+                Ok(_) => None,
+            }
+        }
+    }
+}
+
+fn is_root() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let uids = status.lines().find_map(|line| line.strip_prefix("Uid:"));
+    uids.and_then(|uids| uids.split_whitespace().nth(1)) == Some("0")
+}
+
+fn can_run(command: &mut Command) -> bool {
+    command.stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok()
+}
+
+/// A file system of a few MiB. Declare it before the cluster on it: that is dropped, and so ended, first.
+pub struct SmallDisk {
+    folder: PathBuf,
+    mount: PathBuf,
+    mounted: bool,
+}
+
+impl SmallDisk {
+    /// Makes and mounts it; an error is why this machine cannot.
+    ///
+    /// # Errors
+    /// What `mkfs.ext4` or `mount` said.
+    pub fn make(what: &str, mib: u64) -> Result<SmallDisk, String> {
+        let folder = own_folder(&format!("disk-{what}"));
+        let (image, mount) = (folder.join("image"), folder.join("mount"));
+        let mut disk = SmallDisk { folder, mount, mounted: false };
+        let file = File::create(&image).and_then(|file| file.set_len(mib << 20));
+        file.and_then(|()| std::fs::create_dir(&disk.mount)).map_err(|error| error.to_string())?;
+        // No blocks kept for root: the member runs as root here, and full should mean full.
+        run(Command::new("mkfs.ext4").args(["-q", "-F", "-m", "0", "-b", "4096"]).arg(&image))?;
+        run(Command::new("mount").args(["-o", "loop"]).arg(&image).arg(&disk.mount))?;
+        disk.mounted = true;
+        Ok(disk)
+    }
+
+    /// Where it is mounted.
+    pub fn path(&self) -> &Path {
+        &self.mount
+    }
+
+    /// Bytes that an ordinary user may still take, and bytes altogether, as the file system counts.
+    pub fn free_and_size(&self) -> (u64, u64) {
+        let shown = Command::new("stat").args(["-f", "-c", "%a %b %S"]).arg(&self.mount).output();
+        let text = String::from_utf8(shown.expect("stat can be run").stdout).expect("numbers");
+        let numbers: Vec<u64> = text.split_whitespace().map(|n| n.parse().expect("a number")).collect();
+        (numbers[0] * numbers[2], numbers[1] * numbers[2])
+    }
+
+    fn ballast(&self) -> PathBuf {
+        self.mount.join("ballast")
+    }
+
+    /// Takes all but `leave` bytes, once.
+    pub fn fill(&self, leave: u64) {
+        let mut file =
+            File::options().create(true).append(true).open(self.ballast()).expect("a ballast file");
+        let chunk = vec![0x5A; 64 << 10];
+        loop {
+            let take = self.free_and_size().0.saturating_sub(leave);
+            if take < 4096 || grow(&mut file, &chunk, take) < take {
+                return;
+            }
+        }
+    }
+
+    /// Takes everything, and goes on taking whatever becomes free, until the ballast is let go.
+    pub fn hoard(&self) -> Hoard {
+        let stop = Arc::new(AtomicBool::new(false));
+        let (stopped, path) = (stop.clone(), self.ballast());
+        let thread = std::thread::spawn(move || {
+            let mut file = File::options().create(true).append(true).open(&path).expect("a ballast file");
+            let (chunk, crumb) = (vec![0x5A; 64 << 10], vec![0x5A; 4096]);
+            while !stopped.load(Ordering::Relaxed) {
+                grow(&mut file, &chunk, u64::MAX);
+                grow(&mut file, &crumb, u64::MAX);
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        });
+        Hoard { stop, thread: Some(thread) }
+    }
+
+    /// Gives everything back.
+    pub fn relieve(&self) {
+        std::fs::remove_file(self.ballast()).expect("there is a ballast file");
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        if self.mounted {
+            // A process that has just been killed may hold it for a moment.
+            let gone = (0..100).any(|_| {
+                let gone = run(Command::new("umount").arg(&self.mount)).is_ok();
+                if !gone {
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+                gone
+            });
+            if !gone {
+                let _ = run(Command::new("umount").arg("-l").arg(&self.mount));
+            }
+        }
+        if !std::thread::panicking() {
+            let _ = std::fs::remove_dir_all(&self.folder);
+        }
+    }
+}
+
+/// Somebody who takes every byte of a disk; stops when dropped and leaves what was taken.
+pub struct Hoard {
+    stop: Arc<AtomicBool>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Drop for Hoard {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Appends up to `wanted` bytes in pieces; returns how many there was room for.
+fn grow(file: &mut File, piece: &[u8], wanted: u64) -> u64 {
+    let mut taken = 0;
+    while taken < wanted {
+        let part = piece.len().min((wanted - taken) as usize);
+        match file.write(&piece[..part]) {
+            Ok(written) if 0 < written => taken += written as u64,
+            _ => break,
+        }
+    }
+    taken
+}
+
+fn run(command: &mut Command) -> Result<(), String> {
+    let output = command.output().map_err(|error| format!("{command:?}: {error}"))?;
+    match output.status.success() {
+        true => Ok(()),
+        false => Err(format!("{command:?}: {}", String::from_utf8_lossy(&output.stderr).trim())),
+    }
+}
+
+/// What `strace` does to the n-th call of some kinds, in its own words: `error=EIO` or `signal=SIGKILL`.
+#[derive(Clone, Debug)]
+pub struct Fault {
+    /// Comma-separated names of system calls; each is counted by itself, in each thread by itself.
+    pub calls: &'static str,
+    /// What happens.
+    pub what: &'static str,
+    /// When, from 1; `3+` is the third and all after it.
+    pub when: String,
+}
+
+impl Fault {
+    fn arguments(&self, trace: &Path) -> Vec<String> {
+        let Fault { calls, what, when } = self;
+        let inject = format!("inject={calls}:{what}:when={when}");
+        let trace = trace.display().to_string();
+        ["-f", "-qq", "-o", &trace, "-e", &format!("trace={calls}"), "-e", &inject].map(str::to_string).into()
+    }
+}
+
+/// Runs a command with a fault in it. The child is the command itself: strace steps aside.
+pub fn injecting(fault: &Fault, trace: &Path, command: &Command, log: File) -> Child {
+    let mut strace = Command::new("strace");
+    strace.arg("-D").args(fault.arguments(trace)).arg(command.get_program()).args(command.get_args());
+    strace.stdin(Stdio::null()).stdout(log.try_clone().expect("a second handle")).stderr(log);
+    strace.spawn().expect("strace can be run")
+}
+
+/// A strace that has hold of a process; let go when dropped.
+pub struct Attached(Child);
+
+/// Lets a running process meet a fault; calls are counted from now on.
+#[track_caller]
+pub fn inject_into(process: u32, fault: &Fault, trace: &Path) -> Attached {
+    let mut strace = Command::new("strace");
+    strace.args(fault.arguments(trace)).args(["-p", &process.to_string()]);
+    let child = strace.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+    let attached = Attached(child.expect("strace can be run"));
+    until("strace has hold of every thread", || {
+        let tasks = std::fs::read_dir(format!("/proc/{process}/task")).ok()?;
+        let traced = |task: std::fs::DirEntry| {
+            let status = std::fs::read_to_string(task.path().join("status")).unwrap_or_default();
+            // One that is dead already has met its fault.
+            status.contains("State:\tZ") || !status.lines().any(|line| line == "TracerPid:\t0")
+        };
+        tasks.flatten().all(traced).then_some(())
+    });
+    attached
+}
+
+impl Drop for Attached {
+    fn drop(&mut self) {
+        // SIGTERM lets it detach; a tracer that is killed outright leaves a living tracee stopped.
+        if matches!(self.0.try_wait(), Ok(None)) {
+            crate::process::signal(self.0.id(), "TERM");
+        }
+        let _ = self.0.wait();
+    }
+}

@@ -1,0 +1,540 @@
+//! Real disks that fill up, syncs that fail, members killed at the n-th system call: the unmodified binary, driven from
+//! outside. Whatever happens, what was acknowledged is there afterwards. [fault-model F10–F12, ST3, ST15]
+
+use kattu_e2e::cluster::serve;
+use kattu_e2e::disk::{Fault, Rig, SmallDisk, inject_into, injecting};
+use kattu_e2e::{Cluster, Kv, Member, Options, need_rig, until};
+use kattu_proto::etcdserverpb::maintenance_client::MaintenanceClient;
+use kattu_proto::etcdserverpb::{AlarmRequest, AlarmType, DeleteRangeRequest, RangeRequest};
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::unix::process::ExitStatusExt;
+use std::process::Child;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+const DISK_MIB: u64 = 200;
+const WRITERS: usize = 4;
+/// About sixty of these fill a segment of 1 MiB.
+const VALUE_BYTES: usize = 16 << 10;
+const FULL: &str = "etcdserver: mvcc: database space exceeded";
+
+/// Small segments, so that the disk is asked for the next one often; elections that do not make a test slow.
+fn options(members: usize, log_io: &str) -> Options {
+    let flags = [
+        "--segment-bytes=1048576",
+        "--max-request-bytes=262144",
+        "--disk-reserve-bytes=4194304",
+        "--heartbeat-interval=50",
+        "--election-timeout=500",
+    ];
+    let log_io = format!("--log-io={log_io}");
+    Options { members, flags: flags.into_iter().map(str::to_string).chain([log_io]).collect() }
+}
+
+/// Moves a member that has not started yet onto a disk.
+fn settle_on(member: &mut Member, disk: &SmallDisk) {
+    member.data = disk.path().join("data");
+    let data = member.data.display().to_string();
+    let arguments = member.arguments_mut();
+    let place = arguments.iter().position(|argument| argument == "--data-dir").expect("it has one");
+    arguments[place + 1] = data;
+}
+
+/// A cluster whose members have a small disk each.
+fn on_small_disks(what: &str, members: usize, log_io: &str) -> (Cluster, Vec<SmallDisk>) {
+    let mut cluster = Cluster::plan(what, options(members, log_io));
+    let disks: Vec<SmallDisk> = cluster
+        .members
+        .iter_mut()
+        .map(|member| {
+            let disk = SmallDisk::make(&format!("{what}-{}", member.name), DISK_MIB).expect("a small disk");
+            settle_on(member, &disk);
+            disk
+        })
+        .collect();
+    cluster.start_all();
+    (cluster, disks)
+}
+
+/// The value that belongs to a key: no two are alike, so that one in another's place is seen.
+fn value_of(key: &str, bytes: usize) -> Vec<u8> {
+    let mut value = key.as_bytes().repeat(bytes / key.len() + 1);
+    value.truncate(bytes);
+    value
+}
+
+/// Clients that put unique keys as fast as they are answered, and remember what they were told.
+struct Writers {
+    stop: Arc<AtomicBool>,
+    acknowledged: Arc<AtomicU64>,
+    heard: Arc<Mutex<Heard>>,
+    threads: Vec<std::thread::JoinHandle<()>>,
+}
+
+#[derive(Default)]
+struct Heard {
+    acknowledged: BTreeSet<String>,
+    refused: BTreeSet<String>,
+}
+
+impl Writers {
+    fn start(addresses: &[String], prefix: &str, bytes: usize) -> Writers {
+        let stop = Arc::new(AtomicBool::new(false));
+        let count = Arc::new(AtomicU64::new(0));
+        let heard = Arc::new(Mutex::new(Heard::default()));
+        let threads = (0..WRITERS)
+            .map(|writer| {
+                let (stop, count, heard) = (stop.clone(), count.clone(), heard.clone());
+                let (addresses, prefix) = (addresses.to_vec(), format!("{prefix}{writer}/"));
+                std::thread::spawn(move || {
+                    let clients: Vec<Kv> = addresses
+                        .iter()
+                        .map(|address| Kv::of(address).within(Duration::from_secs(3)))
+                        .collect();
+                    let mut at = writer % clients.len();
+                    for number in 0.. {
+                        if stop.load(Ordering::Relaxed) {
+                            return;
+                        }
+                        let key = format!("{prefix}{number:06}");
+                        match clients[at].put(key.clone(), value_of(&key, bytes)) {
+                            Ok(_) => {
+                                count.fetch_add(1, Ordering::Relaxed);
+                                heard.lock().expect("no writer panics").acknowledged.insert(key);
+                            }
+                            Err(status) => {
+                                let said = status.message().to_string();
+                                heard.lock().expect("no writer panics").refused.insert(said);
+                                at = (at + 1) % clients.len();
+                                std::thread::sleep(Duration::from_millis(5)); // not a storm of refusals
+                            }
+                        }
+                    }
+                })
+            })
+            .collect();
+        Writers { stop, acknowledged: count, heard, threads }
+    }
+
+    fn on(members: &[Member], prefix: &str) -> Writers {
+        let addresses: Vec<String> = members.iter().map(Member::address).collect();
+        Writers::start(&addresses, prefix, VALUE_BYTES)
+    }
+
+    fn count(&self) -> u64 {
+        self.acknowledged.load(Ordering::Relaxed)
+    }
+
+    #[track_caller]
+    fn until_more(&self, more: u64) {
+        let before = self.count();
+        until("writes are acknowledged", || (before + more <= self.count()).then_some(()));
+    }
+
+    #[track_caller]
+    fn until_refused(&self, text: &str) {
+        until(&format!("a writer hears `{text}`"), || {
+            self.heard.lock().expect("no writer panics").refused.contains(text).then_some(())
+        });
+    }
+
+    fn stop(mut self) -> Heard {
+        self.stop.store(true, Ordering::Relaxed);
+        for thread in self.threads.drain(..) {
+            thread.join().expect("no writer panics");
+        }
+        std::mem::take(&mut self.heard.lock().expect("no writer panics"))
+    }
+}
+
+impl Drop for Writers {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Every acknowledged key holds its own value.
+#[track_caller]
+fn assert_kept(kv: &Kv, acknowledged: &BTreeSet<String>, bytes: usize) {
+    let mut missing = acknowledged.clone();
+    let (Some(first), Some(last)) = (acknowledged.first(), acknowledged.last()) else { return };
+    let mut from = first.clone().into_bytes();
+    loop {
+        let request = RangeRequest {
+            key: from,
+            range_end: format!("{last}\0").into_bytes(),
+            limit: 500,
+            ..RangeRequest::default()
+        };
+        let page = until("a page of keys", || kv.range(request.clone()).ok());
+        for pair in &page.kvs {
+            let key = String::from_utf8(pair.key.clone()).expect("our keys are text");
+            assert!(pair.value == value_of(&key, bytes), "{key} holds another value");
+            missing.remove(&key);
+        }
+        match page.kvs.last() {
+            Some(last) if page.more => from = [&last.key[..], b"\0"].concat(),
+            _ => break,
+        }
+    }
+    assert!(missing.is_empty(), "acknowledged and lost: {missing:?}");
+}
+
+fn metric(member: &Member, name: &str) -> Option<String> {
+    let mut stream = TcpStream::connect(member.address()).ok()?;
+    write!(stream, "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").ok()?;
+    let mut text = String::new();
+    stream.read_to_string(&mut text).ok()?;
+    text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ').map(str::to_string))
+}
+
+/// Which members raise NOSPACE, as this one says.
+fn alarms(kv: &Kv) -> Vec<(u64, i32)> {
+    let mut client = MaintenanceClient::new(kv.channel());
+    let answer = kv.block_on(async { client.alarm(AlarmRequest::default()).await }).expect("the alarms");
+    answer.into_inner().alarms.iter().map(|alarm| (alarm.member_id, alarm.alarm)).collect()
+}
+
+#[track_caller]
+fn delete(kv: &Kv, key: &str) -> i64 {
+    let request = DeleteRangeRequest { key: key.into(), ..DeleteRangeRequest::default() };
+    let mut client = kv.client();
+    let answer = kv.block_on(async { client.delete_range(request).await });
+    answer.unwrap_or_else(|status| panic!("delete {key}: {status}")).into_inner().deleted
+}
+
+/// A member says in every place that it has no room, and lets nobody make the store grow.
+#[track_caller]
+fn assert_says_full(member: &Member) {
+    let kv = member.kv();
+    let refused = kv.put("one/more", "x").expect_err("a put was accepted on a full disk");
+    assert_eq!((refused.code(), refused.message()), (tonic::Code::ResourceExhausted, FULL));
+    assert_eq!(metric(member, "kattu_no_space").as_deref(), Some("1"));
+    let status = kv.status().expect("status is served");
+    let id = status.header.as_ref().expect("a header").member_id;
+    assert_eq!(alarms(&kv), [(id, AlarmType::Nospace as i32)]);
+    assert!(status.errors.iter().any(|error| error.contains("NOSPACE")), "{:?}", status.errors);
+}
+
+#[track_caller]
+fn assert_says_room(member: &Member) {
+    let kv = member.kv();
+    until("a put succeeds again", || kv.put("one/more", "x").ok());
+    until("no alarm is left", || alarms(&kv).is_empty().then_some(()));
+    assert_eq!(metric(member, "kattu_no_space").as_deref(), Some("0"));
+    assert_eq!(kv.status().expect("status is served").errors, Vec::<String>::new());
+}
+
+fn a_full_disk_of_a_single_member(log_io: &str) {
+    let (mut cluster, disks) = on_small_disks(&format!("full-{log_io}"), 1, log_io);
+    let kv = cluster.members[0].kv();
+    for i in 0..100 {
+        kv.put(format!("victim/{i}"), "x").expect("a put");
+    }
+    let pid = cluster.members[0].pid();
+
+    let writers = Writers::on(&cluster.members, "w/");
+    writers.until_more(200);
+    disks[0].fill(0);
+    writers.until_refused(FULL);
+    let mut heard = writers.stop();
+    assert!(heard.refused.iter().all(|text| text == FULL), "{:?}", heard.refused);
+
+    assert_says_full(&cluster.members[0]);
+    assert_kept(&kv, &heard.acknowledged, VALUE_BYTES);
+    for i in 0..100 {
+        assert_eq!(delete(&kv, &format!("victim/{i}")), 1);
+    }
+    assert_eq!(kv.count("victim/", false).expect("a read"), 0);
+
+    // A restart while it is full: everything is there, and growth is still refused.
+    cluster.members[0].kill();
+    cluster.members[0].start();
+    let kv = cluster.members[0].kv();
+    assert_kept(&kv, &heard.acknowledged, VALUE_BYTES);
+    assert_eq!(kv.count("victim/", false).expect("a read"), 0);
+    until("the restarted member sees that its disk is full", || kv.put("one/more", "x").err());
+    assert_says_full(&cluster.members[0]);
+    let restarted = cluster.members[0].pid();
+    assert_ne!(pid, restarted);
+
+    disks[0].relieve();
+    assert_says_room(&cluster.members[0]);
+    let writers = Writers::on(&cluster.members, "x/");
+    writers.until_more(200);
+    let more = writers.stop();
+    assert_eq!(more.refused, BTreeSet::new());
+    heard.acknowledged.extend(more.acknowledged);
+    assert_eq!(cluster.members[0].pid(), restarted, "it went on without a restart");
+
+    cluster.members[0].kill();
+    cluster.members[0].start();
+    let kv = cluster.members[0].kv();
+    assert_kept(&kv, &heard.acknowledged, VALUE_BYTES);
+    assert_eq!(kv.count("victim/", false).expect("a read"), 0);
+}
+
+#[test]
+fn a_full_disk_refuses_growth_serves_reads_and_deletes_and_recovers_log_inline() {
+    need_rig!(Rig::Loop);
+    a_full_disk_of_a_single_member("inline");
+}
+
+#[test]
+fn a_full_disk_refuses_growth_serves_reads_and_deletes_and_recovers_log_on_a_thread() {
+    need_rig!(Rig::Loop);
+    a_full_disk_of_a_single_member("thread");
+}
+
+/// Every byte that the log gives back is taken by somebody else: it cannot even make the segment its reserve is for.
+fn a_disk_whose_last_byte_is_taken(log_io: &str) {
+    let (mut cluster, disks) = on_small_disks(&format!("hoard-{log_io}"), 1, log_io);
+    let writers = Writers::on(&cluster.members, "w/");
+    writers.until_more(100);
+    let hoard = disks[0].hoard();
+    until("growth is refused", || {
+        (metric(&cluster.members[0], "kattu_no_space").as_deref() == Some("1")).then_some(())
+    });
+    writers.until_refused(FULL);
+    let pid = cluster.members[0].pid();
+    assert!(cluster.members[0].is_running());
+    // Reads need no room.
+    let kept = writers.heard.lock().expect("no writer panics").acknowledged.clone();
+    assert_kept(&cluster.members[0].kv(), &kept, VALUE_BYTES);
+
+    drop(hoard);
+    disks[0].relieve();
+    writers.until_more(100);
+    let heard = writers.stop();
+    assert_says_room(&cluster.members[0]);
+    assert_eq!(cluster.members[0].pid(), pid);
+    cluster.members[0].kill();
+    cluster.members[0].start();
+    assert_kept(&cluster.members[0].kv(), &heard.acknowledged, VALUE_BYTES);
+}
+
+#[test]
+fn a_disk_whose_last_byte_is_taken_stops_no_member_and_costs_nothing_acknowledged() {
+    need_rig!(Rig::Loop);
+    for log_io in ["inline", "thread"] {
+        a_disk_whose_last_byte_is_taken(log_io);
+    }
+}
+
+#[test]
+fn growth_is_refused_below_five_percent_of_a_small_disk_and_allowed_above() {
+    need_rig!(Rig::Loop);
+    let (cluster, disks) = on_small_disks("watermark", 1, "inline");
+    let kv = cluster.members[0].kv();
+    let (_, size) = disks[0].free_and_size();
+    disks[0].fill(size / 20 + (4 << 20));
+    for i in 0..20 {
+        kv.put("above", format!("{i}")).expect("there is more than the watermark");
+    }
+    disks[0].fill(size / 20 - (1 << 20));
+    until("the watermark is seen", || kv.put("below", "x").err());
+    assert_says_full(&cluster.members[0]);
+    let (free, _) = disks[0].free_and_size();
+    assert!(5 << 20 < free, "there is room for segments: the watermark is what refuses");
+    disks[0].relieve();
+    assert_says_room(&cluster.members[0]);
+}
+
+#[test]
+fn a_full_disk_of_the_leader_and_then_of_a_follower_loses_nothing() {
+    need_rig!(Rig::Loop);
+    let (mut cluster, disks) = on_small_disks("full-three", 3, "inline");
+    let mut acknowledged = BTreeSet::new();
+
+    // The leader: growth is refused wherever it is asked for, everything else goes on.
+    let leader = cluster.leader();
+    let writers = Writers::on(&cluster.members, "w/");
+    writers.until_more(200);
+    disks[leader].fill(0);
+    writers.until_refused(FULL);
+    let heard = writers.stop();
+    let other = cluster.members[(leader + 1) % 3].kv();
+    assert_eq!(cluster.leader(), leader, "a full disk is no reason to step down");
+    assert_says_full(&cluster.members[leader]);
+    assert_eq!(other.put("one/more", "x").expect_err("refused through a follower too").message(), FULL);
+    assert_kept(&other, &heard.acknowledged, VALUE_BYTES);
+    disks[leader].relieve();
+    assert_says_room(&cluster.members[leader]);
+    acknowledged.extend(heard.acknowledged);
+
+    // A follower: the others go on, through it too.
+    let follower = (cluster.leader() + 1) % 3;
+    let pid = cluster.members[follower].pid();
+    disks[follower].fill(0);
+    let writers = Writers::on(&cluster.members, "x/");
+    until("the follower says that it is full", || {
+        (metric(&cluster.members[follower], "kattu_no_space").as_deref() == Some("1")).then_some(())
+    });
+    // More than its open segments and its reserve can take.
+    writers.until_more((12 << 20) / VALUE_BYTES as u64);
+    let heard = writers.stop();
+    assert!(!heard.refused.contains(FULL), "a full follower refused for all: {:?}", heard.refused);
+    assert_eq!(cluster.members[follower].pid(), pid);
+    assert!(cluster.members[follower].is_running());
+    acknowledged.extend(heard.acknowledged);
+
+    // Its disk has room again: it catches up, so that it and one other are enough.
+    disks[follower].relieve();
+    let third = (0..3).find(|i| *i != follower && *i != cluster.leader()).expect("one of three");
+    cluster.members[third].kill();
+    let kv = cluster.members[follower].kv();
+    until("a write that needs the follower", || kv.put("needs/it", "x").ok());
+    assert_kept(&kv, &acknowledged, VALUE_BYTES);
+    cluster.kill_all();
+    cluster.start_all();
+    for member in &cluster.members {
+        assert_kept(&member.kv(), &acknowledged, VALUE_BYTES);
+    }
+}
+
+/// The leader of three meets a failing call under load.
+fn a_failing_call_on_the_leader(log_io: &str, fault: &Fault) {
+    let name = format!("fail-{}-{log_io}", fault.calls);
+    let mut cluster = Cluster::with(&name, options(3, log_io));
+    let writers = Writers::on(&cluster.members, "w/");
+    writers.until_more(50);
+    let leader = cluster.leader();
+    let trace = cluster.folder().join("trace");
+    let attached = inject_into(cluster.members[leader].pid(), fault, &trace);
+    let ended = cluster.members[leader].wait_end();
+    drop(attached);
+    let traced = std::fs::read_to_string(&trace).expect("a trace");
+    assert!(traced.contains("(INJECTED)"), "{fault:?} was never met:\n{traced}");
+    assert_eq!(ended.code, None, "it aborts: nothing is known about what the disk holds\n{}", ended.err);
+    assert!(ended.err.contains("the log failed, stopping"), "{fault:?}:\n{}", ended.err);
+    // The others go on, and it comes back.
+    writers.until_more(50);
+    cluster.members[leader].start();
+    writers.until_more(50);
+    let heard = writers.stop();
+    assert_kept(&cluster.members[leader].kv(), &heard.acknowledged, VALUE_BYTES);
+}
+
+fn fault(calls: &'static str, what: &'static str, when: &str) -> Fault {
+    Fault { calls, what, when: when.into() }
+}
+
+#[test]
+fn a_leader_whose_sync_or_write_fails_stops_and_the_others_go_on() {
+    need_rig!(Rig::Inject);
+    a_failing_call_on_the_leader("inline", &fault("fdatasync", "error=EIO", "7"));
+    a_failing_call_on_the_leader("thread", &fault("fdatasync", "error=EIO", "7"));
+    a_failing_call_on_the_leader("inline", &fault("pwrite64", "error=EIO", "5"));
+}
+
+#[test]
+fn a_leader_that_cannot_make_the_name_of_a_segment_durable_stops_and_the_others_go_on() {
+    need_rig!(Rig::Inject);
+    // The only thing that `fsync` is for while a member runs.
+    a_failing_call_on_the_leader("inline", &fault("fsync", "error=EIO", "1"));
+}
+
+/// Starts a member of one with a fault in it.
+fn start_faulty(cluster: &mut Cluster, fault: &Fault) -> Child {
+    let folder = cluster.folder().to_path_buf();
+    let log = File::create(folder.join("faulty.log")).expect("a log");
+    let mut command = serve();
+    command.args(cluster.members[0].arguments_mut().iter());
+    injecting(fault, &folder.join("trace"), &command, log)
+}
+
+/// Puts one value after the other until the process has ended or `most` were acknowledged; returns those that were.
+fn put_while_it_lives(kv: &Kv, child: &mut Child, most: usize) -> BTreeSet<String> {
+    let mut acknowledged = BTreeSet::new();
+    for number in 0.. {
+        if most <= acknowledged.len() || !matches!(child.try_wait(), Ok(None)) {
+            break;
+        }
+        let key = format!("k/{number:06}");
+        if kv.put(key.clone(), value_of(&key, VALUE_BYTES)).is_ok() {
+            acknowledged.insert(key);
+        } else {
+            std::thread::sleep(Duration::from_millis(5)); // it starts, or it is dying
+        }
+    }
+    acknowledged
+}
+
+#[test]
+fn nothing_is_acknowledged_once_a_sync_has_failed() {
+    need_rig!(Rig::Inject);
+    const FAILS_AT: usize = 40;
+    for log_io in ["inline", "thread"] {
+        let mut cluster = Cluster::plan(&format!("fsync-{log_io}"), options(1, log_io));
+        // All syncs from that one on, in every thread: were the failure passed over, acknowledgements would go on.
+        let mut child = start_faulty(&mut cluster, &fault("fdatasync", "error=EIO", &format!("{FAILS_AT}+")));
+        let kv = cluster.members[0].kv().within(Duration::from_secs(3));
+        let acknowledged = put_while_it_lives(&kv, &mut child, usize::MAX);
+        let status = child.wait().expect("our child");
+        assert_eq!(status.signal(), Some(6), "it aborts");
+        // Puts come one at a time, so each that is acknowledged had a sync of its own that worked.
+        assert!(!acknowledged.is_empty() && acknowledged.len() < FAILS_AT, "{}", acknowledged.len());
+        cluster.members[0].start();
+        assert_kept(&cluster.members[0].kv(), &acknowledged, VALUE_BYTES);
+    }
+}
+
+/// Kills a member at the n-th call of one kind, whether that comes while it makes its directory or under load.
+fn trial(calls: &'static str, when: u64, log_io: &str) -> bool {
+    let mut cluster = Cluster::plan(&format!("nth-{calls}-{when}"), options(1, log_io));
+    let mut child = start_faulty(&mut cluster, &fault(calls, "signal=SIGKILL", &when.to_string()));
+    let kv = cluster.members[0].kv().within(Duration::from_secs(3));
+    // Enough for three segments.
+    let acknowledged = put_while_it_lives(&kv, &mut child, 200);
+    let met = !matches!(child.try_wait(), Ok(None));
+    let _ = child.kill();
+    let _ = child.wait();
+    cluster.members[0].start();
+    let kv = cluster.members[0].kv();
+    assert_kept(&kv, &acknowledged, VALUE_BYTES);
+    kv.put("after", format!("{calls} {when}")).expect("it takes writes again");
+    // And once more: what the recovery itself did is recovered from, too.
+    cluster.members[0].kill();
+    cluster.members[0].start();
+    let kv = cluster.members[0].kv();
+    assert_kept(&kv, &acknowledged, VALUE_BYTES);
+    assert!(kv.get("after").expect("a read").is_some());
+    met
+}
+
+/// Trials of one pass; `E2E_TRIALS` asks for more.
+fn trials_wanted(default: u64) -> u64 {
+    std::env::var("E2E_TRIALS").ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+}
+
+#[test]
+fn a_member_killed_at_any_call_to_its_disk_comes_back_with_everything_acknowledged() {
+    need_rig!(Rig::Inject);
+    // (calls, how many of them there are at least while 200 values are put)
+    let kinds = [
+        ("pwrite64", 250),
+        ("fdatasync", 200),
+        ("fsync", 6),
+        ("rename", 5),
+        ("fallocate", 5),
+        ("unlink", 1),
+        ("ftruncate", 2),
+        ("openat", 40),
+    ];
+    let (mut met, mut all) = (0, 0);
+    for round in 0..trials_wanted(24) {
+        let (calls, most) = kinds[(round % kinds.len() as u64) as usize];
+        let turn = round / kinds.len() as u64;
+        // First the early calls, then further and further into the load.
+        let when = 1 + (turn * turn * 7 + round) % most;
+        let log_io = if round % 2 == 0 { "inline" } else { "thread" };
+        all += 1;
+        met += u32::from(trial(calls, when, log_io));
+    }
+    println!("{met} of {all} members met their fault");
+    assert!(all <= 2 * met, "most trials killed nobody: {met} of {all}");
+}
