@@ -20,7 +20,7 @@ use crate::room::Room;
 use crate::seat::{Progress, Seat};
 use crate::waiting::Waiting;
 use kattu_node::Node;
-use kattu_node::contract::{Effects, Event, KeeperTask, Outcome};
+use kattu_node::contract::{Effects, Event, KeeperTask, Outcome, Refusal, Request};
 use kattu_raft::{Instant, NodeId, Trace};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -71,7 +71,11 @@ impl Driver {
                 }
                 progress = self.seat.progress() => self.on_progress(clock::now(), progress, &mut effects),
                 () = &mut timer => {}
-                _ = stop.changed() => {}
+                told = stop.changed() => {
+                    if told.is_err() {
+                        break; // whoever could say so is gone
+                    }
+                }
             }
             // Whatever is ready on this thread joins the batch: requests that were read together are proposed together.
             tokio::task::yield_now().await;
@@ -110,6 +114,9 @@ impl Driver {
         while let Some(completion) = self.disk.try_completed() {
             self.on_completion(now, completion, effects);
         }
+        while let Some(progress) = self.seat.try_progress() {
+            self.on_progress(now, progress, effects);
+        }
         self.inbox.take(events);
         self.metrics.events.add(events.len() as u64);
         for event in events.drain(..) {
@@ -120,7 +127,13 @@ impl Driver {
             calls.push(call);
         }
         self.metrics.requests.add(calls.len() as u64);
+        let refuses = self.seat.is_full();
         for call in calls.drain(..) {
+            if refuses && !matches!(call.request, Request::Status) {
+                self.metrics.failed.add(1);
+                let _ = call.reply.send(Outcome::Refused(Refusal::TooManyRequests)); // the client may have gone
+                continue;
+            }
             let ticket = self.waiting.enter(call.reply);
             self.node.handle(now, Event::Client { ticket, request: call.request }, effects);
         }
@@ -130,7 +143,9 @@ impl Driver {
     /// keeper have done on the way is news to the node, so the batch ends with one more "drained".
     async fn carry_out(&mut self, effects: &mut Effects) {
         loop {
-            self.links.send(std::mem::take(&mut effects.send));
+            for forward in self.links.send(std::mem::take(&mut effects.send)).into_iter().rev() {
+                self.node.handle(clock::now(), Event::Unsent(forward), effects); // the newest first: each goes to the head
+            }
             let answered = self.answer(effects);
             let mut news = self.apply(effects);
             self.trace(effects);
@@ -239,6 +254,7 @@ impl Driver {
         self.node.handle(clock::now(), Event::Stop, effects);
         self.answer(effects);
         self.apply(effects);
+        self.seat.finish();
         self.disk.close();
     }
 }

@@ -10,13 +10,14 @@ use crate::inbox::Inbox;
 use crate::lane::Lane;
 use crate::metrics::Metrics;
 use crate::report;
-use kattu_node::contract::{Event, PeerMessage};
+use kattu_node::contract::{Event, Forward, PeerMessage};
 use kattu_raft::{Duration, Message, NodeId};
 use kattu_wire::Lane as LaneKind;
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Instant;
 use tokio::net::TcpStream;
 
 /// One peer to speak to.
@@ -67,10 +68,12 @@ impl Links {
         Links { links, metrics: metrics.clone() }
     }
 
-    /// Sends a batch: each message is encoded once, each lane flushed once.
-    pub(crate) fn send(&self, messages: Vec<PeerMessage>) {
+    /// Sends a batch: each message is encoded once, each lane flushed once. Gives back the forwarded writes that cannot
+    /// leave; of the protocol's own messages any may be lost.
+    pub(crate) fn send(&self, messages: Vec<PeerMessage>) -> Vec<Forward> {
+        let mut unsent = Vec::new();
         if messages.is_empty() {
-            return;
+            return unsent;
         }
         for message in messages {
             let Some(link) = self.links.get(&message.to()) else { continue };
@@ -84,12 +87,16 @@ impl Links {
                 self.metrics.peer_sent_msgs.add(1);
             } else {
                 self.metrics.peer_dropped_msgs.add(1);
+                if let PeerMessage::Forward(forward) = message {
+                    unsent.push(forward);
+                }
             }
         }
         for link in self.links.values() {
             link.bulk.flush(&self.metrics);
             link.control.flush(&self.metrics);
         }
+        unsent
     }
 }
 
@@ -136,21 +143,53 @@ fn jittered(duration: Duration) -> Duration {
     duration / 2 + duration.mul_f64((draw % 1000) as f64 / 2000.0)
 }
 
+/// The pause before the first attempt after a connection that lived.
+const PAUSE_MIN: Duration = Duration::from_millis(10);
+
+/// Pauses between attempts: they double up to `max`, and begin anew only after a connection that outlived the longest of
+/// them. One that ends as soon as it is open does not make us knock a hundred times a second.
+struct Pauses {
+    next: Duration,
+    max: Duration,
+}
+
+impl Pauses {
+    fn new(max: Duration) -> Pauses {
+        Pauses { next: PAUSE_MIN, max }
+    }
+
+    fn lived(&mut self, life: Duration) {
+        if life > self.max {
+            self.next = PAUSE_MIN;
+        }
+    }
+
+    fn refused(&mut self) {
+        self.next = self.max;
+    }
+
+    fn take(&mut self) -> Duration {
+        let pause = self.next;
+        self.next = (pause * 2).min(self.max);
+        pause
+    }
+}
+
 impl Dialler {
     async fn run(self) {
-        let first_pause = Duration::from_millis(10);
-        let mut pause = first_pause;
+        let mut pauses = Pauses::new(self.retry_max);
         let mut last_refusal = String::new();
         loop {
             match self.connect().await {
                 Ok(socket) => {
-                    pause = first_pause;
                     last_refusal.clear();
+                    let opened = Instant::now();
                     let socket = Rc::new(socket);
                     self.lane.open(socket.clone());
                     self.lane.run(&socket, &self.metrics).await;
                     self.lane.close();
                     self.inbox.push(Event::LinkClosed(self.peer.id), 0);
+                    pauses.lived(opened.elapsed());
                 }
                 Err(Failure::Refused(reason)) => {
                     if reason != last_refusal {
@@ -161,12 +200,11 @@ impl Dialler {
                         ));
                         last_refusal = reason;
                     }
-                    pause = self.retry_max;
+                    pauses.refused();
                 }
                 Err(Failure::Away) => {}
             }
-            tokio::time::sleep(jittered(pause)).await;
-            pause = (pause * 2).min(self.retry_max);
+            tokio::time::sleep(jittered(pauses.take())).await;
         }
     }
 
@@ -195,4 +233,23 @@ pub(crate) enum Failure {
     Away,
     /// Somebody there who will not talk to us, and why.
     Refused(String),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_that_ends_at_once_does_not_make_the_next_attempt_sooner() {
+        let max = Duration::from_millis(500);
+        let mut pauses = Pauses::new(max);
+        for expected in [10, 20, 40, 80, 160, 320, 500, 500] {
+            pauses.lived(Duration::from_millis(1));
+            assert_eq!(pauses.take(), Duration::from_millis(expected));
+        }
+        pauses.lived(Duration::from_secs(60));
+        assert_eq!(pauses.take(), PAUSE_MIN);
+        pauses.refused();
+        assert_eq!(pauses.take(), max);
+    }
 }

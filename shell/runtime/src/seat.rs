@@ -11,6 +11,7 @@ use kattu_node::contract::{KeeperEffects, KeeperTask, Outcome, Ticket};
 use kattu_raft::LogIndex;
 use std::collections::VecDeque;
 use std::sync::mpsc as sync_mpsc;
+use std::thread::JoinHandle;
 use tokio::sync::mpsc;
 
 /// How far the keeper has come.
@@ -20,7 +21,12 @@ pub(crate) struct Progress {
     pub(crate) applied: Option<LogIndex>,
     /// Bytes the store holds.
     pub(crate) store_bytes: u64,
+    /// Tasks done.
+    tasks: usize,
 }
+
+/// Tasks that may wait for a keeper on its own thread; beyond it clients are refused until it has caught up.
+const TASKS_MAX: usize = 1 << 16;
 
 pub(crate) struct Batch {
     tasks: Vec<KeeperTask>,
@@ -31,7 +37,13 @@ pub(crate) struct Batch {
 /// The keeper's seat.
 pub(crate) enum Seat {
     Inline(Box<Keeper>),
-    Thread { tasks: sync_mpsc::Sender<Batch>, progress: mpsc::UnboundedReceiver<Progress> },
+    Thread {
+        tasks: sync_mpsc::Sender<Batch>,
+        progress: mpsc::UnboundedReceiver<Progress>,
+        /// Tasks handed over and not reported done.
+        waiting: usize,
+        thread: JoinHandle<()>,
+    },
 }
 
 impl Seat {
@@ -42,8 +54,10 @@ impl Seat {
     pub(crate) fn thread(keeper: Keeper) -> std::io::Result<Seat> {
         let (tasks, inbox) = sync_mpsc::channel::<Batch>();
         let (report, progress) = mpsc::unbounded_channel();
-        std::thread::Builder::new().name("kattu-apply".into()).spawn(move || run(keeper, &inbox, &report))?;
-        Ok(Seat::Thread { tasks, progress })
+        let thread = std::thread::Builder::new()
+            .name("kattu-apply".into())
+            .spawn(move || run(keeper, &inbox, &report))?;
+        Ok(Seat::Thread { tasks, progress, waiting: 0, thread })
     }
 
     /// Hands over tasks. Inline, they are done on return and the progress is given back.
@@ -56,9 +70,10 @@ impl Seat {
                         let _ = reply.send(outcome); // the client may have gone
                     }
                 }
-                Some(Progress { applied: effects.applied, store_bytes })
+                Some(Progress { applied: effects.applied, store_bytes, tasks: 0 })
             }
-            Seat::Thread { tasks: queue, .. } => {
+            Seat::Thread { tasks: queue, waiting: count, .. } => {
+                *count += tasks.len();
                 let replies = tasks
                     .iter()
                     .filter_map(ticket_of)
@@ -81,8 +96,42 @@ impl Seat {
     pub(crate) async fn progress(&mut self) -> Progress {
         match self {
             Seat::Inline(_) => std::future::pending().await,
-            Seat::Thread { progress, .. } => {
-                progress.recv().await.expect("a panic on the apply thread aborts")
+            Seat::Thread { progress, waiting, .. } => {
+                let progress = progress.recv().await.expect("a panic on the apply thread aborts");
+                *waiting -= progress.tasks;
+                progress
+            }
+        }
+    }
+
+    /// The progress that has been reported already.
+    pub(crate) fn try_progress(&mut self) -> Option<Progress> {
+        match self {
+            Seat::Inline(_) => None,
+            Seat::Thread { progress, waiting, .. } => {
+                let progress = progress.try_recv().ok()?;
+                *waiting -= progress.tasks;
+                Some(progress)
+            }
+        }
+    }
+
+    /// Whether a keeper on its own thread is so far behind that clients are to be refused.
+    pub(crate) fn is_full(&self) -> bool {
+        match self {
+            Seat::Inline(_) => false,
+            Seat::Thread { waiting, .. } => *waiting >= TASKS_MAX,
+        }
+    }
+
+    /// Comes back when everything handed over is done and answered.
+    pub(crate) fn finish(self) {
+        match self {
+            Seat::Inline(_) => {}
+            Seat::Thread { tasks, thread, progress, .. } => {
+                drop(tasks);
+                thread.join().expect("a panic on the apply thread aborts");
+                drop(progress);
             }
         }
     }
@@ -109,9 +158,10 @@ fn carry_out(keeper: &mut Keeper, tasks: Vec<KeeperTask>) -> (KeeperEffects, u64
 fn run(mut keeper: Keeper, inbox: &sync_mpsc::Receiver<Batch>, report: &mpsc::UnboundedSender<Progress>) {
     let _abort = crate::AbortOnPanic;
     while let Ok(batch) = inbox.recv() {
+        let tasks = batch.tasks.len();
         let (effects, store_bytes) = carry_out(&mut keeper, batch.tasks);
         answer(effects.reply, batch.replies);
-        if report.send(Progress { applied: effects.applied, store_bytes }).is_err() {
+        if report.send(Progress { applied: effects.applied, store_bytes, tasks }).is_err() {
             return; // the driver is gone
         }
         keeper.tidy();
@@ -125,5 +175,61 @@ fn answer(outcomes: Vec<(Ticket, Outcome)>, mut replies: VecDeque<(Ticket, Reply
             let (_, reply) = replies.pop_front().expect("its front was just seen");
             let _ = reply.send(outcome);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kattu_node::contract::Reply as Answer;
+    use kattu_node::contract::ReplyBody;
+    use kattu_raft::Term;
+    use tokio::sync::oneshot;
+
+    fn asked(waiting: &mut Waiting, count: usize) -> (Vec<KeeperTask>, Vec<oneshot::Receiver<Outcome>>) {
+        (0..count)
+            .map(|_| {
+                let (reply, answer) = oneshot::channel();
+                let ticket = waiting.enter(reply);
+                (KeeperTask::Members { ticket, term: Term(7) }, answer)
+            })
+            .unzip()
+    }
+
+    fn members_of_nobody() -> Outcome {
+        Outcome::Done(Answer { term: Term(7), body: ReplyBody::Members(vec![]) })
+    }
+
+    #[test]
+    fn a_keeper_on_its_own_thread_answers_everybody_before_the_end() {
+        let mut waiting = Waiting::new();
+        let mut seat = Seat::thread(Keeper::new(vec![])).expect("a thread");
+        let mut answers = Vec::new();
+        for _ in 0..200 {
+            let (tasks, asked) = asked(&mut waiting, 50);
+            assert!(seat.hand_over(tasks, &mut waiting).is_none());
+            answers.extend(asked);
+        }
+        seat.finish();
+        for mut answer in answers {
+            assert_eq!(answer.try_recv(), Ok(members_of_nobody()));
+        }
+    }
+
+    #[test]
+    fn a_keeper_that_is_far_behind_is_full_until_it_has_caught_up() {
+        let mut waiting = Waiting::new();
+        let mut seat = Seat::thread(Keeper::new(vec![])).expect("a thread");
+        let (tasks, _asked) = asked(&mut waiting, TASKS_MAX);
+        seat.hand_over(tasks, &mut waiting);
+        assert!(seat.is_full(), "nothing is reported yet");
+        tokio::runtime::Builder::new_current_thread().build().expect("a runtime").block_on(seat.progress());
+        assert!(!seat.is_full());
+        let (tasks, _asked) = asked(&mut waiting, 1);
+        seat.hand_over(tasks, &mut waiting);
+        while seat.try_progress().is_none() {
+            std::thread::yield_now();
+        }
+        seat.finish();
     }
 }
