@@ -73,6 +73,7 @@ impl Disk {
         let ready = Arc::new(Notify::new());
         let notify = ready.clone();
         log.on_ready = Arc::new(move || notify.notify_one());
+        log.prepare_next();
         Disk::Inline { log: Box::new(log), ready }
     }
 
@@ -85,6 +86,7 @@ impl Disk {
             // A log that has closed needs no segments.
             let _ = look.upgrade().map(|orders| orders.send(Order::Look));
         });
+        log.prepare_next();
         std::thread::Builder::new().name("kattu-log".into()).spawn(move || run(log, &inbox, &report))?;
         Ok(Disk::Thread { orders, completions, underway: VecDeque::new() })
     }
@@ -94,7 +96,7 @@ impl Disk {
         match self {
             Disk::Inline { log, .. } => {
                 log.append(&records);
-                Some(log.sync())
+                Some(log.sync_if_due())
             }
             Disk::Thread { orders, underway, .. } => {
                 let bytes = records.iter().map(record_bytes).sum();
@@ -133,8 +135,10 @@ impl Disk {
     /// What else has been done already; what a full disk refused is tried again on the way.
     pub(crate) fn try_completed(&mut self) -> Option<Completion> {
         match self {
-            Disk::Inline { log, .. } if log.blocked => Some(log.sync()).filter(|_| !log.blocked),
-            Disk::Inline { .. } => None,
+            Disk::Inline { log, .. } if log.is_blocked() => {
+                log.is_due().then(|| log.sync()).filter(|_| !log.is_blocked())
+            }
+            Disk::Inline { log, .. } => log.look_if_ready(),
             Disk::Thread { completions, underway, .. } => {
                 completions.try_recv().ok().map(|completion| less_underway(completion, underway))
             }
@@ -185,12 +189,12 @@ fn less_underway(completion: Completion, underway: &mut VecDeque<(Lsn, u64)>) ->
 fn run(mut log: Log, inbox: &sync_mpsc::Receiver<Order>, report: &mpsc::UnboundedSender<Completion>) {
     let _abort = crate::AbortOnPanic;
     loop {
-        let first = match inbox.recv_timeout(if log.blocked { FULL_RETRY } else { Duration::MAX }) {
+        let first = match inbox.recv_timeout(if log.is_blocked() { FULL_RETRY } else { Duration::MAX }) {
             Ok(order) => Some(order),
             Err(sync_mpsc::RecvTimeoutError::Timeout) => None,
             Err(sync_mpsc::RecvTimeoutError::Disconnected) => return,
         };
-        let mut dirty = log.blocked;
+        let mut dirty = log.is_blocked();
         for order in first.into_iter().chain(inbox.try_iter()) {
             match order {
                 Order::Persist(records) => {
@@ -199,7 +203,7 @@ fn run(mut log: Log, inbox: &sync_mpsc::Receiver<Order>, report: &mpsc::Unbounde
                 }
                 Order::Fetch(fetch) => {
                     // Entries that are being fetched may still be in the block that is not written yet.
-                    if std::mem::take(&mut dirty) && report.send(log.sync()).is_err() {
+                    if std::mem::take(&mut dirty) && report.send(log.sync_if_due()).is_err() {
                         return;
                     }
                     if report.send(log.fetch(fetch)).is_err() {
@@ -218,7 +222,7 @@ fn run(mut log: Log, inbox: &sync_mpsc::Receiver<Order>, report: &mpsc::Unbounde
                 }
             }
         }
-        if dirty && report.send(log.sync()).is_err() {
+        if dirty && report.send(log.sync_if_due()).is_err() {
             return; // the driver is gone
         }
     }
@@ -237,8 +241,8 @@ pub(crate) struct Log {
     on_ready: Arc<dyn Fn() + Send + Sync>,
     /// The disk had no room for the next segment.
     no_spare: bool,
-    /// The disk had no room for what is to be written.
-    blocked: bool,
+    /// The disk had no room for what is to be written, when it was last tried.
+    blocked: Option<Instant>,
     /// The records since the last sync are commit marks alone: the log is idle.
     idle: bool,
 }
@@ -247,7 +251,7 @@ impl Log {
     pub(crate) fn new(wal: Wal, group: GroupId, metrics: Arc<Metrics>, watch: Watch) -> Log {
         let (ready, prepared) = sync_mpsc::channel();
         let on_ready = Arc::new(|| {});
-        let mut log = Log {
+        let log = Log {
             wal,
             group,
             metrics,
@@ -256,22 +260,34 @@ impl Log {
             prepared,
             on_ready,
             no_spare: false,
-            blocked: false,
+            blocked: None,
             idle: true,
         };
         log.count();
-        log.prepare_next();
         log
     }
 
     /// Room in the log as it is now.
     pub(crate) fn room(&self) -> LogRoom {
-        LogRoom { free: self.wal.space(), full: self.blocked || self.no_spare }
+        LogRoom { free: self.wal.space(), full: self.is_blocked() || self.no_spare }
+    }
+
+    fn is_blocked(&self) -> bool {
+        self.blocked.is_some()
+    }
+
+    /// Whether to go to the disk: a full one is not asked all the time, because asking means filling what is left of it.
+    fn is_due(&self) -> bool {
+        self.blocked.is_none_or(|tried| tried.elapsed() >= FULL_RETRY)
     }
 
     fn append(&mut self, records: &[LogRecord]) {
         self.idle &= records.iter().all(|record| matches!(record.body, LogBody::Commit(_)));
         self.wal.append(self.group, records).unwrap_or_else(|error| fatal(&error));
+    }
+
+    fn sync_if_due(&mut self) -> Completion {
+        if self.is_due() { self.sync() } else { Completion::Room(self.room()) }
     }
 
     fn sync(&mut self) -> Completion {
@@ -283,7 +299,7 @@ impl Log {
             Err(error) => fatal(&error),
         };
         self.metrics.sync.observe(began.elapsed());
-        if std::mem::replace(&mut self.blocked, false) {
+        if self.blocked.take().is_some() {
             report::info(format_args!("what waited for room in the log is written"));
         }
         if std::mem::replace(&mut self.idle, true) {
@@ -298,17 +314,17 @@ impl Log {
     }
 
     fn on_full(&mut self, error: &WalError) -> Completion {
-        if !std::mem::replace(&mut self.blocked, true) {
+        if self.blocked.replace(Instant::now()).is_none() {
             report::warn(format_args!("{error}; what is to be written waits, nothing acknowledged is lost"));
         }
+        self.prepare_next(); // its end is the next occasion to try
         Completion::Room(self.room())
     }
 
     fn fetch(&mut self, fetch: Fetch) -> Completion {
-        let entries = self
-            .wal
-            .read(self.group, fetch.first, fetch.last, fetch.bytes_max.min(FETCH_BYTES_MAX))
-            .unwrap_or_else(|error| fatal(&error));
+        let bytes_max = fetch.bytes_max.min(FETCH_BYTES_MAX);
+        let read = self.watch.over(|| self.wal.read(self.group, fetch.first, fetch.last, bytes_max));
+        let entries = read.unwrap_or_else(|error| fatal(&error));
         Completion::Fetched(fetch, entries)
     }
 
@@ -335,8 +351,9 @@ impl Log {
         }
     }
 
-    fn take_prepared(&mut self) {
-        let Ok(made) = self.prepared.try_recv() else { return };
+    /// Whether there was anything to take.
+    fn take_prepared(&mut self) -> bool {
+        let Ok(made) = self.prepared.try_recv() else { return false };
         match self.wal.accept(made) {
             Ok(()) => {
                 if std::mem::replace(&mut self.no_spare, false) {
@@ -349,6 +366,12 @@ impl Log {
                 }
             }
         }
+        true
+    }
+
+    /// Takes what was made ready, without waiting to be told: a busy driver may not come round to listening.
+    fn look_if_ready(&mut self) -> Option<Completion> {
+        self.take_prepared().then(|| self.look())
     }
 
     /// Takes what was made ready beside the log.
@@ -372,4 +395,104 @@ impl Log {
 fn fatal(error: &WalError) -> ! {
     report::warn(format_args!("the log failed, stopping: {error}"));
     std::process::abort();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kattu_raft::{EntryHead, EntryId, EntryKind, Form, Incarnation, NodeId, Stamp};
+    use kattu_wal::sim::SimDisk;
+    use kattu_wal::{DataDir, Identity, WalOptions};
+
+    fn log_on(disk: &SimDisk) -> Log {
+        let options = WalOptions { segment_bytes: 1 << 16, reserve_bytes: 0, ..WalOptions::default() };
+        let mut dir = DataDir::open(Arc::new(disk.clone())).expect("nobody holds it");
+        dir.create(Identity::single(0xC1, NodeId(1), Incarnation(1), "n1"), &options).expect("room");
+        let (wal, _) = Wal::open(dir, options).expect("an empty log");
+        Log::new(wal, GroupId(0), Arc::default(), Watch::default())
+    }
+
+    /// Entries of 10 KiB from `first` on.
+    fn entries(first: u64, count: u64) -> Vec<LogRecord> {
+        (first..first + count)
+            .map(|at| {
+                let id = EntryId::new(1, at);
+                let head = EntryHead { id, kind: EntryKind::Command, form: Form::Whole, stamp: Stamp(0) };
+                let entry = (crate::encoder().0)(GroupId(0), head, &[7; 10 << 10]);
+                LogRecord { lsn: Lsn(at), body: LogBody::Entry(entry) }
+            })
+            .collect()
+    }
+
+    /// An inline log with a segment ready beside it, and how much room that makes.
+    fn ready(disk: &SimDisk) -> (Disk, LogRoom) {
+        let mut inline = Disk::inline(log_on(disk));
+        loop {
+            match inline.try_completed() {
+                Some(Completion::Room(room)) => return (inline, room),
+                Some(other) => panic!("{other:?}"),
+                None => std::thread::yield_now(),
+            }
+        }
+    }
+
+    fn log_of(disk: &mut Disk) -> &mut Log {
+        let Disk::Inline { log, .. } = disk else { panic!("it is inline") };
+        log
+    }
+
+    #[test]
+    fn a_segment_made_ready_is_taken_without_being_waited_for() {
+        let disk = SimDisk::new();
+        let before = log_on(&disk.copy()).room();
+        let (_, after) = ready(&disk);
+        assert!(before.free + (1 << 15) < after.free, "{before:?}, then {after:?}");
+    }
+
+    #[test]
+    fn a_full_disk_is_tried_again_after_a_while_and_not_with_every_batch() {
+        let sim = SimDisk::new();
+        let (mut disk, _) = ready(&sim);
+        sim.limit_to(Some(sim.bytes()));
+        let refused = disk.persist(entries(1, 30));
+        assert!(matches!(refused, Some(Completion::Room(LogRoom { full: true, .. }))), "{refused:?}");
+
+        sim.limit_to(None);
+        let in_an_hour = Instant::now() + Duration::from_secs(3600);
+        log_of(&mut disk).blocked = Some(in_an_hour);
+        assert!(disk.try_completed().is_none(), "it is not time");
+        let waits = disk.persist(entries(31, 1));
+        assert!(matches!(waits, Some(Completion::Room(LogRoom { full: true, .. }))), "{waits:?}");
+
+        log_of(&mut disk).blocked = Some(Instant::now() - FULL_RETRY);
+        let written = disk.try_completed();
+        assert!(matches!(written, Some(Completion::Persisted(Lsn(31), _))), "{written:?}");
+        assert!(!log_of(&mut disk).is_blocked());
+    }
+
+    #[test]
+    fn a_full_disk_is_tried_again_by_a_log_on_its_own_thread() {
+        let sim = SimDisk::new();
+        let log = log_on(&sim);
+        sim.limit_to(Some(sim.bytes()));
+        let mut disk = Disk::thread(log).expect("a thread");
+        assert!(disk.persist(entries(1, 30)).is_none());
+        let mut was_full = false;
+        loop {
+            match disk.try_completed() {
+                Some(Completion::Room(room)) => {
+                    was_full |= room.full;
+                    sim.limit_to(None);
+                }
+                Some(Completion::Persisted(lsn, _)) => {
+                    assert_eq!(lsn, Lsn(30));
+                    break;
+                }
+                Some(other) => panic!("{other:?}"),
+                None => std::thread::yield_now(),
+            }
+        }
+        assert!(was_full);
+        disk.close();
+    }
 }
