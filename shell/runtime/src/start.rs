@@ -19,7 +19,7 @@ use kattu_node::contract::{Event, MemberInfo};
 use kattu_node::{Keeper, Node, NodeConfig};
 use kattu_raft::{Config, Duration, GroupId, Incarnation, Limits, NodeId, Policies, Recovered};
 use kattu_wal::{DataDir, Identity, InitialMember, RealFiles, Wal, WalError, WalOptions};
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -208,6 +208,7 @@ pub async fn start(config: RuntimeConfig) -> Result<Running, StartError> {
         facts,
         metrics,
         room,
+        fetches: VecDeque::new(),
         _engine: engine.clone(),
     };
     Ok(Running { engine, driver })

@@ -2,7 +2,7 @@
 
 mod cluster_of_three;
 
-use cluster_of_three::{Cluster, put, put_until_done, read, run};
+use cluster_of_three::{Cluster, put, put_until_done, read, run, status};
 use kattu_node::contract::Outcome;
 use kattu_raft::Duration;
 use kattu_runtime::Place;
@@ -88,5 +88,32 @@ fn a_single_member_serves_alone_and_after_a_clean_stop() {
         cluster.stop(0);
         cluster.restart(0);
         assert_eq!(read(&cluster.engine(0), "a").await.as_deref(), Some("1"));
+    });
+}
+
+#[test]
+fn a_member_looks_up_from_its_log_while_it_replays_it() {
+    run(async {
+        let mut cluster = Cluster::new(1, Place::Inline, Place::Inline);
+        let value = "v".repeat(1 << 20);
+        for i in 0..28 {
+            put_until_done(&cluster.engine(0), &format!("k{i}"), &value).await;
+        }
+        let last = status(&cluster.engine(0)).await.last;
+        cluster.stop(0);
+        cluster.restart(0);
+        let engine = cluster.engine(0);
+        let (mut polls, mut seen_half_way) = (0, false);
+        loop {
+            let now = status(&engine).await;
+            polls += 1;
+            if last <= now.applied {
+                break;
+            }
+            seen_half_way |= now.applied.0 > 0;
+        }
+        let batches = engine.metrics().batches.get();
+        // 20 MiB are not in memory any more and are read in pieces of 2.
+        assert!(seen_half_way || batches > polls + 6, "{batches} batches, {polls} of them for status");
     });
 }
