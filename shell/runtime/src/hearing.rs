@@ -1,7 +1,8 @@
 //! What peers say on the connections they open: frames, checked, into the driver's inbox.
 //!
 //! Nothing of a connection that does not belong, or that sends one damaged frame, reaches the replica; a connection is
-//! given up at the first thing that is wrong with it, and the peer opens another. [fault-model NT2, NT3, F34–F36]
+//! given up at the first thing that is wrong with it, and the peer opens another. A new connection ends the one that the
+//! same peer had before: what that one would still bring is late. [fault-model NT2, NT3, F34–F36]
 //! Knows nothing of: what messages mean.
 
 use crate::greeting::{self, Greeting};
@@ -10,12 +11,14 @@ use crate::metrics::Metrics;
 use crate::report;
 use kattu_node::contract::{Event, PeerMessage};
 use kattu_raft::{Duration, GroupId, NodeId, SharedBytes};
-use kattu_wire::{Frame, Lane};
-use std::cell::Cell;
+use kattu_wire::{Frame, Hello, Lane};
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 use tokio::io::AsyncReadExt;
 use tokio::net::{TcpListener, TcpStream};
+use tokio::task::AbortHandle;
 
 /// Peers' connections at once, greeted or not; beyond it new ones are closed.
 const CONNECTIONS_MAX: usize = 1024;
@@ -32,7 +35,12 @@ pub(crate) struct Hearing {
     pub(crate) group: GroupId,
     /// Longest frame believed.
     pub(crate) frame_bytes_max: usize,
+    /// Who is reading each peer's lanes.
+    pub(crate) readers: Readers,
 }
+
+/// The newest reader of each peer's lanes.
+pub(crate) type Readers = RefCell<BTreeMap<(NodeId, Lane), AbortHandle>>;
 
 impl Hearing {
     pub(crate) fn start(self, listeners: Vec<TcpListener>) {
@@ -43,7 +51,7 @@ impl Hearing {
         }
     }
 
-    async fn hear(&self, mut socket: TcpStream, address: &str) {
+    async fn hear(self: Rc<Self>, mut socket: TcpStream, address: &str) {
         crate::prepare(&socket);
         let greeted =
             tokio::time::timeout(GREETING_MAX, greeting::receive(&mut socket, &self.greeting)).await;
@@ -60,10 +68,29 @@ impl Hearing {
                 ));
             }
         };
-        if let Err(reason) = self.frames(&mut socket, hello.from).await {
-            self.metrics.peer_rejected.add(1);
-            report::warn(format_args!("connection of member {:x} closed: {reason}", hello.from.0));
+        let from = hello.from;
+        let hearing = self.clone();
+        let reading = tokio::task::spawn_local(async move { hearing.frames(&mut socket, from).await });
+        let lane = (from, hello.lane);
+        let older = self.readers.borrow_mut().insert(lane, reading.abort_handle());
+        if let Some(older) = older.filter(|older| !older.is_finished()) {
+            older.abort();
+            self.closed(&hello);
         }
+        match reading.await {
+            Ok(Ok(())) => {}
+            Ok(Err(reason)) => {
+                self.metrics.peer_rejected.add(1);
+                report::warn(format_args!("connection of member {:x} closed: {reason}", from.0));
+            }
+            Err(stopped) if stopped.is_panic() => std::panic::resume_unwind(stopped.into_panic()),
+            Err(_) => return, // whoever replaced it has said so
+        }
+        self.closed(&hello);
+    }
+
+    /// What was on its way on this lane may be lost; of the control lane, all of it is repeated anyway.
+    fn closed(&self, hello: &Hello) {
         if hello.lane == Lane::Bulk {
             self.inbox.push(Event::LinkClosed(hello.from), 0);
         }
@@ -172,6 +199,95 @@ async fn accept(listener: TcpListener, hearing: Rc<Hearing>, open: Rc<Cell<usize
         tokio::task::spawn_local(async move {
             hearing.hear(socket, &address.to_string()).await;
             open.set(open.get() - 1);
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::links::Failure;
+    use kattu_raft::Incarnation;
+    use tokio::io::AsyncWriteExt;
+
+    const US: NodeId = NodeId(1);
+    const PEER: NodeId = NodeId(2);
+
+    fn greeting(id: NodeId) -> Greeting {
+        Greeting {
+            cluster: 0xC1,
+            id,
+            incarnation: Incarnation(9),
+            learner: false,
+            members: [US, PEER].into(),
+        }
+    }
+
+    async fn connect(address: std::net::SocketAddr, lane: Lane) -> TcpStream {
+        let mut socket = TcpStream::connect(address).await.expect("somebody listens");
+        match greeting::greet(&mut socket, &greeting(PEER), US, lane).await {
+            Ok(()) => socket,
+            Err(Failure::Refused(reason)) => panic!("{reason}"),
+            Err(Failure::Away) => panic!("nobody answers"),
+        }
+    }
+
+    fn run<F: Future<Output = ()>>(test: impl FnOnce(std::net::SocketAddr, Rc<Inbox>) -> F) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        tokio::task::LocalSet::new().block_on(&runtime, async {
+            let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+            let address = listener.local_addr().expect("it is bound");
+            let inbox = Rc::new(Inbox::default());
+            let hearing = Hearing {
+                greeting: Rc::new(greeting(US)),
+                inbox: inbox.clone(),
+                metrics: Arc::default(),
+                group: GroupId(0),
+                frame_bytes_max: 1 << 20,
+                readers: Readers::default(),
+            };
+            hearing.start(vec![listener]);
+            test(address, inbox).await;
+        });
+    }
+
+    fn events(inbox: &Inbox) -> Vec<Event> {
+        let mut events = Vec::new();
+        inbox.take(&mut events);
+        events
+    }
+
+    #[test]
+    fn a_new_connection_of_a_peer_ends_the_one_it_had_before() {
+        run(|address, inbox| async move {
+            let mut control = connect(address, Lane::Control).await;
+            let mut first = connect(address, Lane::Bulk).await;
+            let _second = connect(address, Lane::Bulk).await;
+            inbox.arrived().await;
+            assert_eq!(
+                events(&inbox),
+                [Event::LinkClosed(PEER)],
+                "what was on its way on the first may be lost"
+            );
+            assert_eq!(first.read(&mut [0; 8]).await.expect("an orderly end"), 0);
+            let mut third = connect(address, Lane::Control).await;
+            assert_eq!(control.read(&mut [0; 8]).await.expect("an orderly end"), 0);
+            assert_eq!(events(&inbox), [], "nothing hangs on a control lane");
+            third.write_all(b"this is not a frame, and it is longer than a header").await.expect("sent");
+            assert_eq!(third.read(&mut [0; 8]).await.unwrap_or(0), 0, "given up");
+        });
+    }
+
+    #[test]
+    fn nonsense_on_the_bulk_lane_ends_it_and_is_told_once() {
+        run(|address, inbox| async move {
+            let mut socket = connect(address, Lane::Bulk).await;
+            socket.write_all(&[0xA5; 100]).await.expect("sent");
+            inbox.arrived().await;
+            assert_eq!(events(&inbox), [Event::LinkClosed(PEER)]);
+            assert_eq!(socket.read(&mut [0; 8]).await.unwrap_or(0), 0, "given up");
+            let _again = connect(address, Lane::Bulk).await;
+            assert_eq!(events(&inbox), [], "the old one had ended already");
         });
     }
 }

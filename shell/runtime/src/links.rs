@@ -188,7 +188,10 @@ impl Dialler {
                     self.lane.open(socket.clone());
                     self.lane.run(&socket, &self.metrics).await;
                     self.lane.close();
-                    self.inbox.push(Event::LinkClosed(self.peer.id), 0);
+                    if self.kind == LaneKind::Bulk {
+                        // The control lane carries only what is repeated anyway.
+                        self.inbox.push(Event::LinkClosed(self.peer.id), 0);
+                    }
                     pauses.lived(opened.elapsed());
                 }
                 Err(Failure::Refused(reason)) => {

@@ -6,7 +6,7 @@ use crate::disk::{Disk, Log};
 use crate::driver::Driver;
 use crate::engine::{Engine, Facts, INBOX_MAX};
 use crate::greeting::Greeting;
-use crate::hearing::Hearing;
+use crate::hearing::{Hearing, Readers};
 use crate::inbox::Inbox;
 use crate::links::{Links, Peer};
 use crate::metrics::Metrics;
@@ -182,6 +182,7 @@ pub async fn start(config: RuntimeConfig) -> Result<Running, StartError> {
         metrics: metrics.clone(),
         group,
         frame_bytes_max,
+        readers: Readers::default(),
     };
     hearing.start(listeners);
     let peers: Vec<Peer> = config
