@@ -121,7 +121,7 @@ impl DataDir {
             file.sync()
         });
         made.map_err(|error| WalError::growing(IDENTITY, bytes.len() as u64, &error))?;
-        segment::publish(files, &aside, IDENTITY)?;
+        segment::publish(files, &aside, IDENTITY, bytes.len() as u64)?;
         self.identity = Some(identity);
         self.sign_lock()
     }

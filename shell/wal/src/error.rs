@@ -5,6 +5,8 @@
 use std::fmt;
 use std::io;
 
+const SYNC: &str = "sync";
+
 /// What went wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WalError {
@@ -88,6 +90,16 @@ impl WalError {
             }
             _ => WalError::io(file, "make", error),
         }
+    }
+
+    /// A sync of a file or of its name has failed: [`WalError::is_failed_sync`].
+    pub(crate) fn syncing(file: &str, error: &io::Error) -> WalError {
+        WalError::io(file, SYNC, error)
+    }
+
+    /// Whether nothing is known any more about what the disk holds: no second try may be believed. [fault-model F11]
+    pub(crate) fn is_failed_sync(&self) -> bool {
+        matches!(self, WalError::Io { doing: SYNC, .. })
     }
 
     pub(crate) fn damaged(file: &str, offset: u64, what: impl Into<String>) -> WalError {

@@ -125,20 +125,37 @@ pub(crate) fn check_header(identity: &Identity, generation: u64, bytes: &[u8]) -
     Ok(())
 }
 
-/// Makes a file of `header` and zeros under the name `aside`, synced.
-fn fill(files: &dyn Files, aside: &str, header: &[u8], len: u64) -> std::io::Result<Box<dyn LogFile>> {
-    let file = files.create(aside)?;
-    file.allocate(len)?;
-    let zeros = vec![0; FILL_BYTES.min(len as usize)];
-    let mut at = 0;
-    while at < len {
-        let part = (len - at).min(zeros.len() as u64);
-        file.write_at(at, &zeros[..part as usize])?;
-        at += part;
+/// Makes a file of `header` and zeros under the name `aside`, synced. When it cannot, nothing is left of it: a full disk
+/// gets its bytes back.
+fn fill(
+    files: &dyn Files,
+    aside: &str,
+    name: &str,
+    header: &[u8],
+    len: u64,
+) -> Result<Box<dyn LogFile>, WalError> {
+    let filled = || {
+        let file = files.create(aside)?;
+        file.allocate(len)?;
+        let zeros = vec![0; FILL_BYTES.min(len as usize)];
+        let mut at = 0;
+        while at < len {
+            let part = (len - at).min(zeros.len() as u64);
+            file.write_at(at, &zeros[..part as usize])?;
+            at += part;
+        }
+        file.write_at(0, header)?;
+        Ok(file)
+    };
+    let made = filled().map_err(|error| WalError::growing(name, len, &error));
+    let made = made.and_then(|file| match file.sync() {
+        Ok(()) => Ok(file),
+        Err(error) => Err(WalError::syncing(name, &error)),
+    });
+    if made.is_err() {
+        let _ = files.remove(aside); // the error above is what counts
     }
-    file.write_at(0, header)?;
-    file.sync()?;
-    Ok(file)
+    made
 }
 
 /// Makes a segment under its final name, durable in content and name.
@@ -151,18 +168,18 @@ pub(crate) fn create(
     let name = name_of(generation);
     let aside = format!("{name}.tmp");
     let header = header_bytes(identity, generation, len);
-    let file = fill(files, &aside, &header, len).map_err(|error| {
-        let _ = files.remove(&aside); // gives a full disk its bytes back; the error below is what counts
-        WalError::growing(&name, len, &error)
-    })?;
-    publish(files, &aside, &name)?;
+    let file = fill(files, &aside, &name, &header, len)?;
+    publish(files, &aside, &name, len)?;
     Ok(Segment { generation, len, file })
 }
 
-/// Gives a synced file its final name, durably.
-pub(crate) fn publish(files: &dyn Files, aside: &str, name: &str) -> Result<(), WalError> {
-    files.rename(aside, name).map_err(|error| WalError::io(name, "rename", &error))?;
-    files.sync_names().map_err(|error| WalError::io(name, "sync the name of", &error))
+/// Gives a synced file of `bytes` its final name, durably. A directory, too, may have no room for another name.
+pub(crate) fn publish(files: &dyn Files, aside: &str, name: &str, bytes: u64) -> Result<(), WalError> {
+    files.rename(aside, name).map_err(|error| {
+        let _ = files.remove(aside); // gives a full disk its bytes back; the error below is what counts
+        WalError::growing(name, bytes, &error)
+    })?;
+    files.sync_names().map_err(|error| WalError::syncing(name, &error))
 }
 
 /// Whether the reserve is there, of the size asked for.
@@ -177,12 +194,14 @@ pub(crate) fn make_reserve(files: &dyn Files, bytes: u64) -> Result<(), WalError
     }
     let made = files.create(RESERVE).and_then(|file| {
         file.allocate(bytes)?;
-        file.sync()
+        Ok(file)
     });
-    made.map_err(|error| {
+    let made = made.map_err(|error| WalError::growing(RESERVE, bytes, &error));
+    let made = made.and_then(|file| file.sync().map_err(|error| WalError::syncing(RESERVE, &error)));
+    if made.is_err() {
         let _ = files.remove(RESERVE);
-        WalError::growing(RESERVE, bytes, &error)
-    })
+    }
+    made
 }
 
 /// Gives the reserve back to the disk.
@@ -211,10 +230,7 @@ impl SegmentTask {
         make_reserve(&*self.files, self.reserve)?;
         let aside = format!("{}.ahead.tmp", name_of(self.generation));
         let header = header_bytes(&self.identity, self.generation, self.len);
-        let file = fill(&*self.files, &aside, &header, self.len).map_err(|error| {
-            let _ = self.files.remove(&aside);
-            WalError::growing(&name_of(self.generation), self.len, &error)
-        })?;
+        let file = fill(&*self.files, &aside, &name_of(self.generation), &header, self.len)?;
         Ok(Prepared { segment: Segment { generation: self.generation, len: self.len, file }, aside })
     }
 }

@@ -75,7 +75,19 @@ fn power_is_out() -> io::Error {
     io::Error::other("the power is out")
 }
 
+fn failed_sync() -> io::Error {
+    io::Error::other("the disk failed a sync")
+}
+
 impl State {
+    /// Whether one more sync, of a file or of the names, succeeds.
+    fn may_sync(&mut self) -> bool {
+        let Some(left) = &mut self.faults.syncs else { return true };
+        let may = *left > 0;
+        *left = left.saturating_sub(1);
+        may
+    }
+
     /// Counts an operation that changes something.
     fn tick(&mut self) -> io::Result<u64> {
         if let Some(power) = &mut self.faults.power {
@@ -371,6 +383,9 @@ impl Files for SimDisk {
 
     fn sync_names(&self) -> io::Result<()> {
         let mut state = self.state();
+        if !state.may_sync() {
+            return Err(failed_sync()); // which names are durable stays in doubt
+        }
         state.tick()?;
         state.names_durable = state.names.clone();
         state.name_changes.clear();
@@ -467,14 +482,11 @@ impl LogFile for SimFile {
 
     fn sync(&self) -> io::Result<()> {
         let mut state = self.disk.state();
-        if let Some(syncs) = &mut state.faults.syncs {
-            let Some(left) = syncs.checked_sub(1) else {
-                // As real ones do, the system forgets that the pages were dirty: they can be read, and no later sync
-                // writes them.
-                state.inodes[self.inode].doubtful.clear();
-                return Err(io::Error::other("the disk failed a sync"));
-            };
-            *syncs = left;
+        if !state.may_sync() {
+            // As real ones do, the system forgets that the pages were dirty: they can be read, and no later sync writes
+            // them.
+            state.inodes[self.inode].doubtful.clear();
+            return Err(failed_sync());
         }
         state.tick()?;
         let inode = &mut state.inodes[self.inode];

@@ -114,7 +114,7 @@ impl Slots {
             file.sync()
         });
         made.map_err(|error| WalError::growing(&name, FILE_BYTES as u64, &error))?;
-        publish(files, &aside, &name)
+        publish(files, &aside, &name, FILE_BYTES as u64)
     }
 
     /// Reads both slots without changing them.

@@ -40,6 +40,30 @@ fn a_failed_sync_poisons_the_log_whatever_the_next_one_would_say() {
 }
 
 #[test]
+fn a_failed_sync_of_a_segment_made_ahead_or_of_its_name_poisons_the_log() {
+    for of_its_name in [false, true] {
+        let disk = SimDisk::new();
+        let (mut wal, twin) = synced_once(&disk);
+        let task = wal.wants_segment().unwrap();
+        let made = if of_its_name {
+            let made = task.run();
+            disk.fail_syncs_after(0);
+            made
+        } else {
+            disk.fail_syncs_after(0);
+            task.run()
+        };
+        let first = wal.accept(made).unwrap_err();
+        assert!(matches!(&first, WalError::Io { doing: "sync", .. }), "{first}");
+        disk.fail_syncs_after(u64::MAX);
+        // A second try would succeed, and prove nothing.
+        assert_eq!(wal.append(A, &[]), Err(WalError::Poisoned { first: first.to_string() }));
+        drop(wal);
+        disk.copy().crash_images(1, 8).iter().for_each(|image| recover(image, &twin));
+    }
+}
+
+#[test]
 fn a_failed_write_poisons_the_log() {
     let disk = SimDisk::new();
     let (mut wal, mut twin) = synced_once(&disk);

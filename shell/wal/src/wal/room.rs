@@ -40,17 +40,22 @@ impl Wal {
     /// Takes what became of a [`SegmentTask`].
     ///
     /// # Errors
-    /// The task's own; or [`WalError::Io`] when the segment could not get its name. Neither poisons the log: the
-    /// task is wanted again.
+    /// The task's own; or [`WalError::NoSpace`] or [`WalError::Io`] when the segment could not get its name. The task
+    /// is wanted again, unless it was a sync that failed: that poisons the log. [fault-model F11]
     pub fn accept(&mut self, made: Result<Prepared, WalError>) -> Result<(), WalError> {
         self.task = None;
-        let Prepared { segment, aside } = made?;
+        self.check()?;
+        let taken = made.and_then(|made| self.take_segment(made));
+        taken.map_err(|error| if error.is_failed_sync() { self.poison(error) } else { error })
+    }
+
+    fn take_segment(&mut self, Prepared { segment, aside }: Prepared) -> Result<(), WalError> {
         self.has_reserve = segment::has_reserve(&*self.files, self.options.reserve_bytes);
         if segment.generation != self.next_generation() {
             // The log could not wait and made that one itself.
             return self.files.remove(&aside).map_err(|error| WalError::io(&aside, "remove", &error));
         }
-        segment::publish(&*self.files, &aside, &name_of(segment.generation))?;
+        segment::publish(&*self.files, &aside, &name_of(segment.generation), segment.len)?;
         self.spare.push_back(segment);
         Ok(())
     }
