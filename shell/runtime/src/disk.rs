@@ -12,8 +12,9 @@ use crate::watchdog::Watch;
 use kattu_raft::{Duration, Entry, Fetch, GroupId, LogBody, LogRecord, Lsn};
 use kattu_wal::{Prepared, Wal, WalError};
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::sync::mpsc as sync_mpsc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
 use std::time::Instant;
 use tokio::sync::{Notify, mpsc};
 
@@ -49,7 +50,7 @@ pub(crate) enum Order {
     Fetch(Fetch),
     /// A segment has been made ready beside the log, or could not be.
     Look,
-    Close(sync_mpsc::Sender<()>),
+    Close,
 }
 
 /// The log, with a thread of its own or without.
@@ -60,12 +61,34 @@ pub(crate) enum Disk {
         ready: Arc<Notify>,
     },
     Thread {
-        /// The thread ends with the last of these.
-        orders: Arc<sync_mpsc::Sender<Order>>,
+        thread: LogThread,
         completions: mpsc::UnboundedReceiver<Completion>,
         /// What was ordered and is not durable yet: (last record, bytes). It is not free any more.
         underway: VecDeque<(Lsn, u64)>,
     },
+}
+
+/// The log's thread. Dropping it waits for its end, so that the directory is free for whoever comes next.
+pub(crate) struct LogThread {
+    /// The thread ends with the last of these.
+    orders: Option<Arc<sync_mpsc::Sender<Order>>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl LogThread {
+    fn order(&self, order: Order) {
+        let orders = self.orders.as_ref().expect("only its drop takes it");
+        orders.send(order).expect("a panic on the log thread aborts");
+    }
+}
+
+impl Drop for LogThread {
+    fn drop(&mut self) {
+        self.orders = None;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join(); // a panic there has ended the process
+        }
+    }
 }
 
 impl Disk {
@@ -87,8 +110,10 @@ impl Disk {
             let _ = look.upgrade().map(|orders| orders.send(Order::Look));
         });
         log.prepare_next();
-        std::thread::Builder::new().name("kattu-log".into()).spawn(move || run(log, &inbox, &report))?;
-        Ok(Disk::Thread { orders, completions, underway: VecDeque::new() })
+        let thread =
+            std::thread::Builder::new().name("kattu-log".into()).spawn(move || run(log, &inbox, &report))?;
+        let thread = LogThread { orders: Some(orders), thread: Some(thread) };
+        Ok(Disk::Thread { thread, completions, underway: VecDeque::new() })
     }
 
     /// Makes records durable. Inline, the completion is given back.
@@ -98,10 +123,10 @@ impl Disk {
                 log.append(&records);
                 Some(log.sync_if_due())
             }
-            Disk::Thread { orders, underway, .. } => {
+            Disk::Thread { thread, underway, .. } => {
                 let bytes = records.iter().map(record_bytes).sum();
                 underway.extend(records.last().map(|record| (record.lsn, bytes)));
-                order(orders, Order::Persist(records));
+                thread.order(Order::Persist(records));
                 None
             }
         }
@@ -111,8 +136,8 @@ impl Disk {
     pub(crate) fn fetch(&mut self, fetch: Fetch) -> Option<Completion> {
         match self {
             Disk::Inline { log, .. } => Some(log.fetch(fetch)),
-            Disk::Thread { orders, .. } => {
-                order(orders, Order::Fetch(fetch));
+            Disk::Thread { thread, .. } => {
+                thread.order(Order::Fetch(fetch));
                 None
             }
         }
@@ -149,17 +174,12 @@ impl Disk {
     pub(crate) fn close(self) {
         match self {
             Disk::Inline { log, .. } => log.close(),
-            Disk::Thread { orders, .. } => {
-                let (closed, wait) = sync_mpsc::channel();
-                order(&orders, Order::Close(closed));
-                let _ = wait.recv();
+            Disk::Thread { thread, .. } => {
+                thread.order(Order::Close);
+                drop(thread); // comes back when it is done
             }
         }
     }
-}
-
-fn order(orders: &sync_mpsc::Sender<Order>, order: Order) {
-    orders.send(order).expect("a panic on the log thread aborts");
 }
 
 fn record_bytes(record: &LogRecord) -> u64 {
@@ -215,11 +235,7 @@ fn run(mut log: Log, inbox: &sync_mpsc::Receiver<Order>, report: &mpsc::Unbounde
                         return;
                     }
                 }
-                Order::Close(closed) => {
-                    log.close();
-                    let _ = closed.send(());
-                    return;
-                }
+                Order::Close => return log.close(),
             }
         }
         if dirty && report.send(log.sync_if_due()).is_err() {
@@ -336,18 +352,23 @@ impl Log {
         }
     }
 
-    /// Zero-fills the next segment on a passing thread, so that no write waits for it.
+    /// Zero-fills the next segment on a passing thread, so that no write waits for it; on this one if the system gives
+    /// no thread, because without it no write would be let in.
     fn prepare_next(&mut self) {
         let Some(task) = self.wal.wants_segment() else { return };
         let (ready, on_ready) = (self.ready.clone(), self.on_ready.clone());
         let pause = if self.no_spare { FULL_RETRY } else { Duration::ZERO };
-        let spawned = std::thread::Builder::new().name("kattu-segment".into()).spawn(move || {
+        let task = Mutex::new(Some(task));
+        let make = Arc::new(move || {
+            let Some(task) = task.lock().unwrap_or_else(PoisonError::into_inner).take() else { return };
             std::thread::sleep(pause); // a full disk is not asked all the time
             let _ = ready.send(task.run()); // the log may have closed meanwhile
             on_ready();
         });
-        if let Err(error) = spawned {
-            report::warn(format_args!("no thread to prepare the next log segment: {error}"));
+        let beside = make.clone();
+        if let Err(error) = std::thread::Builder::new().name("kattu-segment".into()).spawn(move || beside()) {
+            report::warn(format_args!("no thread to prepare the next log segment ({error}): doing it here"));
+            make();
         }
     }
 
@@ -494,5 +515,20 @@ mod tests {
         }
         assert!(was_full);
         disk.close();
+    }
+
+    #[test]
+    fn a_log_on_its_own_thread_lets_go_of_its_directory_when_it_is_dropped() {
+        for round in 0..20 {
+            let sim = SimDisk::new();
+            let mut disk = Disk::thread(log_on(&sim)).expect("a thread");
+            assert!(disk.persist(entries(1, 6)).is_none());
+            if round % 2 == 0 {
+                drop(disk);
+            } else {
+                disk.close();
+            }
+            DataDir::open(Arc::new(sim.clone())).expect("nobody holds it any more");
+        }
     }
 }
