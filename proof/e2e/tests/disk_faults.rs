@@ -199,12 +199,17 @@ fn alarms(kv: &Kv) -> Vec<(u64, i32)> {
     answer.into_inner().alarms.iter().map(|alarm| (alarm.member_id, alarm.alarm)).collect()
 }
 
-#[track_caller]
-fn delete(kv: &Kv, key: &str) -> i64 {
+fn delete(kv: &Kv, key: &str) -> Result<i64, tonic::Status> {
     let request = DeleteRangeRequest { key: key.into(), ..DeleteRangeRequest::default() };
     let mut client = kv.client();
-    let answer = kv.block_on(async { client.delete_range(request).await });
-    answer.unwrap_or_else(|status| panic!("delete {key}: {status}")).into_inner().deleted
+    kv.block_on(async { client.delete_range(request).await }).map(|answer| answer.into_inner().deleted)
+}
+
+/// Deletes go into log space that is allocated. When that is used up they are refused as well, or wait: nothing breaks.
+fn delete_until_no_more_goes(kv: Kv) -> tonic::Status {
+    let kv = kv.within(Duration::from_secs(2));
+    let long = "x".repeat(32 << 10);
+    until("a delete that finds no room", || (0..100).find_map(|_| delete(&kv, &long).err()))
 }
 
 /// A member says in every place that it has no room, and lets nobody make the store grow.
@@ -247,9 +252,13 @@ fn a_full_disk_of_a_single_member(log_io: &str) {
     assert_says_full(&cluster.members[0]);
     assert_kept(&kv, &heard.acknowledged, VALUE_BYTES);
     for i in 0..100 {
-        assert_eq!(delete(&kv, &format!("victim/{i}")), 1);
+        assert_eq!(delete(&kv, &format!("victim/{i}")).expect("deletes need next to no room"), 1);
     }
     assert_eq!(kv.count("victim/", false).expect("a read"), 0);
+    let last = delete_until_no_more_goes(cluster.members[0].kv());
+    println!("the last delete heard {last}");
+    assert_says_full(&cluster.members[0]);
+    assert_eq!(cluster.members[0].pid(), pid);
 
     // A restart while it is full: everything is there, and growth is still refused.
     cluster.members[0].kill();
@@ -436,6 +445,55 @@ fn a_leader_that_cannot_make_the_name_of_a_segment_durable_stops_and_the_others_
     need_rig!(Rig::Inject);
     // The only thing that `fsync` is for while a member runs.
     a_failing_call_on_the_leader("inline", &fault("fsync", "error=EIO", "1"));
+}
+
+#[test]
+fn a_directory_without_room_for_another_name_is_a_full_disk_and_no_reason_to_stop() {
+    need_rig!(Rig::Inject);
+    let mut cluster = Cluster::with("no-names", options(1, "inline"));
+    let writers = Writers::on(&cluster.members, "w/");
+    writers.until_more(50);
+    let pid = cluster.members[0].pid();
+    let trace = cluster.folder().join("trace");
+    let attached = inject_into(pid, &fault("rename", "error=ENOSPC", "1+"), &trace);
+    writers.until_refused(FULL);
+    assert_says_full(&cluster.members[0]);
+    let last = delete_until_no_more_goes(cluster.members[0].kv());
+    println!("the last delete heard {last}");
+    assert!(cluster.members[0].is_running());
+    drop(attached);
+    assert_says_room(&cluster.members[0]);
+    writers.until_more(100);
+    let heard = writers.stop();
+    assert_eq!(cluster.members[0].pid(), pid);
+    assert!(cluster.members[0].is_running());
+    cluster.members[0].kill();
+    cluster.members[0].start();
+    assert_kept(&cluster.members[0].kv(), &heard.acknowledged, VALUE_BYTES);
+}
+
+#[test]
+fn a_follower_without_room_for_another_name_waits_and_catches_up() {
+    need_rig!(Rig::Inject);
+    let mut cluster = Cluster::with("no-names-three", options(3, "inline"));
+    let writers = Writers::on(&cluster.members, "w/");
+    writers.until_more(50);
+    let leader = cluster.leader();
+    let (follower, third) = ((leader + 1) % 3, (leader + 2) % 3);
+    let trace = cluster.folder().join("trace");
+    let attached =
+        inject_into(cluster.members[follower].pid(), &fault("rename", "error=ENOSPC", "1+"), &trace);
+    // More than its open segments can take.
+    writers.until_more((4 << 20) / VALUE_BYTES as u64);
+    assert!(cluster.members[follower].is_running(), "{}", cluster.members[follower].log_text());
+    drop(attached);
+    let heard = writers.stop();
+    cluster.members[third].kill();
+    let kv = cluster.members[follower].kv();
+    until("a write that needs the follower", || kv.put("needs/it", "x").ok());
+    cluster.kill_all();
+    cluster.start_all();
+    assert_kept(&cluster.members[follower].kv(), &heard.acknowledged, VALUE_BYTES);
 }
 
 /// Starts a member of one with a fault in it.
