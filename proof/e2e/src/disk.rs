@@ -72,6 +72,9 @@ fn can_run(command: &mut Command) -> bool {
     command.stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok()
 }
 
+/// Files that a small disk has room for.
+const FILES_MAX: usize = 1024;
+
 /// A file system of a few MiB. Declare it before the cluster on it: that is dropped, and so ended, first.
 pub struct SmallDisk {
     folder: PathBuf,
@@ -91,7 +94,8 @@ impl SmallDisk {
         let file = File::create(&image).and_then(|file| file.set_len(mib << 20));
         file.and_then(|()| std::fs::create_dir(&disk.mount)).map_err(|error| error.to_string())?;
         // No blocks kept for root: the member runs as root here, and full should mean full.
-        run(Command::new("mkfs.ext4").args(["-q", "-F", "-m", "0", "-b", "4096"]).arg(&image))?;
+        let layout = ["-q", "-F", "-m", "0", "-b", "4096", "-N", &FILES_MAX.to_string()];
+        run(Command::new("mkfs.ext4").args(layout).arg(&image))?;
         run(Command::new("mount").args(["-o", "loop"]).arg(&image).arg(&disk.mount))?;
         disk.mounted = true;
         Ok(disk)
@@ -143,9 +147,18 @@ impl SmallDisk {
         Hoard { stop, thread: Some(thread) }
     }
 
+    /// Makes empty files until there is no room for another one, though there is for bytes.
+    pub fn fill_names(&self) {
+        let crowd = self.mount.join("crowd");
+        std::fs::create_dir_all(&crowd).expect("room for a folder");
+        let made = (0..).take_while(|number| File::create(crowd.join(number.to_string())).is_ok()).count();
+        assert!(made <= FILES_MAX, "{made} files on a disk that takes {FILES_MAX}");
+    }
+
     /// Gives everything back.
     pub fn relieve(&self) {
-        std::fs::remove_file(self.ballast()).expect("there is a ballast file");
+        let _ = std::fs::remove_file(self.ballast());
+        let _ = std::fs::remove_dir_all(self.mount.join("crowd"));
     }
 }
 

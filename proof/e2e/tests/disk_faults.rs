@@ -22,6 +22,8 @@ const WRITERS: usize = 4;
 const VALUE_BYTES: usize = 16 << 10;
 const FULL: &str = "etcdserver: mvcc: database space exceeded";
 
+const FAILED: &str = "the log failed, stopping";
+
 /// Small segments, so that the disk is asked for the next one often; elections that do not make a test slow.
 fn options(members: usize, log_io: &str) -> Options {
     let flags = [
@@ -335,6 +337,25 @@ fn a_disk_whose_last_byte_is_taken_stops_no_member_and_costs_nothing_acknowledge
 }
 
 #[test]
+fn a_disk_without_room_for_another_file_refuses_growth_and_keeps_no_member_from_starting() {
+    need_rig!(Rig::Loop);
+    let (mut cluster, disks) = on_small_disks("names", 1, "inline");
+    let writers = Writers::on(&cluster.members, "w/");
+    writers.until_more(50);
+    disks[0].fill_names();
+    writers.until_refused(FULL);
+    let heard = writers.stop();
+    assert_says_full(&cluster.members[0]);
+    cluster.members[0].kill();
+    // What its own leftovers gave back is taken, too.
+    disks[0].fill_names();
+    cluster.members[0].start();
+    assert_kept(&cluster.members[0].kv(), &heard.acknowledged, VALUE_BYTES);
+    disks[0].relieve();
+    assert_says_room(&cluster.members[0]);
+}
+
+#[test]
 fn growth_is_refused_below_five_percent_of_a_small_disk_and_allowed_above() {
     need_rig!(Rig::Loop);
     let (cluster, disks) = on_small_disks("watermark", 1, "inline");
@@ -405,10 +426,12 @@ fn a_full_disk_of_the_leader_and_then_of_a_follower_loses_nothing() {
     }
 }
 
-/// The leader of three meets a failing call under load.
-fn a_failing_call_on_the_leader(log_io: &str, fault: &Fault) {
+/// The leader of three meets a failing call under load, and says why it ends.
+fn a_failing_call_on_the_leader(log_io: &str, fault: &Fault, says: &str) {
     let name = format!("fail-{}-{log_io}", fault.calls);
-    let mut cluster = Cluster::with(&name, options(3, log_io));
+    let mut options = options(3, log_io);
+    options.flags.push("--disk-stall-timeout=1000".into());
+    let mut cluster = Cluster::with(&name, options);
     let writers = Writers::on(&cluster.members, "w/");
     writers.until_more(50);
     let leader = cluster.leader();
@@ -417,9 +440,11 @@ fn a_failing_call_on_the_leader(log_io: &str, fault: &Fault) {
     let ended = cluster.members[leader].wait_end();
     drop(attached);
     let traced = std::fs::read_to_string(&trace).expect("a trace");
-    assert!(traced.contains("(INJECTED)"), "{fault:?} was never met:\n{traced}");
+    // Of a call that hangs strace says so only when it returns.
+    let met = traced.contains("(INJECTED)") || fault.what.starts_with("delay");
+    assert!(met, "{fault:?} was never met:\n{traced}");
     assert_eq!(ended.code, None, "it aborts: nothing is known about what the disk holds\n{}", ended.err);
-    assert!(ended.err.contains("the log failed, stopping"), "{fault:?}:\n{}", ended.err);
+    assert!(ended.err.contains(says), "{fault:?}:\n{}", ended.err);
     // The others go on, and it comes back.
     writers.until_more(50);
     cluster.members[leader].start();
@@ -435,16 +460,25 @@ fn fault(calls: &'static str, what: &'static str, when: &str) -> Fault {
 #[test]
 fn a_leader_whose_sync_or_write_fails_stops_and_the_others_go_on() {
     need_rig!(Rig::Inject);
-    a_failing_call_on_the_leader("inline", &fault("fdatasync", "error=EIO", "7"));
-    a_failing_call_on_the_leader("thread", &fault("fdatasync", "error=EIO", "7"));
-    a_failing_call_on_the_leader("inline", &fault("pwrite64", "error=EIO", "5"));
+    a_failing_call_on_the_leader("inline", &fault("fdatasync", "error=EIO", "7"), FAILED);
+    a_failing_call_on_the_leader("thread", &fault("fdatasync", "error=EIO", "7"), FAILED);
+    a_failing_call_on_the_leader("inline", &fault("pwrite64", "error=EIO", "5"), FAILED);
+}
+
+#[test]
+fn a_leader_whose_disk_hangs_ends_and_the_others_go_on() {
+    need_rig!(Rig::Inject);
+    for log_io in ["inline", "thread"] {
+        let hangs = fault("fdatasync", "delay_enter=3000000", "7");
+        a_failing_call_on_the_leader(log_io, &hangs, "a disk call has not returned for");
+    }
 }
 
 #[test]
 fn a_leader_that_cannot_make_the_name_of_a_segment_durable_stops_and_the_others_go_on() {
     need_rig!(Rig::Inject);
     // The only thing that `fsync` is for while a member runs.
-    a_failing_call_on_the_leader("inline", &fault("fsync", "error=EIO", "1"));
+    a_failing_call_on_the_leader("inline", &fault("fsync", "error=EIO", "1"), FAILED);
 }
 
 #[test]
@@ -562,6 +596,29 @@ fn trial(calls: &'static str, when: u64, log_io: &str) -> bool {
     assert_kept(&kv, &acknowledged, VALUE_BYTES);
     assert!(kv.get("after").expect("a read").is_some());
     met
+}
+
+#[test]
+fn a_new_member_whose_disk_fails_ends_with_an_error_and_starts_when_the_disk_is_well() {
+    need_rig!(Rig::Inject);
+    let kinds = [("pwrite64", 3), ("fdatasync", 4), ("fsync", 3), ("rename", 2), ("fallocate", 2)];
+    for (number, (calls, most)) in kinds.into_iter().enumerate() {
+        for when in 1..=most {
+            let what = if (number + when) % 2 == 0 { "error=EIO" } else { "error=ENOSPC" };
+            let mut cluster = Cluster::plan("new-fails", options(1, "inline"));
+            let mut child = start_faulty(&mut cluster, &fault(calls, what, &when.to_string()));
+            let ended = until("the member ends", || child.try_wait().ok().flatten());
+            let said = std::fs::read_to_string(cluster.folder().join("faulty.log")).unwrap_or_default();
+            let shown = format!("{calls} {when} {what}: {ended:?}\n{said}");
+            assert!(!ended.success(), "{shown}");
+            assert!(!said.contains("panicked"), "{shown}");
+            let advice = ["check the disk", "free disk space", "--data-dir"];
+            assert!(advice.iter().any(|words| said.contains(words)), "{shown}");
+            cluster.members[0].start();
+            let kv = cluster.members[0].kv();
+            kv.put("works", "yes").expect("the directory is as good as new");
+        }
+    }
 }
 
 /// Trials of one pass; `E2E_TRIALS` asks for more.

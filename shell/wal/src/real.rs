@@ -41,8 +41,15 @@ impl RealFiles {
             Err(error) => return Err(unwritable(error)),
         }
         let probe = dir.join("probe.tmp");
-        File::create(&probe).and_then(|_| std::fs::remove_file(&probe)).map_err(unwritable)?;
-        Ok(RealFiles { dir: dir.to_owned() })
+        match File::create(&probe).and_then(|_| std::fs::remove_file(&probe)) {
+            // A disk without room for one more file must not keep a member from its log.
+            Err(error)
+                if !matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) =>
+            {
+                Err(unwritable(error))
+            }
+            _ => Ok(RealFiles { dir: dir.to_owned() }),
+        }
     }
 
     /// The directory at `dir`, which must be there; nothing is written to find out.
