@@ -165,6 +165,37 @@ fn a_member_that_comes_back_alone_serves_its_log_up_to_the_last_mark_or_nothing(
 }
 
 #[test]
+fn a_member_that_was_fed_in_large_pieces_comes_back_as_soon_as_any() {
+    // A member that was away is fed megabytes at a time, so its log holds blocks far larger than those of a member that
+    // heard every put as it came. Reading them back once took time and memory by the square of their entries.
+    let mut cluster = Cluster::start("fed", 3);
+    let away = (cluster.leader() + 1) % 3;
+    cluster.members[away].kill();
+    let mut load = Command::new(kattu());
+    load.args(["bench", "put", "--clients", "64", "--conns", "8", "--total", "150000", "--val-size", "64"]);
+    let leader = cluster.members[cluster.leader()].address();
+    run(load.args(["--endpoints", &leader, "-o", "json"])).expect_ok();
+    let revision = |cluster: &Cluster, i: usize| {
+        let status = cluster.members[i].kv().status().ok()?;
+        status.header.map(|header| header.revision)
+    };
+    let latest = revision(&cluster, cluster.leader()).expect("the leader answers");
+    cluster.members[away].start();
+    until("the member has caught up", || revision(&cluster, away).filter(|revision| *revision == latest));
+    cluster.members[away].kill();
+    cluster.members[away].start();
+    assert_eq!(revision(&cluster, away), Some(latest));
+    let rss_kib = std::fs::read_to_string(format!("/proc/{}/status", cluster.members[away].pid()))
+        .expect("it runs")
+        .lines()
+        .find_map(|line| line.strip_prefix("VmHWM:")?.split_whitespace().next()?.parse::<u64>().ok());
+    assert!(
+        rss_kib.is_some_and(|kib| kib < 500 << 10),
+        "150,000 small puts took {rss_kib:?} KiB to read back"
+    );
+}
+
+#[test]
 fn a_member_asked_to_stop_ends_well_and_comes_back_with_its_data() {
     let mut cluster = Cluster::start("stop", 1);
     cluster.members[0].kv().put("kept", "yes").expect("a put");
