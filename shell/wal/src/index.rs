@@ -1,7 +1,7 @@
 //! Where entries are: for each group, runs of the log that hold consecutive entries.
 //!
 //! A run grows with every block until it reaches [`RUN_BYTES_MAX`], so the index takes some 40 bytes of memory per
-//! 128 KiB of log. No run holds a truncation: a run's live entries are its first so many.
+//! 128 KiB of log. A block that is larger is a run of its own. No run holds a truncation: a run's live entries are its first so many.
 //! Knows nothing of: how runs are read.
 
 use crate::walk::Position;
@@ -34,7 +34,9 @@ impl Index {
         if let Some(last) = self.runs.last_mut().filter(|_| !self.sealed) {
             assert!(last.end == first, "run from {} after {}", first.0, last.end.0);
             let follows = last.start.segment == start.segment && last.start.offset <= start.offset;
-            if follows && stop - last.start.offset <= RUN_BYTES_MAX {
+            // A block is read in one piece, however large: its entries never part.
+            let same_block = last.stop == stop;
+            if follows && (same_block || stop - last.start.offset <= RUN_BYTES_MAX) {
                 last.end = end;
                 last.stop = stop;
                 return;
@@ -87,6 +89,19 @@ mod tests {
         }
         assert_eq!(index.find(LogIndex(0)), None);
         assert_eq!(index.find(LogIndex(801)), None);
+    }
+
+    #[test]
+    fn the_entries_of_one_block_are_one_run_however_large_it_is() {
+        let mut index = Index::default();
+        index.add(LogIndex(1), 1, at(0), 512);
+        let stop = 512 + 8 * RUN_BYTES_MAX;
+        for entry in 2..=1000 {
+            index.add(LogIndex(entry), 1, at(512), stop);
+        }
+        index.add(LogIndex(1001), 1, at(stop), stop + 512);
+        assert_eq!(index.runs.len(), 3);
+        assert_eq!(index.find(LogIndex(2)).unwrap(), index.find(LogIndex(1000)).unwrap());
     }
 
     #[test]
