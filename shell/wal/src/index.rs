@@ -1,7 +1,8 @@
 //! Where entries are: for each group, runs of the log that hold consecutive entries.
 //!
 //! A run grows with every block until it reaches [`RUN_BYTES_MAX`], so the index takes some 40 bytes of memory per
-//! 128 KiB of log. A block that is larger is a run of its own. No run holds a truncation: a run's live entries are its first so many.
+//! 128 KiB of log. A block that is larger is a run of its own. No run holds a truncation: a run's live entries are its
+//! first so many.
 //! Knows nothing of: how runs are read.
 
 use crate::walk::Position;
