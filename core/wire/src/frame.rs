@@ -34,6 +34,9 @@ const MAGIC: u32 = u32::from_le_bytes(*b"KTF\xA7");
 /// Records up to this many bytes are copied next to the fields: a place in a vectored write costs about as much.
 const COPY_BYTES_MAX: usize = 512;
 
+/// Memory a writer keeps between batches.
+const KEPT_BYTES_MAX: usize = 1 << 20;
+
 /// Kinds of frames. 16 and up are the protocol's own messages, 48 and up the replicas'.
 pub(crate) mod kind {
     pub const HELLO: u8 = 1;
@@ -219,10 +222,12 @@ impl FrameWriter {
         self.len() == 0
     }
 
-    /// Forgets the frames and keeps the memory.
+    /// Forgets the frames and keeps the memory, unless a backlog made it large.
     pub fn clear(&mut self) {
         self.own.clear();
+        self.own.shrink_to(KEPT_BYTES_MAX);
         self.pieces.clear();
+        self.pieces.shrink_to(KEPT_BYTES_MAX / size_of::<Piece>());
         self.open_from = 0;
         self.shared_bytes = 0;
     }
