@@ -111,11 +111,11 @@ fn etcdctl_of_3_6_works() {
     works_with(&need!("etcd36/etcdctl"), "etcdctl-36");
 }
 
-/// The full number is run by `KATTU_BENCH_PUTS=100000`; CI takes a slice.
+/// The full number is run by `E2E_BENCH_PUTS=100000`; CI takes a slice.
 #[test]
 fn the_benchmark_tool_puts_without_an_error() {
     let benchmark = need!("etcd36/benchmark");
-    let total = std::env::var("KATTU_BENCH_PUTS").unwrap_or_else(|_| "20000".to_string());
+    let total = std::env::var("E2E_BENCH_PUTS").unwrap_or_else(|_| "20000".to_string());
     let cluster = Cluster::start("benchmark", 3);
     let mut command = Command::new(benchmark);
     command.args(["--endpoints", &cluster.endpoints(), "--conns", "100", "--clients", "256"]);
