@@ -155,8 +155,10 @@ impl Driver {
             for forward in self.links.send(std::mem::take(&mut effects.send)).into_iter().rev() {
                 self.node.handle(clock::now(), Event::Unsent(forward), effects); // the newest first: each goes to the head
             }
-            let answered = self.answer(effects);
-            let mut news = self.apply(effects);
+            let mut answered = self.answer(effects);
+            let applied = self.apply(effects);
+            answered |= applied.is_some_and(|progress| progress.answered);
+            let mut news = applied.is_some();
             self.trace(effects);
             self.fetches.extend(effects.fetch.drain(..));
             while fetches_left > 0
@@ -169,7 +171,7 @@ impl Driver {
                 }
             }
             if !effects.persist.is_empty() {
-                if answered || news {
+                if answered {
                     // The thread is about to be at the disk: let the answers leave first.
                     tokio::task::yield_now().await;
                 }
@@ -200,17 +202,17 @@ impl Driver {
         any
     }
 
-    /// Hands tasks to the keeper; whether it has done them already.
-    fn apply(&mut self, effects: &mut Effects) -> bool {
+    /// Hands tasks to the keeper; its progress, if it has done them already.
+    fn apply(&mut self, effects: &mut Effects) -> Option<Progress> {
         if effects.apply.is_empty() {
-            return false;
+            return None;
         }
         let tasks = std::mem::take(&mut effects.apply);
         let entries = tasks.iter().filter(|task| matches!(task, KeeperTask::Apply { .. })).count();
         self.metrics.applied_entries.add(entries as u64);
-        let Some(progress) = self.seat.hand_over(tasks, &mut self.waiting) else { return false };
+        let progress = self.seat.hand_over(tasks, &mut self.waiting)?;
         self.on_progress(clock::now(), progress, effects);
-        true
+        Some(progress)
     }
 
     fn on_completion(&mut self, now: Instant, completion: Completion, effects: &mut Effects) {

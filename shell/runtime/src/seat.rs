@@ -21,6 +21,8 @@ pub(crate) struct Progress {
     pub(crate) applied: Option<LogIndex>,
     /// Bytes the store holds.
     pub(crate) store_bytes: u64,
+    /// Whether a client on this thread was answered.
+    pub(crate) answered: bool,
     /// Tasks done.
     tasks: usize,
 }
@@ -65,12 +67,13 @@ impl Seat {
         match self {
             Seat::Inline(keeper) => {
                 let (effects, store_bytes) = carry_out(keeper, tasks);
+                let answered = !effects.reply.is_empty();
                 for (ticket, outcome) in effects.reply {
                     if let Some(reply) = waiting.take(ticket) {
                         let _ = reply.send(outcome); // the client may have gone
                     }
                 }
-                Some(Progress { applied: effects.applied, store_bytes, tasks: 0 })
+                Some(Progress { applied: effects.applied, store_bytes, answered, tasks: 0 })
             }
             Seat::Thread { tasks: queue, waiting: count, .. } => {
                 *count += tasks.len();
@@ -161,7 +164,7 @@ fn run(mut keeper: Keeper, inbox: &sync_mpsc::Receiver<Batch>, report: &mpsc::Un
         let tasks = batch.tasks.len();
         let (effects, store_bytes) = carry_out(&mut keeper, batch.tasks);
         answer(effects.reply, batch.replies);
-        if report.send(Progress { applied: effects.applied, store_bytes, tasks }).is_err() {
+        if report.send(Progress { applied: effects.applied, store_bytes, answered: false, tasks }).is_err() {
             return; // the driver is gone
         }
         keeper.tidy();

@@ -15,6 +15,7 @@ use kattu_server::{FaceConfig, Replica};
 use std::sync::{Arc, Mutex};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
+use tokio::task::LocalSet;
 
 const SELF: NodeId = NodeId(1);
 const TERM: Term = Term(1);
@@ -75,14 +76,18 @@ impl Replica for Lone {
     }
 }
 
-#[tokio::main(flavor = "current_thread")]
-async fn main() -> Result<(), Box<dyn std::error::Error>> {
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    LocalSet::new().block_on(&runtime, serve_and_count())
+}
+
+async fn serve_and_count() -> Result<(), Box<dyn std::error::Error>> {
     let address = std::env::args().nth(1).unwrap_or_else(|| "127.0.0.1:12379".to_string());
     let listener = TcpListener::bind(&address).await?;
     let (stop, stopped) = watch::channel(false);
     let config = Arc::new(FaceConfig::default());
-    let serving =
-        tokio::spawn(kattu_server::serve_clients(listener, Lone::default(), Arc::clone(&config), stopped));
+    let face = kattu_server::serve_clients(listener, Lone::default(), Arc::clone(&config), stopped);
+    let serving = tokio::task::spawn_local(face);
     println!("serving on {address}");
     tokio::signal::ctrl_c().await?;
     stop.send(true)?;

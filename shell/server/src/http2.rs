@@ -7,11 +7,12 @@
 //!                    └──────────── until nothing moves ──────┘
 //! ```
 //! Everything that has arrived is taken in before any call is looked at, and everything that was answered goes out in one
-//! write: so a busy connection costs one wake-up for many calls, and no call has a task of its own. A client that asks
-//! for much and reads nothing makes us hold what the store shares with everybody, and no copies beyond a limit.
+//! write: so a busy connection costs one wake-up for many calls, and no call has a task of its own; what is no answer waits a
+//! little for one ([`crate::cork`]). A client that asks for much and reads nothing makes us hold what the store shares with everybody, and no copies beyond a limit.
 //! Knows nothing of: what calls mean.
 
 use crate::body::{FaceBody, error_trailers, ok_trailers};
+use crate::cork::{Cork, Corked, Holder};
 use crate::counters::Counters;
 use crate::face::FaceConfig;
 use bytes::Bytes;
@@ -23,12 +24,15 @@ use http::{Request, Response};
 use http_body::{Body, Frame};
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::task::{Context, Poll, ready};
 use tokio::net::TcpStream;
 use tokio::sync::{Semaphore, mpsc, watch};
 use tonic::Status;
 
-const STREAM_WINDOW_BYTES: u32 = 1 << 20;
+/// A request of the usual largest size fits in, so that no client has to wait for room in the middle of one.
+const STREAM_WINDOW_BYTES: u32 = 2 << 20;
 const CONNECTION_WINDOW_BYTES: u32 = 16 << 20;
 const HEAD_BYTES_MAX: u32 = 16 << 10;
 
@@ -53,16 +57,22 @@ where
     A: Fn(Request<CallBody>) -> F,
     F: Future<Output = Response<FaceBody>>,
 {
-    let mut connection: Connection<TcpStream, Bytes> = Builder::new()
+    let cork = Arc::new(Cork::default());
+    let mut connection: Connection<Corked<TcpStream>, Bytes> = Builder::new()
         .max_concurrent_streams(config.max_concurrent_streams)
         .initial_window_size(STREAM_WINDOW_BYTES)
         .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
         .max_header_list_size(HEAD_BYTES_MAX)
         .max_pending_accept_reset_streams(RESET_STREAMS_MAX)
         .max_local_error_reset_streams(Some(RESET_STREAMS_MAX))
-        .handshake(stream)
+        .handshake(Corked::new(stream, Arc::clone(&cork)))
         .await?;
-    let out = Out { room: Semaphore::new(LARGE_KIB_MAX), counters: &config.counters };
+    let out = Out {
+        room: Semaphore::new(LARGE_KIB_MAX),
+        counters: &config.counters,
+        piece: AtomicBool::new(false),
+    };
+    let mut cork = Holder::new(cork);
     let mut calls = FuturesUnordered::new();
     let mut stopping = pin!(stop.wait_for(|stop| *stop));
     let mut stopped = false;
@@ -71,6 +81,7 @@ where
             connection.graceful_shutdown();
             stopped = true;
         }
+        cork.hold();
         loop {
             while let Poll::Ready(accepted) = connection.poll_accept(context) {
                 let Some(accepted) = accepted else { return Poll::Ready(Ok(())) };
@@ -81,7 +92,9 @@ where
             while let Poll::Ready(Some(())) = calls.poll_next_unpin(context) {
                 moved = true;
             }
-            if !moved {
+            if moved || out.piece.swap(false, Relaxed) || cork.is_due(!calls.is_empty(), context) {
+                cork.release();
+            } else {
                 return Poll::Pending;
             }
         }
@@ -94,6 +107,8 @@ struct Out<'a> {
     /// KiB of large answers that may be written out.
     room: Semaphore,
     counters: &'a Counters,
+    /// A piece of an answer that goes on has been queued.
+    piece: AtomicBool,
 }
 
 /// One call from its request to the last byte of its answer. A client that resets it is not worked for any longer.
@@ -168,6 +183,7 @@ async fn send_as_room_comes(
         let room = poll_fn(|context| stream.poll_capacity(context)).await;
         let room = room.ok_or(Reason::CANCEL)??;
         stream.send_data(bytes.split_to(room.min(bytes.len())), false)?;
+        out.piece.store(true, Relaxed);
     }
     Ok(())
 }

@@ -11,7 +11,7 @@
 //! | `kv.rs`, `maintenance.rs`, `cluster.rs`, `auth.rs`, `health.rs` | the services |
 //! | `grpc.rs`, `body.rs` | one message in, one answer out |
 //! | `http.rs`, `metrics.rs`, `counters.rs`, `process.rs` | plain HTTP and what is counted |
-//! | `listen.rs`, `http2.rs` | connections |
+//! | `listen.rs`, `http2.rs`, `cork.rs` | connections |
 //! | `compactor.rs` | auto-compaction |
 //! | `config.rs`, `config/` | flags, environment, file: what one member is told |
 //! | `serve.rs` | one member from start to stop |
@@ -26,6 +26,7 @@ mod cluster;
 pub mod compactor;
 pub mod config;
 mod convert;
+mod cork;
 pub mod counters;
 mod encode;
 pub mod errors;

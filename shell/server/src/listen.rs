@@ -1,7 +1,7 @@
 //! Doors: accepting connections, telling HTTP/2 from HTTP/1.1, and letting both end well.
 //!
-//! One port serves gRPC (HTTP/2 with prior knowledge) and plain HTTP. Everything runs on the caller's runtime, also on
-//! one of a single thread: a request is answered on the thread that read it. A client that sends nonsense, stalls or
+//! One port serves gRPC (HTTP/2 with prior knowledge) and plain HTTP. Connections are tasks of the caller's `LocalSet`, as
+//! the node is where it has no thread of its own: a request that is answered on the thread that read it takes no detour. A client that sends nonsense, stalls or
 //! vanishes loses its own connection and nothing else.
 //! Knows nothing of: what requests mean.
 
@@ -52,7 +52,7 @@ enum Door {
 }
 
 /// Serves clients on this listener until `stop` turns true, then lets calls under way finish for
-/// [`FaceConfig::drain_deadline`].
+/// [`FaceConfig::drain_deadline`]. Must be awaited inside a `LocalSet`.
 pub async fn serve_clients<R: Replica>(
     listener: TcpListener,
     replica: R,
@@ -62,7 +62,8 @@ pub async fn serve_clients<R: Replica>(
     serve(listener, Face::new(replica, config, stop), Door::Clients).await;
 }
 
-/// Serves `/metrics`, `/health` and `/version` on this listener until `stop` turns true.
+/// Serves `/metrics`, `/health` and `/version` on this listener until `stop` turns true. Must be awaited inside a
+/// `LocalSet`.
 pub async fn serve_metrics<R: Replica>(
     listener: TcpListener,
     replica: R,
@@ -88,7 +89,7 @@ async fn serve<R: Replica>(listener: TcpListener, face: Face<R>, door: Door) {
             continue;
         };
         if let Some(open) = Open::enter(&face.config) {
-            connections.spawn(serve_connection(stream, Arc::clone(&face), door, open));
+            connections.spawn_local(serve_connection(stream, Arc::clone(&face), door, open));
         }
     }
     drop(listener);

@@ -276,12 +276,17 @@ fn start_face_threads(
         let (ended, end) = tokio::sync::oneshot::channel();
         let name = format!("clients-{number}");
         let work = move || {
-            runtime.block_on(async move {
+            LocalSet::new().block_on(&runtime, async move {
                 let mut faces = JoinSet::new();
                 for door in doors {
                     match TcpListener::from_std(door) {
                         Ok(door) => {
-                            faces.spawn(serve_clients(door, engine.clone(), face.clone(), stop.clone()));
+                            faces.spawn_local(serve_clients(
+                                door,
+                                engine.clone(),
+                                face.clone(),
+                                stop.clone(),
+                            ));
                         }
                         Err(error) => {
                             report::warn(format_args!("a thread cannot listen for clients: {error}"))

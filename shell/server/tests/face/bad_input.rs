@@ -228,6 +228,28 @@ async fn a_client_that_asks_for_much_and_reads_nothing_makes_no_copies_pile_up()
     assert_eq!(face.config.counters.sent_bytes.get() >> 20, ASKED as u64);
 }
 
+/// Clients take a connection for dead whose pings are not answered, however long their calls may take.
+#[tokio::test]
+async fn a_ping_is_answered_while_calls_wait_and_while_none_do() {
+    let face = Face::start().await;
+    let (client, mut connection) = h2::client::handshake(face.raw().await).await.unwrap();
+    let mut pings = connection.ping_pong().unwrap();
+    tokio::spawn(connection);
+    pings.ping(h2::Ping::opaque()).await.unwrap();
+    face.store.set(|state| state.silent = true);
+    let message = prost::Message::encode_to_vec(&get("a"));
+    let framed = [&[0, 0, 0, 0, message.len() as u8][..], &message].concat();
+    let request =
+        http::Request::post("http://x/etcdserverpb.KV/Range").header("content-type", "application/grpc");
+    let mut client = client.ready().await.unwrap();
+    let (_answer, mut body) = client.send_request(request.body(()).unwrap(), false).unwrap();
+    body.send_data(framed.into(), true).unwrap();
+    eventually(|| face.store.set(|state| state.waiting) == 1).await;
+    for _ in 0..3 {
+        pings.ping(h2::Ping::opaque()).await.unwrap();
+    }
+}
+
 #[tokio::test]
 async fn absurd_numbers_are_taken_for_what_they_are() {
     let face = Face::start().await;

@@ -161,8 +161,9 @@ impl Face {
         let address = listener.local_addr().unwrap();
         let (stop, stopped) = watch::channel(false);
         let (store, config) = (LoneStore::default(), Arc::new(config));
+        let (replica, face) = (store.clone(), Arc::clone(&config));
         let served =
-            tokio::spawn(kattu_server::serve_clients(listener, store.clone(), Arc::clone(&config), stopped));
+            on_a_thread(listener, |listener| kattu_server::serve_clients(listener, replica, face, stopped));
         Face { store, config, address, stop, served }
     }
 
@@ -178,6 +179,22 @@ impl Face {
     pub async fn raw(&self) -> TcpStream {
         TcpStream::connect(self.address).await.unwrap()
     }
+}
+
+/// Connections live on the thread that accepts them, as they do in a member.
+pub fn on_a_thread<F: Future<Output = ()>>(
+    listener: TcpListener,
+    serve: impl FnOnce(TcpListener) -> F + Send + 'static,
+) -> JoinHandle<()> {
+    let listener = listener.into_std().unwrap();
+    let (ended, end) = tokio::sync::oneshot::channel();
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        tokio::task::LocalSet::new()
+            .block_on(&runtime, async { serve(TcpListener::from_std(listener).unwrap()).await });
+        let _ = ended.send(());
+    });
+    tokio::spawn(async { end.await.expect("the thread ends well") })
 }
 
 /// Waits for a fact that other tasks bring about.

@@ -124,8 +124,8 @@ async fn a_listener_for_metrics_serves_no_calls() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let (_keep, stop) = tokio::sync::watch::channel(false);
-    let config = Arc::clone(&face.config);
-    tokio::spawn(kattu_server::serve_metrics(listener, face.store.clone(), config, stop));
+    let (store, config) = (face.store.clone(), Arc::clone(&face.config));
+    on_a_thread(listener, |listener| kattu_server::serve_metrics(listener, store, config, stop));
     let metrics = Face { address, ..face };
     let (code, _, body) = ask(&metrics, "GET", "/metrics").await;
     assert_eq!(code, 200);
