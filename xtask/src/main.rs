@@ -29,6 +29,7 @@ cargo xtask <command>
                              etcd 3.6 and Kattu in alternating pairs
   bench counts [--total PUTS]
                              what one put costs: CPU, switches, system calls, fsyncs, bytes, allocations
+  bench floor                what a put by a single client cannot go below on this machine
   bench replay [--total PUTS]
                              how fast a log is read back
 ";

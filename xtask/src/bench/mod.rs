@@ -5,6 +5,7 @@
 mod cells;
 mod cluster;
 mod counts;
+mod floor;
 mod meter;
 mod pairs;
 mod replay;
@@ -12,15 +13,16 @@ mod report;
 
 use crate::shell::Failure;
 
-/// `cargo xtask bench etcd|counts|replay …`
+/// `cargo xtask bench etcd|counts|floor|replay …`
 pub fn run(words: &[&str]) -> Result<(), Failure> {
     match words {
         ["etcd", rest @ ..] => pairs::run(rest),
         ["counts", rest @ ..] => counts::run(rest),
+        ["floor", rest @ ..] => floor::run(rest),
         ["replay", rest @ ..] => replay::run(rest),
         _ => Err(Failure::usage(format!("cargo xtask bench does not know `{}`", words.join(" "))).then(
             "cargo xtask bench etcd [--pairs N] [--quick] [--only CELL] [--side etcd|kattu], \
-                   cargo xtask bench counts [--total PUTS], cargo xtask bench replay [--total PUTS]",
+                   cargo xtask bench counts [--total PUTS], cargo xtask bench floor, cargo xtask bench replay [--total PUTS]",
         )),
     }
 }
