@@ -24,11 +24,13 @@ const ETCD: &[&str] = &["tonic", "prost", "axum", "hyper", "hyper-util"];
 
 /// Lowest first; a crate may know only crates above its own line in this table.
 const ROOMS: &[Room] = &[
-    Room { name: "kattu-raft", may_know: &[], never: &[] },
-    Room { name: "kattu-kv", may_know: &[], never: &[] },
-    Room { name: "kattu-node", may_know: &["kattu-raft", "kattu-kv"], never: &[] },
-    Room { name: "kattu-wire", may_know: &["kattu-raft", "kattu-kv", "kattu-node"], never: &[] },
-    Room { name: "kattu-wal", may_know: &["kattu-wire", "kattu-raft", "kattu-node"], never: ASYNC },
+    // Mistakes made on purpose; linked only into builds with `--cfg kattu_planted`.
+    Room { name: "kattu-plant", may_know: &[], never: &[] },
+    Room { name: "kattu-raft", may_know: &["kattu-plant"], never: &[] },
+    Room { name: "kattu-kv", may_know: &["kattu-plant"], never: &[] },
+    Room { name: "kattu-node", may_know: &["kattu-plant", "kattu-raft", "kattu-kv"], never: &[] },
+    Room { name: "kattu-wire", may_know: &["kattu-plant", "kattu-raft", "kattu-kv", "kattu-node"], never: &[] },
+    Room { name: "kattu-wal", may_know: &["kattu-plant", "kattu-wire", "kattu-raft", "kattu-node"], never: ASYNC },
     Room { name: "kattu-proto", may_know: &[], never: &[] },
     Room {
         name: "kattu-runtime",
@@ -49,6 +51,7 @@ const ROOMS: &[Room] = &[
         never: &[],
     },
     Room { name: "kattu-client", may_know: &["kattu-wire", "kattu-proto"], never: &[] },
+    Room { name: "kattu-verify", may_know: &["kattu-raft", "kattu-kv", "kattu-node"], never: ASYNC },
     Room { name: "kattu-differential", may_know: &["kattu-proto", "kattu-client"], never: &[] },
     Room { name: "kattu-e2e", may_know: &["kattu-proto", "kattu-client"], never: &[] },
     Room {

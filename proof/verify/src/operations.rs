@@ -1,0 +1,176 @@
+//! Operations: each invocation with its end, and when one came before another.
+//!
+//! In:    the records of a history.
+//! Out:   one [`Operation`] per invocation; or what makes the records no history at all.
+//! Rule:  places in the history are time. `a` came before `b` if `a`'s end stands before `b`'s invocation; an operation
+//!        without a final end never came before anything.
+//! Knows nothing of: what operations do.
+
+use crate::history::{Answer, Operation as Asked, Record, Rejection, What};
+use std::collections::{BTreeMap, HashMap};
+
+/// A place in the history: the number of a record, from 0.
+pub type Place = usize;
+
+/// Later than everything.
+pub const NEVER: Place = usize::MAX;
+
+/// One operation, from its invocation to its end.
+#[derive(Clone, Copy, Debug)]
+pub struct Operation<'a> {
+    /// Its number in the history.
+    pub id: u64,
+    /// Whose it is.
+    pub client: u32,
+    /// The member asked.
+    pub member: u64,
+    /// What was asked.
+    pub asked: &'a Asked,
+    /// Where it was invoked.
+    pub invoked: Place,
+    /// Where it ended; [`NEVER`] while its outcome is open.
+    pub ended: Place,
+    /// How it ended.
+    pub end: End<'a>,
+}
+
+/// How an operation ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End<'a> {
+    /// With a final answer, at this revision.
+    Done(i64, &'a Answer),
+    /// The store judged the request and did nothing.
+    Rejected(Rejection),
+    /// With certainly no effect.
+    Refused,
+    /// Open: an effect at any time after the invocation, or never.
+    Unknown,
+}
+
+/// The records are no history.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Malformed {
+    /// The record at fault, counted from 1: in a file, its line.
+    pub line: usize,
+    /// What is wrong with it.
+    pub what: String,
+}
+
+/// Puts invocations and ends together, ordered by invocation.
+///
+/// # Errors
+/// The first record that does not fit.
+pub fn paired(history: &[Record]) -> Result<Vec<Operation<'_>>, Malformed> {
+    let mut operations: Vec<Operation<'_>> = Vec::with_capacity(history.len() / 2 + 1);
+    let mut numbers: HashMap<u64, usize> = HashMap::with_capacity(history.len() / 2 + 1);
+    let mut under_way: BTreeMap<u32, u64> = BTreeMap::new();
+    let mut now = 0;
+    for (place, record) in history.iter().enumerate() {
+        let malformed = |what: String| Malformed { line: place + 1, what };
+        if record.at < now {
+            return Err(malformed(format!("time goes back from {now} to {}", record.at)));
+        }
+        now = record.at;
+        let end = match &record.what {
+            What::Crashed { .. } => continue,
+            What::Invoke { member, operation } => {
+                if let Some(other) = under_way.insert(record.client, record.id) {
+                    let client = record.client;
+                    return Err(malformed(format!("client {client} has operation {other} under way")));
+                }
+                if numbers.insert(record.id, operations.len()).is_some() {
+                    return Err(malformed(format!("operation {} is invoked twice", record.id)));
+                }
+                operations.push(Operation {
+                    id: record.id,
+                    client: record.client,
+                    member: *member,
+                    asked: operation,
+                    invoked: place,
+                    ended: NEVER,
+                    end: End::Unknown,
+                });
+                continue;
+            }
+            What::Done { revision: Some(revision), answer: Ok(answer) } => End::Done(*revision, answer),
+            What::Done { revision: None, answer: Ok(_) } => {
+                return Err(malformed("an answer without a revision".to_string()));
+            }
+            What::Done { answer: Err(rejection), .. } => End::Rejected(*rejection),
+            What::Refused { .. } => End::Refused,
+            What::Unknown { .. } => End::Unknown,
+        };
+        if under_way.remove(&record.client) != Some(record.id) {
+            let (id, client) = (record.id, record.client);
+            return Err(malformed(format!("client {client} ends operation {id}, which it has not under way")));
+        }
+        let operation = &mut operations[numbers[&record.id]];
+        if let End::Done(_, answer) = end
+            && !fits(operation.asked, answer)
+        {
+            return Err(malformed(format!("operation {} is answered by {answer:?}", record.id)));
+        }
+        operation.end = end;
+        operation.ended = if end == End::Unknown { NEVER } else { place };
+    }
+    Ok(operations)
+}
+
+/// Whether the answer has the shape of the question.
+fn fits(asked: &Asked, answer: &Answer) -> bool {
+    match (asked, answer) {
+        (Asked::Put { .. }, Answer::Put)
+        | (Asked::Range { .. }, Answer::Range { .. })
+        | (Asked::Delete { .. }, Answer::Delete { .. })
+        | (Asked::Compact { .. }, Answer::Compact) => true,
+        (Asked::Txn { then, otherwise, .. }, Answer::Txn { succeeded, answers }) => {
+            let branch = if *succeeded { then } else { otherwise };
+            branch.len() == answers.len() && branch.iter().zip(answers).all(|(asked, answer)| fits(asked, answer))
+        }
+        _ => false,
+    }
+}
+
+impl Operation<'_> {
+    /// The header's revision of a final answer.
+    #[must_use]
+    pub fn revision(&self) -> Option<i64> {
+        match self.end {
+            End::Done(revision, _) => Some(revision),
+            End::Rejected(_) | End::Refused | End::Unknown => None,
+        }
+    }
+
+    /// Whether it asked for no more than some state that existed.
+    #[must_use]
+    pub fn is_serializable(&self) -> bool {
+        matches!(self.asked, Asked::Range { serializable: true, .. })
+    }
+
+    /// Whether its answer says that it changed keys, so that the header's revision is its own.
+    #[must_use]
+    pub fn has_written(&self) -> bool {
+        matches!(self.end, End::Done(_, answer) if has_written(answer))
+    }
+}
+
+/// Whether an answer tells of a change of keys.
+#[must_use]
+pub fn has_written(answer: &Answer) -> bool {
+    match answer {
+        Answer::Put => true,
+        Answer::Delete { deleted } => *deleted > 0,
+        Answer::Txn { answers, .. } => answers.iter().any(has_written),
+        Answer::Range { .. } | Answer::Compact => false,
+    }
+}
+
+/// Whether an operation may change keys or forget history.
+#[must_use]
+pub fn may_write(asked: &Asked) -> bool {
+    match asked {
+        Asked::Put { .. } | Asked::Delete { .. } | Asked::Compact { .. } => true,
+        Asked::Txn { then, otherwise, .. } => then.iter().chain(otherwise).any(may_write),
+        Asked::Range { .. } => false,
+    }
+}
