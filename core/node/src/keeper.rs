@@ -61,9 +61,9 @@ impl Keeper {
         }
     }
 
-    /// Frees a little of what compaction left; for idle moments. No answer depends on it.
-    pub fn tidy(&mut self) {
-        self.store.tidy(TIDY_CHANGES_MAX);
+    /// Frees a little of what compaction left; for idle moments. No answer depends on it. Returns whether there is more.
+    pub fn tidy(&mut self) -> bool {
+        self.store.tidy(TIDY_CHANGES_MAX)
     }
 
     /// Highest index applied.

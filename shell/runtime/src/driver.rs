@@ -61,7 +61,7 @@ impl Driver {
         let mut armed = Instant(0);
         let mut timer = Box::pin(tokio::time::sleep(std::time::Duration::ZERO));
         while !*stop.borrow() {
-            self.batch(&mut calls, &mut effects).await;
+            let untidy = self.batch(&mut calls, &mut effects).await;
             let deadline = self.node.deadline();
             if deadline < armed || armed <= clock::now() {
                 // A deadline that moved away is left alone: one early wake-up costs less than moving the timer always.
@@ -78,7 +78,7 @@ impl Driver {
                 }
                 progress = self.seat.progress() => self.on_progress(clock::now(), progress, &mut effects),
                 () = &mut timer => {}
-                () = std::future::ready(()), if !self.fetches.is_empty() => {}
+                () = std::future::ready(()), if untidy || !self.fetches.is_empty() => {}
                 told = stop.changed() => {
                     if told.is_err() {
                         break; // whoever could say so is gone
@@ -91,8 +91,9 @@ impl Driver {
         self.finish(&mut effects);
     }
 
-    /// Takes in everything that has arrived, and carries out what follows.
-    async fn batch(&mut self, calls: &mut Vec<Call>, effects: &mut Effects) {
+    /// Takes in everything that has arrived, and carries out what follows. Returns whether there is something to do even
+    /// if nothing arrives.
+    async fn batch(&mut self, calls: &mut Vec<Call>, effects: &mut Effects) -> bool {
         let mut events = Vec::new();
         let now = clock::now();
         let applied_before = self.metrics.applied_entries.get();
@@ -105,11 +106,10 @@ impl Driver {
         }
         self.node.handle(now, Event::Drained, effects);
         self.carry_out(effects).await;
-        if self.metrics.applied_entries.get() == applied_before {
-            self.seat.idle();
-        }
+        let untidy = self.metrics.applied_entries.get() == applied_before && self.seat.idle();
         self.publish_facts();
         self.metrics.batches.add(1);
+        untidy
     }
 
     fn take_in(

@@ -88,10 +88,12 @@ impl Seat {
         }
     }
 
-    /// Nothing is to be done: a keeper on this thread tidies a little. One on its own thread does so after its work.
-    pub(crate) fn idle(&mut self) {
-        if let Seat::Inline(keeper) = self {
-            keeper.tidy();
+    /// Nothing is to be done: a keeper on this thread tidies a little. Returns whether it would go on. One on its own
+    /// thread does so by itself.
+    pub(crate) fn idle(&mut self) -> bool {
+        match self {
+            Seat::Inline(keeper) => keeper.tidy(),
+            Seat::Thread { .. } => false,
         }
     }
 
@@ -160,14 +162,26 @@ fn carry_out(keeper: &mut Keeper, tasks: Vec<KeeperTask>) -> (KeeperEffects, u64
 
 fn run(mut keeper: Keeper, inbox: &sync_mpsc::Receiver<Batch>, report: &mpsc::UnboundedSender<Progress>) {
     let _abort = crate::AbortOnPanic;
-    while let Ok(batch) = inbox.recv() {
+    let mut untidy = false;
+    loop {
+        let batch = match inbox.try_recv() {
+            Ok(batch) => batch,
+            Err(sync_mpsc::TryRecvError::Empty) if untidy => {
+                untidy = keeper.tidy();
+                continue;
+            }
+            Err(_) => match inbox.recv() {
+                Ok(batch) => batch,
+                Err(sync_mpsc::RecvError) => return,
+            },
+        };
         let tasks = batch.tasks.len();
         let (effects, store_bytes) = carry_out(&mut keeper, batch.tasks);
         answer(effects.reply, batch.replies);
         if report.send(Progress { applied: effects.applied, store_bytes, answered: false, tasks }).is_err() {
             return; // the driver is gone
         }
-        keeper.tidy();
+        untidy = keeper.tidy();
     }
 }
 
@@ -184,9 +198,11 @@ fn answer(outcomes: Vec<(Ticket, Outcome)>, mut replies: VecDeque<(Ticket, Reply
 #[cfg(test)]
 mod tests {
     use super::*;
+    use kattu_kv::api::{Command, Put};
+    use kattu_node::command::encode_kv;
     use kattu_node::contract::Reply as Answer;
     use kattu_node::contract::ReplyBody;
-    use kattu_raft::Term;
+    use kattu_raft::{EntryHead, EntryId, EntryKind, Form, GroupId, Stamp, Term};
     use tokio::sync::oneshot;
 
     fn asked(waiting: &mut Waiting, count: usize) -> (Vec<KeeperTask>, Vec<oneshot::Receiver<Outcome>>) {
@@ -233,6 +249,52 @@ mod tests {
         while seat.try_progress().is_none() {
             std::thread::yield_now();
         }
+        seat.finish();
+    }
+
+    /// Many versions of one key, and a compaction that leaves the last.
+    fn overwrites(count: u64) -> Vec<KeeperTask> {
+        let put = |value: u64| {
+            Command::Put(Put { key: b"k".to_vec(), value: value.to_le_bytes().to_vec(), ..Put::default() })
+        };
+        let commands = (1..=count).map(put).chain([Command::Compact(1 + count as i64)]);
+        let apply = |(at, command): (usize, Command)| {
+            let id = EntryId::new(1, 1 + at as u64);
+            let head = EntryHead { id, kind: EntryKind::Command, form: Form::Whole, stamp: Stamp(0) };
+            let entry = (crate::encoder().0)(GroupId(0), head, &encode_kv(&command));
+            KeeperTask::Apply { entry, ticket: None, term: Term(1) }
+        };
+        commands.enumerate().map(apply).collect()
+    }
+
+    #[test]
+    fn a_keeper_on_the_drivers_thread_says_that_it_would_go_on_until_all_is_tidy() {
+        let mut seat = Seat::inline(Keeper::new(vec![]));
+        let full = seat.hand_over(overwrites(10_000), &mut Waiting::new()).expect("inline").store_bytes;
+        let mut moments = 1;
+        while seat.idle() {
+            moments += 1;
+        }
+        let tidy = seat.hand_over(vec![], &mut Waiting::new()).expect("inline").store_bytes;
+        assert!(5 < moments, "a little at a time, {moments} moments");
+        assert!(tidy < full / 1000, "{full} bytes have become {tidy}");
+    }
+
+    #[test]
+    fn a_keeper_on_its_own_thread_tidies_until_there_is_nothing_left_without_being_asked() {
+        let mut waiting = Waiting::new();
+        let mut seat = Seat::thread(Keeper::new(vec![])).expect("a thread");
+        let mut look = |tasks| {
+            seat.hand_over(tasks, &mut waiting);
+            loop {
+                match seat.try_progress() {
+                    Some(progress) => break progress.store_bytes,
+                    None => std::thread::yield_now(),
+                }
+            }
+        };
+        let full = look(overwrites(10_000));
+        while full / 1000 <= look(vec![]) {}
         seat.finish();
     }
 }
