@@ -1,0 +1,253 @@
+//! What could be found after a power cut: one disk, drawn, or all of them.
+//!
+//! Knows nothing of: what the files hold.
+
+use super::faults::FaultId;
+use super::inode::Arrival;
+use super::{Dice, SimDisk, State};
+
+/// While at most this many things are doubtful, every subset of them is an image.
+pub const EXHAUSTIVE_MAX: usize = 12;
+
+/// One thing that may or may not have reached the disk.
+#[derive(Clone, Copy, Debug)]
+enum Doubt {
+    /// A sector, and how many versions of it there are.
+    Sector {
+        inode: usize,
+        versions: usize,
+    },
+    Length {
+        inode: usize,
+    },
+    /// A change of a name.
+    Name,
+}
+
+/// What a power cut took.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Lost {
+    /// Sectors of which nothing arrived since their last sync.
+    pub sectors: usize,
+    /// Sectors that arrived.
+    pub sectors_kept: usize,
+    /// Sectors of which an older version arrived.
+    pub sectors_old: usize,
+    /// Changes of names that did not arrive.
+    pub names: usize,
+    /// Files that are shorter than they were.
+    pub lengths: usize,
+    /// Sectors that were believed clean and were not on the medium.
+    pub ghosts: usize,
+}
+
+impl Lost {
+    /// Whether anything is different from before.
+    #[must_use]
+    pub fn is_something(&self) -> bool {
+        self.sectors + self.sectors_old + self.names + self.lengths + self.ghosts != 0
+    }
+}
+
+impl State {
+    /// Everything doubtful, oldest first, each with its place in the order in which arrivals are told.
+    fn doubts(&self) -> Vec<(u64, usize, Doubt)> {
+        let mut doubts = Vec::new();
+        for (number, inode) in self.inodes.iter().enumerate() {
+            for doubtful in &inode.doubtful {
+                let versions = doubtful.versions.len() + 1;
+                doubts.push((doubtful.newest, doubts.len(), Doubt::Sector { inode: number, versions }));
+            }
+            if let Some(at) = inode.length_changed {
+                doubts.push((at, doubts.len(), Doubt::Length { inode: number }));
+            }
+        }
+        for (at, _) in &self.names.changes {
+            doubts.push((*at, doubts.len(), Doubt::Name));
+        }
+        doubts.sort_by_key(|(at, place, _)| (*at, *place));
+        doubts
+    }
+
+    /// Power is lost, and of `doubts` arrived what `arrivals` says, in the same order.
+    fn lose_power(&mut self, doubts: &[(u64, usize, Doubt)], arrivals: &[Arrival]) -> Lost {
+        let mut told = vec![(Arrival::Lost, Doubt::Name); doubts.len()];
+        for ((_, place, doubt), arrival) in doubts.iter().zip(arrivals) {
+            told[*place] = (*arrival, *doubt);
+        }
+        let mut lost = Lost::default();
+        let mut told = told.into_iter().peekable();
+        for (number, inode) in self.inodes.iter_mut().enumerate() {
+            let mut sectors = Vec::with_capacity(inode.doubtful.len());
+            while let Some((arrival, _)) =
+                told.next_if(|(_, doubt)| matches!(doubt, Doubt::Sector { inode, .. } if *inode == number))
+            {
+                sectors.push(arrival);
+            }
+            let length = told
+                .next_if(|(_, doubt)| matches!(doubt, Doubt::Length { inode } if *inode == number))
+                .map(|(arrival, _)| arrival);
+            if sectors.is_empty() && length.is_none() && inode.ghosts.is_empty() {
+                continue;
+            }
+            lost.ghosts += inode.ghosts.len();
+            lost.lengths += usize::from(length == Some(Arrival::Lost));
+            let mut sectors = sectors.into_iter();
+            inode.lose_power(length != Some(Arrival::Lost), &mut |doubtful| {
+                let arrival = sectors.next().expect("one for each doubtful sector");
+                match arrival {
+                    Arrival::Lost => lost.sectors += 1,
+                    Arrival::Version(version) if version < doubtful.versions.len() => lost.sectors_old += 1,
+                    Arrival::Version(_) => lost.sectors_kept += 1,
+                }
+                arrival
+            });
+        }
+        let mut names = core::mem::take(&mut self.names.durable);
+        for ((_, change), (arrival, _)) in self.names.changes.drain(..).zip(told) {
+            match arrival {
+                Arrival::Lost => lost.names += 1,
+                Arrival::Version(_) => change.apply(&mut names),
+            }
+        }
+        self.names.now.clone_from(&names);
+        self.names.durable = names;
+        lost
+    }
+}
+
+fn newest(doubt: Doubt) -> Arrival {
+    match doubt {
+        Doubt::Sector { versions, .. } => Arrival::Version(versions - 1),
+        _ => Arrival::Version(0),
+    }
+}
+
+impl SimDisk {
+    /// Power is lost, `elapsed` nanoseconds after the call began (`u64::MAX`: after it ended). Which of the doubtful things
+    /// arrived follows from `seed`: none, all, a beginning, an end, or each on its own.
+    pub fn power_fails(&self, seed: u64, elapsed: u64) -> Lost {
+        let mut state = self.state();
+        state.undo_after(elapsed);
+        let doubts = state.doubts();
+        let mut dice = Dice::new(seed);
+        let count = doubts.len();
+        let mode = dice.below(8);
+        let edge = dice.below(count as u64 + 1) as usize;
+        let arrivals: Vec<Arrival> = (0..count)
+            .map(|place| {
+                let doubt = doubts[place].2;
+                let arrives = match mode {
+                    0 => false,
+                    1 => true,
+                    2 => place < edge,
+                    3 => edge <= place,
+                    4 => dice.one_in(8),
+                    5 => !dice.one_in(8),
+                    _ => dice.one_in(2),
+                };
+                match doubt {
+                    _ if !arrives => Arrival::Lost,
+                    Doubt::Sector { versions, .. } if 1 < versions && dice.one_in(3) => {
+                        Arrival::Version(dice.below(versions as u64) as usize)
+                    }
+                    doubt => newest(doubt),
+                }
+            })
+            .collect();
+        let lost = state.lose_power(&doubts, &arrivals);
+        state.end_life();
+        if lost.is_something() {
+            state.fire(FaultId::F10, format!("{lost:?}"));
+        }
+        lost
+    }
+
+    /// How many things are doubtful now.
+    #[must_use]
+    pub fn doubts(&self) -> usize {
+        self.state().doubts().len()
+    }
+
+    /// The disks that could be found if power were lost now. Up to [`EXHAUSTIVE_MAX`] doubtful things: every subset of
+    /// them, and each older version of a sector that was written repeatedly. Above: none, all, beginnings, ends, every
+    /// other one, and `seeded` random subsets.
+    #[must_use]
+    pub fn crash_images(&self, seed: u64, seeded: usize) -> Vec<SimDisk> {
+        let mut images = Vec::new();
+        self.each_crash_image(seed, seeded, &mut |image| images.push(image));
+        images
+    }
+
+    /// Shows each of the [`SimDisk::crash_images`] to `visit`, one at a time.
+    pub fn each_crash_image(&self, seed: u64, seeded: usize, visit: &mut dyn FnMut(SimDisk)) {
+        let mut pattern = State::clone(&self.state());
+        pattern.forget_the_process();
+        let doubts = pattern.doubts();
+        let count = doubts.len();
+        let mut show = |arrivals: &[Arrival]| {
+            let mut state = pattern.clone();
+            state.lose_power(&doubts, arrivals);
+            visit(SimDisk::from_state(state));
+        };
+        let mut choose = |arrives: &dyn Fn(usize) -> bool| {
+            let arrivals: Vec<Arrival> = doubts
+                .iter()
+                .enumerate()
+                .map(|(place, (.., doubt))| if arrives(place) { newest(*doubt) } else { Arrival::Lost })
+                .collect();
+            show(&arrivals);
+        };
+        if count <= EXHAUSTIVE_MAX {
+            for subset in 0..1_u32 << count {
+                choose(&|place| subset >> place & 1 == 1);
+            }
+            let versions = doubts.iter().filter_map(|(.., doubt)| match doubt {
+                Doubt::Sector { versions, .. } => Some(*versions),
+                _ => None,
+            });
+            for version in 0..versions.max().unwrap_or(1) - 1 {
+                let older = |doubt: &Doubt| match doubt {
+                    Doubt::Sector { versions, .. } => Arrival::Version(version.min(versions - 1)),
+                    _ => Arrival::Version(0),
+                };
+                show(&doubts.iter().map(|(.., doubt)| older(doubt)).collect::<Vec<_>>());
+            }
+            return;
+        }
+        let step = count.div_ceil(16);
+        for edge in (0..=count).step_by(step).chain([1, count - 1, count]) {
+            choose(&|place| place < edge);
+            choose(&|place| edge <= place);
+        }
+        choose(&|place| place % 2 == 0);
+        choose(&|place| place % 2 == 1);
+        let mut dice = Dice::new(seed);
+        for _ in 0..seeded {
+            let arrivals: Vec<Arrival> = doubts
+                .iter()
+                .map(|(.., doubt)| match doubt {
+                    _ if dice.one_in(2) => Arrival::Lost,
+                    Doubt::Sector { versions, .. } => Arrival::Version(dice.below(*versions as u64) as usize),
+                    _ => Arrival::Version(0),
+                })
+                .collect();
+            show(&arrivals);
+        }
+    }
+}
+
+impl State {
+    /// What an image begins with: the disk alone, no faults, no limits.
+    fn forget_the_process(&mut self) {
+        self.life = 0;
+        self.locked = false;
+        self.holder.clear();
+        self.clock = 0;
+        self.limits = super::Limits::default();
+        self.armed.clear();
+        self.fired.clear();
+        self.meter = super::Meter::default();
+        self.journal = None;
+    }
+}
