@@ -8,7 +8,7 @@
 
 use crate::metrics::Metrics;
 use crate::report;
-use crate::watchdog::Watch;
+use crate::watchdog::{Watch, Work};
 use kattu_raft::{Duration, Entry, Fetch, GroupId, LogBody, LogRecord, Lsn};
 use kattu_wal::{Prepared, Wal, WalError};
 use std::collections::VecDeque;
@@ -309,7 +309,7 @@ impl Log {
     fn sync(&mut self) -> Completion {
         self.take_prepared();
         let began = Instant::now();
-        let durable = match self.watch.over(|| self.wal.sync()) {
+        let durable = match self.watch.over(Work::Disk, || self.wal.sync()) {
             Ok(durable) => durable,
             Err(error @ WalError::NoSpace { .. }) => return self.on_full(&error),
             Err(error) => fatal(&error),
@@ -321,7 +321,7 @@ impl Log {
         if std::mem::replace(&mut self.idle, true) {
             // Nothing else will come for a while: say that everything is synced, so that damage to it is told from a
             // torn tail later. [fault-model ST6]
-            self.watch.over(|| self.wal.mark()).unwrap_or_else(|error| fatal(&error));
+            self.watch.over(Work::Disk, || self.wal.mark()).unwrap_or_else(|error| fatal(&error));
         }
         let lsn = durable.into_iter().find(|(group, _)| *group == self.group).map_or(Lsn(0), |(_, lsn)| lsn);
         self.prepare_next();
@@ -339,7 +339,8 @@ impl Log {
 
     fn fetch(&mut self, fetch: Fetch) -> Completion {
         let bytes_max = fetch.bytes_max.min(FETCH_BYTES_MAX);
-        let read = self.watch.over(|| self.wal.read(self.group, fetch.first, fetch.last, bytes_max));
+        let read =
+            self.watch.over(Work::Disk, || self.wal.read(self.group, fetch.first, fetch.last, bytes_max));
         let entries = read.unwrap_or_else(|error| fatal(&error));
         Completion::Fetched(fetch, entries)
     }

@@ -19,6 +19,7 @@ use crate::metrics::Metrics;
 use crate::room::Room;
 use crate::seat::{Progress, Seat};
 use crate::waiting::Waiting;
+use crate::watchdog::{Watch, Work};
 use kattu_node::Node;
 use kattu_node::contract::{Effects, Event, KeeperTask, Outcome, Refusal, Request};
 use kattu_raft::{Fetch, Instant, NodeId, Trace};
@@ -47,6 +48,7 @@ pub(crate) struct Driver {
     pub(crate) facts: Arc<Facts>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) room: Room,
+    pub(crate) watch: Watch,
     /// Pieces of the log that are still to be read back.
     pub(crate) fetches: VecDeque<Fetch>,
     /// Keeps the call queue open while faces come and go.
@@ -94,6 +96,7 @@ impl Driver {
     /// Takes in everything that has arrived, and carries out what follows. Returns whether there is something to do even
     /// if nothing arrives.
     async fn batch(&mut self, calls: &mut Vec<Call>, effects: &mut Effects) -> bool {
+        let _under_way = self.watch.begin(Work::Node);
         let mut events = Vec::new();
         let now = clock::now();
         let applied_before = self.metrics.applied_entries.get();

@@ -6,6 +6,7 @@
 //! Knows nothing of: what tasks do.
 
 use crate::waiting::{Reply, Waiting};
+use crate::watchdog::{Watch, Work};
 use kattu_node::Keeper;
 use kattu_node::contract::{KeeperEffects, KeeperTask, Outcome, Ticket};
 use kattu_raft::LogIndex;
@@ -53,12 +54,12 @@ impl Seat {
         Seat::Inline(Box::new(keeper))
     }
 
-    pub(crate) fn thread(keeper: Keeper) -> std::io::Result<Seat> {
+    pub(crate) fn thread(keeper: Keeper, watch: Watch) -> std::io::Result<Seat> {
         let (tasks, inbox) = sync_mpsc::channel::<Batch>();
         let (report, progress) = mpsc::unbounded_channel();
         let thread = std::thread::Builder::new()
             .name("kattu-apply".into())
-            .spawn(move || run(keeper, &inbox, &report))?;
+            .spawn(move || run(keeper, &inbox, &report, &watch))?;
         Ok(Seat::Thread { tasks, progress, waiting: 0, thread })
     }
 
@@ -160,7 +161,12 @@ fn carry_out(keeper: &mut Keeper, tasks: Vec<KeeperTask>) -> (KeeperEffects, u64
     (effects, store_bytes)
 }
 
-fn run(mut keeper: Keeper, inbox: &sync_mpsc::Receiver<Batch>, report: &mpsc::UnboundedSender<Progress>) {
+fn run(
+    mut keeper: Keeper,
+    inbox: &sync_mpsc::Receiver<Batch>,
+    report: &mpsc::UnboundedSender<Progress>,
+    watch: &Watch,
+) {
     let _abort = crate::AbortOnPanic;
     let mut untidy = false;
     loop {
@@ -176,7 +182,7 @@ fn run(mut keeper: Keeper, inbox: &sync_mpsc::Receiver<Batch>, report: &mpsc::Un
             },
         };
         let tasks = batch.tasks.len();
-        let (effects, store_bytes) = carry_out(&mut keeper, batch.tasks);
+        let (effects, store_bytes) = watch.over(Work::Keeper, || carry_out(&mut keeper, batch.tasks));
         answer(effects.reply, batch.replies);
         if report.send(Progress { applied: effects.applied, store_bytes, answered: false, tasks }).is_err() {
             return; // the driver is gone
@@ -222,7 +228,7 @@ mod tests {
     #[test]
     fn a_keeper_on_its_own_thread_answers_everybody_before_the_end() {
         let mut waiting = Waiting::new();
-        let mut seat = Seat::thread(Keeper::new(vec![])).expect("a thread");
+        let mut seat = Seat::thread(Keeper::new(vec![]), Watch::default()).expect("a thread");
         let mut answers = Vec::new();
         for _ in 0..200 {
             let (tasks, asked) = asked(&mut waiting, 50);
@@ -238,7 +244,7 @@ mod tests {
     #[test]
     fn a_keeper_that_is_far_behind_is_full_until_it_has_caught_up() {
         let mut waiting = Waiting::new();
-        let mut seat = Seat::thread(Keeper::new(vec![])).expect("a thread");
+        let mut seat = Seat::thread(Keeper::new(vec![]), Watch::default()).expect("a thread");
         let (tasks, _asked) = asked(&mut waiting, TASKS_MAX);
         seat.hand_over(tasks, &mut waiting);
         assert!(seat.is_full(), "nothing is reported yet");
@@ -283,7 +289,7 @@ mod tests {
     #[test]
     fn a_keeper_on_its_own_thread_tidies_until_there_is_nothing_left_without_being_asked() {
         let mut waiting = Waiting::new();
-        let mut seat = Seat::thread(Keeper::new(vec![])).expect("a thread");
+        let mut seat = Seat::thread(Keeper::new(vec![]), Watch::default()).expect("a thread");
         let mut look = |tasks| {
             seat.hand_over(tasks, &mut waiting);
             loop {

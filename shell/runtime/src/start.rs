@@ -154,7 +154,7 @@ pub async fn start(config: RuntimeConfig) -> Result<Running, StartError> {
     let facts = Arc::new(Facts::default());
     let watch = Watch::default();
     watch.start(config.disk_stall).map_err(StartError::Thread)?;
-    let log = Log::new(wal, group, metrics.clone(), watch);
+    let log = Log::new(wal, group, metrics.clone(), watch.clone());
     let mut room = Room::new(config.data_dir.clone(), config.quota_bytes);
     let space = room.log_is_now(log.room());
     let disk = match config.log_io {
@@ -164,7 +164,7 @@ pub async fn start(config: RuntimeConfig) -> Result<Running, StartError> {
     let keeper = Keeper::new(member_table(&config));
     let seat = match config.apply {
         Place::Inline => Seat::inline(keeper),
-        Place::Thread => Seat::thread(keeper).map_err(StartError::Thread)?,
+        Place::Thread => Seat::thread(keeper, watch.clone()).map_err(StartError::Thread)?,
     };
 
     let inbox = Rc::new(Inbox::default());
@@ -209,6 +209,7 @@ pub async fn start(config: RuntimeConfig) -> Result<Running, StartError> {
         facts,
         metrics,
         room,
+        watch,
         fetches: VecDeque::new(),
         _engine: engine.clone(),
     };

@@ -1,12 +1,13 @@
-//! Ends the process when its disk hangs.
+//! Ends the process when a part of it hangs: its disk, its node, its keeper.
 //!
 //! A log on the driver's thread takes everything else with it when a sync does not return: the cluster elects another
-//! leader after an election timeout, but this member's clients would hang on open connections. So a thread that does
-//! nothing else looks at the running disk call again and again. [fault-model F16]
+//! leader after an election timeout, but this member's clients would hang on open connections. The same goes for a node
+//! or a keeper that does not come to an end with a batch. So a thread that does nothing else looks at what is under way
+//! again and again. [fault-model F04, F16]
 //!
 //! It counts its own looks, not time: a process that was stopped, or a machine that was suspended, in the middle of a
-//! call has missed time and the disk is well. [fault-model F03]
-//! Knows nothing of: what the call does.
+//! call has missed time and is well. [fault-model F03]
+//! Knows nothing of: what the work does.
 
 use crate::report;
 use kattu_raft::Duration;
@@ -16,34 +17,73 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Looks within the limit.
 const LOOKS: u32 = 4;
 
-/// Shared by whoever goes to the disk and the watchdog: counts beginnings and ends of calls, so that it is odd while one
-/// runs.
+/// What may hang, with what is said of it.
+const WORK: [(Work, &str); 3] = [
+    (Work::Disk, "a disk call has not returned"),
+    (Work::Node, "the node has not come to an end with what arrived"),
+    (Work::Keeper, "the store has not come to an end with what was committed"),
+];
+
+/// What may hang. One piece of each is under way at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Work {
+    /// A call to the disk.
+    Disk,
+    /// A batch of the driver.
+    Node,
+    /// A batch of a keeper on its own thread.
+    Keeper,
+}
+
+/// Shared by whoever works and the watchdog: counts beginnings and ends, so that a count is odd while work is under way.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Watch(Arc<AtomicU64>);
+pub(crate) struct Watch(Arc<[AtomicU64; WORK.len()]>);
+
+/// Work that is under way until this is dropped.
+pub(crate) struct UnderWay {
+    watch: Watch,
+    work: Work,
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.watch.count(self.work);
+    }
+}
 
 impl Watch {
-    /// Runs a call that may hang. One at a time.
-    pub(crate) fn over<T>(&self, call: impl FnOnce() -> T) -> T {
-        self.0.fetch_add(1, Ordering::Relaxed);
-        let result = call();
-        self.0.fetch_add(1, Ordering::Relaxed);
-        result
+    fn count(&self, work: Work) {
+        self.0[work as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Work begins that may hang.
+    pub(crate) fn begin(&self, work: Work) -> UnderWay {
+        self.count(work);
+        UnderWay { watch: self.clone(), work }
+    }
+
+    /// Runs a call that may hang.
+    pub(crate) fn over<T>(&self, work: Work, call: impl FnOnce() -> T) -> T {
+        let _under_way = self.begin(work);
+        call()
     }
 
     /// Starts the watchdog; it lives as long as the process or the last other holder of this watch.
     pub(crate) fn start(&self, limit: Duration) -> std::io::Result<()> {
         let watch = Arc::downgrade(&self.0);
         std::thread::Builder::new().name("kattu-watchdog".into()).spawn(move || {
-            let mut looks = Looks::default();
-            while let Some(calls) = watch.upgrade() {
-                if looks.look(calls.load(Ordering::Relaxed)) {
-                    report::warn(format_args!(
-                        "a disk call has not returned for {limit:?}: stopping, so that clients move on to other \
-                         members; restart this one when the disk is well"
-                    ));
-                    std::process::abort();
+            let mut looks: [Looks; WORK.len()] = Default::default();
+            while let Some(counts) = watch.upgrade() {
+                for (work, what) in WORK {
+                    if looks[work as usize].look(counts[work as usize].load(Ordering::Relaxed)) {
+                        report::warn(format_args!(
+                            "{what} for {limit:?}: stopping, so that clients move on to other members; restart this \
+                             one when its machine is well"
+                        ));
+                        std::process::abort();
+                    }
                 }
-                drop(calls);
+                drop(counts);
                 std::thread::sleep(limit / LOOKS);
             }
         })?;
@@ -55,12 +95,12 @@ impl Watch {
 #[derive(Default)]
 struct Looks {
     calls: u64,
-    /// How often it saw the same call running after it had first seen it.
+    /// How often it saw the same piece under way after it had first seen it.
     again: u32,
 }
 
 impl Looks {
-    /// Takes in one look; whether the running call hangs.
+    /// Takes in one look; whether what is under way hangs.
     fn look(&mut self, calls: u64) -> bool {
         let same_call_runs = calls % 2 == 1 && calls == self.calls;
         self.again = if same_call_runs { self.again + 1 } else { 0 };
@@ -74,14 +114,14 @@ mod tests {
     use super::*;
 
     fn calls(watch: &Watch) -> u64 {
-        watch.0.load(Ordering::Relaxed)
+        watch.0[Work::Disk as usize].load(Ordering::Relaxed)
     }
 
     #[test]
     fn a_call_hangs_when_it_is_seen_running_look_after_look() {
         let (watch, mut looks) = (Watch::default(), Looks::default());
         assert!(!looks.look(calls(&watch)));
-        watch.over(|| {
+        watch.over(Work::Disk, || {
             assert!(
                 (0..LOOKS).all(|_| !looks.look(calls(&watch))),
                 "the first look says when, the others how long"
@@ -95,7 +135,7 @@ mod tests {
     fn many_short_calls_and_idle_time_are_no_hang() {
         let (watch, mut looks) = (Watch::default(), Looks::default());
         for _ in 0..10 * LOOKS {
-            assert!(!watch.over(|| looks.look(calls(&watch))));
+            assert!(!watch.over(Work::Disk, || looks.look(calls(&watch))));
         }
         for _ in 0..10 * LOOKS {
             assert!(!looks.look(calls(&watch)));
@@ -105,11 +145,22 @@ mod tests {
     #[test]
     fn a_suspend_in_the_middle_of_a_call_is_one_look_however_long_it_was() {
         let (watch, mut looks) = (Watch::default(), Looks::default());
-        watch.over(|| {
+        watch.over(Work::Disk, || {
             assert!(!looks.look(calls(&watch)));
             // An hour passes for the clocks, but not for the thread that looks.
             assert!(!looks.look(calls(&watch)));
         });
         assert!(!looks.look(calls(&watch)));
+    }
+
+    #[test]
+    fn a_disk_call_within_a_batch_is_seen_by_itself() {
+        let watch = Watch::default();
+        let count = |work: Work| watch.0[work as usize].load(Ordering::Relaxed);
+        let batch = watch.begin(Work::Node);
+        watch.over(Work::Disk, || assert_eq!((count(Work::Disk), count(Work::Node)), (1, 1)));
+        assert_eq!((count(Work::Disk), count(Work::Node)), (2, 1));
+        drop(batch);
+        assert_eq!((count(Work::Node), count(Work::Keeper)), (2, 0));
     }
 }
