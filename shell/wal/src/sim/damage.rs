@@ -57,6 +57,8 @@ pub enum Damage {
     Unreadable(Place),
     /// A sector holds again what it held before it was last written. [F14]
     Stale(Place),
+    /// A sector holds what belongs elsewhere. [F14]
+    Misplaced(Place),
     /// The file of this place is gone. [F15]
     Missing(Place),
     /// It is shorter. [F15]
@@ -73,7 +75,7 @@ impl Damage {
     pub fn id(self) -> FaultId {
         match self {
             Damage::Flip(_) | Damage::Unreadable(_) => FaultId::F13,
-            Damage::Stale(_) => FaultId::F14,
+            Damage::Stale(_) | Damage::Misplaced(_) => FaultId::F14,
             _ => FaultId::F15,
         }
     }
@@ -306,12 +308,12 @@ impl SimDisk {
             Damage::Flip(place) => state.flip(place, &mut dice),
             Damage::Unreadable(place) => state.make_unreadable(place, &mut dice),
             Damage::Stale(place) => state.fall_back(place, &mut dice),
-            Damage::Missing(place) => state.replace_file(place, &mut dice, &mut |_, _| None),
-            Damage::Truncated(place) => state.replace_file(place, &mut dice, &mut |mut bytes, dice| {
-                bytes.truncate(dice.below(bytes.len().max(1) as u64) as usize);
-                Some(bytes)
+            Damage::Misplaced(place) => state.misplace(place, &mut dice),
+            Damage::Missing(place) => state.replace_file(place, &mut dice, |_, _| None),
+            Damage::Truncated(place) => state.replace_file(place, &mut dice, |bytes, dice| {
+                Some(bytes[..dice.below(bytes.len().max(1) as u64) as usize].to_vec())
             }),
-            Damage::Foreign(place) => state.replace_file(place, &mut dice, &mut |bytes, dice| {
+            Damage::Foreign(place) => state.replace_file(place, &mut dice, |bytes, dice| {
                 Some((0..bytes.len().max(1)).map(|_| dice.roll() as u8 | 1).collect())
             }),
             Damage::Leftover => {
@@ -328,24 +330,18 @@ impl SimDisk {
         Some(what)
     }
 
-    /// Swaps the file of `place` with another disk's, as when backups are mixed up. Nobody has either open.
+    /// Puts the other disk's file of `place` where this one's is, as when backups are mixed up. Nobody has this one open.
     /// Returns what was done. [fault-model F15]
-    pub fn swap_with(&self, other: &SimDisk, place: Place, seed: u64) -> Option<String> {
-        let taken = |disk: &SimDisk| {
-            let mut state = disk.state();
+    pub fn mix_up_with(&self, other: &SimDisk, place: Place, seed: u64) -> Option<String> {
+        let theirs = {
+            let state = other.state();
             let (name, _) = state.spots(place, &mut Dice::new(seed))?.swap_remove(0);
-            let bytes = state.file(&name)?.content.to_vec();
-            state.put_aside(&name);
-            Some((name, bytes))
+            state.file(&name)?.content.to_vec()
         };
-        let ((ours, our_bytes), (theirs, their_bytes)) = (taken(self)?, taken(other)?);
-        for (disk, name, bytes) in [(self, &ours, their_bytes), (other, &theirs, our_bytes)] {
-            let mut state = disk.state();
-            state.set_contents(name, Some(&bytes));
-            state.files_wronged = Some(Truth::Refuse);
-            state.fire(FaultId::F15, format!("{name} was swapped with another member's"));
-        }
-        Some(format!("{ours} swapped with another member's {theirs}"))
+        let mut state = self.state();
+        let what = state.replace_file(place, &mut Dice::new(seed), |_, _| Some(theirs))?;
+        state.fire(FaultId::F15, format!("another member's file: {what}"));
+        Some(what)
     }
 }
 
@@ -456,11 +452,29 @@ impl State {
         (!done.is_empty()).then(|| done.join(", "))
     }
 
+    fn misplace(&mut self, place: Place, dice: &mut Dice) -> Option<String> {
+        let mut done = Vec::new();
+        let files: Vec<usize> = self.names.now.values().copied().collect();
+        for (name, range) in self.spots(place, dice)? {
+            let sector = (range.start + dice.below(range.len() as u64) as usize) / SECTOR;
+            let number = *self.names.now.get(&name)?;
+            let source = if dice.one_in(2) { number } else { files[dice.below(files.len() as u64) as usize] };
+            let source = &self.inodes[source].content;
+            let far = dice.below(source.len().div_ceil(SECTOR).max(1) as u64) as usize;
+            let bytes = *source.sector(if dice.one_in(2) { far } else { sector + 1 });
+            if bytes != *self.inodes[number].medium(sector) {
+                self.inodes[number].wrong(sector, image_of(&bytes), false);
+                done.push(format!("sector {sector} of {name}"));
+            }
+        }
+        (!done.is_empty()).then(|| done.join(", "))
+    }
+
     fn replace_file(
         &mut self,
         place: Place,
         dice: &mut Dice,
-        changed: &mut dyn FnMut(Vec<u8>, &mut Dice) -> Option<Vec<u8>>,
+        changed: impl FnOnce(&[u8], &mut Dice) -> Option<Vec<u8>>,
     ) -> Option<String> {
         let identity = self.right_identity()?;
         let (name, _) = self.spots(place, dice)?.swap_remove(0);
@@ -472,7 +486,7 @@ impl State {
             return None;
         }
         let before = self.file(&name)?.content.to_vec();
-        let after = changed(before.clone(), dice);
+        let after = changed(&before, dice);
         if after.as_ref() == Some(&before) {
             return None;
         }
