@@ -32,7 +32,7 @@ impl Store {
         if range.revision > current {
             return Err(Error::FutureRevision);
         }
-        if range.revision > 0 && range.revision < self.compacted {
+        if range.revision > 0 && range.revision < self.compacted && !self.forgets_late() {
             return Err(Error::Compacted);
         }
         let is_old = range.revision > 0 && range.revision < current;

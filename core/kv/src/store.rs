@@ -194,6 +194,12 @@ impl Store {
         self.tidied < end
     }
 
+    /// Whether a compacted revision is still read, because this member has not come around to forgetting it.
+    pub(crate) fn forgets_late(&self) -> bool {
+        planted!("compacted-read-judged-by-tidying")
+            && self.tidied < self.changes.start_of(self.compacted + 1)
+    }
+
     /// The revision of what is being done: the next one from the first change of a command on.
     pub(crate) fn changing_revision(&self) -> Revision {
         self.changes.last_revision()
@@ -249,6 +255,9 @@ impl Store {
     /// Deletes all live keys of a span at the next revision.
     pub(crate) fn delete_range(&mut self, delete: &DeleteRange) -> Answer {
         let keys = self.live_keys(delete.keys.span());
+        if keys.is_empty() && planted!("delete-of-nothing-raises-revision") {
+            self.changes.push(self.revision + 1, Key::from(&*delete.keys.start));
+        }
         let mut prev_kvs = Vec::with_capacity(if delete.prev_kv { keys.len() } else { 0 });
         for key in &keys {
             let before = self.delete(key);

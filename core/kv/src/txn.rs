@@ -86,7 +86,7 @@ impl Store {
             Ok(())
         } else if range.revision > self.revision {
             Err(Error::FutureRevision)
-        } else if range.revision < self.compacted {
+        } else if range.revision < self.compacted && !self.forgets_late() {
             Err(Error::Compacted)
         } else {
             Ok(())
@@ -103,6 +103,9 @@ impl Store {
                 Operation::DeleteRange(delete) => self.delete_range(delete),
                 Operation::Txn(nested) => self.execute(nested, steps)?,
             });
+        }
+        if planted!("txn-judged-after-its-writes") {
+            return Ok(Answer::Txn { succeeded: txn.compare.iter().all(|c| self.holds(c)), answers });
         }
         Ok(Answer::Txn { succeeded, answers })
     }

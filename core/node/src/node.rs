@@ -218,8 +218,11 @@ impl Node {
     fn hand_out(&mut self, entries: Vec<Entry>, effects: &mut Effects) {
         let mut bytes = 0;
         let term = self.raft.term();
-        for entry in entries {
+        for mut entry in entries {
             let id = entry.id();
+            if planted!("followers-feed-no-store") && !self.raft.is_leader() {
+                entry.head.kind = EntryKind::Noop;
+            }
             assert!(
                 id.index == self.handed_out.next() || self.handed_out == LogIndex(0),
                 "entry {id} follows index {} to the keeper",
@@ -288,7 +291,7 @@ impl Node {
 
     /// Whether serializable reads may be answered. [fault-model ST17]
     pub(crate) fn serves(&self) -> bool {
-        !matches!(self.serving, Serving::NotYet { .. })
+        !matches!(self.serving, Serving::NotYet { .. }) || planted!("serializable-read-before-replay")
     }
 
     /// Whether a leader with a committed entry of its own term has confirmed this replica's state.

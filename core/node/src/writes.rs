@@ -105,7 +105,7 @@ impl Writes {
                 break;
             }
             self.placed.pop_front();
-            if front.id == id {
+            if front.id == id || planted!("answered-by-index-alone") && front.id.index == id.index {
                 if front.ticket == PUBLISH {
                     self.publication = Publication::Done;
                     return None;
@@ -131,6 +131,8 @@ impl Writes {
     fn doubt(&mut self, ticket: Ticket, doubt: Doubt, effects: &mut Effects) {
         if ticket == PUBLISH {
             self.publication = Publication::Due;
+        } else if planted!("doubt-told-as-refusal") && doubt == Doubt::LeaderChanged {
+            answer(effects, ticket, Outcome::Refused(Refusal::NoLeader));
         } else {
             answer(effects, ticket, Outcome::Unknown(doubt));
         }
@@ -302,7 +304,8 @@ impl Node {
         effects: &mut Effects,
     ) {
         let meant_for_us = forward.to == self.raft.id();
-        let leads_that_term = self.raft.is_leader() && forward.term == self.raft.term();
+        let same_term = forward.term == self.raft.term() || planted!("forward-taken-in-another-term");
+        let leads_that_term = self.raft.is_leader() && same_term;
         let config = &self.config.raft;
         let known = config.voters.contains(&forward.from) || config.learners.contains(&forward.from);
         if !meant_for_us || !leads_that_term || !known {
@@ -318,6 +321,7 @@ impl Node {
         }
         let run = (forward.from, forward.incarnation);
         let highest = self.writes.taken.get(&run).copied().unwrap_or(0);
+        let highest = if planted!("forward-duplicated-after-done") { 0 } else { highest };
         let fresh_from = highest.max(forward.first_seq - 1) + 1;
         let skip = usize::try_from(fresh_from - forward.first_seq).unwrap_or(usize::MAX);
         let last_seq = forward.first_seq - 1 + forward.commands.len() as u64;
@@ -377,6 +381,11 @@ impl Node {
             self.writes.doubt(write.ticket, Doubt::LeaderChanged, effects);
         }
         self.writes.forward_after = Instant(0);
+        if term_moved && planted!("ticket-answered-twice") {
+            for write in self.writes.placed.iter().filter(|write| write.ticket != PUBLISH) {
+                answer(effects, write.ticket, Outcome::Unknown(Doubt::LeaderChanged));
+            }
+        }
         if term_moved {
             self.writes.taken.clear();
         }

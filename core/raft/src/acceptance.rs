@@ -16,7 +16,7 @@ use crate::contract::Effects;
 use crate::entry::{Entry, Form};
 use crate::message::{Append, AppendReply, AppendVerdict, Message};
 use crate::policy::{Coding, Intake, Trust};
-use crate::raft::{Raft, planted};
+use crate::raft::Raft;
 use crate::role::{Following, Owes, Role};
 use crate::trace::Trace;
 use crate::types::{EntryId, Instant, LogIndex, NodeId, Term};
@@ -90,7 +90,10 @@ impl Raft {
                 Intake::Strict => Err(self.mismatch(prev)),
             };
         }
-        let known = entries.iter().take_while(|entry| self.log.holds(entry.id())).count();
+        let known = match planted!("truncate-on-every-append") {
+            true => 0,
+            false => entries.iter().take_while(|entry| self.log.holds(entry.id())).count(),
+        };
         let new_bytes: usize = entries[known..].iter().map(Entry::len).sum();
         if known < entries.len() {
             if new_bytes as u64 > self.log_space || self.apply_is_backlogged() {
@@ -99,7 +102,10 @@ impl Raft {
             let first_new = LogIndex(prev.index.0 + 1 + known as u64);
             if first_new <= self.log.last().index {
                 let verified = self.verified();
-                assert!(verified < first_new, "{first_new:?} contradicts what agreed up to {verified:?}");
+                assert!(
+                    verified < first_new || planted!("truncate-on-every-append"),
+                    "{first_new:?} contradicts what agreed up to {verified:?}"
+                );
                 self.truncate(first_new, effects);
             }
             for entry in entries.drain(known..) {
@@ -146,8 +152,11 @@ impl Raft {
 
     /// What an acknowledgement may cover: what agrees with the leader *and* is on this disk. [O1]
     fn acknowledgeable(&self) -> LogIndex {
-        if planted!(self, "acknowledge-before-sync") {
+        if planted!("acknowledge-before-sync") {
             return self.verified();
+        }
+        if planted!("acknowledge-own-last-index") {
+            return self.marks.persisted;
         }
         self.verified().min(self.marks.persisted)
     }
@@ -155,6 +164,7 @@ impl Raft {
     /// Sends the acknowledgement owed, if the disk has come far enough for it to say anything. [L6]
     pub(crate) fn acknowledge(&mut self, effects: &mut Effects) {
         let upto = self.acknowledgeable();
+        let received = self.verified();
         if !self.durability.hard_state_is_durable() {
             return; // asked again when the term is on disk
         }
@@ -165,6 +175,7 @@ impl Raft {
         if !now && (owed <= acked || upto <= acked) {
             return;
         }
+        let upto = if planted!("heartbeat-acknowledges-unsynced") && now { received } else { upto };
         owes.now = false;
         owes.acked = upto.max(acked);
         let reply = AppendReply { round, verdict: AppendVerdict::Match { upto } };

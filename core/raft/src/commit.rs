@@ -9,7 +9,7 @@
 
 use crate::contract::Effects;
 use crate::quorum::quorum_value;
-use crate::raft::{Raft, planted};
+use crate::raft::Raft;
 use crate::role::Role;
 use crate::trace::Trace;
 use crate::types::{Instant, LogIndex, NodeId};
@@ -18,14 +18,12 @@ impl Raft {
     /// Commits what a quorum of voters holds durably, ourselves among them only as far as our own disk has come.
     pub(crate) fn advance_commit_as_leader(&mut self, now: Instant, effects: &mut Effects) {
         let Role::Leader(leader) = &self.role else { return };
-        let own = match planted!(self, "own-match-before-sync") {
-            true => self.log.last().index,
-            false => self.marks.persisted,
-        };
+        let unsynced = planted!("own-match-before-sync") || planted!("single-member-answers-before-sync");
+        let own = if unsynced { self.log.last().index } else { self.marks.persisted };
         let held = |voter: &NodeId| leader.peers.get(voter).map_or(own, |progress| progress.matched);
         let Some(index) = quorum_value(self.config.voters.iter().map(held)) else { return };
         let of_this_term = self.log.term_at(index) == Some(self.term);
-        if self.marks.committed < index && (of_this_term || planted!(self, "commit-any-term")) {
+        if self.marks.committed < index && (of_this_term || planted!("commit-any-term")) {
             self.commit_to(now, index, effects);
         }
     }
@@ -34,11 +32,12 @@ impl Raft {
     pub(crate) fn advance_commit_as_follower(&mut self, now: Instant, effects: &mut Effects) {
         let Role::Follower(follower) = &self.role else { return };
         let Some(following) = &follower.following else { return };
-        let agreed = match planted!(self, "commit-beyond-verified") {
-            true => self.log.last().index,
-            false => following.verified,
-        };
+        let beyond = planted!("commit-beyond-verified");
+        let agreed = if beyond { self.log.last().index } else { following.verified };
         let index = following.told.min(agreed);
+        if planted!("commit-falls-with-a-new-leader") {
+            self.marks.committed = self.marks.committed.min(index);
+        }
         if self.marks.committed < index {
             self.commit_to(now, index, effects);
         } else {
@@ -80,7 +79,8 @@ impl Raft {
             Role::Leader(_) => Some(self.marks.committed),
             Role::Follower(follower) => {
                 let told = follower.following.as_ref().map(|following| following.told);
-                told.filter(|&told| !self.has_past && self.marks.committed <= told)
+                let believes_appends = !self.has_past || planted!("late-append-confirms-a-restart");
+                told.filter(|&told| believes_appends && self.marks.committed <= told)
             }
             Role::PreCandidate(_) | Role::Candidate(_) => None,
         };

@@ -148,6 +148,7 @@ impl Raft {
         self.record(LogBody::HardState(hard), effects);
     }
 
+            LogBody::Truncate(_) if planted!("completion-matched-by-index") => {}
     /// Forgets the messages that wait: the term they speak for is over. [replication-protocols O7]
     pub(crate) fn drop_held(&mut self) {
         self.durability.held.clear();
@@ -177,7 +178,15 @@ impl Raft {
 
     /// All records up to `lsn` are on this disk.
     pub fn persisted(&mut self, now: Instant, lsn: Lsn, effects: &mut Effects) {
-        if let Some(index) = self.durability.completed(lsn) {
+        let durable = self.durability.completed(lsn);
+        let durable = match planted!("completion-matched-by-index") {
+            true => {
+                let index = durable.map(|index| index.min(self.log.last().index));
+                index.filter(|index| self.marks.persisted < *index)
+            }
+            false => durable,
+        };
+        if let Some(index) = durable {
             assert!(
                 self.marks.persisted < index,
                 "persisted went from {:?} to {index:?}",

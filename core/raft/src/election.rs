@@ -19,7 +19,7 @@ use crate::entry::EntryKind;
 use crate::message::{Envelope, Message, PreVote, PreVoteReply, Vote, VoteReply};
 use crate::progress::Progress;
 use crate::quorum::{quorum, quorum_value};
-use crate::raft::{Raft, planted};
+use crate::raft::Raft;
 use crate::read::ReadQueue;
 use crate::role::{Campaign, Follower, Leader, Role, Timer};
 use crate::trace::Trace;
@@ -59,7 +59,8 @@ impl Raft {
         match &self.role {
             Role::Leader(_) => true,
             Role::Follower(Follower { following: Some(following), .. }) => {
-                now.since(following.heard_at) < self.config.election_timeout
+                !planted!("stickiness-switched-off")
+                    && now.since(following.heard_at) < self.config.election_timeout
             }
             Role::Follower(_) | Role::PreCandidate(_) | Role::Candidate(_) => false,
         }
@@ -67,8 +68,14 @@ impl Raft {
 
     /// A newer term exists: whatever this peer was, it follows, and forgets what belonged to the old term. [L7, O7]
     pub(crate) fn adopt_term(&mut self, now: Instant, term: Term, effects: &mut Effects) {
+        let unacknowledged = planted!("stepping-down-rolls-back")
+            && matches!(self.role, Role::Leader(_))
+            && self.marks.committed < self.log.last().index;
         self.enter_term(term, None, effects);
         self.become_follower(now, effects);
+        if unacknowledged {
+            self.truncate(self.marks.committed.next(), effects);
+        }
     }
 
     fn enter_term(&mut self, term: Term, vote: Option<NodeId>, effects: &mut Effects) {
@@ -164,19 +171,26 @@ impl Raft {
 
     /// Grants at most one vote per term, only to a log at least as complete as ours. [E6, E7]
     pub(crate) fn on_vote(&mut self, now: Instant, from: NodeId, request: &Vote, effects: &mut Effects) {
-        let free_to_vote = self.vote == Some(from) || self.vote.is_none() && self.leader().is_none();
-        let log_complete = if planted!(self, "vote-by-last-term") {
+        let free_to_vote = self.vote == Some(from)
+            || self.vote.is_none() && self.leader().is_none()
+            || planted!("vote-twice-in-one-term");
+        let log_complete = if planted!("vote-by-last-term") {
             self.log.last().term <= request.last.term
         } else {
             self.log.last() <= request.last
         };
-        let granted = free_to_vote && log_complete;
-        if granted && self.vote.is_none() {
+        let stored_unseen = planted!("newer-vote-stored-as-granted") && self.vote == Some(from);
+        let granted = free_to_vote && log_complete || stored_unseen;
+        if granted && (self.vote.is_none() || planted!("vote-twice-in-one-term")) {
             self.vote = Some(from);
             self.record_hard_state(effects);
         }
         if granted && let Role::Follower(follower) = &mut self.role {
             follower.timer.started = now;
+        }
+        if planted!("vote-told-before-sync") {
+            effects.send.push(self.envelope(from, Message::VoteReply(VoteReply { granted })));
+            return;
         }
         // Held until the vote is on disk: a vote forgotten in a crash could be cast twice in one term.
         self.send_when_durable(self.envelope(from, Message::VoteReply(VoteReply { granted })), effects);
@@ -208,7 +222,11 @@ impl Raft {
         let needed = quorum(self.config.voters.len());
         let (Role::PreCandidate(campaign) | Role::Candidate(campaign)) = &mut self.role else { return false };
         if self.config.voters.contains(&from) {
-            campaign.votes.insert(from);
+            let is_new = campaign.votes.insert(from);
+            if !is_new && planted!("duplicate-vote-counted-twice") {
+                let silent = self.config.voters.iter().find(|voter| !campaign.votes.contains(voter));
+                campaign.votes.extend(silent.copied());
+            }
         }
         campaign.votes.len() >= needed
     }
@@ -245,7 +263,10 @@ impl Raft {
             return;
         }
         let heard_at = |voter: &NodeId| leader.peers.get(voter).map_or(now, |progress| progress.heard_at);
-        let quorum_heard_at = quorum_value(self.config.voters.iter().map(heard_at));
+        let quorum_heard_at = match planted!("check-quorum-hears-one") {
+            true => leader.peers.values().map(|progress| progress.heard_at).max(),
+            false => quorum_value(self.config.voters.iter().map(heard_at)),
+        };
         let check_at = quorum_heard_at.map_or(Instant::NEVER, |heard| heard + self.config.election_timeout);
         if check_at <= now {
             self.become_follower(now, effects);

@@ -20,19 +20,6 @@ use crate::trace::Trace;
 use crate::types::{EntryId, Instant, LogIndex, Lsn, NodeId, Stamp, Term};
 use alloc::vec::Vec;
 
-/// Asks whether a bug was planted here, to prove that the harness would see it. Always false in real builds, where
-/// it costs nothing; the names in use are listed in `tests/planted.rs`.
-macro_rules! planted {
-    ($raft:expr, $name:literal) => {{
-        #[cfg(kattu_planted)]
-        let planted = $raft.planted == Some($name);
-        #[cfg(not(kattu_planted))]
-        let planted = false;
-        planted
-    }};
-}
-pub(crate) use planted;
-
 /// One peer of one group. Its whole state: cloning it forks the peer, equal states behave equally forever.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Raft {
@@ -57,8 +44,6 @@ pub struct Raft {
     pub(crate) confirmed: Option<LogIndex>,
     /// Added to batch numbers on the wire, so that an answer to an earlier run of this member fits no batch of this.
     pub(crate) read_nonce: u64,
-    #[cfg(kattu_planted)]
-    pub(crate) planted: Option<&'static str>,
 }
 
 /// Why a proposal was certainly not taken.
@@ -107,8 +92,6 @@ impl Raft {
             role: Role::Follower(Follower { timer: crate::role::Timer::OFF, following: None }),
             rng,
             config,
-            #[cfg(kattu_planted)]
-            planted: None,
         };
         let mut timer = raft.election_timer(now);
         if alone {
@@ -151,12 +134,21 @@ impl Raft {
         if self.is_sticky_against(now, &envelope) {
             return;
         }
-        if envelope.term < self.term {
+        let believed = planted!("acknowledgement-of-an-older-term")
+            && matches!((&self.role, &envelope.message), (Role::Leader(_), Message::AppendReply(_)));
+        if envelope.term < self.term && !believed {
             self.answer_stale(from, envelope.message, effects);
             return;
         }
         if envelope.term > self.term {
+            let unseen = planted!("newer-vote-stored-as-granted")
+                && matches!(self.role, Role::Candidate(_) | Role::Leader(_))
+                && matches!(envelope.message, Message::Vote(_));
             self.adopt_term(now, envelope.term, effects);
+            if unseen {
+                self.vote = Some(from);
+                self.record_hard_state(effects);
+            }
         }
         let incarnation = envelope.incarnation;
         match (&self.role, envelope.message) {
@@ -393,11 +385,5 @@ impl Raft {
     #[must_use]
     pub fn confirmed(&self) -> Option<LogIndex> {
         self.confirmed
-    }
-
-    /// Plants the named bug.
-    #[cfg(kattu_planted)]
-    pub fn plant(&mut self, name: &'static str) {
-        self.planted = Some(name);
     }
 }

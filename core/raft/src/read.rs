@@ -185,14 +185,17 @@ impl Raft {
     /// Begins the next round if reads wait, none is under way, and the term has committed something. [Q1–Q3]
     pub(crate) fn start_read_round(&mut self, now: Instant, effects: &mut Effects) {
         let Some((leader, view, _)) = self.leading() else { return };
-        let ready = leader.term_start <= view.marks.committed;
+        let ready = leader.term_start <= view.marks.committed || planted!("read-before-own-term-commit");
         if leader.reads.waiting.is_empty() || leader.reads.under_way.is_some() || !ready {
             return;
         }
         leader.round = leader.round.next();
         let readers = core::mem::take(&mut leader.reads.waiting);
-        leader.reads.under_way =
-            Some(ReadRound { round: leader.round, index: view.marks.committed, readers });
+        let index = match planted!("read-index-from-another-mark") {
+            true => view.marks.applied,
+            false => view.marks.committed,
+        };
+        leader.reads.under_way = Some(ReadRound { round: leader.round, index, readers });
         for (&peer, progress) in &mut leader.peers {
             if view.config.voters.contains(&peer) {
                 effects.send.push(view.send_empty(peer, progress, leader.round, now));
@@ -208,7 +211,8 @@ impl Raft {
         let newest = leader.round;
         let answered =
             |voter: &NodeId| leader.peers.get(voter).map_or(newest, |progress| progress.heard_round);
-        if quorum_value(view.config.voters.iter().map(answered)) < Some(under_way.round) {
+        let confirmed = Some(under_way.round) <= quorum_value(view.config.voters.iter().map(answered));
+        if !confirmed && !planted!("read-without-a-quorum-round") {
             return;
         }
         let Some(ReadRound { index, readers, .. }) = leader.reads.under_way.take() else { return };
@@ -228,23 +232,25 @@ impl Raft {
 
     /// The role `former` is over: nothing is promised of what it had pending. [Q8]
     pub(crate) fn fail_reads(former: Role, effects: &mut Effects) {
-        let mut fail = |batch| {
+        let mut settle = |batch, index| {
             if batch != OWN_QUESTION {
-                effects.reads.push(ReadVerdict { batch, index: None });
+                effects.reads.push(ReadVerdict { batch, index });
             }
         };
         match former {
             Role::Follower(follower) => {
                 let batches = follower.following.into_iter().flat_map(|following| following.asked.batches);
-                batches.for_each(&mut fail);
+                batches.for_each(|batch| settle(batch, None));
             }
             Role::Leader(leader) => {
                 let under_way = leader.reads.under_way.into_iter().flat_map(|round| round.readers);
                 for reader in under_way.chain(leader.reads.waiting) {
                     match reader {
-                        Reader::Own(batch) => fail(batch),
+                        Reader::Own(batch) => settle(batch, index),
                         Reader::Peer(..) => {} // learns of it by itself: its term moves, or it asks again
                     }
+                let index = leader.reads.under_way.as_ref().map(|round| round.index);
+                let index = index.filter(|_| planted!("reads-outlive-their-leader"));
                 }
             }
             Role::PreCandidate(_) | Role::Candidate(_) => {}

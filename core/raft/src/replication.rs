@@ -211,6 +211,9 @@ impl Raft {
             return; // a second life cannot answer for what the first one stored
         }
         progress.heard_at = progress.heard_at.max(now);
+        if planted!("older-round-confirms-reads") {
+            progress.heard_round = leader.round;
+        }
         match reply.verdict {
             AppendVerdict::Match { upto } => {
                 let last = view.log.last();
@@ -224,6 +227,9 @@ impl Raft {
                 progress.heard_round = progress.heard_round.max(reply.round);
                 if progress.believes_mismatch_at(prev) {
                     let agreeing = view.log.largest_at_most(hint);
+                    if planted!("probe-hint-taken-for-match") {
+                        progress.matched = progress.matched.max(agreeing.index);
+                    }
                     progress.probe(agreeing.index.next().min(prev));
                 }
             }

@@ -16,7 +16,7 @@ fn nothing_committed_is_ever_lost_in_a_storm() {
     let (first, count) = (environment("KATTU_SEED", 1), environment("KATTU_SEEDS", 2000));
     let mut commits = 0;
     for seed in first..first + count {
-        let result = std::panic::catch_unwind(|| storm(seed, 1000, None).safety.highest_commit().0);
+        let result = std::panic::catch_unwind(|| storm(seed, 1000).safety.highest_commit().0);
         commits +=
             result.unwrap_or_else(|_| panic!("seed {seed} found something; run with KATTU_SEED={seed}"));
     }

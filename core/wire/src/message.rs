@@ -290,7 +290,7 @@ fn take_forward(crc: Crc, mut reader: Reader<'_>, behind: &SharedBytes) -> Resul
             return Err(FieldError::Value { field: "command length", value: len as u64 }.into());
         }
         let command = behind.slice(at..at + len);
-        if crc(0, &command) != found {
+        if crc(0, &command) != found && !planted!("forwarded-command-unchecked") {
             return Err(FrameError::CommandChecksum { number });
         }
         at += len;

@@ -271,6 +271,10 @@ impl Wal {
                 let group = self.groups.get_mut(&id).expect("looked up above");
                 group.last.index = from.previous();
                 group.touch();
+                if planted!("truncation-not-recorded") {
+                    self.pending.changes.push(Change::Truncate { group: id, from });
+                    return;
+                }
                 self.pending.push(&record, Change::Truncate { group: id, from });
             }
             LogBody::Entry(entry) => {
@@ -491,7 +495,10 @@ impl Wal {
             generation: self.current.generation,
             offset,
             number: self.number + 1,
-            synced: self.synced,
+            synced: match planted!("synced-mark-ahead-of-sync") {
+                true => Position { segment: self.current.generation, offset: offset + 1 },
+                false => self.synced,
+            },
         }
     }
 
@@ -524,6 +531,10 @@ impl Wal {
         self.stats.syncs += 1;
         if let Err(error) = self.current.file.sync() {
             let error = WalError::io(&name_of(self.current.generation), "sync", &error);
+            if planted!("failed-sync-taken-for-success") {
+                self.synced = self.end();
+                return Ok(());
+            }
             return Err(self.poison(error));
         }
         self.synced = self.end();

@@ -87,8 +87,6 @@ pub struct World {
     pub journal: Vec<String>,
     pub show_messages: bool,
     pub show_disk: bool,
-    /// The bug every member starts with, in builds that know any.
-    planted: Option<&'static str>,
 }
 
 impl World {
@@ -104,7 +102,6 @@ impl World {
             journal: Vec::new(),
             show_messages: false,
             show_disk: false,
-            planted: None,
         }
     }
 
@@ -115,12 +112,6 @@ impl World {
             world.start(id);
         }
         world
-    }
-
-    /// Members that start from now on have this bug.
-    pub fn plant(&mut self, bug: Option<&'static str>) {
-        assert!(bug.is_none() || cfg!(kattu_planted), "this build knows no bugs");
-        self.planted = bug;
     }
 
     pub fn ids(&self) -> Vec<NodeId> {
@@ -147,22 +138,14 @@ impl World {
 
     /// Starts a member from what its disk holds.
     pub fn start(&mut self, id: NodeId) {
-        let (now, seed, planted) = (self.now, self.seed, self.planted);
+        let (now, seed) = (self.now, self.seed);
         let peer = self.peer(id);
         assert!(peer.raft.is_none(), "member {} runs already", id.0);
         peer.runs += 1;
         peer.store.clear();
         let run = seed ^ (peer.runs << 32);
         let recovered = peer.disk.recover(peer.runs.is_multiple_of(2));
-        let _ = planted; // used only in builds that know bugs
-        let raft = Raft::recover(peer.config.clone(), run, now, recovered);
-        #[cfg(kattu_planted)]
-        let mut raft = raft;
-        #[cfg(kattu_planted)]
-        if let Some(bug) = planted {
-            raft.plant(bug);
-        }
-        peer.raft = Some(raft);
+        peer.raft = Some(Raft::recover(peer.config.clone(), run, now, recovered));
         self.safety.started(id, &self.peers);
     }
 

@@ -177,10 +177,9 @@ fn clear_up(world: &mut World) {
 }
 
 /// One storm and the calm after it. Panics if anything that must not happen does.
-pub fn storm(seed: u64, steps: usize, plant: Option<&'static str>) -> World {
+pub fn storm(seed: u64, steps: usize) -> World {
     let mut dice = Dice(seed);
     let mut world = World::new(draw_group(&mut dice), seed);
-    world.plant(plant);
     for id in world.ids() {
         world.start(id);
     }
