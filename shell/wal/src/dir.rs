@@ -9,7 +9,7 @@ use crate::error::WalError;
 use crate::files::{Files, LockGuard};
 use crate::identity::{self, Identity};
 use crate::segment::{self, DATA_START};
-use crate::slots::Slots;
+use crate::slots::{self, Slots};
 use crate::wal::WalOptions;
 use std::io;
 use std::sync::Arc;
@@ -130,8 +130,16 @@ impl DataDir {
     fn check_that_it_is_new(&self) -> Result<(), WalError> {
         let names = self.files.names().map_err(|error| WalError::io(&self.files.place(), "list", &error))?;
         for name in names {
-            let leftover =
-                name.ends_with(".tmp") || name.starts_with("slots-") || name == LOCK || name == "reserve";
+            let leftover = name.ends_with(".tmp") || name == LOCK || name == "reserve";
+            if name.starts_with("slots-") && !leftover {
+                // A member can vote before its log gets a block: that, too, is a past.
+                let voted = slots::were_used(&*self.files, &name);
+                if voted.map_err(|error| WalError::io(&name, "read", &error))? {
+                    let what = format!("the file is missing although {name} holds a vote");
+                    return Err(WalError::damaged(IDENTITY, 0, what));
+                }
+                continue;
+            }
             if leftover || name.starts_with('.') || name == "lost+found" {
                 continue;
             }

@@ -22,6 +22,9 @@ const SLOT_BYTES: usize = 64;
 const FILE_BYTES: usize = 8192;
 const PLACES: [usize; 2] = [0, 4096];
 
+/// What slots are made with.
+const FIRST_GENERATION: u64 = 1;
+
 pub(crate) fn name_of(group: GroupId) -> String {
     format!("slots-{:08x}", group.0)
 }
@@ -85,6 +88,19 @@ fn checksum(slot: &[u8]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(&slot[..8]), &slot[12..SLOT_BYTES])
 }
 
+/// Whether the slots in the file `name` were ever written after they were made, whosever they are.
+pub(crate) fn were_used(files: &dyn Files, name: &str) -> std::io::Result<bool> {
+    let file = files.open(name)?;
+    let mut bytes = vec![0; FILE_BYTES.min(file.bytes()? as usize)];
+    file.read_at(0, &mut bytes)?;
+    let is_used = |slot: &[u8]| {
+        let u32_at = |at: usize| u32::from_le_bytes(slot[at..at + 4].try_into().expect("four bytes"));
+        let generation = u64::from_le_bytes(slot[24..32].try_into().expect("eight bytes"));
+        u32_at(0) == MAGIC && u32_at(8) == checksum(slot) && generation != FIRST_GENERATION
+    };
+    Ok(PLACES.iter().filter_map(|&place| bytes.get(place..place + SLOT_BYTES)).any(is_used))
+}
+
 /// The slots of one group, open.
 #[derive(Debug)]
 pub(crate) struct Slots {
@@ -102,7 +118,7 @@ impl Slots {
     pub fn create(files: &dyn Files, identity: &Identity, group: GroupId) -> Result<(), WalError> {
         let name = name_of(group);
         let aside = format!("{name}.tmp");
-        let first = Slot { generation: 1, hard: HardState::default(), lsn: Lsn(0) };
+        let first = Slot { generation: FIRST_GENERATION, hard: HardState::default(), lsn: Lsn(0) };
         let mut bytes = [0; FILE_BYTES];
         for place in PLACES {
             let slot = first.to_bytes(identity.file_id(0), group);

@@ -166,6 +166,16 @@ fn every_missing_file_is_refused_by_name() {
 }
 
 #[test]
+fn a_vote_without_a_log_is_a_past_that_an_identity_may_not_go_missing_from() {
+    let disk = SimDisk::new();
+    let (twin, outcome) = run(&disk, &[Step::Hard(A, Some(2)), Step::Sync]);
+    outcome.unwrap();
+    disk.set_contents("identity", None);
+    let error = reopen(&disk, &Twin { created: false, ..twin }).unwrap_err().to_string();
+    assert!(error.contains("the file is missing although slots-00000000 holds a vote"), "{error}");
+}
+
+#[test]
 fn files_of_another_member_are_refused() {
     let (disk, twin) = directory(true);
     let other = SimDisk::new();
