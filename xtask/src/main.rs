@@ -7,6 +7,7 @@
 mod arrows;
 mod bench;
 mod check;
+mod explore;
 mod fix;
 mod shell;
 mod stage;
@@ -25,6 +26,8 @@ cargo xtask <command>
   tools                      fetches etcd 3.4, builds etcd 3.6 and its benchmark tool, into target/tools
   diff --requests N --seed S the same requests to etcd and Kattu, every answer compared
   kills [--kills N]          kills leaders under load, prints how long the service was away
+  explore [--states N] [--scope NAME] [--list]
+                             every interleaving of tiny clusters; fewer states than pinned are a failure
   bench etcd [--pairs N] [--quick] [--only CELL] [--side etcd|kattu]
                              etcd 3.6 and Kattu in alternating pairs
   bench counts [--total PUTS]
@@ -44,6 +47,7 @@ fn main() -> ExitCode {
         ["test", rest @ ..] => test::run(rest),
         ["tools"] => tools::run(),
         ["diff", rest @ ..] => test::differential(rest),
+        ["explore", rest @ ..] => explore::run(rest),
         ["kills", rest @ ..] => test::kills(rest),
         ["bench", rest @ ..] => bench::run(rest),
         ["help" | "--help" | "-h"] | [] => {

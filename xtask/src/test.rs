@@ -59,6 +59,13 @@ const SLICES: &[Stage] = &[
         run: crash_images,
     },
     Stage {
+        name: "explore",
+        about: "every interleaving of tiny clusters",
+        next: "cargo xtask explore",
+        needs: &[],
+        run: crate::explore::slice,
+    },
+    Stage {
         name: "fuzz",
         about: "frames and records of arbitrary bytes",
         next: "the input is in target/fuzz/artifacts; run target/fuzz/<host>/release/<target> on that file",

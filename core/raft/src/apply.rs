@@ -7,6 +7,7 @@
 //!        and not yet applied, though one entry of any size always passes. [B5]
 //! Knows nothing of: what the store does with entries.
 
+use crate::canonical::Canonical;
 use crate::contract::{Effects, Fetch, FetchFor};
 use crate::entry::Entry;
 use crate::raft::Raft;
@@ -36,6 +37,11 @@ impl Handover {
 
     pub(crate) fn retry_at(&self) -> Instant {
         self.retry_at
+    }
+
+    /// See [`crate::canonical`].
+    pub(crate) fn canonicalize(&mut self, canonical: &Canonical) {
+        self.retry_at = canonical.deadline(self.retry_at, canonical.heartbeat_interval);
     }
 
     /// Bytes out and not yet back.

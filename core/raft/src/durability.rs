@@ -7,6 +7,7 @@
 //!        [replication-protocols §1.2, L6; fault-model ST1, ST2]
 //! Knows nothing of: what the messages say, who is leader.
 
+use crate::canonical::Canonical;
 use crate::contract::{Effects, HardState, LogBody, LogRecord};
 use crate::message::Envelope;
 use crate::raft::Raft;
@@ -98,6 +99,24 @@ impl Durability {
             }
             self.writes.pop_back();
         }
+    }
+
+    /// See [`crate::canonical`]; by how much record numbers became smaller.
+    pub(crate) fn canonicalize(&mut self, canonical: &Canonical) -> u64 {
+        let shift = self.persisted_lsn.0.saturating_sub(1);
+        let shifted = |lsn: Lsn| Lsn(lsn.0 - shift);
+        // An older record of term and vote is as durable as the newest one.
+        self.hard_lsn = shifted(self.hard_lsn.max(self.persisted_lsn));
+        self.last_lsn = shifted(self.last_lsn);
+        self.persisted_lsn = shifted(self.persisted_lsn);
+        for run in &mut self.writes {
+            run.lsn = shifted(run.lsn);
+        }
+        for (needs, _) in &mut self.held {
+            *needs = shifted(*needs);
+        }
+        self.mark_at = canonical.deadline(self.mark_at, canonical.mark());
+        shift
     }
 
     /// Takes a completion; the highest index that became durable by it, if any.

@@ -83,6 +83,7 @@ extern crate kattu_plant;
 mod acceptance;
 mod apply;
 pub mod bytes;
+pub mod canonical;
 mod commit;
 pub mod config;
 pub mod contract;

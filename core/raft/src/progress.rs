@@ -12,6 +12,7 @@
 //! [Ongaro14 §10.2.2; replication-protocols B4, B5]
 //! Knows nothing of: messages, other peers, commit.
 
+use crate::canonical::{CANONICAL_NOW, Canonical};
 use crate::config::Config;
 use crate::types::{Incarnation, Instant, LogIndex, Round};
 use alloc::collections::VecDeque;
@@ -190,6 +191,23 @@ impl Progress {
     pub(crate) fn pause(&mut self, until: Instant) {
         self.probe(LogIndex(0));
         self.paused_until = until;
+    }
+
+    /// See [`crate::canonical`]. When it last answered is compared with an election timeout only, which is over when
+    /// the check of the quorum is due.
+    pub(crate) fn canonicalize(&mut self, canonical: &Canonical) {
+        self.heard_at = canonical.past(self.heard_at, canonical.election_timeout);
+        self.paused_until = match canonical.deadline(self.paused_until, canonical.heartbeat_interval) {
+            CANONICAL_NOW => Instant(0), // not paused
+            later => later,
+        };
+        let awaiting = match &mut self.mode {
+            Mode::Probe { awaiting } => awaiting.as_mut(),
+            Mode::Replicate => None,
+        };
+        for sent in self.inflight.iter_mut().chain(awaiting) {
+            sent.at = canonical.past(sent.at, canonical.heartbeat_interval);
+        }
     }
 
     /// Unanswered appends, and their bytes without the newest one's: an entry that was read back for the peer is

@@ -14,6 +14,7 @@
 //!        6. Losing the leader, or being it no longer, fails what is pending: reads are safe to ask again. [Q8]
 //! Knows nothing of: what is read, who waits, leases.
 
+use crate::canonical::Canonical;
 use crate::contract::{Effects, ReadBatch, ReadVerdict};
 use crate::message::{Message, ReadIndex, ReadIndexReply};
 use crate::quorum::quorum_value;
@@ -68,6 +69,11 @@ impl Default for Asked {
 impl Asked {
     pub(crate) fn retry_at(&self) -> Instant {
         self.retry_at
+    }
+
+    /// See [`crate::canonical`].
+    pub(crate) fn canonicalize(&mut self, canonical: &Canonical) {
+        self.retry_at = canonical.deadline(self.retry_at, canonical.heartbeat_interval);
     }
 }
 

@@ -1,0 +1,176 @@
+//! The ghost: what the whole cluster has promised so far, and the judges that hold it to that.
+//!
+//! In:    who was elected, what was committed, which reads began and how they were answered; all members at once.
+//! Out:   the promise that was broken.
+//! Rules: Election Safety: a term has one leader. Leader Completeness: a leader holds what was committed in earlier
+//!        terms. State Machine Safety: what is committed at an index is the same everywhere. O2: what is committed is
+//!        on the disks of a quorum, at every later moment too. O3: only an entry of the leader's own term commits.
+//!        Log Matching: entries with one name have one past. O1: what a leader counts as held is held.
+//!        Linearizable reads: a read sees what was committed anywhere before it began.
+//!        [Ongaro14 §3.4–3.6, §6.4; replication-protocols §1.3, §9]
+//! Knows nothing of: messages, how members decide.
+
+use crate::member::Place;
+use crate::tables::{Facts, Step};
+use kattu_raft::quorum::quorum;
+use kattu_raft::{LogIndex, Term};
+
+/// What was promised.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Ghost {
+    /// By term: index of the member elected.
+    leaders: Vec<Option<u8>>,
+    /// By index − 1: what was committed, and in which term.
+    committed: Vec<(Place, Term)>,
+    /// Reads without an answer: at which member, which one, and how much was committed when it began.
+    reads: Vec<(u8, u8, u8)>,
+}
+
+impl Ghost {
+    /// How much was ever committed.
+    #[must_use]
+    pub fn committed(&self) -> usize {
+        self.committed.len()
+    }
+
+    /// A read begins.
+    pub fn read_begins(&mut self, member: usize, batch: u8) {
+        self.reads.push((member as u8, batch, self.committed.len() as u8));
+    }
+
+    /// A member is gone, with everybody who waited for it.
+    pub fn crashed(&mut self, member: usize) {
+        self.reads.retain(|read| usize::from(read.0) != member);
+    }
+
+    /// Takes what a member did.
+    ///
+    /// # Errors
+    /// The promise it broke.
+    pub fn takes(&mut self, member: usize, step: &Step, after: &Facts) -> Result<(), String> {
+        let name = member + 1;
+        if let Some(term) = step.elected {
+            let place = term.0 as usize;
+            if self.leaders.len() <= place {
+                self.leaders.resize(place + 1, None);
+            }
+            match self.leaders[place] {
+                Some(first) if usize::from(first) != member => {
+                    return Err(format!(
+                        "Election Safety: members {} and {name} lead term {place}",
+                        first + 1
+                    ));
+                }
+                _ => self.leaders[place] = Some(member as u8),
+            }
+        }
+        let before = self.committed.len();
+        for place in &step.commits {
+            match self.committed.get(place.id.index.0 as usize - 1) {
+                Some((known, _)) if known == place => {}
+                Some((known, _)) => {
+                    return Err(format!(
+                        "State Machine Safety: member {name} commits {place}, but {known} was committed there"
+                    ));
+                }
+                None => match after.leads {
+                    Some(term) => self.committed.push((*place, term)),
+                    None => {
+                        return Err(format!(
+                            "State Machine Safety: member {name} commits {place}, which no leader has committed"
+                        ));
+                    }
+                },
+            }
+        }
+        if let Some((place, term)) = self.committed[before..].last()
+            && place.id.term != *term
+        {
+            return Err(format!(
+                "O3: member {name} commits {place} of an older term than its own {}",
+                term.0
+            ));
+        }
+        for verdict in &step.verdicts {
+            let asked =
+                |read: &(u8, u8, u8)| usize::from(read.0) == member && u64::from(read.1) == verdict.batch.0;
+            let Some(position) = self.reads.iter().position(asked) else {
+                return Err(format!(
+                    "Linearizable reads: member {name} answers a read that nobody waits for"
+                ));
+            };
+            let (_, _, floor) = self.reads.remove(position);
+            if let Some(index) = verdict.index
+                && index < LogIndex(u64::from(floor))
+            {
+                return Err(format!(
+                    "Linearizable reads: member {name} serves a read from {}, but {floor} was committed before it began",
+                    index.0
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks at everybody at once.
+    ///
+    /// # Errors
+    /// The promise that is broken.
+    pub fn holds(&self, members: &[&Facts]) -> Result<(), String> {
+        for (n, facts) in members.iter().enumerate() {
+            let Some(term) = facts.leads else { continue };
+            if let Some(other) = members[..n].iter().position(|other| other.leads == Some(term)) {
+                let (first, second) = (other + 1, n + 1);
+                return Err(format!("Election Safety: members {first} and {second} lead term {}", term.0));
+            }
+            for (position, (place, committed_in)) in self.committed.iter().enumerate() {
+                if *committed_in < term && facts.log.get(position) != Some(place) {
+                    return Err(format!(
+                        "Leader Completeness: member {} leads term {} without {place}, committed in term {}",
+                        n + 1,
+                        term.0,
+                        committed_in.0
+                    ));
+                }
+            }
+            for (peer, peer_facts) in members.iter().enumerate().filter(|(peer, _)| *peer != n) {
+                let matched = facts.matched[peer].0 as usize;
+                let same_reign = peer_facts.durable_term <= term;
+                let held = peer_facts.durable.get(..matched);
+                if same_reign && (held.is_none() || held != facts.log.get(..matched)) {
+                    return Err(format!(
+                        "O1: leader {} counts member {} as holding its log up to {matched}, and it does not",
+                        n + 1,
+                        peer + 1
+                    ));
+                }
+            }
+        }
+        for (position, (place, _)) in self.committed.iter().enumerate() {
+            let held = members.iter().filter(|facts| facts.durable.get(position) == Some(place)).count();
+            if held < quorum(members.len()) {
+                return Err(format!("O2: {place} is committed and on {held} disks of {}", members.len()));
+            }
+        }
+        for (n, right) in members.iter().enumerate() {
+            members[..n]
+                .iter()
+                .enumerate()
+                .try_for_each(|(m, left)| logs_match(m + 1, left, n + 1, right))?;
+        }
+        Ok(())
+    }
+}
+
+/// Entries with one name have one past.
+fn logs_match(m: usize, left: &Facts, n: usize, right: &Facts) -> Result<(), String> {
+    let same_name = |(l, r): &(&Place, &Place)| l.id == r.id;
+    let shared = left.log.iter().zip(&right.log).rev().skip_while(|pair| !same_name(pair));
+    // From the newest shared name on down, everything must be the same.
+    for (l, r) in shared {
+        if l != r {
+            return Err(format!("Log Matching: members {m} and {n} agree later, but hold {l} and {r}"));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,38 @@
+//! All interleavings of a tiny cluster.
+//!
+//! Storms try many paths; this tries every one, in a world so small that this is possible: two or three members of
+//! the production core ([`kattu_raft::Raft`], no twin), a few deadlines, a write or two, a crash. Whatever the
+//! network, the disks, the clocks and the clients may do next is a choice, and all choices are followed. Where two
+//! ways lead to the same world it is seen once, so the number of worlds is a fact about the protocol; it is pinned.
+//!
+//! ```text
+//!   scope ──▶ world ──choices──▶ worlds ──▶ …      search: nearest first, each once
+//!               │
+//!      member · member · member   ghost   messages under way   budgets
+//!      (core + disk)              (what was promised, judged in every world)
+//! ```
+//!
+//! **Time** is the choice "this deadline fires now": every state is brought into a canonical form that knows which
+//! deadlines lie ahead, and not when ([`kattu_raft::canonical`]). **Order and loss**: a message may arrive in any
+//! order, twice, or never. **Disks** complete up to any record; a crash keeps any first ones of the rest.
+//!
+//! ```
+//! use kattu_explore::{Report, explore, scope};
+//!
+//! let report: Report = explore(scope::find("election-2").unwrap()).unwrap_or_else(|broken| panic!("{broken}"));
+//! assert!(report.complete);
+//! ```
+//! Knows nothing of: stores, wires, real disks; those have storms of their own.
+#![forbid(unsafe_code)]
+
+pub mod disk;
+pub mod ghost;
+pub mod member;
+pub mod scope;
+pub mod search;
+pub mod tables;
+pub mod timeline;
+pub mod world;
+
+pub use scope::Scope;
+pub use search::{Counterexample, Report, explore, explore_until};

@@ -1,0 +1,343 @@
+//! One member of the tiny cluster: the production peer, its disk, and everything that can happen to it.
+//!
+//! In:    an event.
+//! Out:   the member after it, what it sent, committed, elected, answered.
+//! Rules: 1. The driver's contract: effects are carried out as they come; the driver says `drained` after every event
+//!           (or when the scope lets it be late); the store applies at once.
+//!        2. After every event the peer is brought into canonical form, so that equal situations are equal values.
+//!        3. What one member alone can break is judged here: its own invariants, marks that move back, messages that
+//!           say what its disk could forget. A panic of the core is a violation with the panic's text.
+//!
+//! Knows nothing of: other members, messages under way, what was committed elsewhere.
+
+use crate::disk::Disk;
+use crate::scope::{Lie, Scope};
+use kattu_raft::canonical::{CANONICAL_NOW, Moment};
+use kattu_raft::message::{AppendVerdict, Message};
+use kattu_raft::{
+    Config, Duration, Effects, Entry, EntryId, EntryKind, Envelope, GroupId, Incarnation, Limits, LogIndex,
+    NodeId, Policies, Raft, ReadBatch, ReadVerdict, RecordEncoder, Term, Trace, invariants,
+};
+use std::cell::{Cell, RefCell};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// Something that happens to one member.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Event {
+    /// A message arrives.
+    Deliver(Envelope),
+    /// Time passes, up to this moment.
+    Fire(Moment),
+    /// The disk has done its oldest records, this many.
+    Sync(usize),
+    /// The process ends; this many of the records that were not synced survive.
+    Crash(usize),
+    /// It starts again.
+    Restart,
+    /// A client's command arrives; the number is its name.
+    Propose(u8),
+    /// A client asks for a linearizable read; the number is its name.
+    Read(u8),
+    /// The driver has nothing more for now.
+    Drain,
+}
+
+/// One member: all of its state, and the little that is remembered of its past to judge it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Member {
+    /// Who.
+    pub id: NodeId,
+    /// The process, if it runs.
+    pub raft: Option<Raft>,
+    /// What outlives it.
+    pub disk: Disk,
+    /// How often it was started: every run has a seed of its own.
+    pub runs: u8,
+    /// Highest index that earlier runs handed to their stores: what clients may have seen. [fault-model ST17]
+    pub served: LogIndex,
+    /// Something happened since the driver said `drained`.
+    pub dirty: bool,
+}
+
+/// What an event led to, beside the member itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Deed {
+    /// Messages.
+    pub sends: Vec<Envelope>,
+    /// What it newly knows committed.
+    pub commits: Vec<Place>,
+    /// The term it was elected in.
+    pub elected: Option<Term>,
+    /// Reads answered.
+    pub verdicts: Vec<ReadVerdict>,
+    /// Whether the event had no effect that is worth a choice: a proposal or a read that was refused at once.
+    pub refused: bool,
+    /// What happened, as data.
+    pub trace: Vec<Trace>,
+}
+
+/// One position of a log with what stands there: the entry's name, and which command it is (0: none of a client).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Place {
+    /// Who wrote it, where.
+    pub id: EntryId,
+    /// The client's command.
+    pub command: u8,
+}
+
+impl Place {
+    /// What stands at an entry's position.
+    #[must_use]
+    pub fn of(entry: &Entry) -> Place {
+        Place { id: entry.id(), command: entry.payload().first().copied().unwrap_or(0) }
+    }
+}
+
+impl std::fmt::Display for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.command {
+            0 => write!(f, "{}", self.id),
+            command => write!(f, "{} \"{}\"", self.id, command_name(command)),
+        }
+    }
+}
+
+/// `a`, `b`, … for the first, second, … command.
+#[must_use]
+pub fn command_name(command: u8) -> char {
+    char::from(b'a' + (command - 1) % 26)
+}
+
+/// The configuration of a member: lengths of time so short that the log's clock stands still.
+fn config(id: NodeId, scope: &Scope) -> Config {
+    Config {
+        group: GroupId(0),
+        id,
+        incarnation: Incarnation(id.0),
+        voters: (1..=scope.members as u64).map(NodeId).collect(),
+        learners: vec![],
+        election_timeout: Duration::from_nanos(30),
+        heartbeat_interval: Duration::from_nanos(10),
+        pre_vote: scope.guarded,
+        check_quorum: scope.guarded,
+        parallel_append: true,
+        pipelining: true,
+        limits: Limits::default(),
+        policies: Policies::default(),
+        encoder: RecordEncoder(|_, head, payload| Entry::new(head, payload.to_vec().into(), 0)),
+    }
+}
+
+impl Member {
+    /// A member with an empty disk, started.
+    ///
+    /// # Errors
+    /// What it broke by starting.
+    pub fn new(id: NodeId, scope: &Scope) -> Result<Member, String> {
+        let served = LogIndex(0);
+        let member = Member { id, raft: None, disk: Disk::default(), runs: 0, served, dirty: false };
+        member.after(&Event::Restart, scope).map(|(member, _)| member)
+    }
+
+    /// Whether its process runs.
+    #[must_use]
+    pub fn runs(&self) -> bool {
+        self.raft.is_some()
+    }
+
+    /// This member after `event`, and what came of it.
+    ///
+    /// # Errors
+    /// What it broke, in words.
+    pub fn after(&self, event: &Event, scope: &Scope) -> Result<(Member, Deed), String> {
+        let mut member = self.clone();
+        let deed = silently(|| member.meet(event, scope))??;
+        Ok((member, deed))
+    }
+
+    fn meet(&mut self, event: &Event, scope: &Scope) -> Result<Deed, String> {
+        match event {
+            Event::Crash(surviving) => {
+                self.crash(*surviving, scope.lie)?;
+                return Ok(Deed::default());
+            }
+            Event::Restart => self.start(scope),
+            _ => {}
+        }
+        let before = match event {
+            Event::Restart => None,
+            _ => self.raft.clone(),
+        };
+        let raft = self.raft.as_mut().ok_or("something happens to a member that is down")?;
+        let mut effects = Effects::default();
+        let mut now = CANONICAL_NOW;
+        let mut refused = false;
+        match event {
+            Event::Deliver(envelope) => raft.step(now, envelope.clone(), &mut effects),
+            Event::Fire(moment) => {
+                let due = raft.moments(now).into_iter().find(|(kind, _)| kind == moment);
+                now = due.ok_or_else(|| format!("{moment:?} is not ahead"))?.1;
+                raft.tick(now, &mut effects);
+            }
+            Event::Sync(records) => {
+                let lsn = self.disk.sync(*records)?;
+                raft.persisted(now, lsn, &mut effects);
+            }
+            Event::Propose(command) => {
+                refused = raft.propose(now, EntryKind::Command, &[*command], &mut effects).is_err();
+            }
+            Event::Read(batch) => {
+                raft.read(now, ReadBatch(u64::from(*batch)), &mut effects);
+                refused = effects.reads.iter().any(|verdict| verdict.index.is_none());
+            }
+            Event::Restart => raft.tick(now, &mut effects), // what is committed is due for the store
+            Event::Drain => {}
+            Event::Crash(_) => return Err("a crash leaves no process to go on with".into()),
+        }
+        self.dirty = scope.late_drain && *event != Event::Drain;
+        self.settle(now, &mut effects)?;
+        let mut deed = self.judge(before.as_ref(), effects)?;
+        deed.refused = refused;
+        Ok(deed)
+    }
+
+    /// Carries out what came of an event and of what that led to.
+    fn settle(&mut self, now: kattu_raft::Instant, effects: &mut Effects) -> Result<(), String> {
+        let Some(raft) = self.raft.as_mut() else { return Ok(()) };
+        if !self.dirty {
+            raft.drained(now, effects);
+        }
+        let mut applied = LogIndex(0);
+        while applied < raft.applied_handed_out() {
+            applied = raft.applied_handed_out();
+            raft.applied(now, applied, effects);
+        }
+        if let Some(fetch) = effects.fetch.first() {
+            return Err(format!("reads {fetch:?} back, though all entries are in memory"));
+        }
+        self.disk.write(std::mem::take(&mut effects.persist));
+        let shift = raft.canonicalize(now);
+        self.disk.renumber(shift);
+        Ok(())
+    }
+
+    fn start(&mut self, scope: &Scope) {
+        self.runs += 1;
+        let seed = u64::from(self.runs);
+        self.raft = Some(Raft::recover(config(self.id, scope), seed, CANONICAL_NOW, self.disk.recover()));
+    }
+
+    fn crash(&mut self, surviving: usize, lie: Option<Lie>) -> Result<(), String> {
+        if let Some(raft) = self.raft.take() {
+            self.served = self.served.max(raft.applied_handed_out());
+        }
+        self.dirty = false;
+        self.disk.crash(surviving)?;
+        match lie {
+            None => {}
+            Some(Lie::LosesTheLastEntry) => {
+                self.disk.durable.log.pop();
+                let last = LogIndex(self.disk.durable.log.len() as u64);
+                self.disk.durable.committed = self.disk.durable.committed.min(last);
+            }
+            Some(Lie::ForgetsTheVote) => self.disk.durable.hard.vote = None,
+        }
+        Ok(())
+    }
+
+    /// Judges what this member did, with nothing but itself in view.
+    fn judge(&self, before: Option<&Raft>, effects: Effects) -> Result<Deed, String> {
+        let Some(raft) = &self.raft else { return Ok(Deed::default()) };
+        invariants::check(raft).map_err(|violation| violation.to_string())?;
+        let written = self.disk.written()?;
+        let same_log = written.log.len() as u64 == raft.last_id().index.0
+            && written.log.iter().all(|entry| raft.entry(entry.id().index) == Some(entry));
+        if !same_log {
+            return Err("the log in memory is not what was written".into());
+        }
+        let committed_before = before.map_or(LogIndex(0), Raft::committed);
+        if let Some(before) = before {
+            let fell = raft.term() < before.term()
+                || raft.committed() < before.committed()
+                || raft.applied_handed_out() < before.applied_handed_out();
+            if fell {
+                return Err("term, commit or apply moved back within a run [marks are monotone]".into());
+            }
+        }
+        if let Some(confirmed) = raft.confirmed().filter(|confirmed| *confirmed < self.served) {
+            return Err(format!(
+                "would serve from {}, but has served {} before its restart [ST17]",
+                confirmed.0, self.served.0
+            ));
+        }
+        effects.send.iter().try_for_each(|envelope| self.judge_message(envelope))?;
+        let commits = (committed_before.0 + 1..=raft.committed().0)
+            .filter_map(|index| raft.entry(LogIndex(index)).map(Place::of))
+            .collect();
+        let elected = effects.trace.iter().find_map(|event| match event {
+            Trace::BecameLeader(term) => Some(*term),
+            _ => None,
+        });
+        let Effects { send: sends, reads: verdicts, trace, .. } = effects;
+        Ok(Deed { sends, commits, elected, verdicts, refused: false, trace })
+    }
+
+    /// A message says nothing that its sender's disk could forget. [replication-protocols O1]
+    fn judge_message(&self, envelope: &Envelope) -> Result<(), String> {
+        let durable = &self.disk.durable;
+        if durable.hard.term < envelope.term {
+            return Err(format!("speaks of term {} before its disk knows it", envelope.term.0));
+        }
+        match &envelope.message {
+            Message::AppendReply(reply) => match reply.verdict {
+                AppendVerdict::Match { upto } if durable.log.len() as u64 <= upto.0.saturating_sub(1) => {
+                    Err(format!("acknowledges {} before its disk has it [O1]", upto.0))
+                }
+                AppendVerdict::Match { .. }
+                | AppendVerdict::Mismatch { .. }
+                | AppendVerdict::StaleTerm
+                | AppendVerdict::Busy => Ok(()),
+            },
+            Message::VoteReply(reply) if reply.granted && durable.hard.vote != Some(envelope.to) => {
+                Err(format!("gives member {} a vote it could forget", envelope.to.0))
+            }
+            Message::Vote(_) if durable.hard.vote != Some(self.id) => {
+                Err("campaigns before its own vote is on disk".into())
+            }
+            Message::Append(_)
+            | Message::PreVote(_)
+            | Message::PreVoteReply(_)
+            | Message::Vote(_)
+            | Message::VoteReply(_)
+            | Message::ReadIndex(_)
+            | Message::ReadIndexReply(_) => Ok(()),
+        }
+    }
+}
+
+thread_local! {
+    static LISTENING: Cell<bool> = const { Cell::new(false) };
+    static HEARD: RefCell<String> = const { RefCell::new(String::new()) };
+}
+
+/// Runs what may panic; a panic is told as text and printed by nobody.
+fn silently<T>(work: impl FnOnce() -> T) -> Result<T, String> {
+    static HOOK: std::sync::Once = std::sync::Once::new();
+    HOOK.call_once(|| {
+        let usual = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| {
+            if LISTENING.get() {
+                let payload = panic.payload();
+                let text = payload.downcast_ref::<String>().cloned();
+                let text = text.or_else(|| payload.downcast_ref::<&str>().map(|text| (*text).to_string()));
+                HEARD.set(text.unwrap_or_else(|| "a panic without words".into()));
+            } else {
+                usual(panic);
+            }
+        }));
+    });
+    LISTENING.set(true);
+    let result = catch_unwind(AssertUnwindSafe(work));
+    LISTENING.set(false);
+    result.map_err(|_| format!("the core stopped itself: {}", HEARD.take()))
+}

@@ -1,0 +1,266 @@
+//! The search: every world of a scope, nearest first, each once.
+//!
+//! In:    a scope, and how many worlds are enough.
+//! Out:   how many there are; or the shortest way to one that must not be.
+//! Rule:  breadth first, so the way found is a shortest one. A world is remembered by 64 bits of its encoding: among
+//!        ten million worlds the chance that any is taken for another is below one in 300,000.
+//! Knows nothing of: what worlds are made of.
+
+use crate::scope::{Mark, Scope};
+use crate::tables::Tables;
+use crate::timeline::{self, Line};
+use crate::world::{Choice, Ends, What, World};
+use std::time::{Duration, Instant};
+
+/// What was seen of a scope.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// Worlds, each counted once.
+    pub states: u64,
+    /// Choices followed.
+    pub transitions: u64,
+    /// The longest shortest way.
+    pub depth: usize,
+    /// Whether there are no more worlds than these.
+    pub complete: bool,
+    /// Different members, different messages, times the core ran.
+    pub members: usize,
+    /// See `members`.
+    pub messages: usize,
+    /// See `members`.
+    pub core_runs: usize,
+    /// What happened in some world.
+    pub seen: Vec<Mark>,
+    /// How long it took.
+    pub took: Duration,
+}
+
+/// The shortest way to a world that must not be.
+#[derive(Clone, Debug)]
+pub struct Counterexample {
+    /// The promise that is broken.
+    pub story: String,
+    /// How it came about, one line per event.
+    pub timeline: Vec<Line>,
+    /// Worlds seen before.
+    pub states: u64,
+    /// How long it took.
+    pub took: Duration,
+}
+
+impl std::fmt::Display for Counterexample {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        writeln!(f, "{}", self.story)?;
+        timeline::write(f, &self.timeline)
+    }
+}
+
+/// A set of fingerprints: open addressing, 0 is "nothing here".
+struct Seen {
+    slots: Vec<u64>,
+    len: usize,
+}
+
+impl Seen {
+    fn new() -> Seen {
+        Seen { slots: vec![0; 1 << 16], len: 0 }
+    }
+
+    /// True if it was not there.
+    fn insert(&mut self, fingerprint: u64) -> bool {
+        if self.len * 3 >= self.slots.len() * 2 {
+            let bigger = vec![0; self.slots.len() * 2];
+            let former = std::mem::replace(&mut self.slots, bigger);
+            for fingerprint in former.into_iter().filter(|fingerprint| *fingerprint != 0) {
+                let slot = self.slot(fingerprint);
+                self.slots[slot] = fingerprint;
+            }
+        }
+        let slot = self.slot(fingerprint);
+        let new = self.slots[slot] == 0;
+        self.slots[slot] = fingerprint;
+        self.len += usize::from(new);
+        new
+    }
+
+    fn slot(&self, fingerprint: u64) -> usize {
+        let mask = self.slots.len() - 1;
+        let mut slot = fingerprint as usize & mask;
+        while self.slots[slot] != 0 && self.slots[slot] != fingerprint {
+            slot = (slot + 1) & mask;
+        }
+        slot
+    }
+}
+
+/// 64 well-mixed bits of an encoding; never 0.
+fn fingerprint(words: &[u32]) -> u64 {
+    let mut hash = words.len() as u64;
+    for word in words {
+        hash = (hash ^ u64::from(*word)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        hash ^= hash >> 32;
+        hash = hash.wrapping_mul(0xd6e8_feb8_6659_fd93);
+        hash ^= hash >> 29;
+    }
+    hash.max(1)
+}
+
+/// The worlds of one depth, one after another.
+#[derive(Default)]
+struct Level {
+    words: Vec<u32>,
+    ends: Vec<usize>,
+}
+
+impl Level {
+    fn push(&mut self, words: &[u32]) {
+        self.words.extend_from_slice(words);
+        self.ends.push(self.words.len());
+    }
+
+    fn get(&self, n: usize) -> &[u32] {
+        let start = if n == 0 { 0 } else { self.ends[n - 1] };
+        &self.words[start..self.ends[n]]
+    }
+
+    fn clear(&mut self) {
+        self.words.clear();
+        self.ends.clear();
+    }
+}
+
+/// Sees every world of the scope.
+///
+/// # Errors
+/// The shortest way to a world that must not be.
+pub fn explore(scope: &Scope) -> Result<Report, Box<Counterexample>> {
+    explore_until(scope, u64::MAX, |_, _| {})
+}
+
+/// Sees the worlds of the scope, nearest first, until there are `enough`; tells now and then how many there are and
+/// how deep.
+///
+/// # Errors
+/// The shortest way to a world that must not be.
+pub fn explore_until(
+    scope: &Scope,
+    enough: u64,
+    mut progress: impl FnMut(u64, usize),
+) -> Result<Report, Box<Counterexample>> {
+    let begun = Instant::now();
+    let mut tables = Tables::new(scope);
+    let first = World::first(scope, &mut tables).map_err(|story| {
+        let timeline = Vec::new();
+        Box::new(Counterexample { story, timeline, states: 0, took: begun.elapsed() })
+    })?;
+    let mut seen = Seen::new();
+    let mut marks = Marks::default();
+    let mut words = Vec::new();
+    first.encode(&mut words);
+    seen.insert(fingerprint(&words));
+    let mut level = Level::default();
+    level.push(&words);
+    let mut next = Level::default();
+    // By number of a world: its predecessor, and the choice that led from there.
+    let mut ways: Vec<(u32, u32)> = vec![(0, 0)];
+    let (mut depth, mut transitions, mut base) = (0, 0, 0);
+    let mut choices = Vec::new();
+    let mut complete = true;
+    'search: while !level.ends.is_empty() {
+        for n in 0..level.ends.len() {
+            let world = World::decode(level.get(n), scope.members);
+            world.choices(scope, &tables, &mut choices);
+            for choice in &choices {
+                let number = (base + n) as u32;
+                let broken = |story, tables: &mut Tables<'_>| {
+                    let way = way(&ways, number, *choice);
+                    let timeline = timeline::tell(&first, &way, scope, tables);
+                    let (states, took) = (ways.len() as u64, begun.elapsed());
+                    Err(Box::new(Counterexample { story, timeline, states, took }))
+                };
+                let (after, step) = match world.after(*choice, scope, &mut tables) {
+                    Ok(after) => after,
+                    Err(Ends::Outside) => continue,
+                    Err(Ends::Broken(story)) => return broken(story, &mut tables),
+                };
+                transitions += 1;
+                marks.note(*choice, step, &tables);
+                words.clear();
+                after.encode(&mut words);
+                if !seen.insert(fingerprint(&words)) {
+                    continue;
+                }
+                if let Err(story) = after.judge(&tables) {
+                    return broken(story, &mut tables);
+                }
+                next.push(&words);
+                ways.push((number, choice.word()));
+                if ways.len().is_multiple_of(1 << 16) {
+                    progress(ways.len() as u64, depth + 1);
+                }
+                if ways.len() as u64 >= enough {
+                    complete = false;
+                    depth += 1;
+                    break 'search;
+                }
+            }
+        }
+        base += level.ends.len();
+        depth += usize::from(!next.ends.is_empty());
+        std::mem::swap(&mut level, &mut next);
+        next.clear();
+    }
+    Ok(Report {
+        states: ways.len() as u64,
+        transitions,
+        depth,
+        complete,
+        members: tables.members.len(),
+        messages: tables.messages.len(),
+        core_runs: tables.core_runs(),
+        seen: marks.list(),
+        took: begun.elapsed(),
+    })
+}
+
+/// The choices from the first world to this one, and the last one.
+fn way(ways: &[(u32, u32)], mut number: u32, last: Choice) -> Vec<Choice> {
+    let mut way = vec![last];
+    while number != 0 {
+        let (before, choice) = ways[number as usize];
+        way.push(Choice::from_word(choice));
+        number = before;
+    }
+    way.reverse();
+    way
+}
+
+/// What happened in some world.
+#[derive(Default)]
+struct Marks([bool; Mark::ALL.len()]);
+
+impl Marks {
+    fn note(&mut self, choice: Choice, step: Option<u32>, tables: &Tables<'_>) {
+        let mut mark = |mark: Mark| self.0[mark as usize] = true;
+        if let Choice::At(_, What::Restart) = choice {
+            mark(Mark::Restarted);
+        }
+        let Some(step) = step.map(|step| tables.step_at(step)) else { return };
+        if let Some(term) = step.elected {
+            mark(if term.0 < 2 { Mark::Elected } else { Mark::Reelected });
+        }
+        if step.commits.iter().any(|place| place.command != 0) {
+            mark(Mark::CommandCommitted);
+        }
+        if step.truncated {
+            mark(Mark::Truncated);
+        }
+        for verdict in &step.verdicts {
+            mark(if verdict.index.is_some() { Mark::ReadServed } else { Mark::ReadRefused });
+        }
+    }
+
+    fn list(&self) -> Vec<Mark> {
+        Mark::ALL.into_iter().filter(|mark| self.0[*mark as usize]).collect()
+    }
+}

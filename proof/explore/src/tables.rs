@@ -1,0 +1,303 @@
+//! Tables: members, messages and histories by number, and what every event does to every member, worked out once.
+//!
+//! A world of three members is three numbers, the numbers of its messages, and one for its history. The members of a
+//! million worlds are a few thousand different ones, so the production core runs a few hundred thousand times and not
+//! a billion times; everything else is looking up. Numbers stand for values that were compared in full.
+//! Knows nothing of: worlds, the order of the search.
+
+use crate::ghost::Ghost;
+use crate::member::{Deed, Event, Member, Place};
+use crate::scope::Scope;
+use kattu_raft::canonical::{CANONICAL_NOW, Moment};
+use kattu_raft::message::Message;
+use kattu_raft::{Envelope, LogIndex, NodeId, Raft, ReadVerdict, Term, Trace};
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hash, Hasher};
+use std::rc::Rc;
+
+/// Hashes a few words; for tables of numbers only.
+#[derive(Default)]
+pub struct WordHasher(u64);
+
+impl WordHasher {
+    fn word(&mut self, word: u64) {
+        self.0 = (self.0.rotate_left(5) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+}
+
+impl Hasher for WordHasher {
+    fn finish(&self) -> u64 {
+        self.0 ^ (self.0 >> 29)
+    }
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.word(u64::from(*byte)));
+    }
+    fn write_u32(&mut self, word: u32) {
+        self.word(u64::from(word));
+    }
+    fn write_u64(&mut self, word: u64) {
+        self.word(word);
+    }
+}
+
+/// Values by number, each once.
+pub struct Interned<T> {
+    values: Vec<Rc<T>>,
+    numbers: HashMap<Rc<T>, u32>,
+}
+
+impl<T: Eq + Hash> Interned<T> {
+    fn new() -> Interned<T> {
+        Interned { values: Vec::new(), numbers: HashMap::new() }
+    }
+
+    /// The number of `value`; true if it is a new one.
+    fn number(&mut self, value: T) -> (u32, bool) {
+        if let Some(number) = self.numbers.get(&value) {
+            return (*number, false);
+        }
+        let number = self.values.len() as u32;
+        let value = Rc::new(value);
+        self.values.push(value.clone());
+        self.numbers.insert(value, number);
+        (number, true)
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.values.len()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.values.is_empty()
+    }
+}
+
+/// What the search and the judges want to know of a member at once.
+pub struct Facts {
+    /// Its process runs.
+    pub runs: bool,
+    /// It leads this term.
+    pub leads: Option<Term>,
+    /// Newest term on its disk: no crash takes it back.
+    pub durable_term: Term,
+    /// Its log: in memory while it runs, else on its disk.
+    pub log: Box<[Place]>,
+    /// The log on its disk.
+    pub durable: Box<[Place]>,
+    /// What it believes, as a leader, to be acknowledged by each member.
+    pub matched: Box<[LogIndex]>,
+    /// Reasons for which time alone changes it.
+    pub moments: Box<[Moment]>,
+    /// Records its disk has not done.
+    pub unsynced: usize,
+    /// It could take a proposal or a read: it knows a leader.
+    pub knows_leader: bool,
+    /// The driver owes it a `drained`.
+    pub dirty: bool,
+    /// Its newest term, durable or not.
+    pub term: Term,
+}
+
+/// What the search wants to know of a message at once.
+pub struct Parcel {
+    /// Index of the addressee.
+    pub to: usize,
+    /// Number of the link it travels on.
+    pub link: u32,
+    /// An answer of a term that its addressee has durably left says nothing ever again.
+    pub dies_after: Option<Term>,
+}
+
+/// What one event does to one member.
+pub struct Step {
+    /// The member afterwards.
+    pub member: u32,
+    /// Messages it sent.
+    pub sends: Box<[u32]>,
+    /// What it newly knows committed.
+    pub commits: Box<[Place]>,
+    /// The term it was elected in.
+    pub elected: Option<Term>,
+    /// Reads it answered.
+    pub verdicts: Box<[ReadVerdict]>,
+    /// Refused at once: nothing to choose.
+    pub refused: bool,
+    /// It cut off entries of its log.
+    pub truncated: bool,
+}
+
+/// All of it.
+pub struct Tables<'a> {
+    scope: &'a Scope,
+    /// Members.
+    pub members: Interned<Member>,
+    facts: Vec<Facts>,
+    /// Messages.
+    pub messages: Interned<Envelope>,
+    parcels: Vec<Parcel>,
+    /// Histories.
+    pub ghosts: Interned<Ghost>,
+    steps: Vec<Step>,
+    known: HashMap<(u32, u32), u32, BuildHasherDefault<WordHasher>>,
+}
+
+impl<'a> Tables<'a> {
+    /// Empty tables.
+    #[must_use]
+    pub fn new(scope: &'a Scope) -> Tables<'a> {
+        Tables {
+            scope,
+            members: Interned::new(),
+            facts: Vec::new(),
+            messages: Interned::new(),
+            parcels: Vec::new(),
+            ghosts: Interned::new(),
+            steps: Vec::new(),
+            known: HashMap::default(),
+        }
+    }
+
+    /// The number of a member.
+    pub fn member(&mut self, member: Member) -> u32 {
+        let facts = facts(&member, self.scope.members);
+        let (number, new) = self.members.number(member);
+        if new {
+            self.facts.push(facts);
+        }
+        number
+    }
+
+    /// A member by its number.
+    #[must_use]
+    pub fn member_at(&self, number: u32) -> &Rc<Member> {
+        &self.members.values[number as usize]
+    }
+
+    /// What is known of a member.
+    #[must_use]
+    pub fn facts(&self, number: u32) -> &Facts {
+        &self.facts[number as usize]
+    }
+
+    fn message(&mut self, envelope: Envelope) -> u32 {
+        let parcel = parcel(&envelope);
+        let (number, new) = self.messages.number(envelope);
+        if new {
+            self.parcels.push(parcel);
+        }
+        number
+    }
+
+    /// A message by its number.
+    #[must_use]
+    pub fn message_at(&self, number: u32) -> &Rc<Envelope> {
+        &self.messages.values[number as usize]
+    }
+
+    /// What is known of a message.
+    #[must_use]
+    pub fn parcel(&self, number: u32) -> &Parcel {
+        &self.parcels[number as usize]
+    }
+
+    /// The number of a history.
+    pub fn ghost(&mut self, ghost: Ghost) -> u32 {
+        self.ghosts.number(ghost).0
+    }
+
+    /// A history by its number.
+    #[must_use]
+    pub fn ghost_at(&self, number: u32) -> &Rc<Ghost> {
+        &self.ghosts.values[number as usize]
+    }
+
+    /// What the event with this code does to a member: looked up, or worked out the first time.
+    ///
+    /// # Errors
+    /// What the member breaks.
+    pub fn step(
+        &mut self,
+        member: u32,
+        code: u32,
+        event: impl FnOnce(&Tables<'a>) -> Event,
+    ) -> Result<u32, String> {
+        if let Some(step) = self.known.get(&(member, code)) {
+            return Ok(*step);
+        }
+        let event = event(self);
+        let before = self.member_at(member).clone();
+        let (after, deed) = before.after(&event, self.scope)?;
+        let Deed { sends, commits, elected, verdicts, refused, trace } = deed;
+        let step = Step {
+            member: self.member(after),
+            sends: sends.into_iter().map(|envelope| self.message(envelope)).collect(),
+            commits: commits.into(),
+            elected,
+            verdicts: verdicts.into(),
+            refused,
+            truncated: trace.iter().any(|event| matches!(event, Trace::Truncated(_))),
+        };
+        let number = self.steps.len() as u32;
+        self.steps.push(step);
+        self.known.insert((member, code), number);
+        Ok(number)
+    }
+
+    /// A step by its number.
+    #[must_use]
+    pub fn step_at(&self, number: u32) -> &Step {
+        &self.steps[number as usize]
+    }
+
+    /// How often the core ran.
+    #[must_use]
+    pub fn core_runs(&self) -> usize {
+        self.steps.len()
+    }
+}
+
+fn facts(member: &Member, members: usize) -> Facts {
+    let raft = member.raft.as_ref();
+    let durable: Box<[Place]> = member.disk.durable.log.iter().map(Place::of).collect();
+    let log = match raft {
+        None => durable.clone(),
+        Some(raft) => {
+            let last = raft.last_id().index.0;
+            (1..=last).filter_map(|index| raft.entry(LogIndex(index)).map(Place::of)).collect()
+        }
+    };
+    let moments = raft.map(|raft| raft.moments(CANONICAL_NOW)).unwrap_or_default();
+    let matched = |peer| raft.and_then(|raft| raft.matched(NodeId(peer))).unwrap_or_default();
+    Facts {
+        runs: raft.is_some(),
+        leads: raft.filter(|raft| raft.is_leader()).map(Raft::term),
+        durable_term: member.disk.durable.hard.term,
+        log,
+        durable,
+        matched: (1..=members as u64).map(matched).collect(),
+        moments: moments.into_iter().map(|(moment, _)| moment).collect(),
+        unsynced: member.disk.unsynced.len(),
+        knows_leader: raft.is_some_and(|raft| raft.leader().is_some()),
+        dirty: member.dirty,
+        term: raft.map_or(member.disk.durable.hard.term, Raft::term),
+    }
+}
+
+fn parcel(envelope: &Envelope) -> Parcel {
+    let answer = match &envelope.message {
+        Message::AppendReply(_)
+        | Message::PreVoteReply(_)
+        | Message::VoteReply(_)
+        | Message::ReadIndexReply(_) => true,
+        Message::Append(_) | Message::PreVote(_) | Message::Vote(_) | Message::ReadIndex(_) => false,
+    };
+    Parcel {
+        to: envelope.to.0 as usize - 1,
+        link: (envelope.from.0 * 16 + envelope.to.0) as u32,
+        dies_after: answer.then_some(envelope.term),
+    }
+}

@@ -1,0 +1,148 @@
+//! The timeline of a counterexample: one line per event, what happened and what it led to.
+//!
+//! Knows nothing of: how the way was found.
+
+use crate::member::{Deed, Event, Place, command_name};
+use crate::scope::Scope;
+use crate::tables::Tables;
+use crate::world::{Choice, World, named_event};
+use kattu_raft::canonical::Moment;
+use kattu_raft::message::{AppendVerdict, Message};
+use kattu_raft::{Envelope, NodeId, Trace};
+use std::fmt;
+
+/// One event.
+#[derive(Clone, Debug)]
+pub struct Line {
+    /// To whom; 0 is the network.
+    pub member: usize,
+    /// What happened.
+    pub event: String,
+    /// What it led to.
+    pub effect: String,
+}
+
+/// Tells the way from the first world on.
+#[must_use]
+pub fn tell(first: &World, way: &[Choice], scope: &Scope, tables: &mut Tables<'_>) -> Vec<Line> {
+    let mut world = first.clone();
+    let mut lines = Vec::new();
+    for choice in way {
+        lines.push(line(&world, *choice, scope, tables));
+        if let Ok((after, _)) = world.after(*choice, scope, tables) {
+            world = after;
+        }
+    }
+    lines
+}
+
+fn line(world: &World, choice: Choice, scope: &Scope, tables: &Tables<'_>) -> Line {
+    let Some((n, event)) = named_event(world, choice, scope, tables) else {
+        let Choice::Lose(message) = choice else { unreachable!("only a loss happens to nobody") };
+        let lost = format!("loses {}", envelope(tables.message_at(message)));
+        return Line { member: 0, event: lost, effect: String::new() };
+    };
+    let copied = if matches!(choice, Choice::Copy(_)) { " (and once more)" } else { "" };
+    let text = format!("{}{copied}", told(&event));
+    let effect = match tables.member_at(world.members[n]).after(&event, scope) {
+        Ok((_, deed)) => consequence(&deed),
+        Err(broken) => format!("!! {broken}"),
+    };
+    Line { member: n + 1, event: text, effect }
+}
+
+/// Aligned columns.
+///
+/// # Errors
+/// Those of the writer.
+pub fn write(f: &mut fmt::Formatter<'_>, lines: &[Line]) -> fmt::Result {
+    let width = lines.iter().map(|line| line.event.chars().count()).max().unwrap_or(0);
+    for (n, Line { member, event, effect }) in lines.iter().enumerate() {
+        let member = if *member == 0 { "network".to_string() } else { format!("member {member}") };
+        writeln!(f, "{:>4}  {member:<8}  {event:<width$}  {effect}", n + 1)?;
+    }
+    Ok(())
+}
+
+fn who(id: Option<NodeId>) -> String {
+    id.map_or("nobody".into(), |id| id.0.to_string())
+}
+
+fn told(event: &Event) -> String {
+    match event {
+        Event::Deliver(message) => format!("gets {}", envelope(message)),
+        Event::Fire(moment) => match moment {
+            Moment::CommitNotice => "commit notice is due".into(),
+            Moment::Heartbeat => "heartbeat is due".into(),
+            Moment::AskAgain => "asks again about reads".into(),
+            Moment::CommitMark => "commit mark is due".into(),
+            Moment::LeaderSilent => "has not heard its leader for long".into(),
+            Moment::QuorumCheck => "has not heard a quorum for long".into(),
+            Moment::HandOut => "hands out what is committed".into(),
+            Moment::Election => "election timeout".into(),
+        },
+        Event::Sync(records) => format!("disk done, {records} more"),
+        Event::Crash(surviving) => format!("crashes, {surviving} unsynced survive"),
+        Event::Restart => "starts again".into(),
+        Event::Propose(command) => format!("client writes \"{}\"", command_name(*command)),
+        Event::Read(batch) => format!("client reads, read {batch}"),
+        Event::Drain => "nothing more for now".into(),
+    }
+}
+
+fn consequence(deed: &Deed) -> String {
+    let mut parts: Vec<String> = deed.trace.iter().filter_map(trace).collect();
+    parts.extend(deed.commits.iter().map(|place| format!("commits {place}")));
+    for verdict in &deed.verdicts {
+        parts.push(match verdict.index {
+            Some(index) => format!("read {} is served from {}", verdict.batch.0, index.0),
+            None => format!("read {} fails", verdict.batch.0),
+        });
+    }
+    parts.extend(deed.sends.iter().map(|message| format!("sends {}", envelope(message))));
+    parts.join("; ")
+}
+
+fn trace(event: &Trace) -> Option<String> {
+    match event {
+        Trace::Term(term) => Some(format!("term {}", term.0)),
+        Trace::BecameLeader(term) => Some(format!("leads term {}", term.0)),
+        Trace::BecameFollower { leader, .. } => Some(format!("follows {}", who(*leader))),
+        Trace::BecamePreCandidate(_) => Some("asks for pre-votes".into()),
+        Trace::BecameCandidate(_) => Some("campaigns".into()),
+        Trace::Truncated(from) => Some(format!("truncates from {from}")),
+        Trace::Committed(_) => None,
+    }
+}
+
+/// A message in few words.
+#[must_use]
+pub fn envelope(envelope: &Envelope) -> String {
+    let Envelope { from, to, term, message, .. } = envelope;
+    let text = match message {
+        Message::Append(append) => {
+            let entries: Vec<String> =
+                append.entries.iter().map(|entry| Place::of(entry).to_string()).collect();
+            let entries = entries.join(" ");
+            format!("append [{entries}] after {}, commit {}", append.prev, append.commit.0)
+        }
+        Message::AppendReply(reply) => match &reply.verdict {
+            AppendVerdict::Match { upto } => format!("match {}", upto.0),
+            AppendVerdict::Mismatch { prev, hint, .. } => format!("mismatch at {}, hint {hint}", prev.0),
+            AppendVerdict::StaleTerm => "stale term".into(),
+            AppendVerdict::Busy => "busy".into(),
+        },
+        Message::PreVote(vote) => format!("pre-vote? log to {}", vote.last),
+        Message::PreVoteReply(reply) if reply.granted => "pre-vote: yes".into(),
+        Message::PreVoteReply(_) => "pre-vote: no".into(),
+        Message::Vote(vote) => format!("vote? log to {}", vote.last),
+        Message::VoteReply(reply) if reply.granted => "vote: yes".into(),
+        Message::VoteReply(_) => "vote: no".into(),
+        Message::ReadIndex(_) => "read from where?".into(),
+        Message::ReadIndexReply(reply) => match reply.index {
+            Some(index) => format!("read from {}", index.0),
+            None => "read: not now".into(),
+        },
+    };
+    format!("{}→{} t{} {text}", from.0, to.0, term.0)
+}

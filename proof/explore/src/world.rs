@@ -1,0 +1,485 @@
+//! The world: three numbers for its members, one for its history, the messages under way, and how much may still
+//! happen.
+//!
+//! In:    a choice.
+//! Out:   the world after it; the promise that broke.
+//! Rules: 1. Messages under way are a set on each link, or a queue, as the scope says. One that is never delivered is
+//!           lost; two equal ones count as one; copies are a choice with a budget.
+//!        2. An answer of a term that its addressee has durably left would change nothing, now or ever: it goes.
+//!        3. Whatever could go on for ever has a budget, so the worlds of a scope are finite and all of them are seen.
+//!
+//! Knows nothing of: which worlds were seen before.
+
+use crate::member::{Event, Member};
+use crate::scope::{Order, Scope, Start, Sync};
+use crate::tables::{Step, Tables};
+use kattu_raft::canonical::Moment;
+use kattu_raft::{NodeId, Term};
+
+/// How much may still happen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Left {
+    /// Deadlines, by the number of their reason.
+    pub fires: [u8; 8],
+    /// Client commands.
+    pub proposals: u8,
+    /// Linearizable reads.
+    pub reads: u8,
+    /// Crashes.
+    pub crashes: u8,
+    /// Messages delivered twice.
+    pub copies: u8,
+    /// Messages lost from a queue.
+    pub losses: u8,
+}
+
+impl Left {
+    const WORDS: usize = 4;
+
+    fn of(scope: &Scope) -> Left {
+        let mut fires = [0; 8];
+        for (moment, count) in scope.fires {
+            fires[*moment as usize] = *count;
+        }
+        let Scope { proposals, reads, crashes, copies, losses, .. } = *scope;
+        Left { fires, proposals, reads, crashes, copies, losses }
+    }
+
+    fn words(&self) -> [u32; Left::WORDS] {
+        let f = &self.fires;
+        [
+            u32::from_le_bytes([f[0], f[1], f[2], f[3]]),
+            u32::from_le_bytes([f[4], f[5], f[6], f[7]]),
+            u32::from_le_bytes([self.proposals, self.reads, self.crashes, self.copies]),
+            u32::from(self.losses),
+        ]
+    }
+
+    fn from_words(words: &[u32]) -> Left {
+        let [a, b, c, d] = [words[0], words[1], words[2], words[3]].map(u32::to_le_bytes);
+        let fires = [a[0], a[1], a[2], a[3], b[0], b[1], b[2], b[3]];
+        let [proposals, reads, crashes, copies] = c;
+        Left { fires, proposals, reads, crashes, copies, losses: d[0] }
+    }
+}
+
+/// One situation of the whole cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct World {
+    /// Members by number.
+    pub members: Vec<u32>,
+    /// History by number.
+    pub ghost: u32,
+    /// Budgets.
+    pub left: Left,
+    /// Messages under way by number: ascending, or by link and age.
+    pub messages: Vec<u32>,
+}
+
+/// What happens next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Choice {
+    /// A message arrives.
+    Deliver(u32),
+    /// A message arrives, and a copy of it is still under way.
+    Copy(u32),
+    /// A message is lost.
+    Lose(u32),
+    /// Something happens to one member.
+    At(usize, What),
+}
+
+/// What happens to one member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum What {
+    /// A deadline.
+    Fire(Moment),
+    /// Its disk has done so many records.
+    Sync(usize),
+    /// It crashes, so many unsynced records survive.
+    Crash(usize),
+    /// It starts again.
+    Restart,
+    /// A client's command.
+    Propose,
+    /// A client's read.
+    Read,
+    /// Its driver says `drained`.
+    Drain,
+}
+
+impl Choice {
+    /// One word; [`Choice::from_word`] undoes it.
+    #[must_use]
+    pub fn word(self) -> u32 {
+        let (kind, member, argument) = match self {
+            Choice::Deliver(message) => (0, 0, message),
+            Choice::Copy(message) => (1, 0, message),
+            Choice::Lose(message) => (2, 0, message),
+            Choice::At(member, what) => match what {
+                What::Fire(moment) => (3, member, moment as u32),
+                What::Sync(records) => (4, member, records as u32),
+                What::Crash(surviving) => (5, member, surviving as u32),
+                What::Restart => (6, member, 0),
+                What::Propose => (7, member, 0),
+                What::Read => (8, member, 0),
+                What::Drain => (9, member, 0),
+            },
+        };
+        kind << 28 | (member as u32) << 24 | argument
+    }
+
+    /// The choice that made this word.
+    ///
+    /// # Panics
+    /// If no choice did.
+    #[must_use]
+    pub fn from_word(word: u32) -> Choice {
+        let (kind, member, argument) = (word >> 28, (word >> 24 & 15) as usize, word & 0x00ff_ffff);
+        let what = match kind {
+            0 => return Choice::Deliver(argument),
+            1 => return Choice::Copy(argument),
+            2 => return Choice::Lose(argument),
+            3 => What::Fire(Moment::ALL[argument as usize]),
+            4 => What::Sync(argument as usize),
+            5 => What::Crash(argument as usize),
+            6 => What::Restart,
+            7 => What::Propose,
+            8 => What::Read,
+            9 => What::Drain,
+            kind => panic!("no choice has the number {kind}"),
+        };
+        Choice::At(member, what)
+    }
+}
+
+/// Why a choice leads nowhere.
+pub enum Ends {
+    /// It breaks a promise.
+    Broken(String),
+    /// It leaves the scope, or has no effect.
+    Outside,
+}
+
+impl World {
+    /// The first world of a scope.
+    ///
+    /// # Errors
+    /// What its members broke on the way there.
+    pub fn first(scope: &Scope, tables: &mut Tables<'_>) -> Result<World, String> {
+        let mut members = Vec::new();
+        for id in 1..=scope.members as u64 {
+            let member = Member::new(NodeId(id), scope)?;
+            members.push(tables.member(member));
+        }
+        let ghost = tables.ghost(crate::ghost::Ghost::default());
+        let left = Left { fires: [u8::MAX; 8], ..Left::of(scope) };
+        let mut world = World { members, ghost, left, messages: Vec::new() };
+        match scope.start {
+            Start::Fresh => {}
+            Start::Elected => world.elect_the_first(scope, tables)?,
+        }
+        world.left = Left::of(scope);
+        Ok(world)
+    }
+
+    /// Member 1 is elected and everybody knows what it committed; nothing is under way.
+    fn elect_the_first(&mut self, scope: &Scope, tables: &mut Tables<'_>) -> Result<(), String> {
+        let mut go = |world: &mut World, choice| match world.after(choice, scope, tables) {
+            Ok((next, _)) => {
+                *world = next;
+                Ok(tables_quiet(world, tables))
+            }
+            Err(Ends::Broken(story)) => Err(story),
+            Err(Ends::Outside) => Err(format!("{choice:?} is not in the scope")),
+        };
+        for moment in [Moment::Election, Moment::CommitNotice] {
+            let mut next = go(self, Choice::At(0, What::Fire(moment)))?;
+            while let Some(choice) = next {
+                next = go(self, choice)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Appends the world to a list of words.
+    pub fn encode(&self, words: &mut Vec<u32>) {
+        words.extend(&self.members);
+        words.push(self.ghost);
+        words.extend(self.left.words());
+        words.extend(&self.messages);
+    }
+
+    /// The world that these words say.
+    #[must_use]
+    pub fn decode(words: &[u32], members: usize) -> World {
+        let (head, messages) = words.split_at(members + 1 + Left::WORDS);
+        World {
+            members: head[..members].to_vec(),
+            ghost: head[members],
+            left: Left::from_words(&head[members + 1..]),
+            messages: messages.to_vec(),
+        }
+    }
+
+    /// Everything that may happen next.
+    pub fn choices(&self, scope: &Scope, tables: &Tables<'_>, choices: &mut Vec<Choice>) {
+        choices.clear();
+        let left = &self.left;
+        for (n, member) in self.members.iter().enumerate() {
+            let facts = tables.facts(*member);
+            let mut may = |what| choices.push(Choice::At(n, what));
+            if !facts.runs {
+                may(What::Restart);
+                continue;
+            }
+            for moment in &facts.moments {
+                if left.fires[*moment as usize] > 0 {
+                    may(What::Fire(*moment));
+                }
+            }
+            match scope.sync {
+                Sync::Each => (1..=facts.unsynced).for_each(|records| may(What::Sync(records))),
+                Sync::All if facts.unsynced > 0 => may(What::Sync(facts.unsynced)),
+                Sync::All => {}
+            }
+            if left.crashes > 0 {
+                (0..=facts.unsynced).for_each(|surviving| may(What::Crash(surviving)));
+            }
+            if left.proposals > 0 && facts.leads.is_some() {
+                may(What::Propose);
+            }
+            if left.reads > 0 && facts.knows_leader {
+                may(What::Read);
+            }
+            if facts.dirty {
+                may(What::Drain);
+            }
+        }
+        let mut link = 0;
+        for message in &self.messages {
+            let parcel = tables.parcel(*message);
+            let behind = scope.order == Order::Queues && parcel.link == link;
+            link = parcel.link;
+            if behind {
+                continue;
+            }
+            if tables.facts(self.members[parcel.to]).runs {
+                choices.push(Choice::Deliver(*message));
+                if left.copies > 0 {
+                    choices.push(Choice::Copy(*message));
+                }
+            }
+            if left.losses > 0 {
+                choices.push(Choice::Lose(*message));
+            }
+        }
+    }
+
+    /// The world after a choice, and the number of the step that one member took.
+    ///
+    /// # Errors
+    /// The choice leads nowhere.
+    pub fn after(
+        &self,
+        choice: Choice,
+        scope: &Scope,
+        tables: &mut Tables<'_>,
+    ) -> Result<(World, Option<u32>), Ends> {
+        let mut world = self.clone();
+        let left = &mut world.left;
+        let n = match choice {
+            Choice::Lose(message) => {
+                left.losses -= 1;
+                world.take(message);
+                return Ok((world, None));
+            }
+            Choice::Deliver(message) | Choice::Copy(message) => tables.parcel(message).to,
+            Choice::At(n, _) => n,
+        };
+        let name = Event::name(choice, scope, left);
+        match choice {
+            Choice::Copy(_) => left.copies -= 1,
+            Choice::At(_, What::Fire(moment)) => left.fires[moment as usize] -= 1,
+            Choice::At(_, What::Crash(_)) => left.crashes -= 1,
+            Choice::At(_, What::Propose) => left.proposals -= 1,
+            Choice::At(_, What::Read) => left.reads -= 1,
+            Choice::Deliver(message) => world.take(message),
+            Choice::Lose(_) | Choice::At(_, What::Sync(_) | What::Restart | What::Drain) => {}
+        }
+        let code = event_code(choice, name);
+        let number = tables
+            .step(self.members[n], code, |tables| event(choice, name, tables))
+            .map_err(|story| Ends::Broken(format!("member {}: {story}", n + 1)))?;
+        world.take_step(n, number, choice, name, scope, tables)?;
+        Ok((world, Some(number)))
+    }
+
+    fn take_step(
+        &mut self,
+        n: usize,
+        number: u32,
+        choice: Choice,
+        name: u8,
+        scope: &Scope,
+        tables: &mut Tables<'_>,
+    ) -> Result<(), Ends> {
+        let step = tables.step_at(number);
+        if step.refused || tables.facts(step.member).term > Term(scope.term_max) {
+            return Err(Ends::Outside);
+        }
+        self.members[n] = step.member;
+        let told = self.told(n, choice, name, step, tables)?;
+        for message in 0..step.sends.len() {
+            let message = tables.step_at(number).sends[message];
+            self.put(message, scope, tables);
+        }
+        if let Some(ghost) = told {
+            self.ghost = tables.ghost(ghost);
+        }
+        let now = tables.facts(self.members[n]).durable_term;
+        self.messages.retain(|message| {
+            let parcel = tables.parcel(*message);
+            let dead = parcel.to == n && parcel.dies_after.is_some_and(|term| term < now);
+            !dead
+        });
+        Ok(())
+    }
+
+    /// Judges the whole world.
+    ///
+    /// # Errors
+    /// The promise that is broken.
+    pub fn judge(&self, tables: &Tables<'_>) -> Result<(), String> {
+        let facts: Vec<_> = self.members.iter().map(|member| tables.facts(*member)).collect();
+        tables.ghost_at(self.ghost).holds(&facts)
+    }
+
+    /// The history after a step, if the step is part of it.
+    fn told(
+        &self,
+        n: usize,
+        choice: Choice,
+        name: u8,
+        step: &Step,
+        tables: &Tables<'_>,
+    ) -> Result<Option<crate::ghost::Ghost>, Ends> {
+        let begins = matches!(choice, Choice::At(_, What::Read));
+        let ends = matches!(choice, Choice::At(_, What::Crash(_)));
+        let quiet = step.commits.is_empty() && step.elected.is_none() && step.verdicts.is_empty();
+        if quiet && !begins && !ends {
+            return Ok(None);
+        }
+        let mut ghost = (**tables.ghost_at(self.ghost)).clone();
+        if begins {
+            ghost.read_begins(n, name);
+        }
+        if ends {
+            ghost.crashed(n);
+        }
+        ghost.takes(n, step, tables.facts(step.member)).map_err(Ends::Broken)?;
+        Ok(Some(ghost))
+    }
+
+    fn take(&mut self, message: u32) {
+        if let Some(position) = self.messages.iter().position(|other| *other == message) {
+            self.messages.remove(position);
+        }
+    }
+
+    /// A message begins its way, if its link has room and its addressee could still be told something by it.
+    fn put(&mut self, message: u32, scope: &Scope, tables: &Tables<'_>) {
+        let parcel = tables.parcel(message);
+        let addressee = tables.facts(self.members[parcel.to]);
+        if parcel.dies_after.is_some_and(|term| term < addressee.durable_term) {
+            return;
+        }
+        let on_link = |other: &&u32| tables.parcel(**other).link == parcel.link;
+        if self.messages.iter().filter(on_link).count() >= scope.in_flight_max {
+            return;
+        }
+        let position = match scope.order {
+            Order::Any => match self.messages.binary_search(&message) {
+                Ok(_) => return, // one of two equal messages is lost
+                Err(position) => position,
+            },
+            Order::Queues => {
+                if self.messages.iter().rfind(on_link) == Some(&message) {
+                    return;
+                }
+                let behind = |other: &u32| tables.parcel(*other).link > parcel.link;
+                self.messages.iter().position(behind).unwrap_or(self.messages.len())
+            }
+        };
+        self.messages.insert(position, message);
+    }
+}
+
+/// What is left to do until the world is quiet: disks first, then the oldest message.
+fn tables_quiet(world: &World, tables: &Tables<'_>) -> Option<Choice> {
+    let busy = |(n, member): (usize, &u32)| {
+        let facts = tables.facts(*member);
+        match (facts.unsynced, facts.dirty) {
+            (0, false) => None,
+            (0, true) => Some(Choice::At(n, What::Drain)),
+            (unsynced, _) => Some(Choice::At(n, What::Sync(unsynced))),
+        }
+    };
+    let disk = world.members.iter().enumerate().find_map(busy);
+    disk.or_else(|| world.messages.first().map(|message| Choice::Deliver(*message)))
+}
+
+impl Event {
+    /// The number of the client's next command or read; 0 for anything else.
+    fn name(choice: Choice, scope: &Scope, left: &Left) -> u8 {
+        match choice {
+            Choice::At(_, What::Propose) => scope.proposals - left.proposals + 1,
+            Choice::At(_, What::Read) => scope.reads - left.reads + 1,
+            Choice::Deliver(_) | Choice::Copy(_) | Choice::Lose(_) | Choice::At(..) => 0,
+        }
+    }
+}
+
+/// Names what happens to a member, whichever member it is.
+fn event_code(choice: Choice, name: u8) -> u32 {
+    match choice {
+        Choice::Deliver(message) | Choice::Copy(message) => Choice::Deliver(message).word(),
+        Choice::Lose(_) => unreachable!("a loss happens to nobody"),
+        Choice::At(_, what) => Choice::At(0, what).word() | u32::from(name),
+    }
+}
+
+/// The event behind a choice.
+pub fn event(choice: Choice, name: u8, tables: &Tables<'_>) -> Event {
+    match choice {
+        Choice::Deliver(message) | Choice::Copy(message) => {
+            Event::Deliver((**tables.message_at(message)).clone())
+        }
+        Choice::Lose(_) => unreachable!("a loss happens to nobody"),
+        Choice::At(_, what) => match what {
+            What::Fire(moment) => Event::Fire(moment),
+            What::Sync(records) => Event::Sync(records),
+            What::Crash(surviving) => Event::Crash(surviving),
+            What::Restart => Event::Restart,
+            What::Propose => Event::Propose(name),
+            What::Read => Event::Read(name),
+            What::Drain => Event::Drain,
+        },
+    }
+}
+
+/// What happened to whom, for the timeline.
+#[must_use]
+pub fn named_event(
+    world: &World,
+    choice: Choice,
+    scope: &Scope,
+    tables: &Tables<'_>,
+) -> Option<(usize, Event)> {
+    let n = match choice {
+        Choice::Lose(_) => return None,
+        Choice::Deliver(message) | Choice::Copy(message) => tables.parcel(message).to,
+        Choice::At(n, _) => n,
+    };
+    Some((n, event(choice, Event::name(choice, scope, &world.left), tables)))
+}

@@ -1,0 +1,36 @@
+//! `cargo xtask explore`: every interleaving of tiny clusters, and the slice of it that every commit runs.
+//!
+//! Knows nothing of: what is explored.
+
+use crate::shell::{self, Failure, cargo, run_logged};
+use crate::stage::Tally;
+use crate::test::in_foreground;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+const LIMIT: Duration = Duration::from_secs(1200);
+
+fn explore(words: &[&str]) -> Command {
+    let mut explore = cargo(&["run", "--locked", "--quiet", "--profile", "proof", "-p", "kattu-explore", "--"]);
+    explore.args(words);
+    explore
+}
+
+/// `cargo xtask explore …`: arguments go to the program of `proof/explore`. With `--plant` it is one of the builds
+/// that know bugs, which have a folder of their own.
+pub fn run(words: &[&str]) -> Result<(), Failure> {
+    let mut command = explore(words);
+    if words.contains(&"--plant") {
+        command.env("RUSTFLAGS", "--cfg kattu_planted").env("CARGO_TARGET_DIR", shell::target().join("planted"));
+    }
+    in_foreground(&mut command)
+}
+
+/// The scopes of every commit, each with its pinned number of states.
+pub fn slice(log: &Path) -> Result<Tally, Failure> {
+    run_logged(&mut explore(&[]), log, LIMIT)?;
+    let text = std::fs::read_to_string(log)?;
+    let note = text.lines().last().unwrap_or_default().to_string();
+    Ok(Tally { note, ..Tally::one() })
+}
