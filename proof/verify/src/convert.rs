@@ -28,7 +28,7 @@ pub fn to_request(operation: &Operation) -> Request {
         Operation::Txn { compare, then, otherwise } => {
             let txn = to_txn(compare, then, otherwise);
             if kattu_kv::check::is_read_only(&txn) {
-                Request::Query(api::Query::Txn(txn), false)
+                Request::Query(api::Query::Txn(txn), crate::operations::is_serializable(operation))
             } else {
                 Request::Command(api::Command::Txn(txn))
             }

@@ -144,13 +144,26 @@ impl Operation<'_> {
     /// Whether it asked for no more than some state that existed.
     #[must_use]
     pub fn is_serializable(&self) -> bool {
-        matches!(self.asked, Asked::Range { serializable: true, .. })
+        is_serializable(self.asked)
     }
 
     /// Whether its answer says that it changed keys, so that the header's revision is its own.
     #[must_use]
     pub fn has_written(&self) -> bool {
         matches!(self.end, End::Done(_, answer) if has_written(answer))
+    }
+}
+
+/// Whether some state that existed is enough: a serializable read, or a transaction of nothing else. [etcd]
+#[must_use]
+pub fn is_serializable(asked: &Asked) -> bool {
+    match asked {
+        Asked::Range { serializable, .. } => *serializable,
+        Asked::Txn { then, otherwise, .. } => {
+            let mut operations = then.iter().chain(otherwise);
+            operations.all(|operation| matches!(operation, Asked::Range { serializable: true, .. }))
+        }
+        Asked::Put { .. } | Asked::Delete { .. } | Asked::Compact { .. } => false,
     }
 }
 

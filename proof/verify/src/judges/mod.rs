@@ -17,6 +17,8 @@ mod back;
 mod durable;
 mod linearizable;
 mod revision_order;
+#[cfg(test)]
+pub(crate) mod testing;
 
 pub use atomic::txn_atomic;
 pub use back::revisions_never_back;
@@ -25,7 +27,7 @@ pub use linearizable::linearizable;
 pub use revision_order::revision_order;
 
 use crate::history::{Answer, Operation, Pair, Record, What};
-use crate::operations::Malformed;
+use crate::operations::{End, Malformed, Operation as Paired, may_write};
 use std::fmt;
 
 /// What the store held after the last operation, read linearizably when all was quiet: every key, and the revision in
@@ -122,4 +124,28 @@ fn with_final_read(history: &[Record], last: &FinalState) -> Vec<Record> {
     let told = What::Done { revision: Some(last.revision), answer: Ok(answer) };
     records.extend([asked, told].map(|what| Record { at, client, id, what }));
     records
+}
+
+/// The counts of a history.
+fn summary(operations: &[Paired<'_>]) -> Summary {
+    let mut summary = Summary { operations: operations.len() as u64, ..Summary::default() };
+    for operation in operations {
+        match operation.end {
+            End::Done(..) => summary.acknowledged += u64::from(may_write(operation.asked)),
+            End::Refused => summary.refused += 1,
+            End::Unknown => summary.unknown += 1,
+            End::Rejected(_) => {}
+        }
+    }
+    summary
+}
+
+/// An operation as the histories write it.
+fn shown(operation: &Operation) -> String {
+    serde_json::to_string(operation).unwrap_or_else(|_| format!("{operation:?}"))
+}
+
+/// An answer as the histories write it.
+fn shown_answer(answer: &Answer) -> String {
+    serde_json::to_string(answer).unwrap_or_else(|_| format!("{answer:?}"))
 }

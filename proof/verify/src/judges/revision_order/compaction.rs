@@ -1,0 +1,142 @@
+//! What was compacted when, and whether refusals by revision were right.
+//!
+//! A compaction makes no revision, so it has no place of its own in the order. What is certain: it came before every
+//! operation that shows a higher revision than it, and before every linearizable operation that began after its end.
+//! Compactions that succeed ascend, each is by itself one.
+//! Knows nothing of: keys.
+
+use super::{Violation, told, violation};
+use crate::history::{Answer, Operation as Asked, Rejection};
+use crate::operations::{End, Operation};
+use std::collections::BTreeMap;
+
+/// Nothing is compacted.
+const NEVER: i64 = -1;
+
+/// What is certain about compaction.
+pub(super) struct Compacted {
+    /// For each operation: what was compacted when it began.
+    when_begun: Vec<i64>,
+    /// Successful compactions: revision shown → highest compacted by then.
+    by_revision: BTreeMap<i64, i64>,
+}
+
+impl Compacted {
+    /// What was certainly compacted before this operation took place at this revision.
+    pub(super) fn before(&self, number: usize, revision: i64) -> i64 {
+        let shown = self.by_revision.range(..revision).next_back().map_or(NEVER, |(_, &compacted)| compacted);
+        shown.max(self.when_begun[number])
+    }
+}
+
+/// Judges refusals by revision, and gathers what was compacted.
+pub(super) fn judge(operations: &[Operation<'_>]) -> Result<Compacted, Violation> {
+    let mut by_revision: BTreeMap<i64, i64> = BTreeMap::new();
+    let mut by_target: BTreeMap<i64, &Operation<'_>> = BTreeMap::new();
+    for operation in operations {
+        if let (Asked::Compact { revision: target }, End::Done(shown, Answer::Compact)) =
+            (operation.asked, operation.end)
+        {
+            let highest = by_revision.entry(shown).or_insert(*target);
+            *highest = (*highest).max(*target);
+            if let Some(other) = by_target.insert(*target, operation) {
+                let story = format!("{} and {} both succeeded", told(other), told(operation));
+                return Err(violation(&[other, operation], story));
+            }
+        }
+    }
+    let mut highest = NEVER;
+    for compacted in by_revision.values_mut() {
+        highest = highest.max(*compacted);
+        *compacted = highest;
+    }
+    let when_begun = sweep(operations)?;
+    Ok(Compacted { when_begun, by_revision })
+}
+
+/// Goes through the history in time: what is certainly, and what is possibly compacted; what revision is certainly
+/// reached.
+fn sweep(operations: &[Operation<'_>]) -> Result<Vec<i64>, Violation> {
+    let mut ends: Vec<usize> =
+        (0..operations.len()).filter(|&number| operations[number].ended != crate::operations::NEVER).collect();
+    ends.sort_by_key(|&number| operations[number].ended);
+    let mut ends = ends.into_iter().peekable();
+    let (mut certain, mut possible, mut reached) = (NEVER, NEVER, 1);
+    let mut when_begun = vec![NEVER; operations.len()];
+    let mut reached_when_begun = vec![1; operations.len()];
+    let end = |number: usize, certain: &mut i64, possible: i64, reached: &mut i64, begun: &[i64]| {
+        let operation = &operations[number];
+        match operation.end {
+            End::Done(revision, _) => {
+                *reached = (*reached).max(revision);
+                if let Asked::Compact { revision } = operation.asked {
+                    *certain = (*certain).max(*revision);
+                }
+                Ok(())
+            }
+            End::Rejected(rejection) => judge_rejection(operation, rejection, possible, begun[number]),
+            End::Refused | End::Unknown => Ok(()),
+        }
+    };
+    for (number, operation) in operations.iter().enumerate() {
+        while let Some(ended) = ends.next_if(|&other| operations[other].ended < operation.invoked) {
+            end(ended, &mut certain, possible, &mut reached, &reached_when_begun)?;
+        }
+        if !operation.is_serializable() {
+            when_begun[number] = certain;
+            reached_when_begun[number] = reached;
+        }
+        if let (Asked::Compact { revision }, End::Done(..) | End::Unknown) = (operation.asked, operation.end) {
+            possible = possible.max(*revision);
+        }
+    }
+    for ended in ends {
+        end(ended, &mut certain, possible, &mut reached, &reached_when_begun)?;
+    }
+    Ok(when_begun)
+}
+
+/// A refusal must have had a reason: a compaction that may have been, a revision that may not have been reached.
+fn judge_rejection(
+    operation: &Operation<'_>,
+    rejection: Rejection,
+    possible: i64,
+    reached: i64,
+) -> Result<(), Violation> {
+    let is_right = match rejection {
+        Rejection::Invalid => crate::spec::check(operation.asked).is_err(),
+        Rejection::Compacted => asks_for(operation.asked, false, &|revision, kind| match kind {
+            Kind::Read => 0 < revision && revision < possible,
+            Kind::ReadInTxn => revision != 0 && revision < possible,
+            Kind::Compaction => revision <= possible,
+        }),
+        Rejection::Future => asks_for(operation.asked, false, &|revision, _| reached < revision),
+    };
+    if is_right {
+        return Ok(());
+    }
+    let story = format!(
+        "{} was rejected as {rejection:?}; at that time nothing above {possible} can have been compacted, and \
+         revision {reached} had been reached",
+        told(operation)
+    );
+    Err(violation(&[operation], story))
+}
+
+/// Where a revision is asked for.
+#[derive(Clone, Copy)]
+enum Kind {
+    Read,
+    ReadInTxn,
+    Compaction,
+}
+
+/// Whether any revision that the operation may ask for is such a one.
+fn asks_for(asked: &Asked, in_txn: bool, such: &impl Fn(i64, Kind) -> bool) -> bool {
+    match asked {
+        Asked::Range { revision, .. } => such(*revision, if in_txn { Kind::ReadInTxn } else { Kind::Read }),
+        Asked::Compact { revision } => such(*revision, Kind::Compaction),
+        Asked::Txn { then, otherwise, .. } => then.iter().chain(otherwise).any(|asked| asks_for(asked, true, such)),
+        Asked::Put { .. } | Asked::Delete { .. } => false,
+    }
+}

@@ -1,0 +1,183 @@
+//! Replay: the specification, driven through all revisions in order.
+//!
+//! Where a revision is a gap, an open write is chosen for it; a choice that a later answer contradicts is taken back.
+//! Going back, only gaps matter whose candidates write keys that the contradiction depends on; all others would only
+//! lead to the same contradiction again. (A gap whose candidates are exhausted adds the keys on which they depend.)
+//! Knows nothing of: real time.
+
+use super::compaction::Compacted;
+use super::gaps::{Gaps, Keys, add_footprint, meet};
+use super::{Order, Violation, told, violation};
+use crate::history::{Answer, Rejection};
+use crate::judges::shown_answer;
+use crate::operations::{End, Operation};
+use crate::spec::Spec;
+use std::collections::{BTreeSet, HashSet};
+
+/// Steps taken for a history of which much is open, per operation and at least, before it is given up.
+const STEPS_PER_OPERATION: u64 = 20;
+const STEPS_MIN: u64 = 2_000_000;
+
+/// One gap, filled for now.
+struct Choice<'a> {
+    revision: i64,
+    /// The candidate in place.
+    filler: usize,
+    /// Where the candidates go on.
+    next: usize,
+    /// Keys on which it depends that all candidates so far have failed.
+    blame: BTreeSet<Keys<'a>>,
+}
+
+/// What does not fit, and the keys on which that depends.
+struct Contradiction<'a> {
+    blame: BTreeSet<Keys<'a>>,
+    violation: Violation,
+}
+
+pub(super) struct Replay<'a, 'o> {
+    operations: &'o [Operation<'a>],
+    order: &'o Order,
+    compacted: &'o Compacted,
+    gaps: &'o Gaps<'a>,
+    spec: Spec,
+    choices: Vec<Choice<'a>>,
+    chosen: HashSet<usize>,
+    steps: u64,
+}
+
+impl<'a, 'o> Replay<'a, 'o> {
+    pub(super) fn new(
+        operations: &'o [Operation<'a>],
+        order: &'o Order,
+        compacted: &'o Compacted,
+        gaps: &'o Gaps<'a>,
+    ) -> Replay<'a, 'o> {
+        let spec = Spec::new();
+        Replay { operations, order, compacted, gaps, spec, choices: Vec::new(), chosen: HashSet::new(), steps: 0 }
+    }
+
+    /// Whether it came to the end; otherwise too much was open.
+    pub(super) fn run(mut self) -> Result<bool, Violation> {
+        let steps_max = STEPS_MIN.max(self.operations.len() as u64 * STEPS_PER_OPERATION);
+        // What is told in the end is the contradiction that was met furthest along.
+        let mut furthest: Option<(i64, Violation)> = None;
+        let mut going = self.others_at(1).map(|()| 2);
+        loop {
+            match going {
+                Ok(revision) if revision > self.order.last() => return Ok(true),
+                Ok(revision) => {
+                    self.steps += 1;
+                    if self.steps > steps_max && !self.choices.is_empty() {
+                        return Ok(false);
+                    }
+                    going = match self.order.writer(revision) {
+                        Some(writer) => self.answered(writer, revision),
+                        None => self.fill(revision, 0, BTreeSet::new()),
+                    };
+                    going = going.and_then(|next| self.others_at(revision).map(|()| next));
+                }
+                Err(contradiction) => {
+                    let here = self.spec.revision();
+                    if furthest.as_ref().is_none_or(|(revision, _)| *revision < here) {
+                        furthest = Some((here, contradiction.violation));
+                    }
+                    let Some(choice) = self.back_to_blame(&contradiction.blame) else {
+                        let (_, violation) = furthest.expect("it was just set");
+                        return Err(violation);
+                    };
+                    let Choice { revision, next, mut blame, .. } = choice;
+                    blame.extend(contradiction.blame);
+                    self.steps += 1;
+                    going = self.fill(revision, next, blame);
+                    going = going.and_then(|next| self.others_at(revision).map(|()| next));
+                }
+            }
+        }
+    }
+
+    /// An answered write, at its revision.
+    fn answered(&mut self, writer: usize, revision: i64) -> Result<i64, Contradiction<'a>> {
+        self.expect(writer, revision)?;
+        Ok(revision + 1)
+    }
+
+    /// Everything else that shows this revision.
+    fn others_at(&mut self, revision: i64) -> Result<(), Contradiction<'a>> {
+        let order = self.order;
+        order.readers(revision).try_for_each(|number| self.expect(number, revision))
+    }
+
+    /// Does one operation and compares its answer with the one that was given.
+    fn expect(&mut self, number: usize, revision: i64) -> Result<(), Contradiction<'a>> {
+        let operation = &self.operations[number];
+        self.spec.set_compacted(self.compacted.before(number, revision));
+        let expected = self.spec.apply(operation.asked);
+        let End::Done(_, given) = operation.end else { unreachable!("only answered operations have a revision") };
+        if matches!(&expected, Ok((at, answer)) if *at == revision && answer == given) {
+            return Ok(());
+        }
+        let mut blame = BTreeSet::new();
+        add_footprint(operation.asked, &mut blame);
+        let story = format!(
+            "{} was answered {} at revision {revision}; {}",
+            told(operation),
+            shown_answer(given),
+            told_expected(&expected)
+        );
+        Err(Contradiction { blame, violation: violation(&[operation], story) })
+    }
+
+    /// Fills a gap with the next candidate that has an effect.
+    fn fill(&mut self, revision: i64, from: usize, blame: BTreeSet<Keys<'a>>) -> Result<i64, Contradiction<'a>> {
+        let gaps = self.gaps;
+        let fillers = &gaps.fillers[&revision];
+        let mut blame = blame;
+        for (place, &filler) in fillers.iter().enumerate().skip(from) {
+            let operation = &self.operations[filler];
+            if !self.chosen.contains(&filler) {
+                // What is compacted is no matter for what has bytes in the log, unless it reads the past; then it is
+                // not known, and it is taken to be served.
+                self.spec.set_compacted(-1);
+                let _ = self.spec.apply(operation.asked);
+                if self.spec.revision() == revision {
+                    self.chosen.insert(filler);
+                    self.choices.push(Choice { revision, filler, next: place + 1, blame });
+                    return Ok(revision + 1);
+                }
+            }
+            add_footprint(operation.asked, &mut blame);
+        }
+        let tried: Vec<u64> = fillers.iter().take(8).map(|&filler| self.operations[filler].id).collect();
+        let story = format!("revision {revision} was made by no answered write, and none of the open ones fits: {tried:?}");
+        Err(Contradiction { blame, violation: violation(&[], story) })
+    }
+
+    /// Takes back everything since the newest gap that a contradiction may hang on; that gap is open again.
+    fn back_to_blame(&mut self, blame: &BTreeSet<Keys<'a>>) -> Option<Choice<'a>> {
+        loop {
+            let choice = self.choices.pop()?;
+            self.chosen.remove(&choice.filler);
+            let mut fillers = self.gaps.fillers[&choice.revision].iter();
+            let matters = fillers.any(|filler| {
+                let writes = &self.gaps.writes[filler];
+                writes.iter().any(|&keys| blame.iter().any(|&blamed| meet(keys, blamed)))
+            });
+            if matters {
+                while self.spec.revision() >= choice.revision {
+                    self.spec.undo();
+                }
+                return Some(choice);
+            }
+        }
+    }
+}
+
+fn told_expected(expected: &Result<(i64, Answer), Rejection>) -> String {
+    match expected {
+        Ok((revision, answer)) => {
+            format!("in the order of revisions it is {} at revision {revision}", shown_answer(answer))
+        }
+        Err(rejection) => format!("in the order of revisions it is rejected: {rejection:?}"),
+    }
+}
