@@ -22,7 +22,7 @@ pub fn identity() -> Identity {
 }
 
 /// What a test does to a log.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Step {
     /// Entries with payloads of these sizes.
     Entries(GroupId, Vec<usize>),
@@ -137,7 +137,8 @@ impl Twin {
         }
     }
 
-    fn ack(&mut self) {
+    /// A sync was answered.
+    pub fn ack(&mut self) {
         for history in self.groups.values_mut() {
             history.acked = history.moments.len() - 1;
         }
@@ -233,16 +234,18 @@ pub fn check(twin: &Twin, wal: &mut Wal, recovered: &BTreeMap<GroupId, Recovered
         let possible = &history.moments[history.acked..];
         let at = possible.iter().position(|moment| moment.entries == entries).unwrap_or_else(|| {
             let ids: Vec<String> = entries.iter().map(|entry| entry.id().to_string()).collect();
-            panic!("group {}: the log {ids:?} never was one since the last answered sync", group.0)
+            let was: Vec<String> = possible.iter().map(|moment| format!("{:?}", moment.entries.iter().map(|entry| (entry.id().to_string(), entry.len())).collect::<Vec<_>>())).collect();
+ panic!("group {}: the log {ids:?} never was one since the last answered sync {was:?} {:?}", group.0, entries.iter().map(|entry| (entry.id().to_string(), entry.len())).collect::<Vec<_>>())
         });
         // Term and vote are stored before the block they came with, so they may be ahead, never behind.
         let ahead = possible[at..].iter().any(|moment| moment.hard == found.hard);
         assert!(ahead, "group {}: {:?} is not of this or a later moment", group.0, found.hard);
-        assert!(found.hard.term >= possible[0].hard.term);
+        assert!(found.hard.term >= possible[0].hard.term, "group {}: the term went back", group.0);
 
         let newest = history.now();
         assert!(found.committed.0 <= entries.len() as u64);
-        assert!(history.moments.iter().any(|moment| moment.commit == found.committed));
+        let known = history.moments.iter().any(|moment| moment.commit == found.committed);
+        assert!(known, "group {}: commit mark {} never was one", group.0, found.committed.0);
         assert!(found.lsn <= newest.lsn, "record number {} was never used", found.lsn.0);
 
         assert_eq!(found.base, EntryId::default());
@@ -294,7 +297,7 @@ pub fn recover(image: &SimDisk, twin: &Twin) {
     drop(wal);
     let (_, later) = open(image, &mut twin).unwrap();
     for (group, last) in after {
-        assert_eq!(later[&group].last, last);
-        assert_eq!(later[&group].hard.term, last.term);
+        assert_eq!(later[&group].last, last, "what was synced after a recovery is gone");
+        assert_eq!(later[&group].hard.term, last.term, "a term stored after a recovery is gone");
     }
 }
