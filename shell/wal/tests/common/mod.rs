@@ -233,9 +233,17 @@ pub fn check(twin: &Twin, wal: &mut Wal, recovered: &BTreeMap<GroupId, Recovered
 
         let possible = &history.moments[history.acked..];
         let at = possible.iter().position(|moment| moment.entries == entries).unwrap_or_else(|| {
-            let ids: Vec<String> = entries.iter().map(|entry| entry.id().to_string()).collect();
-            let was: Vec<String> = possible.iter().map(|moment| format!("{:?}", moment.entries.iter().map(|entry| (entry.id().to_string(), entry.len())).collect::<Vec<_>>())).collect();
- panic!("group {}: the log {ids:?} never was one since the last answered sync {was:?} {:?}", group.0, entries.iter().map(|entry| (entry.id().to_string(), entry.len())).collect::<Vec<_>>())
+            let shown = |entries: &[Entry]| {
+                let shown = entries.iter().map(|entry| format!("{} of {}", entry.id(), entry.len()));
+                shown.collect::<Vec<String>>().join(", ")
+            };
+            let was: Vec<String> = possible.iter().map(|moment| shown(&moment.entries)).collect();
+            panic!(
+                "group {}: the log [{}] never was one since the last answered sync, but was [{}]",
+                group.0,
+                shown(&entries),
+                was.join("], [")
+            )
         });
         // Term and vote are stored before the block they came with, so they may be ahead, never behind.
         let ahead = possible[at..].iter().any(|moment| moment.hard == found.hard);
