@@ -130,7 +130,8 @@ impl Raft {
     }
 
     /// Highest index known equal to the leader's log. [replication-protocols §1.1]
-    pub(crate) fn verified(&self) -> LogIndex {
+    #[must_use]
+    pub fn verified(&self) -> LogIndex {
         match &self.role {
             Role::Follower(follower) => {
                 follower.following.as_ref().map_or(self.marks.committed, |following| following.verified)

@@ -380,6 +380,15 @@ impl Raft {
         self.log.term_at(index)
     }
 
+    /// What a leader knows of its peers: the highest index at which each is known to agree. Nobody's but a leader's.
+    pub fn matched(&self) -> impl Iterator<Item = (NodeId, LogIndex)> {
+        let peers = match &self.role {
+            Role::Leader(leader) => Some(&leader.peers),
+            Role::Follower(_) | Role::PreCandidate(_) | Role::Candidate(_) => None,
+        };
+        peers.into_iter().flatten().map(|(&peer, progress)| (peer, progress.matched))
+    }
+
     /// The first commit index learnt in this run from a leader (or as one) that had committed an entry of its own
     /// term: everything any member ever answered is at or below it. [fault-model ST17]
     #[must_use]
