@@ -381,7 +381,7 @@ impl Raft {
     }
 
     /// What a leader knows of its peers: the highest index at which each is known to agree. Nobody's but a leader's.
-    pub fn matched(&self) -> impl Iterator<Item = (NodeId, LogIndex)> {
+    pub fn peer_matches(&self) -> impl Iterator<Item = (NodeId, LogIndex)> {
         let peers = match &self.role {
             Role::Leader(leader) => Some(&leader.peers),
             Role::Follower(_) | Role::PreCandidate(_) | Role::Candidate(_) => None,
