@@ -53,8 +53,18 @@ const ROOMS: &[Room] = &[
     Room { name: "kattu-client", may_know: &["kattu-wire", "kattu-proto"], never: &[] },
     Room { name: "kattu-verify", may_know: &["kattu-raft", "kattu-kv", "kattu-node"], never: ASYNC },
     Room { name: "kattu-explore", may_know: &["kattu-raft", "kattu-plant"], never: ASYNC },
+    Room {
+        name: "kattu-sim",
+        may_know: &["kattu-verify", "kattu-wal", "kattu-wire", "kattu-node", "kattu-kv", "kattu-raft"],
+        never: ASYNC,
+    },
     Room { name: "kattu-differential", may_know: &["kattu-proto", "kattu-client"], never: &[] },
     Room { name: "kattu-e2e", may_know: &["kattu-proto", "kattu-client"], never: &[] },
+    Room {
+        name: "kattu-chaos",
+        may_know: &["kattu-verify", "kattu-e2e", "kattu-client", "kattu-proto", "kattu-wire"],
+        never: &[],
+    },
     Room {
         name: "kattu-bench",
         may_know: &[

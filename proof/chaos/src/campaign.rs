@@ -1,0 +1,267 @@
+//! Many trials: progress, failures as they come, tables, and a last line that a program can read.
+//!
+//! Knows nothing of: what a trial does.
+
+use crate::calls::{Harm, KINDS, Phase};
+use crate::faults::{Fault, Skipped};
+use crate::kills;
+use crate::rules::Rules;
+use crate::storm::skipped;
+use crate::target::Target;
+use crate::trial::{self, Setting};
+use indicatif::{ProgressBar, ProgressStyle};
+use std::collections::BTreeMap;
+use std::process::ExitCode;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// What the command line asks for.
+#[derive(Clone, Debug)]
+pub struct Wish {
+    /// How many.
+    pub trials: u64,
+    /// The seed of the first; the others count up.
+    pub seed: u64,
+    /// Whom to attack.
+    pub target: Target,
+    /// About how long a storm lasts.
+    pub length: Duration,
+    /// Trials at once.
+    pub jobs: u64,
+    /// No trial begins after this.
+    pub most: Option<Duration>,
+}
+
+#[derive(Debug, Default)]
+struct Sum {
+    trials: u64,
+    violations: u64,
+    operations: u64,
+    writes: u64,
+    refused: u64,
+    unknown: u64,
+    judged: u64,
+    lost: u64,
+}
+
+impl Sum {
+    fn add(&mut self, ends: crate::record::Ends, judged: u64, lost: u64) {
+        self.trials += 1;
+        self.operations += ends.operations;
+        self.writes += ends.writes;
+        self.refused += ends.refused;
+        self.unknown += ends.unknown;
+        self.judged += judged;
+        self.lost += lost;
+    }
+
+    /// The last line, which other programs read.
+    fn end(&self, begun: Instant) -> ExitCode {
+        println!(
+            "{} operations: {} refused, {} of unknown outcome; {} answers judged; {:.0} s",
+            self.operations,
+            self.refused,
+            self.unknown,
+            self.judged,
+            begun.elapsed().as_secs_f64()
+        );
+        println!(
+            "{} trials, {} violations, {} acknowledged writes, {} lost",
+            self.trials, self.violations, self.writes, self.lost
+        );
+        if self.violations + self.lost == 0 && 0 < self.trials {
+            ExitCode::SUCCESS
+        } else {
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn bar(wish: &Wish) -> ProgressBar {
+    let bar = ProgressBar::new(wish.trials);
+    let style =
+        ProgressStyle::with_template("{wide_bar} {pos}/{len} trials, {msg}, {elapsed} of about {duration}");
+    bar.set_style(style.expect("a template"));
+    bar.set_message("0 writes");
+    bar.enable_steady_tick(Duration::from_secs(1));
+    bar
+}
+
+fn report(bar: &ProgressBar, verb: &str, wish: &Wish, seed: u64, violations: &[String]) {
+    let target = if wish.target == Target::Etcd { " --target etcd" } else { "" };
+    bar.suspend(|| {
+        for violation in violations {
+            println!("seed {seed}: {violation}");
+        }
+        println!("kept: target/chaos/{verb}-{}-{seed}-{}", wish.target.name(), std::process::id());
+        println!("repeat: cargo xtask {verb} --trials 1 --seed {seed}{target}");
+    });
+}
+
+/// Runs trials on so many threads until all are done or the time is over.
+fn each(wish: &Wish, run: impl Fn(u64) + Sync) {
+    let (next, begun) = (AtomicU64::new(0), Instant::now());
+    std::thread::scope(|scope| {
+        for _ in 0..wish.jobs {
+            scope.spawn(|| {
+                loop {
+                    let number = next.fetch_add(1, Ordering::Relaxed);
+                    let is_late = wish.most.is_some_and(|most| most < begun.elapsed());
+                    if wish.trials <= number || is_late {
+                        return;
+                    }
+                    run(wish.seed.wrapping_add(number));
+                }
+            });
+        }
+    });
+}
+
+/// `cargo xtask chaos`.
+pub fn chaos(wish: &Wish) -> ExitCode {
+    let begun = Instant::now();
+    let rules = Rules::find();
+    let skipped = Skipped(skipped(wish.target, &rules));
+    for (faults, why) in &skipped.0 {
+        for fault in faults {
+            println!("SKIPPED {}: {why}", fault.name());
+        }
+    }
+    println!(
+        "SKIPPED wall clocks that jump: libfaketime does not reach a program that asks the kernel itself"
+    );
+    let setting = Setting { target: wish.target, length: wish.length, rules, skipped };
+    let bar = bar(wish);
+    let total =
+        Mutex::new((Sum::default(), BTreeMap::<Fault, u64>::new(), BTreeMap::<&str, u64>::new(), Vec::new()));
+    each(wish, |seed| {
+        let outcome = trial::run(seed, &setting);
+        let mut total = total.lock().expect("nobody panics with it");
+        let (sum, faults, pieces, backs) = &mut *total;
+        sum.add(outcome.ends, outcome.judged, outcome.lost);
+        for (fault, count) in outcome.faults {
+            *faults.entry(fault).or_default() += count;
+        }
+        for (what, count) in outcome.pieces {
+            *pieces.entry(what).or_default() += count;
+        }
+        backs.push(outcome.back);
+        if !outcome.violations.is_empty() {
+            sum.violations += 1;
+            report(&bar, "chaos", wish, seed, &outcome.violations);
+        }
+        bar.set_message(format!("{} writes, {} violations", sum.writes, sum.violations));
+        bar.inc(1);
+    });
+    bar.finish_and_clear();
+    let (sum, faults, pieces, mut backs) = total.into_inner().expect("nobody panics with it");
+    println!("{:<5} {:<36} {:>7}", "id", "fault", "times");
+    let mut all: Vec<Fault> = Fault::OF_PROCESSES.iter().chain(Fault::OF_NETWORKS).copied().collect();
+    all.sort_by_key(|fault| fault.id());
+    for fault in all {
+        let times = match setting.skipped.has(fault) {
+            true => "skipped".to_string(),
+            false => faults.get(&fault).copied().unwrap_or(0).to_string(),
+        };
+        println!("{:<5} {:<36} {times:>7}", fault.id(), fault.name());
+    }
+    let pieces: Vec<String> = pieces.iter().map(|(what, count)| format!("{count} {what}")).collect();
+    println!(
+        "pieces on links: {}",
+        if pieces.is_empty() { "none touched".into() } else { pieces.join(", ") }
+    );
+    backs.sort();
+    if let (Some(middle), Some(longest)) = (backs.get(backs.len() / 2), backs.last()) {
+        println!("everybody serves after the faults: median {middle:.2?}, longest {longest:.2?}");
+    }
+    sum.end(begun)
+}
+
+/// `cargo xtask kills`.
+pub fn kills(wish: &Wish) -> ExitCode {
+    let begun = Instant::now();
+    if let Err(why) = crate::calls::can_strike() {
+        println!("SKIPPED kills: {why}");
+        return ExitCode::SUCCESS;
+    }
+    let ranges = match kills::measure(wish.target) {
+        Ok(ranges) => ranges,
+        Err(error) => {
+            eprintln!("a run without any harm failed: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    println!("calls of one thread, measured:");
+    for kind in KINDS {
+        let of = |phase| {
+            ranges.get(&(phase, *kind)).map_or("-".to_string(), |(first, last)| format!("{first}..{last}"))
+        };
+        let columns: Vec<String> =
+            Phase::ALL.iter().map(|phase| format!("{} {}", phase.name(), of(*phase))).collect();
+        println!("  {:<26} {}", kind, columns.join(", "));
+    }
+    let bar = bar(wish);
+    let total = Mutex::new((
+        Sum::default(),
+        BTreeMap::<(&str, Harm), Cell>::new(),
+        BTreeMap::<Phase, (u64, u64)>::new(),
+    ));
+    each(wish, |seed| {
+        let outcome = kills::run(seed, wish.target, &ranges);
+        let mut total = total.lock().expect("nobody panics with it");
+        let (sum, cells, phases) = &mut *total;
+        sum.add(outcome.ends, outcome.judged, outcome.lost);
+        cells
+            .entry((outcome.strike.kind, outcome.strike.harm))
+            .or_default()
+            .add(outcome.strike.n, outcome.was_met);
+        let phase = phases.entry(outcome.strike.phase).or_default();
+        phase.0 += u64::from(outcome.was_met);
+        phase.1 += 1;
+        if !outcome.violations.is_empty() {
+            sum.violations += 1;
+            report(&bar, "kills", wish, seed, &outcome.violations);
+        }
+        bar.set_message(format!("{} writes, {} violations", sum.writes, sum.violations));
+        bar.inc(1);
+    });
+    bar.finish_and_clear();
+    let (sum, cells, phases) = total.into_inner().expect("nobody panics with it");
+    println!("members that met their strike, of all, by n:");
+    print!("{:<26} {:<20}", "call", "harm");
+    BUCKETS.iter().for_each(|(name, _)| print!(" {name:>9}"));
+    println!(" {:>9}", "all");
+    for ((kind, harm), cell) in &cells {
+        print!("{:<26} {:<20}", kind, harm.name());
+        cell.0.iter().for_each(|(met, all)| {
+            print!(" {:>9}", if *all == 0 { String::new() } else { format!("{met}/{all}") })
+        });
+        let (met, all) = cell.sum();
+        println!(" {:>9}", format!("{met}/{all}"));
+    }
+    for (phase, (met, all)) in &phases {
+        println!("{}: {met} of {all} met", phase.name());
+    }
+    sum.end(begun)
+}
+
+/// Columns of the table: the last n of each.
+const BUCKETS: &[(&str, u64)] =
+    &[("1-3", 3), ("4-15", 15), ("16-63", 63), ("64-255", 255), ("256+", u64::MAX)];
+
+/// (met, all) per bucket.
+#[derive(Debug, Default)]
+struct Cell([(u64, u64); BUCKETS.len()]);
+
+impl Cell {
+    fn add(&mut self, n: u64, was_met: bool) {
+        let place = BUCKETS.iter().position(|(_, last)| n <= *last).expect("the last bucket takes all");
+        self.0[place].0 += u64::from(was_met);
+        self.0[place].1 += 1;
+    }
+
+    fn sum(&self) -> (u64, u64) {
+        self.0.iter().fold((0, 0), |(met, all), cell| (met + cell.0, all + cell.1))
+    }
+}

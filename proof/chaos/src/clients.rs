@@ -1,0 +1,105 @@
+//! Clients on a thread of their own: each asks, notes the answer, asks again; on a failure it turns to the next member.
+//!
+//! Knows nothing of: what is done to the members meanwhile.
+
+use crate::record::Recorder;
+use crate::words;
+use crate::workload::{Questions, Shape};
+use kattu_proto::etcdserverpb::kv_client::KvClient;
+use kattu_verify::history::What;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use tonic::transport::{Channel, Endpoint};
+
+/// After this a client calls an outcome unknown and goes on.
+const PATIENCE: Duration = Duration::from_secs(2);
+const MESSAGE_BYTES_MAX: usize = 64 << 20;
+/// Between a failure and the next attempt: no storm of refusals.
+const AFTER_FAILURE: Duration = Duration::from_millis(20);
+
+/// The load of one trial.
+pub struct Clients {
+    stop: Arc<AtomicBool>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Clients {
+    /// Starts them against the members' client addresses.
+    pub fn start(hosts: &[String], shape: &Shape, seed: u64, recorder: &Arc<Recorder>) -> Clients {
+        let stop = Arc::new(AtomicBool::new(false));
+        let (stopped, recorder, shape, hosts) =
+            (stop.clone(), recorder.clone(), shape.clone(), hosts.to_vec());
+        let thread = std::thread::spawn(move || {
+            let runtime =
+                tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+            runtime.block_on(async {
+                let clients: Vec<_> = (0..shape.clients)
+                    .map(|client| {
+                        let questions = Questions::new(seed, client, &shape);
+                        let channels = hosts.iter().map(|host| channel(host)).collect();
+                        tokio::spawn(run(client, questions, channels, recorder.clone(), stopped.clone()))
+                    })
+                    .collect();
+                for client in clients {
+                    client.await.expect("no client panics");
+                }
+            });
+        });
+        Clients { stop, thread: Some(thread) }
+    }
+
+    /// Lets each finish what it has under way.
+    pub fn stop(mut self) {
+        self.end();
+    }
+
+    fn end(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Clients {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// A connection to one member, made when first used and again when lost.
+pub fn channel(host: &str) -> KvClient<Channel> {
+    let channel = Endpoint::from_shared(format!("http://{host}:2379"))
+        .expect("an address")
+        .connect_timeout(Duration::from_millis(500))
+        .tcp_nodelay(true)
+        .connect_lazy();
+    KvClient::new(channel).max_decoding_message_size(MESSAGE_BYTES_MAX)
+}
+
+async fn run(
+    client: u32,
+    mut questions: Questions,
+    mut channels: Vec<KvClient<Channel>>,
+    recorder: Arc<Recorder>,
+    stopped: Arc<AtomicBool>,
+) {
+    let mut at = client as usize % channels.len();
+    while !stopped.load(Ordering::Relaxed) {
+        let operation = questions.next(recorder.revision());
+        let id = recorder.invoke(client, at as u64, operation.clone());
+        let end = match tokio::time::timeout(PATIENCE, words::ask(&mut channels[at], &operation)).await {
+            Ok(end) => end,
+            Err(_) => What::Unknown { reason: "no answer in time".into() },
+        };
+        let is_done = matches!(end, What::Done { .. });
+        recorder.end(client, id, end);
+        if is_done {
+            tokio::time::sleep(Duration::from_millis(questions.pause_ms())).await;
+        } else {
+            at = (at + 1) % channels.len();
+            tokio::time::sleep(AFTER_FAILURE).await;
+        }
+    }
+}

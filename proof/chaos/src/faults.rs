@@ -1,0 +1,292 @@
+//! What can happen in a storm, and when: a plan decided by the seed.
+//!
+//! Two lanes run side by side: one does things to processes and disks, the other to the network; in each lane one fault
+//! ends before the next begins. Whom "the leader" is gets known only when its time comes.
+//! Knows nothing of: how a fault is brought about.
+
+use crate::random::Random;
+use std::time::Duration;
+
+/// Something bad.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Fault {
+    /// kill -9 of one, started again at the end.
+    KillOne,
+    /// kill -9 of whoever leads.
+    KillLeader,
+    /// kill -9 of all together.
+    KillAll,
+    /// kill -9 of one again and again while it starts.
+    KillWhileStarting,
+    /// SIGSTOP of one.
+    PauseOne,
+    /// SIGSTOP of whoever leads.
+    PauseLeader,
+    /// The freezer closes over whoever leads.
+    FreezeLeader,
+    /// One is killed, loses its directory, and must refuse to go on without it; then gets it back.
+    Wiped,
+    /// Somebody else takes all the space on one member's disk.
+    FullDisk,
+    /// The members fall into two groups.
+    Split,
+    /// Whoever leads is alone.
+    IsolateLeader,
+    /// Two members do not hear each other; both hear the others.
+    Partial,
+    /// One member is not heard by another.
+    OneWay,
+    /// One member is heard by nobody, or hears nobody.
+    DeafOrDumb,
+    /// A split that comes and goes.
+    Flap,
+    /// Packets between two groups are dropped.
+    HardSplit,
+    /// Packets from one member to another are dropped.
+    HardOneWay,
+    /// Whoever leads sends and receives no packets.
+    HardIsolateLeader,
+    /// Some packets of all members are dropped.
+    PacketLoss,
+    /// Whoever leads hears its clients and is not heard by them.
+    MuteLeader,
+    /// Every piece is late.
+    Delay,
+    /// Messages come twice, and after their successors.
+    Jumble,
+    /// Connections are reset in the middle of a piece.
+    Resets,
+    /// Bits are flipped.
+    Corrupt,
+    /// Little passes per second.
+    Narrow,
+    /// Connections hang now and then.
+    Stalls,
+}
+
+/// What a machine or a target lacks.
+#[derive(Clone, Debug, Default)]
+pub struct Skipped(pub Vec<(Vec<Fault>, String)>);
+
+impl Skipped {
+    /// Whether a fault cannot be had.
+    pub fn has(&self, fault: Fault) -> bool {
+        self.0.iter().any(|(faults, _)| faults.contains(&fault))
+    }
+}
+
+impl Fault {
+    /// Those of the first lane.
+    pub const OF_PROCESSES: &'static [Fault] = &[
+        Fault::KillOne,
+        Fault::KillLeader,
+        Fault::KillAll,
+        Fault::KillWhileStarting,
+        Fault::PauseOne,
+        Fault::PauseLeader,
+        Fault::FreezeLeader,
+        Fault::Wiped,
+        Fault::FullDisk,
+    ];
+
+    /// Those of the second lane.
+    pub const OF_NETWORKS: &'static [Fault] = &[
+        Fault::Split,
+        Fault::IsolateLeader,
+        Fault::Partial,
+        Fault::OneWay,
+        Fault::DeafOrDumb,
+        Fault::Flap,
+        Fault::HardSplit,
+        Fault::HardOneWay,
+        Fault::HardIsolateLeader,
+        Fault::PacketLoss,
+        Fault::MuteLeader,
+        Fault::Delay,
+        Fault::Jumble,
+        Fault::Resets,
+        Fault::Corrupt,
+        Fault::Narrow,
+        Fault::Stalls,
+    ];
+
+    /// The row of the fault model.
+    pub fn id(self) -> &'static str {
+        match self {
+            Fault::KillOne | Fault::KillLeader => "F01",
+            Fault::KillAll | Fault::KillWhileStarting => "F02",
+            Fault::PauseOne | Fault::PauseLeader | Fault::FreezeLeader => "F03",
+            Fault::FullDisk => "F12",
+            Fault::Wiped => "F15",
+            Fault::Split | Fault::IsolateLeader | Fault::HardSplit | Fault::HardIsolateLeader => "F30",
+            Fault::Partial => "F31",
+            Fault::OneWay | Fault::DeafOrDumb | Fault::HardOneWay | Fault::MuteLeader => "F32",
+            Fault::Flap | Fault::PacketLoss | Fault::Delay | Fault::Jumble => "F33",
+            Fault::Resets => "F34",
+            Fault::Corrupt => "F35",
+            Fault::Narrow | Fault::Stalls => "F37",
+        }
+    }
+
+    /// In words.
+    pub fn name(self) -> &'static str {
+        match self {
+            Fault::KillOne => "kill -9 of one",
+            Fault::KillLeader => "kill -9 of the leader",
+            Fault::KillAll => "kill -9 of all",
+            Fault::KillWhileStarting => "kill -9 while it starts",
+            Fault::PauseOne => "SIGSTOP of one",
+            Fault::PauseLeader => "SIGSTOP of the leader",
+            Fault::FreezeLeader => "freezer over the leader",
+            Fault::Wiped => "directory gone",
+            Fault::FullDisk => "full disk",
+            Fault::Split => "split",
+            Fault::IsolateLeader => "leader alone",
+            Fault::Partial => "two do not hear each other",
+            Fault::OneWay => "one-way cut",
+            Fault::DeafOrDumb => "one is deaf, or dumb",
+            Fault::Flap => "split that comes and goes",
+            Fault::HardSplit => "split by dropped packets",
+            Fault::HardOneWay => "one-way cut by dropped packets",
+            Fault::HardIsolateLeader => "leader alone by dropped packets",
+            Fault::PacketLoss => "random loss of packets",
+            Fault::MuteLeader => "leader's answers to clients dropped",
+            Fault::Delay => "delay",
+            Fault::Jumble => "messages twice and out of order",
+            Fault::Resets => "resets in mid-frame",
+            Fault::Corrupt => "flipped bits",
+            Fault::Narrow => "narrow links",
+            Fault::Stalls => "hanging connections",
+        }
+    }
+
+    /// How long it lasts, in milliseconds.
+    fn hold(self) -> std::ops::Range<u64> {
+        match self {
+            Fault::KillWhileStarting | Fault::Wiped => 0..1,
+            Fault::PauseOne | Fault::PauseLeader | Fault::FreezeLeader => 1..2_500,
+            Fault::FullDisk => 1_000..3_000,
+            Fault::Delay | Fault::Jumble | Fault::Resets | Fault::Corrupt | Fault::Narrow | Fault::Stalls => {
+                1_000..4_000
+            }
+            _ => 50..2_500,
+        }
+    }
+}
+
+/// One step of a plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// When, from the beginning of the storm.
+    pub at: Duration,
+    /// What.
+    pub fault: Fault,
+    /// It begins, or it ends.
+    pub begins: bool,
+    /// Decides whom it hits and how hard.
+    pub dice: u64,
+}
+
+/// What one trial is made of.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Three or five.
+    pub members: usize,
+    /// Every member has a small disk of its own.
+    pub small_disks: bool,
+    /// In order of time.
+    pub steps: Vec<Step>,
+}
+
+impl Plan {
+    /// The plan of a seed; a storm of about `length`.
+    pub fn new(seed: u64, length: Duration, skipped: &Skipped) -> Plan {
+        let mut random = Random::of_part(seed, "plan");
+        let members = if random.per_mille(700) { 3 } else { 5 };
+        let small_disks = random.per_mille(200) && !skipped.has(Fault::FullDisk);
+        let mut steps = Vec::new();
+        for lane in [Fault::OF_PROCESSES, Fault::OF_NETWORKS] {
+            let possible: Vec<Fault> = lane
+                .iter()
+                .copied()
+                .filter(|fault| !skipped.has(*fault) && (*fault != Fault::FullDisk || small_disks))
+                .collect();
+            // Swarm: a trial knows some faults only, so that they meet in other numbers than in the next one.
+            let mut known = possible.clone();
+            random.shuffle(&mut known);
+            known.truncate(random.within(2..6) as usize);
+            if small_disks && lane == Fault::OF_PROCESSES && !known.contains(&Fault::FullDisk) {
+                known.push(Fault::FullDisk);
+            }
+            lay_out(&mut steps, &known, length, &mut random);
+        }
+        steps.sort_by_key(|step| step.at);
+        Plan { members, small_disks, steps }
+    }
+}
+
+fn lay_out(steps: &mut Vec<Step>, known: &[Fault], length: Duration, random: &mut Random) {
+    let end = length.as_millis() as u64;
+    let mut now = random.within(100..800);
+    while now < end && !known.is_empty() {
+        let fault = *random.pick(known);
+        // Short ones are likelier: many things happen at the edges.
+        let hold = fault.hold();
+        let most = random.within(hold.start..hold.end) + 1;
+        let hold = random.within(hold.start..most);
+        let dice = random.number();
+        let at = Duration::from_millis(now);
+        steps.push(Step { at, fault, begins: true, dice });
+        steps.push(Step { at: at + Duration::from_millis(hold), fault, begins: false, dice });
+        now += hold + random.within(50..1_200);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    fn plan(seed: u64) -> Plan {
+        Plan::new(seed, Duration::from_secs(8), &Skipped::default())
+    }
+
+    #[test]
+    fn a_plan_is_decided_by_its_seed() {
+        assert_eq!(plan(3).steps, plan(3).steps);
+        assert_ne!(plan(3).steps, plan(4).steps);
+    }
+
+    #[test]
+    fn every_fault_is_in_one_lane_and_comes_up_in_a_campaign() {
+        let drawn: BTreeSet<Fault> =
+            (0..100).flat_map(|seed| plan(seed).steps).map(|step| step.fault).collect();
+        let all: BTreeSet<Fault> = Fault::OF_PROCESSES.iter().chain(Fault::OF_NETWORKS).copied().collect();
+        assert_eq!(all.len(), Fault::OF_PROCESSES.len() + Fault::OF_NETWORKS.len());
+        assert_eq!(drawn, all);
+    }
+
+    #[test]
+    fn in_one_lane_a_fault_ends_before_the_next_begins() {
+        for seed in 0..50 {
+            for lane in [Fault::OF_PROCESSES, Fault::OF_NETWORKS] {
+                let steps: Vec<Step> =
+                    plan(seed).steps.into_iter().filter(|step| lane.contains(&step.fault)).collect();
+                assert!(steps.len().is_multiple_of(2));
+                for pair in steps.chunks(2) {
+                    assert!(pair[0].begins && !pair[1].begins && pair[0].dice == pair[1].dice, "{pair:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_skipped_is_never_planned() {
+        let skipped = Skipped(vec![(vec![Fault::FullDisk, Fault::HardSplit], "no root".into())]);
+        for seed in 0..50 {
+            let plan = Plan::new(seed, Duration::from_secs(8), &skipped);
+            assert!(!plan.small_disks);
+            assert!(plan.steps.iter().all(|step| !skipped.has(step.fault)));
+        }
+    }
+}

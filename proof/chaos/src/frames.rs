@@ -1,0 +1,111 @@
+//! A stream cut into what may be treated by itself: frames of Kattu's peers, or whatever came in one read.
+//!
+//! TCP loses, repeats and reorders nothing; what a faulty network of messages would do can only be shown between whole
+//! frames. Of another system's stream we know no frames, so its pieces may be delayed but must stay in order.
+//! Knows nothing of: sockets.
+
+use kattu_wire::Codec;
+use kattu_wire::frame::HEADER_BYTES;
+
+/// The largest frame that a member of a trial sends is far below; what claims to be longer is no frame.
+const FRAME_BYTES_MAX: usize = 64 << 20;
+/// Kinds below are greetings, which come once per connection, first. [docs/formats/frame.md]
+const KIND_OF_FIRST_MESSAGE: u8 = 16;
+const KIND_AT: usize = 5;
+
+/// One piece of a stream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// Its bytes.
+    pub bytes: Vec<u8>,
+    /// It is a message of its own: members must bear it twice, and after the one behind it.
+    pub is_message: bool,
+}
+
+/// Cuts one direction of one connection.
+#[derive(Debug)]
+pub struct Chopper {
+    pending: Vec<u8>,
+    knows_frames: bool,
+}
+
+impl Chopper {
+    /// With or without knowledge of frames.
+    pub fn new(knows_frames: bool) -> Chopper {
+        Chopper { pending: Vec::new(), knows_frames }
+    }
+
+    /// Takes bytes; returns the pieces that are whole now.
+    pub fn push(&mut self, bytes: &[u8]) -> Vec<Piece> {
+        self.pending.extend_from_slice(bytes);
+        let mut pieces = Vec::new();
+        let codec = Codec { crc: crc32c::crc32c_append };
+        while self.knows_frames && HEADER_BYTES <= self.pending.len() {
+            match codec.peek_len(&self.pending, FRAME_BYTES_MAX) {
+                Ok(Some(len)) if len <= self.pending.len() => {
+                    let rest = self.pending.split_off(len);
+                    let bytes = std::mem::replace(&mut self.pending, rest);
+                    let is_message = KIND_OF_FIRST_MESSAGE <= bytes[KIND_AT];
+                    pieces.push(Piece { bytes, is_message });
+                }
+                Ok(_) => return pieces,
+                // Not a frame: from here on it is passed on as it comes.
+                Err(_) => self.knows_frames = false,
+            }
+        }
+        if !self.knows_frames && !self.pending.is_empty() {
+            pieces.push(Piece { bytes: std::mem::take(&mut self.pending), is_message: false });
+        }
+        pieces
+    }
+
+    /// What is left of a stream that has ended.
+    pub fn rest(&mut self) -> Option<Piece> {
+        let bytes = std::mem::take(&mut self.pending);
+        (!bytes.is_empty()).then_some(Piece { bytes, is_message: false })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kattu_wire::{Frame, FrameWriter, Goodbye};
+
+    fn frame(reason: &str) -> Vec<u8> {
+        let mut writer = FrameWriter::default();
+        let frame = Frame::Goodbye(Goodbye { reason: reason.into() });
+        Codec { crc: crc32c::crc32c_append }.encode(&frame, &mut writer);
+        writer.pieces().flatten().copied().collect()
+    }
+
+    #[test]
+    fn frames_come_out_whole_however_the_bytes_come_in() {
+        let frames = [frame("a"), frame("a longer farewell"), frame("")];
+        let stream = frames.concat();
+        for step in [1, 7, 24, stream.len()] {
+            let mut chopper = Chopper::new(true);
+            let pieces: Vec<Piece> = stream.chunks(step).flat_map(|bytes| chopper.push(bytes)).collect();
+            assert_eq!(pieces.iter().map(|piece| piece.bytes.clone()).collect::<Vec<_>>(), frames);
+            assert!(pieces.iter().all(|piece| !piece.is_message), "a greeting is no message");
+            assert_eq!(chopper.rest(), None);
+        }
+    }
+
+    #[test]
+    fn what_is_no_frame_passes_as_it_comes() {
+        let mut chopper = Chopper::new(true);
+        let request = b"GET /version HTTP/1.1\r\nHost: x\r\n\r\n";
+        assert_eq!(chopper.push(request), [Piece { bytes: request.to_vec(), is_message: false }]);
+        let mut chopper = Chopper::new(false);
+        assert_eq!(chopper.push(b"ab"), [Piece { bytes: b"ab".to_vec(), is_message: false }]);
+        assert_eq!(chopper.rest(), None);
+    }
+
+    #[test]
+    fn half_a_frame_waits_for_its_other_half() {
+        let mut chopper = Chopper::new(true);
+        let bytes = frame("half");
+        assert_eq!(chopper.push(&bytes[..30]), []);
+        assert_eq!(chopper.rest().map(|piece| piece.bytes), Some(bytes[..30].to_vec()));
+    }
+}

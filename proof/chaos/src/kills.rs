@@ -1,0 +1,345 @@
+//! One trial of `cargo xtask kills`: a loaded cluster of three, one member of which is struck at its n-th system call.
+//!
+//! | Harm | What the member must do |
+//! |---|---|
+//! | SIGKILL | die; everything acknowledged is there when it starts again |
+//! | EIO of a sync | end by itself: nobody knows what the disk holds (ST3) |
+//! | EIO of another call | end by itself, or go on; never lose anything |
+//! | ENOSPC of `fallocate` or `rename` while it serves | go on, serve reads, take writes again when there is room |
+//! | ENOSPC of another call, or while it starts | end with an error, or go on |
+//!
+//! Afterwards it starts without strace, all replicas must agree, all are killed and started once more, and the judges decide.
+//! Knows nothing of: how many trials there are.
+
+use crate::calls::{self, Harm, KINDS, Phase, Ranges, Strike};
+use crate::clients::Clients;
+use crate::cluster::{BACK_LIMIT, Cluster, tail};
+use crate::member::shown;
+use crate::place::Place;
+use crate::random::Random;
+use crate::record::{Ends, Recorder, ends};
+use crate::storm::Timeline;
+use crate::target::Target;
+use crate::trial::{folder, judge, keep_or_remove};
+use crate::workload::Shape;
+use kattu_e2e::cluster::READY;
+use kattu_verify::history::Record;
+use kattu_verify::judges::FinalState;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::ExitStatus;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+const MEMBERS: usize = 3;
+/// Acknowledged writes of a measured run, and of the first half of a recovery.
+const WRITES_MEASURED: u64 = 400;
+const WRITES_BEFORE_RECOVERY: u64 = 120;
+/// A strike that has not come after so many writes will not come.
+const WRITES_MAX: u64 = 700;
+const STRIKE_LIMIT: Duration = Duration::from_secs(10);
+/// Writes to others while a member is out of room, or back.
+const WRITES_MEANWHILE: u64 = 15;
+/// A member whose sync failed is gone after this, or holds on to what it must not.
+const END_LIMIT: Duration = Duration::from_secs(15);
+
+/// What came of a trial.
+#[derive(Debug)]
+pub struct Outcome {
+    /// What was planned.
+    pub strike: Strike,
+    /// The member met it.
+    pub was_met: bool,
+    /// What was broken; empty is good.
+    pub violations: Vec<String>,
+    /// How operations ended.
+    pub ends: Ends,
+    /// Acknowledged writes that are not there.
+    pub lost: u64,
+    /// Answers that the judges compared with something.
+    pub judged: u64,
+}
+
+/// Measures how many calls of each kind a member makes in each phase.
+///
+/// # Errors
+/// A run without any harm failed.
+pub fn measure(target: Target) -> Result<Ranges, String> {
+    let mut ranges = Ranges::new();
+    for (phase, seed) in [(Phase::Load, 1), (Phase::Rotation, 2), (Phase::Recovery, 3)] {
+        let folder = folder("measure", target, seed);
+        let trace = folder.join("trace");
+        let mut trial = Trial::begin(target, seed, phase, &folder)?;
+        if phase == Phase::Recovery {
+            trial.cluster.start_all()?;
+            trial.until_written(WRITES_BEFORE_RECOVERY, STRIKE_LIMIT);
+            trial.cluster.members[0].kill();
+        }
+        trial.cluster.members[0].start(&calls::counting(&trace), &[])?;
+        trial.cluster.start_all()?;
+        trial.cluster.until_served()?;
+        let ready =
+            SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0.0, |it| it.as_secs_f64());
+        trial.until_written(WRITES_MEASURED, STRIKE_LIMIT);
+        trial.cluster.members[0].kill();
+        drop(trial);
+        let text = std::fs::read_to_string(&trace).map_err(|error| error.to_string())?;
+        for (kind, (before, all)) in calls::count(&text, ready) {
+            match phase {
+                Phase::Recovery => {
+                    ranges.insert((phase, kind), (1, (before * 3 / 2).clamp(1, all)));
+                }
+                _ => {
+                    if phase == Phase::Load && 0 < before {
+                        ranges.insert((Phase::FirstStart, kind), (1, before));
+                    }
+                    if before < all {
+                        ranges.insert((phase, kind), (before + 1, all));
+                    }
+                }
+            }
+        }
+        let _ = std::fs::remove_dir_all(&folder);
+    }
+    Ok(ranges)
+}
+
+/// Runs one trial.
+pub fn run(seed: u64, target: Target, ranges: &Ranges) -> Outcome {
+    let mut random = Random::of_part(seed, "strike");
+    let strike = Strike::draw(&mut random, ranges).unwrap_or(Strike {
+        phase: Phase::Load,
+        kind: KINDS[0],
+        harm: Harm::Kill,
+        n: 1,
+    });
+    let folder = folder("kills", target, seed);
+    let mut outcome =
+        Outcome { strike, was_met: false, violations: Vec::new(), ends: Ends::default(), lost: 0, judged: 0 };
+    let mut timeline = Timeline::default();
+    let mut history = Vec::new();
+    let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        one(seed, target, &folder, &mut outcome, &mut timeline, &mut history, &mut random)
+    }));
+    match caught {
+        Ok(Ok(())) => {}
+        Ok(Err(what)) => outcome.violations.push(what),
+        Err(_) => outcome.violations.push("the rig panicked; its words are above".into()),
+    }
+    keep_or_remove(&folder, &outcome.violations, &timeline, &history);
+    outcome
+}
+
+fn one(
+    seed: u64,
+    target: Target,
+    folder: &Path,
+    outcome: &mut Outcome,
+    timeline: &mut Timeline,
+    history: &mut Vec<Record>,
+    random: &mut Random,
+) -> Result<(), String> {
+    let strike = outcome.strike;
+    let mut trial = Trial::begin(target, seed, strike.phase, folder)?;
+    trial.trace = folder.join("trace");
+    trial.victim = random.below(MEMBERS);
+    timeline.say(format!("{strike:?} on n{}", trial.victim));
+    let result = trial.go(strike, random, timeline, &mut outcome.was_met);
+    if let Some(clients) = trial.clients.take() {
+        clients.stop();
+    }
+    let result = result.and_then(|()| trial.settle(timeline));
+    *history = trial.recorder.take();
+    outcome.ends = ends(history);
+    if let Some(words) = trial.cluster.bad_words().filter(|_| target == Target::Kattu) {
+        outcome.violations.push(words);
+    }
+    drop(trial);
+    let last = result?;
+    let (broken, lost, judged) = judge(history, &last);
+    outcome.violations.extend(broken);
+    (outcome.lost, outcome.judged) = (lost, judged);
+    Ok(())
+}
+
+struct Trial {
+    cluster: Cluster,
+    clients: Option<Clients>,
+    recorder: Arc<Recorder>,
+    victim: usize,
+    trace: PathBuf,
+}
+
+impl Trial {
+    /// Members that are not started, and clients that ask already.
+    fn begin(target: Target, seed: u64, phase: Phase, folder: &Path) -> Result<Trial, String> {
+        let homes: Vec<PathBuf> = (0..MEMBERS).map(|i| folder.join(format!("n{i}"))).collect();
+        for home in &homes {
+            std::fs::create_dir_all(home).map_err(|error| error.to_string())?;
+        }
+        let place = Place::loopback(MEMBERS, false);
+        let hosts: Vec<String> = place.seats.iter().map(|seat| seat.host.clone()).collect();
+        let cluster = Cluster::new(target, place, &homes, folder, &format!("kills-{seed}"))?;
+        let recorder = Arc::new(Recorder::default());
+        // Segments of 1 MiB are full after some sixty large values.
+        let value_bytes = if phase == Phase::Rotation { (16 << 10, 64 << 10) } else { (100, 4 << 10) };
+        let shape = Shape { clients: 4, hot_keys: 8, pause_ms_max: 1, value_bytes, compact: 2 };
+        let clients = Clients::start(&hosts, &shape, seed, &recorder);
+        Ok(Trial { cluster, clients: Some(clients), recorder, victim: 0, trace: PathBuf::new() })
+    }
+
+    /// Waits for more acknowledged writes; `false` if they do not come in time.
+    fn until_written(&self, more: u64, limit: Duration) -> bool {
+        let (before, begun) = (self.recorder.acknowledged(), Instant::now());
+        while self.recorder.acknowledged() < before + more {
+            if limit < begun.elapsed() {
+                return false;
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        true
+    }
+
+    fn go(
+        &mut self,
+        strike: Strike,
+        random: &mut Random,
+        timeline: &mut Timeline,
+        was_met: &mut bool,
+    ) -> Result<(), String> {
+        if strike.phase == Phase::Recovery {
+            self.cluster.start_all()?;
+            self.cluster.until_served()?;
+            self.until_written(WRITES_BEFORE_RECOVERY, STRIKE_LIMIT);
+            if random.per_mille(300) {
+                self.cluster.kill_all();
+                (0..MEMBERS).for_each(|i| self.recorder.crashed(i as u64));
+                timeline.say("all were killed");
+            } else {
+                self.cluster.members[self.victim].kill();
+                self.recorder.crashed(self.victim as u64);
+                timeline.say("it was killed");
+            }
+        }
+        self.cluster.members[self.victim].start(&strike.wrapper(&self.trace), &[])?;
+        self.cluster.start_all()?;
+
+        let ended = self.until_struck(strike, was_met);
+        timeline.say(match &ended {
+            Some(status) => format!("it ended with {}", shown(*status)),
+            None if *was_met => "it was struck and lives".into(),
+            None => "it was not struck".into(),
+        });
+        let ended = self.judge_behaviour(strike, *was_met, ended, timeline)?;
+        if let Some(process) = self.cluster.members[self.victim].process()
+            && !calls::let_go(process)
+        {
+            return Err("strace does not let go".into());
+        }
+        if ended.is_some() {
+            self.recorder.crashed(self.victim as u64);
+            self.cluster.members[self.victim].start(&[], &[])?;
+        }
+        self.cluster.until_served()?;
+        timeline.say("everybody serves");
+        if !self.until_written(WRITES_MEANWHILE, BACK_LIMIT) {
+            return Err(format!(
+                "no {WRITES_MEANWHILE} writes were acknowledged {BACK_LIMIT:?} after the strike"
+            ));
+        }
+        Ok(())
+    }
+
+    /// Waits until the member has met its harm, or so much was written that it never will.
+    fn until_struck(&mut self, strike: Strike, was_met: &mut bool) -> Option<ExitStatus> {
+        let begun = Instant::now();
+        let enough = self.recorder.acknowledged() + WRITES_MAX;
+        loop {
+            let ended = self.cluster.members[self.victim].ended();
+            let killed = ended.is_some_and(|status| strike.harm == Harm::Kill && status.signal() == Some(9));
+            *was_met = killed || (strike.harm != Harm::Kill && calls::was_injected(&self.trace));
+            let is_over = enough <= self.recorder.acknowledged() || STRIKE_LIMIT < begun.elapsed();
+            if ended.is_some() || *was_met || is_over {
+                return ended;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// See the table above. Returns how the member ended, if it did.
+    fn judge_behaviour(
+        &mut self,
+        strike: Strike,
+        was_met: bool,
+        ended: Option<ExitStatus>,
+        timeline: &mut Timeline,
+    ) -> Result<Option<ExitStatus>, String> {
+        let is_sync = matches!(strike.kind, "fdatasync" | "fsync");
+        if !was_met {
+            return match ended {
+                Some(status) => Err(format!(
+                    "n{} ended with {} although nothing was done to it: {}",
+                    self.victim,
+                    shown(status),
+                    tail(&self.cluster.members[self.victim].says())
+                )),
+                None => Ok(None),
+            };
+        }
+        if strike.harm == Harm::Kill {
+            return Ok(ended);
+        }
+        let ended = match (ended, is_sync) {
+            (Some(status), _) => Some(status),
+            (None, true) => {
+                let status = self.cluster.members[self.victim].wait_end(END_LIMIT);
+                Some(status.ok_or_else(|| {
+                    let said = tail(&self.cluster.members[self.victim].says());
+                    format!("n{} goes on {END_LIMIT:?} after a failed sync: {said}", self.victim)
+                })?)
+            }
+            (None, false) => {
+                // Either it goes on, with the others, or it ends.
+                self.until_written(WRITES_MEANWHILE, Duration::from_secs(2));
+                self.cluster.members[self.victim].ended()
+            }
+        };
+        let member = &self.cluster.members[self.victim];
+        let said = member.says();
+        let serves = said.contains(READY);
+        if let Some(status) = ended {
+            timeline.say(format!("it ended with {}: {}", shown(status), tail(&said)));
+            if status.success() {
+                return Err(format!("n{} ended as if all were well: {}", self.victim, tail(&said)));
+            }
+            let is_no_room = matches!(strike.harm, Harm::NoSpace | Harm::NoSpaceOn)
+                && matches!(strike.kind, "fallocate" | "rename,renameat,renameat2");
+            if is_no_room && serves && self.cluster.target == Target::Kattu {
+                return Err(format!("n{} ended for want of room: {}", self.victim, tail(&said)));
+            }
+        } else if strike.harm == Harm::NoSpaceOn && serves {
+            self.cluster
+                .state(self.victim, true)
+                .map_err(|error| format!("n{} has no room and serves no reads: {error}", self.victim))?;
+            timeline.say("it has no room and serves reads");
+        }
+        Ok(ended)
+    }
+
+    fn settle(&mut self, timeline: &mut Timeline) -> Result<FinalState, String> {
+        let before = self.cluster.agreed_state()?;
+        self.cluster.kill_all();
+        (0..MEMBERS).for_each(|i| self.recorder.crashed(i as u64));
+        self.cluster.start_all()?;
+        self.cluster.until_served()?;
+        let after = self.cluster.agreed_state()?;
+        timeline.say(format!("all hold revision {} after a restart of all", after.revision));
+        if after.revision < before.revision {
+            return Err(format!(
+                "revision {} before a restart of all, {} after",
+                before.revision, after.revision
+            ));
+        }
+        Ok(after)
+    }
+}

@@ -1,0 +1,40 @@
+//! Real processes under real faults, judged by what their clients were told.
+//!
+//! | Read in this order | What it is |
+//! |---|---|
+//! | `target.rs` | what is attacked: `kattu serve`, or etcd |
+//! | `place.rs` | network namespaces, or loopback addresses |
+//! | `member.rs`, `cluster.rs` | processes and what is asked of them |
+//! | `faults.rs` | the plan of a seed |
+//! | `weather.rs`, `frames.rs`, `proxy.rs` | the link proxy |
+//! | `rules.rs` | packets dropped by the kernel |
+//! | `storm.rs` | the conductor |
+//! | `workload.rs`, `words.rs`, `record.rs`, `clients.rs` | clients and what they note |
+//! | `trial.rs` | one trial of `cargo xtask chaos` |
+//! | `calls.rs`, `kills.rs` | one trial of `cargo xtask kills` |
+//! | `campaign.rs` | many of them: progress, tables, the last line |
+//!
+//! The judges are `kattu_verify`'s. What happens here depends on seeds only as far as real processes can: a seed repeats
+//! who is hit, when and how, and what clients ask.
+//! Knows nothing of: the insides of what it attacks.
+#![forbid(unsafe_code)]
+
+pub mod calls;
+pub mod campaign;
+pub mod clients;
+pub mod cluster;
+pub mod faults;
+pub mod frames;
+pub mod kills;
+pub mod member;
+pub mod place;
+pub mod proxy;
+pub mod random;
+pub mod record;
+pub mod rules;
+pub mod storm;
+pub mod target;
+pub mod trial;
+pub mod weather;
+pub mod words;
+pub mod workload;

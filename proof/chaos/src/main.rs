@@ -1,0 +1,98 @@
+//! `cargo xtask chaos` and `cargo xtask kills`.
+//!
+//! Chaos runs itself again in a network and a mount namespace of its own where that is allowed, and says so where not.
+//! Knows nothing of: how trials work.
+#![forbid(unsafe_code)]
+
+use kattu_chaos::campaign::{Wish, chaos, kills};
+use kattu_chaos::place;
+use kattu_chaos::target::Target;
+use std::process::{ExitCode, Stdio};
+use std::time::{Duration, SystemTime};
+
+const USAGE: &str = "\
+cargo xtask chaos|kills [--trials N] [--seed S] [--target kattu|etcd]
+  --trials N       how many (20)
+  --seed S         of the first trial; the others count up (from the clock)
+  --target T       kattu, or etcd to see that the judges are fair (kattu)
+  --seconds T      about how long a storm lasts, chaos only (8)
+  --jobs J         trials at once, kills only (2)
+  --most T         begin no trial after so many seconds";
+
+fn main() -> ExitCode {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let (verb, wish) = match parse(&words) {
+        Ok(parsed) => parsed,
+        Err(why) => {
+            eprintln!("{why}\n{USAGE}");
+            return ExitCode::from(2);
+        }
+    };
+    if let Err(why) = wish.target.program() {
+        eprintln!("{why}");
+        return ExitCode::from(2);
+    }
+    match verb {
+        Verb::Kills => {
+            println!("kills of {}, seed {}", wish.target.name(), wish.seed);
+            kills(&wish)
+        }
+        Verb::Chaos => {
+            if !place::is_inside() {
+                println!("chaos on {}, seed {}", wish.target.name(), wish.seed);
+                match place::enter() {
+                    Ok(mut again) => {
+                        // The seed may come from the clock: the second run must not draw another.
+                        let seed = wish.seed.to_string();
+                        let status = again.args(["--seed", &seed]).stdin(Stdio::null()).status();
+                        let code = status
+                            .ok()
+                            .and_then(|status| status.code())
+                            .and_then(|code| u8::try_from(code).ok());
+                        return ExitCode::from(code.unwrap_or(1));
+                    }
+                    Err(why) => println!("SKIPPED network namespaces: {why}"),
+                }
+            }
+            chaos(&wish)
+        }
+    }
+}
+
+enum Verb {
+    Chaos,
+    Kills,
+}
+
+fn parse(words: &[String]) -> Result<(Verb, Wish), String> {
+    let (verb, rest) = words.split_first().ok_or("nothing is asked for")?;
+    let verb = match verb.as_str() {
+        "chaos" => Verb::Chaos,
+        "kills" => Verb::Kills,
+        other => return Err(format!("`{other}` is neither chaos nor kills")),
+    };
+    let clock = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |time| time.as_secs());
+    let jobs = if matches!(verb, Verb::Kills) { 2 } else { 1 };
+    let length = Duration::from_secs(8);
+    let mut wish = Wish { trials: 20, seed: clock, target: Target::Kattu, length, jobs, most: None };
+    for pair in rest.chunks(2) {
+        let [flag, value] = pair else { return Err(format!("{} needs a value", pair[0])) };
+        let number = || value.parse::<u64>().map_err(|_| format!("{flag} {value}: not a number"));
+        match flag.as_str() {
+            "--trials" => wish.trials = number()?.max(1),
+            "--seed" => wish.seed = number()?,
+            "--seconds" => wish.length = Duration::from_secs(number()?.clamp(1, 3600)),
+            "--jobs" if matches!(verb, Verb::Kills) => wish.jobs = number()?.clamp(1, 16),
+            "--most" => wish.most = Some(Duration::from_secs(number()?)),
+            "--target" => {
+                wish.target = match value.as_str() {
+                    "kattu" => Target::Kattu,
+                    "etcd" => Target::Etcd,
+                    other => return Err(format!("--target {other}: kattu or etcd")),
+                }
+            }
+            other => return Err(format!("`{other}` is not known here")),
+        }
+    }
+    Ok((verb, wish))
+}

@@ -1,0 +1,379 @@
+//! The link proxy: every byte between members goes through it, and the weather of its link decides what becomes of it.
+//!
+//! ```text
+//!  member i ──▶ face of j ─ accept ─▶ who is it? ─▶ connect to member j
+//!              i→j:  read ▶ pieces ▶ reset? hang? flip? twice? later? ▶ queue ▶ wait for its time, and for no cut ▶ write
+//!              j→i:  the same with the weather from j to i
+//! ```
+//! Chance comes from the trial's seed and the number of the connection. Real processes are not deterministic, so a seed
+//! repeats the plan of a trial, not its bytes.
+//! Knows nothing of: what the bytes mean, beyond where Kattu's frames end.
+
+use crate::frames::{Chopper, Piece};
+use crate::place::Seat;
+use crate::random::Random;
+use crate::weather::Links;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
+
+/// Pieces under way in one direction of one connection; beyond it the sender feels it.
+const QUEUE_PIECES: usize = 64;
+/// A message that is to come late waits so long for one that overtakes it.
+const HELD_MAX: Duration = Duration::from_millis(40);
+const STALL_MS: std::ops::Range<u64> = 100..1_500;
+
+/// Process ids of the members that run: how an opener is known where addresses do not tell.
+pub type Processes = Arc<Mutex<Vec<Option<u32>>>>;
+
+/// The proxies of one cluster, on a thread of their own. Dropped, all connections through them end.
+pub struct Proxy {
+    /// The weather.
+    pub links: Arc<Links>,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+struct Shared {
+    seats: Vec<Seat>,
+    links: Arc<Links>,
+    knows_frames: bool,
+    seed: u64,
+    processes: Processes,
+}
+
+impl Proxy {
+    /// Listens at every face.
+    ///
+    /// # Errors
+    /// A face that cannot be listened at.
+    pub fn start(
+        seats: &[Seat],
+        knows_frames: bool,
+        seed: u64,
+        processes: Processes,
+    ) -> Result<Proxy, String> {
+        let links = Arc::new(Links::new(seats.len()));
+        let shared =
+            Arc::new(Shared { seats: seats.to_vec(), links: links.clone(), knows_frames, seed, processes });
+        let (stop, stopped) = oneshot::channel();
+        let (ready, is_ready) = std::sync::mpsc::channel();
+        let thread = std::thread::spawn(move || {
+            let runtime =
+                tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+            runtime.block_on(async {
+                for member in 0..shared.seats.len() {
+                    match TcpListener::bind((shared.seats[member].face.as_str(), 2380)).await {
+                        Ok(listener) => drop(tokio::spawn(listen(shared.clone(), listener, member))),
+                        Err(error) => {
+                            let _ = ready.send(Err(format!("{}: {error}", shared.seats[member].face)));
+                            return;
+                        }
+                    }
+                }
+                let _ = ready.send(Ok(()));
+                let _ = stopped.await;
+            });
+        });
+        is_ready.recv().map_err(|_| "the proxy's thread ended".to_string())??;
+        Ok(Proxy { links, stop: Some(stop), thread: Some(thread) })
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+async fn listen(shared: Arc<Shared>, listener: TcpListener, to: usize) {
+    let mut number = 0;
+    loop {
+        // A connection that was gone before it was accepted is no loss.
+        let Ok((socket, address)) = listener.accept().await else { continue };
+        let Some(from) = opener(&shared, address) else { continue };
+        number += 1;
+        let seed = Random::of_part(shared.seed, &format!("connection {from} {to} {number}")).number();
+        tokio::spawn(connection(shared.clone(), socket, from, to, seed));
+    }
+}
+
+/// Which member opened a connection that comes from this address.
+fn opener(shared: &Shared, address: SocketAddr) -> Option<usize> {
+    if shared.seats.iter().all(|seat| seat.stand_in.is_some()) {
+        return shared.seats.iter().position(|seat| seat.stand_in.map(|(_, own)| own) == Some(address.ip()));
+    }
+    let inode = inode_of(address)?;
+    let processes = shared.processes.lock().expect("nobody panics with it").clone();
+    processes.iter().position(|process| process.is_some_and(|process| has_socket(process, inode)))
+}
+
+/// The inode of the socket that is bound to this address, from the kernel's table.
+fn inode_of(address: SocketAddr) -> Option<u64> {
+    let IpAddr::V4(ip) = address.ip() else { return None };
+    // The table shows the address as a number in the machine's byte order.
+    let wanted = format!("{:08X}:{:04X}", u32::from_ne_bytes(ip.octets()), address.port());
+    let table = std::fs::read_to_string("/proc/net/tcp").ok()?;
+    table.lines().find_map(|line| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        (fields.get(1) == Some(&wanted.as_str())).then(|| fields.get(9)?.parse().ok())?
+    })
+}
+
+fn has_socket(process: u32, inode: u64) -> bool {
+    let wanted = format!("socket:[{inode}]");
+    let Ok(open) = std::fs::read_dir(format!("/proc/{process}/fd")) else { return false };
+    open.flatten().any(|file| std::fs::read_link(file.path()).is_ok_and(|to| to.to_str() == Some(&wanted)))
+}
+
+async fn connection(shared: Arc<Shared>, opened: TcpStream, from: usize, to: usize, seed: u64) {
+    shared.links.until_open(from, to).await;
+    let Ok(onward) = connect(&shared.seats[from], &shared.seats[to]).await else {
+        // The opener learns from a reset what it would have learned from the member.
+        let _ = socket2::SockRef::from(&opened).set_linger(Some(Duration::ZERO));
+        return;
+    };
+    let _ = opened.set_nodelay(true);
+    let _ = onward.set_nodelay(true);
+    let (opened_in, opened_out) = opened.into_split();
+    let (onward_in, onward_out) = onward.into_split();
+    let mut random = Random::new(seed);
+    let pump = |from, to, source, sink, seed| {
+        Pump { links: shared.links.clone(), from, to, random: Random::new(seed) }.run(
+            source,
+            sink,
+            Chopper::new(shared.knows_frames),
+        )
+    };
+    let there = pump(from, to, opened_in, onward_out, random.number());
+    let back = pump(to, from, onward_in, opened_out, random.number());
+    // The first end, good or bad, is the end of both: neither system uses half a connection.
+    tokio::select! {
+        () = there => (),
+        () = back => (),
+    }
+}
+
+async fn connect(from: &Seat, to: &Seat) -> std::io::Result<TcpStream> {
+    let socket = TcpSocket::new_v4()?;
+    if let Some((stand_in, _)) = from.stand_in {
+        socket.bind(SocketAddr::new(stand_in, 0))?;
+    }
+    let ip: IpAddr = to.host.parse().map_err(std::io::Error::other)?;
+    socket.connect(SocketAddr::new(ip, 2380)).await
+}
+
+/// One direction of one connection.
+struct Pump {
+    links: Arc<Links>,
+    from: usize,
+    to: usize,
+    random: Random,
+}
+
+/// Something for the writing half.
+enum Outgoing {
+    Bytes { at: Instant, bytes: Vec<u8> },
+    Reset,
+}
+
+impl Pump {
+    async fn run(self, source: OwnedReadHalf, sink: OwnedWriteHalf, chopper: Chopper) {
+        let (sender, receiver) = mpsc::channel(QUEUE_PIECES);
+        let (links, from, to) = (self.links.clone(), self.from, self.to);
+        tokio::join!(self.take(source, chopper, sender), give(&links, from, to, sink, receiver));
+    }
+
+    /// Reads until the end, or until what was read could not be passed on.
+    async fn take(mut self, mut source: OwnedReadHalf, mut chopper: Chopper, sender: mpsc::Sender<Outgoing>) {
+        let mut buffer = vec![0; 32 << 10];
+        let mut held: Option<Piece> = None;
+        let mut free_at = Instant::now();
+        let mut last_at = Instant::now();
+        loop {
+            let read = source.read(&mut buffer);
+            let read = match held {
+                Some(_) => tokio::time::timeout(HELD_MAX, read).await,
+                None => Ok(read.await),
+            };
+            let (pieces, is_end) = match read {
+                Err(_) => (held.take().into_iter().collect(), false),
+                Ok(Ok(len)) if 0 < len => (chopper.push(&buffer[..len]), false),
+                Ok(_) => (held.take().into_iter().chain(chopper.rest()).collect(), true),
+            };
+            for piece in pieces {
+                let weather = self.links.weather(self.from, self.to);
+                if self.random.per_mille(weather.stall) {
+                    self.links.count("stalled");
+                    tokio::time::sleep(Duration::from_millis(self.random.within(STALL_MS))).await;
+                }
+                let is_reset = self.random.per_mille(weather.reset);
+                let mut passed = Vec::new();
+                if weather.reorder > 0
+                    && piece.is_message
+                    && held.is_none()
+                    && self.random.per_mille(weather.reorder)
+                {
+                    self.links.count("reordered");
+                    held = Some(piece);
+                    continue;
+                }
+                if piece.is_message && self.random.per_mille(weather.duplicate) {
+                    self.links.count("duplicated");
+                    passed.push(piece.bytes.clone());
+                }
+                passed.push(piece.bytes);
+                passed.extend(held.take().map(|piece| piece.bytes));
+                for mut bytes in passed {
+                    if self.random.per_mille(weather.corrupt) {
+                        self.links.count("corrupted");
+                        let place = self.random.below(bytes.len());
+                        bytes[place] ^= 1 << self.random.below(8);
+                    }
+                    if is_reset {
+                        bytes.truncate(self.random.below(bytes.len()));
+                    }
+                    let (least, most) = weather.delay;
+                    let late = self.random.within(least.as_micros() as u64..most.as_micros() as u64);
+                    let mut at = Instant::now() + Duration::from_micros(late);
+                    if 0 < weather.bandwidth {
+                        let time = Duration::from_secs_f64(bytes.len() as f64 / f64::from(weather.bandwidth));
+                        free_at = free_at.max(Instant::now()) + time;
+                        at = at.max(free_at);
+                    }
+                    // Bytes of one stream never overtake each other.
+                    last_at = last_at.max(at);
+                    if sender.send(Outgoing::Bytes { at: last_at, bytes }).await.is_err() {
+                        return;
+                    }
+                }
+                if is_reset {
+                    self.links.count("reset");
+                    let _ = sender.send(Outgoing::Reset).await;
+                    return;
+                }
+            }
+            if is_end {
+                return;
+            }
+        }
+    }
+}
+
+async fn give(
+    links: &Links,
+    from: usize,
+    to: usize,
+    mut sink: OwnedWriteHalf,
+    mut receiver: mpsc::Receiver<Outgoing>,
+) {
+    while let Some(outgoing) = receiver.recv().await {
+        let Outgoing::Bytes { at, bytes } = outgoing else {
+            let socket: &TcpStream = sink.as_ref();
+            let _ = socket2::SockRef::from(socket).set_linger(Some(Duration::ZERO));
+            // Without this, dropping the half would end it politely.
+            sink.forget();
+            return;
+        };
+        if Instant::now() < at {
+            tokio::time::sleep_until(at).await;
+        }
+        links.until_open(from, to).await;
+        if sink.write_all(&bytes).await.is_err() {
+            return;
+        }
+    }
+    let _ = sink.shutdown().await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::place::Place;
+    use crate::weather::Weather;
+    use std::io::{Read, Write};
+
+    /// Two places; whoever listens at the second echoes nothing, it hands its connection to the test.
+    fn pair() -> (Place, Proxy, std::net::TcpListener) {
+        let place = Place::loopback(2, true);
+        let processes = Arc::new(Mutex::new(vec![Some(std::process::id()), None]));
+        let proxy = Proxy::start(&place.seats, false, 7, processes).expect("a proxy");
+        let listener = std::net::TcpListener::bind((place.seats[1].host.as_str(), 2380)).expect("a port");
+        (place, proxy, listener)
+    }
+
+    fn open(place: &Place, listener: &std::net::TcpListener) -> (std::net::TcpStream, std::net::TcpStream) {
+        let here = std::net::TcpStream::connect((place.seats[1].face.as_str(), 2380)).expect("the proxy");
+        let (there, _) = listener.accept().expect("the proxy connects onward");
+        for socket in [&here, &there] {
+            socket.set_read_timeout(Some(Duration::from_secs(20))).expect("a limit");
+        }
+        (here, there)
+    }
+
+    #[test]
+    fn in_calm_weather_bytes_pass_both_ways() {
+        let (place, _proxy, listener) = pair();
+        let (mut here, mut there) = open(&place, &listener);
+        let mut heard = [0; 4];
+        here.write_all(b"ping").expect("a way");
+        there.read_exact(&mut heard).expect("bytes");
+        assert_eq!(&heard, b"ping");
+        there.write_all(b"pong").expect("a way back");
+        here.read_exact(&mut heard).expect("bytes");
+        assert_eq!(&heard, b"pong");
+        drop(here);
+        assert_eq!(there.read(&mut heard).expect("an end"), 0);
+    }
+
+    #[test]
+    fn a_one_way_cut_holds_one_direction_and_lets_it_go_afterwards() {
+        let (place, proxy, listener) = pair();
+        let (mut here, mut there) = open(&place, &listener);
+        proxy.links.set(0, 1, Weather { is_cut: true, ..Weather::default() });
+        here.write_all(b"late").expect("the proxy takes it");
+        there.write_all(b"soon").expect("a way back");
+        let mut heard = [0; 4];
+        here.read_exact(&mut heard).expect("the other way is open");
+        assert_eq!(&heard, b"soon");
+        there.set_nonblocking(true).expect("a socket");
+        assert_eq!(there.read(&mut heard).expect_err("cut").kind(), std::io::ErrorKind::WouldBlock);
+        there.set_nonblocking(false).expect("a socket");
+        proxy.links.calm();
+        there.read_exact(&mut heard).expect("bytes");
+        assert_eq!(&heard, b"late");
+    }
+
+    #[test]
+    fn a_reset_cuts_a_piece_short_and_is_felt_on_the_other_side() {
+        let (place, proxy, listener) = pair();
+        let (mut here, mut there) = open(&place, &listener);
+        proxy.links.set(0, 1, Weather { reset: 1000, ..Weather::default() });
+        here.write_all(&[7; 1000]).expect("the proxy takes it");
+        let mut heard = Vec::new();
+        let ended = there.read_to_end(&mut heard);
+        assert!(ended.is_err(), "a reset is no polite end");
+        assert!(heard.len() < 1000);
+        assert_eq!(proxy.links.counts().get("reset"), Some(&1));
+    }
+
+    #[test]
+    fn a_flipped_bit_is_one_bit() {
+        let (place, proxy, listener) = pair();
+        let (mut here, mut there) = open(&place, &listener);
+        proxy.links.set(0, 1, Weather { corrupt: 1000, ..Weather::default() });
+        here.write_all(&[0; 64]).expect("the proxy takes it");
+        let mut heard = [0; 64];
+        there.read_exact(&mut heard).expect("bytes");
+        let flipped: u32 = heard.iter().map(|byte| byte.count_ones()).sum();
+        assert_eq!(u64::from(flipped), proxy.links.counts()["corrupted"]);
+    }
+}

@@ -1,0 +1,399 @@
+//! The conductor: carries out a plan against a cluster, one step at its time, and undoes all of it at the end.
+//!
+//! Everything it does goes into the timeline. A member that ends although nobody ended it is a violation.
+//! Knows nothing of: clients' answers; who is right.
+
+use crate::cluster::{Cluster, tail};
+use crate::faults::{Fault, Plan, Step};
+use crate::member::shown;
+use crate::proxy::{Processes, Proxy};
+use crate::random::Random;
+use crate::record::Recorder;
+use crate::rules::Rules;
+use crate::target::Target;
+use crate::weather::Weather;
+use kattu_e2e::disk::{Hoard, SmallDisk};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How long a member without its directory may take to refuse.
+const REFUSAL_LIMIT: Duration = Duration::from_secs(20);
+
+/// Lines with their times, for a reader.
+#[derive(Debug)]
+pub struct Timeline {
+    begun: Instant,
+    lines: Vec<String>,
+}
+
+impl Default for Timeline {
+    fn default() -> Timeline {
+        Timeline { begun: Instant::now(), lines: Vec::new() }
+    }
+}
+
+impl Timeline {
+    /// Something happened.
+    pub fn say(&mut self, line: impl AsRef<str>) {
+        self.lines.push(format!("{:>9.3} s  {}", self.begun.elapsed().as_secs_f64(), line.as_ref()));
+    }
+
+    /// All of it.
+    pub fn text(&self) -> String {
+        self.lines.join("\n") + "\n"
+    }
+}
+
+/// A cluster in a storm.
+pub struct Storm<'a> {
+    /// Whom it hits.
+    pub cluster: &'a mut Cluster,
+    /// The links between them.
+    pub proxy: &'a Proxy,
+    /// The kernel's rules, if there are any.
+    pub rules: Option<&'a Rules>,
+    /// A small disk per member, or none.
+    pub disks: &'a [SmallDisk],
+    /// Where members' ends are noted.
+    pub recorder: &'a Arc<Recorder>,
+    /// What happened.
+    pub timeline: &'a mut Timeline,
+    /// Who opened a connection is found by these.
+    pub processes: &'a Processes,
+    /// Faults that were carried out.
+    pub counts: BTreeMap<Fault, u64>,
+    /// Members that a fault of the first lane has in its hands.
+    hit: Vec<usize>,
+    hoard: Option<(usize, Hoard)>,
+}
+
+impl<'a> Storm<'a> {
+    /// Calm before it.
+    pub fn new(
+        cluster: &'a mut Cluster,
+        proxy: &'a Proxy,
+        rules: Option<&'a Rules>,
+        disks: &'a [SmallDisk],
+        recorder: &'a Arc<Recorder>,
+        timeline: &'a mut Timeline,
+        processes: &'a Processes,
+    ) -> Storm<'a> {
+        Storm {
+            cluster,
+            proxy,
+            rules,
+            disks,
+            recorder,
+            timeline,
+            processes,
+            counts: BTreeMap::new(),
+            hit: Vec::new(),
+            hoard: None,
+        }
+    }
+
+    /// Carries out a plan, then heals.
+    ///
+    /// # Errors
+    /// A member did what no fault excuses; or the rig failed.
+    pub fn rage(&mut self, plan: &Plan) -> Result<(), String> {
+        let begun = Instant::now();
+        let mut result = Ok(());
+        for step in &plan.steps {
+            std::thread::sleep((begun + step.at).saturating_duration_since(Instant::now()));
+            result = self.cluster.check_ended().and_then(|()| match step.begins {
+                true => self.begin(step),
+                false => self.end(step),
+            });
+            if result.is_err() {
+                break;
+            }
+        }
+        result.and(self.heal())
+    }
+
+    /// Ends everything that is still going on and starts whoever is down.
+    fn heal(&mut self) -> Result<(), String> {
+        self.proxy.links.calm();
+        if let Some(rules) = self.rules {
+            rules.heal()?;
+        }
+        if let Some((member, hoard)) = self.hoard.take() {
+            drop(hoard);
+            self.disks[member].relieve();
+        }
+        for member in &mut self.cluster.members {
+            member.wake();
+        }
+        self.revive()?;
+        self.timeline.say("healed");
+        Ok(())
+    }
+
+    fn begin(&mut self, step: &Step) -> Result<(), String> {
+        let mut random = Random::new(step.dice);
+        let done = match step.fault {
+            fault if Fault::OF_PROCESSES.contains(&fault) => self.hit_process(fault, &mut random)?,
+            fault => self.hit_network(fault, &mut random)?,
+        };
+        let name = step.fault.name();
+        match done {
+            Some(whom) => {
+                *self.counts.entry(step.fault).or_default() += 1;
+                self.timeline.say(format!("{name}: {whom}"));
+            }
+            None => self.timeline.say(format!("{name}: nobody to hit")),
+        }
+        Ok(())
+    }
+
+    fn end(&mut self, step: &Step) -> Result<(), String> {
+        if Fault::OF_PROCESSES.contains(&step.fault) {
+            for member in std::mem::take(&mut self.hit) {
+                self.cluster.members[member].wake();
+            }
+            if let Some((member, hoard)) = self.hoard.take() {
+                drop(hoard);
+                self.disks[member].relieve();
+            }
+            self.revive()?;
+        } else {
+            self.proxy.links.calm();
+            if let Some(rules) = self.rules {
+                rules.heal()?;
+            }
+        }
+        self.timeline.say(format!("{} is over", step.fault.name()));
+        Ok(())
+    }
+
+    /// Starts whoever is down; does not wait.
+    fn revive(&mut self) -> Result<(), String> {
+        for (i, member) in self.cluster.members.iter_mut().enumerate() {
+            if !member.is_started() {
+                // Once more: an answer of its last life may have been read since the first note.
+                self.recorder.crashed(i as u64);
+                member.start(&[], &[])?;
+            }
+        }
+        self.note_processes();
+        Ok(())
+    }
+
+    fn note_processes(&self) {
+        let processes = self.cluster.members.iter().map(|member| member.process()).collect();
+        *self.processes.lock().expect("nobody panics with it") = processes;
+    }
+
+    fn kill(&mut self, members: &[usize]) {
+        for member in members {
+            self.cluster.members[*member].strike();
+        }
+        for member in members {
+            self.cluster.members[*member].kill();
+            self.recorder.crashed(*member as u64);
+        }
+        self.note_processes();
+    }
+
+    fn names(&self, members: &[usize]) -> String {
+        members.iter().map(|i| self.cluster.members[*i].name.as_str()).collect::<Vec<_>>().join(" ")
+    }
+
+    /// Returns whom it hit.
+    fn hit_process(&mut self, fault: Fault, random: &mut Random) -> Result<Option<String>, String> {
+        let any = random.below(self.cluster.members.len());
+        let leader = |storm: &Storm<'_>| storm.cluster.leader();
+        match fault {
+            Fault::KillOne => self.kill(&[any]),
+            Fault::KillAll => {
+                let all: Vec<usize> = (0..self.cluster.members.len()).collect();
+                self.kill(&all);
+                return Ok(Some(self.names(&all)));
+            }
+            Fault::KillLeader => {
+                let Some(leader) = leader(self) else { return Ok(None) };
+                self.kill(&[leader]);
+                return Ok(Some(self.names(&[leader])));
+            }
+            Fault::KillWhileStarting => {
+                for _ in 0..random.within(2..6) {
+                    self.kill(&[any]);
+                    self.cluster.members[any].start(&[], &[])?;
+                    std::thread::sleep(Duration::from_millis(random.within(0..120)));
+                    self.cluster.check_ended()?;
+                }
+                self.kill(&[any]);
+            }
+            Fault::PauseOne => {
+                self.cluster.members[any].stop();
+                self.hit.push(any);
+            }
+            Fault::PauseLeader | Fault::FreezeLeader => {
+                let Some(leader) = leader(self) else { return Ok(None) };
+                match fault {
+                    Fault::FreezeLeader => self.cluster.members[leader].freeze(Duration::from_secs(5))?,
+                    _ => self.cluster.members[leader].stop(),
+                }
+                self.hit.push(leader);
+                return Ok(Some(self.names(&[leader])));
+            }
+            Fault::Wiped => self.wipe(any)?,
+            Fault::FullDisk => {
+                let Some(disk) = self.disks.get(any) else { return Ok(None) };
+                self.hoard = Some((any, disk.hoard()));
+            }
+            other => return Err(format!("{other:?} is no fault of processes")),
+        }
+        Ok(Some(self.names(&[any])))
+    }
+
+    /// A member that should have a past must not go on without one.
+    fn wipe(&mut self, i: usize) -> Result<(), String> {
+        self.kill(&[i]);
+        let member = &mut self.cluster.members[i];
+        let aside = member.data.with_extension("aside");
+        let moved = |error: std::io::Error| format!("{}: {error}", aside.display());
+        std::fs::rename(&member.data, &aside).map_err(moved)?;
+        member.start(&[], &["--initial-cluster-state=existing"])?;
+        let status = member.wait_end(REFUSAL_LIMIT);
+        let said = member.says();
+        let is_refused = status.is_some_and(|status| !status.success());
+        member.kill();
+        // What it may have made must not be there before the past comes back.
+        let _ = std::fs::remove_dir_all(&member.data);
+        std::fs::rename(&aside, &member.data).map_err(moved)?;
+        if is_refused {
+            return Ok(());
+        }
+        let how = status.map_or("goes on".to_string(), |status| format!("ended with {}", shown(status)));
+        Err(format!("{} has lost its directory and {how} instead of refusing: {}", member.name, tail(&said)))
+    }
+
+    /// Returns whom it hit.
+    fn hit_network(&mut self, fault: Fault, random: &mut Random) -> Result<Option<String>, String> {
+        let count = self.cluster.members.len();
+        let mut order: Vec<usize> = (0..count).collect();
+        random.shuffle(&mut order);
+        let (a, b) = (order[0], order[1]);
+        let (left, right) = order.split_at(random.within(1..count as u64) as usize);
+        let both_ways = |left: &[usize], right: &[usize]| -> Vec<(usize, usize)> {
+            left.iter().flat_map(|a| right.iter().flat_map(move |b| [(*a, *b), (*b, *a)])).collect()
+        };
+        let others = |one: usize| -> Vec<usize> { (0..count).filter(|other| *other != one).collect() };
+        let all: Vec<(usize, usize)> = (0..count)
+            .flat_map(|from| (0..count).filter(move |to| *to != from).map(move |to| (from, to)))
+            .collect();
+        let cut = Weather { is_cut: true, ..Weather::default() };
+        let calm = Weather::default();
+        let ms = Duration::from_millis;
+        let (pairs, weather) = match fault {
+            Fault::Split | Fault::HardSplit => (both_ways(left, right), cut),
+            Fault::IsolateLeader | Fault::HardIsolateLeader => {
+                let Some(leader) = self.cluster.leader() else { return Ok(None) };
+                (both_ways(&[leader], &others(leader)), cut)
+            }
+            Fault::Partial => (vec![(a, b), (b, a)], cut),
+            Fault::OneWay | Fault::HardOneWay => (vec![(a, b)], cut),
+            Fault::DeafOrDumb => {
+                let is_deaf = random.per_mille(500);
+                let pairs = others(a).into_iter().map(|other| if is_deaf { (other, a) } else { (a, other) });
+                (pairs.collect(), cut)
+            }
+            Fault::Flap => {
+                for _ in 0..random.within(2..5) {
+                    for (from, to) in both_ways(left, right) {
+                        self.proxy.links.set(from, to, cut);
+                    }
+                    // About half an election timeout: the worst rhythm.
+                    std::thread::sleep(ms(random.within(150..400)));
+                    self.proxy.links.calm();
+                    std::thread::sleep(ms(random.within(50..300)));
+                }
+                (both_ways(left, right), cut)
+            }
+            Fault::PacketLoss => {
+                let share = random.within(10..300) as u32;
+                let rules = self.rules.ok_or("no rules")?;
+                self.cluster.members.iter().try_for_each(|member| rules.lose(&member.seat, share))?;
+                return Ok(Some(format!("{} of 100", share / 10)));
+            }
+            Fault::MuteLeader => {
+                let Some(leader) = self.cluster.leader() else { return Ok(None) };
+                self.rules.ok_or("no rules")?.mute(&self.cluster.members[leader].seat)?;
+                return Ok(Some(self.names(&[leader])));
+            }
+            Fault::Delay => {
+                let most = random.within(2..400);
+                (some(&all, random), Weather { delay: (ms(random.within(0..most)), ms(most)), ..calm })
+            }
+            Fault::Jumble => {
+                let (duplicate, reorder) = (random.within(20..300) as u32, random.within(20..300) as u32);
+                (some(&all, random), Weather { duplicate, reorder, delay: (ms(0), ms(20)), ..calm })
+            }
+            Fault::Resets => (some(&all, random), Weather { reset: random.within(5..60) as u32, ..calm }),
+            Fault::Corrupt => (some(&all, random), Weather { corrupt: random.within(2..40) as u32, ..calm }),
+            Fault::Narrow => {
+                (some(&all, random), Weather { bandwidth: random.within(4_000..200_000) as u32, ..calm })
+            }
+            Fault::Stalls => (some(&all, random), Weather { stall: random.within(5..50) as u32, ..calm }),
+            other => return Err(format!("{other:?} is no fault of networks")),
+        };
+        let is_hard = matches!(fault, Fault::HardSplit | Fault::HardOneWay | Fault::HardIsolateLeader);
+        for (from, to) in &pairs {
+            match is_hard {
+                true => {
+                    let members = &self.cluster.members;
+                    self.rules.ok_or("no rules")?.cut(&members[*from].seat, &members[*to].seat)?;
+                }
+                false => self.proxy.links.set(*from, *to, weather),
+            }
+        }
+        let shown: Vec<String> = pairs.iter().map(|(from, to)| format!("{from}>{to}")).collect();
+        let how = if weather.is_cut { String::new() } else { format!(" {weather:?}") };
+        Ok(Some(format!("{}{how}", shown.join(" "))))
+    }
+}
+
+/// All links, or some of them.
+fn some(all: &[(usize, usize)], random: &mut Random) -> Vec<(usize, usize)> {
+    let mut links = all.to_vec();
+    if random.per_mille(500) {
+        random.shuffle(&mut links);
+        links.truncate(random.within(1..links.len() as u64) as usize);
+    }
+    links
+}
+
+/// Faults that this machine or this target cannot have, each with the reason.
+pub fn skipped(target: Target, rules: &Result<Rules, String>) -> Vec<(Vec<Fault>, String)> {
+    let mut skipped = Vec::new();
+    if let Err(why) = rules {
+        let hard = vec![
+            Fault::HardSplit,
+            Fault::HardOneWay,
+            Fault::HardIsolateLeader,
+            Fault::PacketLoss,
+            Fault::MuteLeader,
+        ];
+        skipped.push((hard, why.clone()));
+    }
+    if let Err(why) = crate::member::can_freeze() {
+        skipped.push((vec![Fault::FreezeLeader], why));
+    }
+    if let Some(why) = kattu_e2e::disk::missing(kattu_e2e::disk::Rig::Loop) {
+        skipped.push((vec![Fault::FullDisk], why));
+    }
+    if target == Target::Etcd {
+        let why = "its peer streams carry no checksums: a flipped bit may be believed".to_string();
+        skipped.push((vec![Fault::Corrupt], why));
+        let why = "frames of its peer streams are not known to the proxy".to_string();
+        skipped.push((vec![Fault::Jumble], why));
+        let why = "it asks its peers for its past instead of refusing".to_string();
+        skipped.push((vec![Fault::Wiped], why));
+        let why = "it raises an alarm that an operator must disarm".to_string();
+        skipped.push((vec![Fault::FullDisk], why));
+    }
+    skipped
+}

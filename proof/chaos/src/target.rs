@@ -1,0 +1,95 @@
+//! What is attacked: `kattu serve`, or etcd, to see that the judges are fair.
+//!
+//! Knows nothing of: where a member runs, what is done to it.
+
+use std::path::{Path, PathBuf};
+
+/// The system under attack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// Ours.
+    Kattu,
+    /// etcd 3.6, or the version that `KATTU_ETCD` names (a path below `target/tools`).
+    Etcd,
+}
+
+/// Elections that do not make a trial slow, and still survive a busy machine.
+const HEARTBEAT_MS: &str = "50";
+const ELECTION_MS: &str = "500";
+
+impl Target {
+    /// As the command line says it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Target::Kattu => "kattu",
+            Target::Etcd => "etcd",
+        }
+    }
+
+    /// The executable.
+    ///
+    /// # Errors
+    /// How to get it.
+    pub fn program(self) -> Result<PathBuf, String> {
+        match self {
+            Target::Kattu => Ok(kattu_e2e::kattu()),
+            Target::Etcd => {
+                let version = std::env::var("KATTU_ETCD").unwrap_or_else(|_| "etcd36/etcd".into());
+                kattu_e2e::tool(&version)
+                    .ok_or_else(|| format!("no target/tools/{version}; run `cargo xtask tools`"))
+            }
+        }
+    }
+
+    /// The command line of one member. `face` is the address at which the others reach it.
+    pub fn command_line(self, member: &Naming<'_>) -> Vec<String> {
+        let Naming { name, host, face, data, roll, token } = member;
+        let (clients, peers) = (format!("http://{host}:2379"), format!("http://{host}:2380"));
+        let (face, data) = (format!("http://{face}:2380"), data.display().to_string());
+        let mut words: Vec<&str> = match self {
+            Target::Kattu => vec!["serve"],
+            Target::Etcd => vec![],
+        };
+        words.extend(["--name", name, "--data-dir", &data]);
+        words.extend(["--listen-client-urls", &clients, "--advertise-client-urls", &clients]);
+        words.extend(["--listen-peer-urls", &peers, "--initial-advertise-peer-urls", &face]);
+        words.extend(["--initial-cluster", roll, "--initial-cluster-token", token]);
+        words.extend(["--heartbeat-interval", HEARTBEAT_MS, "--election-timeout", ELECTION_MS]);
+        match self {
+            // Small segments, so that the log goes on to the next one many times in a trial.
+            Target::Kattu => words.extend([
+                "--segment-bytes=1048576",
+                "--max-request-bytes=262144",
+                "--disk-reserve-bytes=4194304",
+            ]),
+            // Few entries between snapshots, for the same reason.
+            Target::Etcd => words.extend(["--log-level", "warn", "--snapshot-count", "1000"]),
+        }
+        words.into_iter().map(str::to_string).collect()
+    }
+
+    /// Words in a member's log that no fault excuses.
+    pub fn never_says(self) -> &'static [&'static str] {
+        match self {
+            Target::Kattu => &["panicked at"],
+            Target::Etcd => &["panic:", "fatal error:"],
+        }
+    }
+}
+
+/// Who a member is, and where.
+#[derive(Clone, Copy, Debug)]
+pub struct Naming<'a> {
+    /// `n0`, `n1`, …
+    pub name: &'a str,
+    /// Where it listens.
+    pub host: &'a str,
+    /// Where the others reach it.
+    pub face: &'a str,
+    /// Its directory.
+    pub data: &'a Path,
+    /// All members, as `--initial-cluster` wants them.
+    pub roll: &'a str,
+    /// Tells clusters apart.
+    pub token: &'a str,
+}

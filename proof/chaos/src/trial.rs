@@ -1,0 +1,232 @@
+//! One trial: a cluster, clients, a storm, calm, the verdict.
+//!
+//! 1. Start, and wait until everybody serves. 2. Clients ask without pause; the plan of the seed is carried out.
+//! 3. Everything is healed; every member must serve, writes must be acknowledged again. 4. Clients stop; all replicas must
+//! hold the same. 5. Everybody is killed and started once more: what is there now is the final state. 6. The judges.
+//! A trial that fails keeps its folder: history, timeline, members' logs.
+//! Knows nothing of: how many trials there are.
+
+use crate::clients::Clients;
+use crate::cluster::{BACK_LIMIT, Cluster};
+use crate::faults::{Fault, Plan, Skipped};
+use crate::place::{Place, is_inside};
+use crate::proxy::{Processes, Proxy};
+use crate::random::Random;
+use crate::record::{Ends, Recorder, ends};
+use crate::rules::Rules;
+use crate::storm::{Storm, Timeline};
+use crate::target::Target;
+use crate::weather::Counts;
+use crate::workload::Shape;
+use kattu_e2e::disk::SmallDisk;
+use kattu_verify::history::Record;
+use kattu_verify::judges::{FinalState, judge_all, lost_writes};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+const DISK_MIB: u64 = 200;
+/// Writes that must be acknowledged after the faults, to believe that the service is back.
+const WRITES_AFTER: u64 = 20;
+
+/// What all trials of a run share.
+pub struct Setting {
+    /// Whom to attack.
+    pub target: Target,
+    /// About how long a storm lasts.
+    pub length: Duration,
+    /// The kernel's rules, or why there are none.
+    pub rules: Result<Rules, String>,
+    /// What cannot be had here.
+    pub skipped: Skipped,
+}
+
+/// What came of a trial.
+#[derive(Debug, Default)]
+pub struct Outcome {
+    /// What was broken, each in a line or more; empty is good.
+    pub violations: Vec<String>,
+    /// How operations ended.
+    pub ends: Ends,
+    /// Acknowledged writes that are not there.
+    pub lost: u64,
+    /// Answers that the judges compared with something.
+    pub judged: u64,
+    /// Faults that happened.
+    pub faults: BTreeMap<Fault, u64>,
+    /// What the proxy did.
+    pub pieces: Counts,
+    /// From the end of the faults until everybody served.
+    pub back: Duration,
+}
+
+/// Runs one trial.
+pub fn run(seed: u64, setting: &Setting) -> Outcome {
+    let folder = folder("chaos", setting.target, seed);
+    let mut trial = Trial { outcome: Outcome::default(), timeline: Timeline::default(), history: Vec::new() };
+    let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| trial.run(seed, setting, &folder)));
+    match caught {
+        Ok(Ok(())) => {}
+        Ok(Err(what)) => trial.outcome.violations.push(what),
+        Err(_) => trial.outcome.violations.push("the rig panicked; its words are above".into()),
+    }
+    keep_or_remove(&folder, &trial.outcome.violations, &trial.timeline, &trial.history);
+    trial.outcome
+}
+
+/// A trial's own folder, empty.
+pub fn folder(verb: &str, target: Target, seed: u64) -> PathBuf {
+    let name = format!("{verb}-{}-{seed}-{}", target.name(), std::process::id());
+    let folder = kattu_e2e::process::root().join("target/chaos").join(name);
+    let _ = std::fs::remove_dir_all(&folder);
+    std::fs::create_dir_all(&folder).expect("target/chaos can be written");
+    folder
+}
+
+/// A failed trial is kept with everything that explains it.
+pub fn keep_or_remove(folder: &Path, violations: &[String], timeline: &Timeline, history: &[Record]) {
+    if violations.is_empty() && std::env::var_os("KATTU_KEEP").is_none() {
+        let _ = std::fs::remove_dir_all(folder);
+        return;
+    }
+    let text = format!("{}\n{}\n", timeline.text(), violations.join("\n"));
+    let _ = std::fs::write(folder.join("timeline.txt"), text);
+    let written = std::fs::File::create(folder.join("history.jsonl"))
+        .and_then(|file| kattu_verify::lines::write(&mut std::io::BufWriter::new(file), history));
+    if let Err(error) = written {
+        eprintln!("{}: the history cannot be kept: {error}", folder.display());
+    }
+}
+
+/// Asks the judges. Returns what is broken, how many writes are lost, how many answers were judged.
+pub fn judge(history: &[Record], last: &FinalState) -> (Vec<String>, u64, u64) {
+    let mut broken = Vec::new();
+    let lost = match lost_writes(history, last) {
+        Ok(lost) => lost,
+        Err(violation) => {
+            broken.push(violation.to_string());
+            Vec::new()
+        }
+    };
+    broken.extend(lost.iter().take(10).map(|lost| format!("acknowledged and not there: {lost:?}")));
+    let judged = match judge_all(history, last) {
+        Ok(summary) => summary.judged,
+        Err(violation) => {
+            broken.push(violation.to_string());
+            0
+        }
+    };
+    (broken, lost.len() as u64, judged)
+}
+
+struct Trial {
+    outcome: Outcome,
+    timeline: Timeline,
+    history: Vec<Record>,
+}
+
+impl Trial {
+    fn run(&mut self, seed: u64, setting: &Setting, folder: &Path) -> Result<(), String> {
+        let plan = Plan::new(seed, setting.length, &setting.skipped);
+        let place = match is_inside() {
+            true => Place::namespaces(plan.members)?,
+            false => Place::loopback(plan.members, true),
+        };
+        let processes: Processes = Arc::new(Mutex::new(vec![None; plan.members]));
+        let proxy = Proxy::start(&place.seats, setting.target == Target::Kattu, seed, processes.clone())?;
+        let disks = small_disks(&plan, seed)?;
+        let homes: Vec<PathBuf> = match disks.is_empty() {
+            true => (0..plan.members).map(|i| folder.join(format!("n{i}"))).collect(),
+            false => disks.iter().map(|disk| disk.path().to_path_buf()).collect(),
+        };
+        for home in &homes {
+            std::fs::create_dir_all(home).map_err(|error| error.to_string())?;
+        }
+        let hosts: Vec<String> = place.seats.iter().map(|seat| seat.host.clone()).collect();
+        let mut cluster = Cluster::new(setting.target, place, &homes, folder, &format!("chaos-{seed}"))?;
+        cluster.start_all()?;
+        *processes.lock().expect("nobody panics with it") =
+            cluster.members.iter().map(|member| member.process()).collect();
+        cluster.until_served()?;
+        let what = if plan.small_disks { ", a small disk each" } else { "" };
+        self.timeline.say(format!("{} members serve{what}", plan.members));
+
+        let recorder = Arc::new(Recorder::default());
+        let shape = Shape::of_storm(&mut Random::of_part(seed, "shape"));
+        self.timeline.say(format!("{shape:?}"));
+        let clients = Clients::start(&hosts, &shape, seed, &recorder);
+        let mut storm = Storm::new(
+            &mut cluster,
+            &proxy,
+            setting.rules.as_ref().ok(),
+            &disks,
+            &recorder,
+            &mut self.timeline,
+            &processes,
+        );
+        let raged = storm.rage(&plan);
+        self.outcome.faults = std::mem::take(&mut storm.counts);
+        self.outcome.pieces = proxy.links.counts();
+        let ended = raged.and_then(|()| self.calm(&mut cluster, &recorder));
+        clients.stop();
+        let ended = ended.and_then(|()| self.settle(&mut cluster, &recorder));
+        self.history = recorder.take();
+        self.outcome.ends = ends(&self.history);
+        let last = ended?;
+        if let Some(words) = cluster.bad_words() {
+            self.outcome.violations.push(words);
+        }
+        drop(cluster);
+        let (broken, lost, judged) = judge(&self.history, &last);
+        self.outcome.violations.extend(broken);
+        (self.outcome.lost, self.outcome.judged) = (lost, judged);
+        Ok(())
+    }
+
+    /// After the faults the service must come back by itself.
+    fn calm(&mut self, cluster: &mut Cluster, recorder: &Arc<Recorder>) -> Result<(), String> {
+        let before = recorder.acknowledged();
+        self.outcome.back = cluster.until_served()?;
+        self.timeline.say(format!("everybody serves after {:?}", self.outcome.back));
+        let begun = Instant::now();
+        while recorder.acknowledged() < before + WRITES_AFTER {
+            cluster.check_ended()?;
+            if BACK_LIMIT < begun.elapsed() {
+                return Err(format!(
+                    "no {WRITES_AFTER} writes were acknowledged {BACK_LIMIT:?} after the faults"
+                ));
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        self.timeline.say("writes are acknowledged");
+        Ok(())
+    }
+
+    /// Replicas agree, and still do after everybody was killed at once.
+    fn settle(&mut self, cluster: &mut Cluster, recorder: &Arc<Recorder>) -> Result<FinalState, String> {
+        let before = cluster.agreed_state()?;
+        self.timeline.say(format!("all hold revision {} with {} keys", before.revision, before.kvs.len()));
+        cluster.kill_all();
+        for i in 0..cluster.members.len() {
+            recorder.crashed(i as u64);
+        }
+        cluster.start_all()?;
+        cluster.until_served()?;
+        let after = cluster.agreed_state()?;
+        self.timeline.say("the same after a restart of all");
+        // An open write may have been done meanwhile; without one nothing changes.
+        if after.revision < before.revision {
+            return Err(format!(
+                "revision {} before a restart of all, {} after",
+                before.revision, after.revision
+            ));
+        }
+        Ok(after)
+    }
+}
+
+fn small_disks(plan: &Plan, seed: u64) -> Result<Vec<SmallDisk>, String> {
+    let count = if plan.small_disks { plan.members } else { 0 };
+    (0..count).map(|i| SmallDisk::make(&format!("chaos-{seed}-{i}"), DISK_MIB)).collect()
+}

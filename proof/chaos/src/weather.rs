@@ -1,0 +1,93 @@
+//! The state of every link: what becomes of the bytes that one member sends to another.
+//!
+//! A link is an ordered pair of members; both connections between two members carry bytes in both directions, so a
+//! direction of a connection asks for the weather of *its* pair.
+//! Knows nothing of: sockets, who changes the weather and why.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::time::Duration;
+use tokio::sync::watch;
+
+/// What becomes of bytes on their way; chances are per piece, in thousandths.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Weather {
+    /// Nothing passes until this ends; what was sent waits, as it would in TCP.
+    pub is_cut: bool,
+    /// Each piece is late by something between these.
+    pub delay: (Duration, Duration),
+    /// Bytes per second; 0 for no limit.
+    pub bandwidth: u32,
+    /// The connection hangs for a moment.
+    pub stall: u32,
+    /// The connection is reset in the middle of a piece.
+    pub reset: u32,
+    /// One bit is flipped.
+    pub corrupt: u32,
+    /// A message is sent twice.
+    pub duplicate: u32,
+    /// A message is sent after the one behind it.
+    pub reorder: u32,
+}
+
+/// What was done to pieces, by name.
+pub type Counts = BTreeMap<&'static str, u64>;
+
+/// The weather between the members of one cluster.
+#[derive(Debug)]
+pub struct Links {
+    members: usize,
+    state: Mutex<State>,
+    changed: watch::Sender<u64>,
+}
+
+#[derive(Debug)]
+struct State {
+    weather: Vec<Weather>,
+    counts: Counts,
+}
+
+impl Links {
+    /// Calm everywhere.
+    pub fn new(members: usize) -> Links {
+        let state = State { weather: vec![Weather::default(); members * members], counts: Counts::new() };
+        Links { members, state: Mutex::new(state), changed: watch::Sender::new(0) }
+    }
+
+    /// The weather from one member to another.
+    pub fn weather(&self, from: usize, to: usize) -> Weather {
+        self.state.lock().expect("nobody panics with it").weather[from * self.members + to]
+    }
+
+    /// Changes the weather from one member to another.
+    pub fn set(&self, from: usize, to: usize, weather: Weather) {
+        self.state.lock().expect("nobody panics with it").weather[from * self.members + to] = weather;
+        self.changed.send_modify(|times| *times += 1);
+    }
+
+    /// Calm everywhere again.
+    pub fn calm(&self) {
+        self.state.lock().expect("nobody panics with it").weather.fill(Weather::default());
+        self.changed.send_modify(|times| *times += 1);
+    }
+
+    /// Returns as soon as something may pass.
+    pub async fn until_open(&self, from: usize, to: usize) {
+        let mut changed = self.changed.subscribe();
+        while self.weather(from, to).is_cut {
+            if changed.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Counts what was done to a piece.
+    pub fn count(&self, what: &'static str) {
+        *self.state.lock().expect("nobody panics with it").counts.entry(what).or_default() += 1;
+    }
+
+    /// What was done so far.
+    pub fn counts(&self) -> Counts {
+        self.state.lock().expect("nobody panics with it").counts.clone()
+    }
+}
