@@ -1,0 +1,236 @@
+//! Calm: everything works again, and then everything must be well.
+//!
+//! 1. *Available.* Every member that could not be kept from starting takes a write within a bound. [fault-model P8]
+//! 2. *Answered.* Whoever still waited is answered.
+//! 3. *Converged.* All members have applied the same log and hold the same state. [fault-model P9]
+//! 4. *Truthful.* The whole history of the clients, and what is there at the end, go to the judges.
+//!
+//! The bound is three rounds of elections (each at most twice the election timeout, on the slowest clock), one pause
+//! between attempts to connect, and the time in which the backlog that the storm left can be worked off one entry at a
+//! time.
+//! Knows nothing of: what the storm was.
+
+use crate::clients::told;
+use crate::clock::{MS, SEC};
+use crate::report::Violation;
+use crate::world::{Event, World};
+use kattu_node::contract::{Outcome, Refusal};
+use kattu_verify::history::{Answer, What};
+use kattu_verify::judges::{FinalState, Summary, judge_all};
+
+impl World {
+    /// Ends the storm and judges it.
+    pub(crate) fn heal_and_judge(&mut self) -> Result<Summary, Violation> {
+        let began = self.sh.now;
+        self.begin_calm();
+        let bound = self.bound();
+        let all_serve = |world: &mut World| {
+            let serves = |(member, at): (usize, &Option<u64>)| at.is_some() || world.members[member].ruined;
+            !world.probes.iter().enumerate().all(serves)
+        };
+        if !self.run_while(began + bound, all_serve)? {
+            let dumb: Vec<String> = (0..self.members.len())
+                .filter(|&member| self.probes[member].is_none() && !self.members[member].ruined)
+                .map(|member| self.state_of(member))
+                .collect();
+            let story = format!(
+                "no write is done within {:.2} s of the calm at {}",
+                bound as f64 / SEC as f64,
+                dumb.join(" and ")
+            );
+            return Err(Violation::new("available_after_the_storm", story));
+        }
+        self.answer_everybody(bound)?;
+        self.converge(bound)?;
+        let last = self.read_all(bound)?;
+        self.look_at_all()?;
+        Ok(judge_all(&self.clients.history, &last)?)
+    }
+
+    fn begin_calm(&mut self) {
+        self.calm = true;
+        self.sh.line(None, "fault", || "everything works again".into());
+        let (net, mut around) = self.sh.net();
+        net.calm(&mut around);
+        for member in 0..self.members.len() {
+            let now = self.sh.now;
+            let state = &mut self.members[member];
+            state.disk.disarm();
+            state.disk.limit_to(None);
+            state.disk.slow_down(1);
+            state.lose_power_again = (0, 0);
+            state.paused_until = now;
+            state.down = MS;
+            if state.process.is_some() && !state.disk.is_out() {
+                state.disk.lose_power_after(u64::MAX);
+            }
+            if let Some(process) = &mut state.process {
+                process.fuse = None;
+                self.sh.queue.plan(now, Event::Resume { member });
+            } else if !state.ruined {
+                if state.damaged.take().is_some() || state.disk.truth() != kattu_wal::sim::Truth::Whole {
+                    state.disk.heal();
+                }
+                self.plan_start(member, now + MS);
+            }
+        }
+        for member in 0..self.members.len() {
+            if !self.members[member].ruined {
+                self.sh.queue.plan(self.sh.now + 2 * MS, Event::Probe { member });
+            }
+        }
+    }
+
+    /// How long it may take until everybody serves.
+    fn bound(&self) -> u64 {
+        let settings = &self.plan.settings;
+        let pace = &self.plan.pace;
+        let timeout = settings.election_timeout.as_nanos() as u64;
+        let slowest = 2 * timeout + 2 * timeout * pace.drift as u64 / 1_000_000;
+        let disk = pace.disk;
+        let sync = (4 * disk.sync + 8 * disk.name + 8 * disk.write + 64 * disk.kib)
+            * (100 + disk.spread_percent)
+            / 100;
+        let frame = pace.frame + pace.frame_jitter;
+        let entry = 2 * sync + 4 * frame + 8 * (pace.turn + 4 * pace.event) + pace.apply;
+        let logs = self.members.iter().filter_map(|member| {
+            let raft = member.process.as_ref()?.node.raft();
+            Some((raft.last_id().index.0, raft.persisted_index().0, raft.applied_handed_out().0))
+        });
+        let logs: Vec<_> = logs.collect();
+        let highest = logs.iter().map(|log| log.0).max().unwrap_or(0);
+        let lowest = logs.iter().map(|log| log.1.min(log.2)).min().unwrap_or(0);
+        // Whoever is down replays from the beginning.
+        let replays = if logs.len() < self.members.len() { highest } else { highest - lowest };
+        let waiting: u64 =
+            self.members.iter().filter_map(|member| Some(member.process.as_ref()?.held() as u64)).sum();
+        let wedge = settings.disk_stall; // a wedged process is yet to be ended
+        3 * slowest
+            + timeout
+            + 2 * wedge
+            + 40 * entry
+            + (highest - lowest + waiting) * entry
+            + replays * (pace.turn + 4 * pace.event + pace.apply)
+            + 300 * MS
+    }
+
+    fn state_of(&self, member: usize) -> String {
+        let name = format!("n{}", member + 1);
+        match &self.members[member].process {
+            None => format!("{name} (down)"),
+            Some(process) => {
+                let raft = process.node.raft();
+                format!(
+                    "{name} ({} in term {}, log up to {}, committed {})",
+                    raft.role_name(),
+                    raft.term().0,
+                    raft.last_id(),
+                    raft.committed().0
+                )
+            }
+        }
+    }
+
+    /// Tries a member with a write.
+    pub(crate) fn probe(&mut self, member: usize) -> Result<(), Violation> {
+        if self.probes[member].is_some() || self.members[member].ruined {
+            return Ok(());
+        }
+        if self.members[member].process.is_none() {
+            self.sh.queue.plan(self.sh.now + crate::clients::RETRY, Event::Probe { member });
+            return Ok(());
+        }
+        let operation = self.clients.probe(self.sh.now, member);
+        self.probing.push((operation, member));
+        self.set_out(operation)
+    }
+
+    fn answer_everybody(&mut self, bound: u64) -> Result<(), Violation> {
+        let timeout = self.plan.settings.request_timeout.as_nanos() as u64;
+        let end = self.sh.now + bound + timeout + timeout / 10 + SEC;
+        let waits = |world: &mut World| {
+            world.members.iter().any(|member| {
+                member.process.as_ref().is_some_and(|process| !process.is_quiet() || process.held() > 0)
+            })
+        };
+        if self.run_while(end, waits)? {
+            return Ok(());
+        }
+        let waiting = self.clients.asked.iter().enumerate().filter(|(_, asked)| !asked.ended);
+        let waiting: Vec<String> =
+            waiting.take(5).map(|(number, asked)| format!("{number} at n{}", asked.member + 1)).collect();
+        let story = format!("operations {} are never answered", waiting.join(", "));
+        Err(Violation::new("everybody_is_answered", story))
+    }
+
+    fn converge(&mut self, bound: u64) -> Result<(), Violation> {
+        let apart = |world: &mut World| {
+            let mut applied = world.members.iter().filter_map(|member| {
+                let process = member.process.as_ref()?;
+                let raft = process.node.raft();
+                Some((process.keeper.applied(), raft.committed(), raft.last_id()))
+            });
+            let Some(first) = applied.next() else { return true };
+            first.0 != first.1 || first.1 != first.2.index || !applied.all(|other| other == first)
+        };
+        if !self.run_while(self.sh.now + bound, apart)? {
+            let states: Vec<String> = (0..self.members.len()).map(|member| self.state_of(member)).collect();
+            return Err(Violation::new("logs_converge", states.join(", ")));
+        }
+        let stores = self.members.iter().enumerate().filter_map(|(number, member)| {
+            let store = member.process.as_ref()?.keeper.store();
+            Some((number, store.revision(), store.digest()))
+        });
+        let stores: Vec<_> = stores.collect();
+        for (number, revision, digest) in &stores {
+            if (*revision, *digest) != (stores[0].1, stores[0].2) {
+                let story = format!(
+                    "n{} at revision {} has digest {:x}, n{} at revision {revision} has {digest:x}",
+                    stores[0].0 + 1,
+                    stores[0].1,
+                    stores[0].2,
+                    number + 1
+                );
+                return Err(Violation::new("stores_converge", story));
+            }
+        }
+        Ok(())
+    }
+
+    fn read_all(&mut self, bound: u64) -> Result<FinalState, Violation> {
+        let up = self.up();
+        for _ in 0..8 {
+            let member = up[self.dice.below(up.len() as u64) as usize];
+            let operation = self.clients.read_all(self.sh.now, member);
+            self.probing.push((operation, usize::MAX));
+            self.set_out(operation)?;
+            let end = self.sh.now + bound + SEC * 10;
+            self.run_while(end, |world| world.probing.iter().any(|(probe, _)| *probe == operation))?;
+            if let Some((_, What::Done { revision: Some(revision), answer: Ok(Answer::Range { kvs, .. }) })) =
+                self.last_read.take()
+            {
+                return Ok(FinalState { revision, kvs });
+            }
+        }
+        let told = told(Outcome::Refused(Refusal::NoLeader));
+        Err(Violation::new("available_after_the_storm", format!("nobody reads: {told:?}")))
+    }
+
+    /// The members that run, for reports.
+    pub(crate) fn describe(&self) -> String {
+        let settings = &self.plan.settings;
+        format!(
+            "{} members, {:.0} s, {} clients, election timeout {:?}, log {:?}, apply {:?}{}{}{}; faults: {:?}",
+            self.members.len(),
+            self.plan.length as f64 / SEC as f64,
+            self.plan.load.clients,
+            settings.election_timeout,
+            settings.log_io,
+            settings.apply,
+            if settings.pre_vote { "" } else { ", no pre-vote" },
+            if settings.pipelining { "" } else { ", no pipelining" },
+            if settings.parallel_append { "" } else { ", no parallel append" },
+            self.plan.kinds,
+        )
+    }
+}

@@ -1,0 +1,101 @@
+//! Dice: all chance of a storm, from its seed.
+//!
+//! Every concern (network, disks, clients, …) draws from a stream of its own, so that a fault that is left out, or a
+//! client more, shifts nobody else's numbers. The generator is SplitMix64: one word of state, the same everywhere.
+//! Knows nothing of: what is decided by it.
+
+/// One stream of numbers.
+#[derive(Clone, Debug)]
+pub struct Dice {
+    state: u64,
+}
+
+/// Spreads the bits of a number over the whole word.
+#[must_use]
+pub fn mix(mut word: u64) -> u64 {
+    word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    word ^ (word >> 31)
+}
+
+impl Dice {
+    /// The stream of a concern.
+    #[must_use]
+    pub fn new(seed: u64, concern: &str) -> Dice {
+        let mut state = mix(seed.wrapping_add(0x9e37_79b9_7f4a_7c15));
+        for byte in concern.bytes() {
+            state = mix(state ^ u64::from(byte));
+        }
+        Dice { state }
+    }
+
+    /// A stream of its own for the `number`th of several alike.
+    #[must_use]
+    pub fn fork(&self, number: u64) -> Dice {
+        Dice { state: mix(self.state ^ mix(number.wrapping_add(1))) }
+    }
+
+    /// Any number.
+    pub fn roll(&mut self) -> u64 {
+        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        mix(self.state)
+    }
+
+    /// A number in `0..end`; 0 if there is none.
+    pub fn below(&mut self, end: u64) -> u64 {
+        if end == 0 { 0 } else { self.roll() % end }
+    }
+
+    /// A number in `first..=last`.
+    pub fn within(&mut self, first: u64, last: u64) -> u64 {
+        first + self.below(last.saturating_sub(first).saturating_add(1))
+    }
+
+    /// A number in about `first..=last` whose logarithm is uniform: small ones are as likely as large ones.
+    pub fn log_within(&mut self, first: u64, last: u64) -> u64 {
+        let first = first.max(1);
+        let doublings = u64::from((last.max(first) / first).ilog2());
+        let floor = first << self.below(doublings + 1);
+        self.within(floor, (floor * 2).min(last.max(floor)))
+    }
+
+    /// Yes, once in so many.
+    pub fn one_in(&mut self, many: u64) -> bool {
+        self.below(many) == 0
+    }
+
+    /// Yes, with so many chances in a million.
+    pub fn chance(&mut self, in_a_million: u32) -> bool {
+        in_a_million != 0 && self.below(1_000_000) < u64::from(in_a_million)
+    }
+
+    /// One of several.
+    pub fn pick<'a, T>(&mut self, several: &'a [T]) -> &'a T {
+        &several[self.below(several.len() as u64) as usize]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn streams_differ_by_seed_and_by_concern() {
+        let first = |seed, concern| Dice::new(seed, concern).roll();
+        assert_eq!(first(7, "disk"), first(7, "disk"));
+        assert_ne!(first(7, "disk"), first(8, "disk"));
+        assert_ne!(first(7, "disk"), first(7, "net"));
+        let dice = Dice::new(7, "disk");
+        assert_ne!(dice.fork(0).roll(), dice.fork(1).roll());
+    }
+
+    #[test]
+    fn numbers_stay_in_their_range() {
+        let mut dice = Dice::new(1, "test");
+        for _ in 0..10_000 {
+            assert!((3..=9).contains(&dice.within(3, 9)));
+            assert!((10..=1000).contains(&dice.log_within(10, 1000)));
+        }
+        assert_eq!(dice.below(0), 0);
+    }
+}

@@ -1,0 +1,145 @@
+//! Faults by their id: what is counted, and what met what. [fault-model §5]
+//!
+//! A fault is counted when it has really happened (a frame was lost, an unsynced sector did not survive), not when it was
+//! asked for. A class of faults that never fires is no evidence, so a campaign with a low count fails.
+//! Knows nothing of: how faults come about.
+
+use std::collections::BTreeMap;
+
+macro_rules! faults {
+    ($($name:ident $about:literal,)*) => {
+        /// A fault that the simulator has.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum Fault {
+            $(#[doc = $about] $name,)*
+        }
+
+        impl Fault {
+            /// All of them, by id.
+            pub const ALL: &[Fault] = &[$(Fault::$name,)*];
+
+            /// Its id in the fault model.
+            #[must_use]
+            pub fn id(self) -> &'static str {
+                match self { $(Fault::$name => stringify!($name),)* }
+            }
+
+            /// What it is.
+            #[must_use]
+            pub fn about(self) -> &'static str {
+                match self { $(Fault::$name => $about,)* }
+            }
+        }
+    };
+}
+
+faults! {
+    F01 "one process killed, at any effect or disk operation",
+    F02 "all killed at once, or killed in recovery",
+    F03 "a process paused",
+    F04 "a thread wedged, the process ended by its watchdog",
+    F06 "a second process on a directory, or a foreign directory",
+    F10 "unsynced sectors, lengths or names lost at a crash",
+    F11 "a sync failed",
+    F12 "a write failed, or the disk was full",
+    F13 "a bit flipped at rest, in what was synced",
+    F14 "a lost, stale or misdirected sector",
+    F15 "a file missing, cut or somebody else's",
+    F16 "a disk call hung",
+    F17 "a slow disk",
+    F30 "a symmetric split that cut frames off",
+    F31 "a partial partition that cut frames off",
+    F32 "one-way loss",
+    F33 "a frame lost, repeated, reordered or late",
+    F34 "a connection reset in the middle of a frame",
+    F35 "a corrupted frame, refused by its checksum",
+    F36 "a message of an old term or an old run, arriving late",
+    F37 "a clogged lane, passed by control messages on their own",
+    F40 "a wall clock jumped",
+    F50 "load far above capacity, refused early",
+    F51 "a follower far behind that caught up under load",
+    F71 "an odd but valid command applied",
+}
+
+/// Ids of the fault model that are not simulated, or not yet.
+pub const NOT_BUILT: &[&str] =
+    &["F05", "F18", "F19", "F41", "F42", "F52", "F53", "F60", "F61", "F62", "F63", "F70"];
+
+/// How often each fault of a campaign must have happened at least.
+pub const LEAST: u64 = 20;
+
+/// How often each fault happened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tally {
+    counts: [u64; Fault::ALL.len()],
+    /// Storms in which both happened; `first < second`.
+    pairs: BTreeMap<(Fault, Fault), u64>,
+}
+
+impl Default for Tally {
+    fn default() -> Tally {
+        Tally { counts: [0; Fault::ALL.len()], pairs: BTreeMap::new() }
+    }
+}
+
+impl Tally {
+    /// It happened.
+    pub fn add(&mut self, fault: Fault) {
+        self.counts[fault as usize] += 1;
+    }
+
+    /// How often it happened.
+    #[must_use]
+    pub fn count(&self, fault: Fault) -> u64 {
+        self.counts[fault as usize]
+    }
+
+    /// Adds one storm's counts; the faults in it have met.
+    pub fn add_storm(&mut self, storm: &Tally) {
+        let there: Vec<Fault> = Fault::ALL.iter().copied().filter(|&fault| storm.count(fault) > 0).collect();
+        for (at, &first) in there.iter().enumerate() {
+            self.counts[first as usize] += storm.count(first);
+            for &second in &there[at + 1..] {
+                *self.pairs.entry((first, second)).or_default() += 1;
+            }
+        }
+    }
+
+    /// Storms in which two faults met, for every pair that did.
+    #[must_use]
+    pub fn pairs(&self) -> &BTreeMap<(Fault, Fault), u64> {
+        &self.pairs
+    }
+
+    /// The faults that happened less often than [`LEAST`].
+    #[must_use]
+    pub fn too_rare(&self) -> Vec<Fault> {
+        Fault::ALL.iter().copied().filter(|&fault| self.count(fault) < LEAST).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fault_is_found_at_its_place() {
+        for (at, &fault) in Fault::ALL.iter().enumerate() {
+            assert_eq!(fault as usize, at, "{}", fault.id());
+            assert!(!NOT_BUILT.contains(&fault.id()));
+        }
+    }
+
+    #[test]
+    fn counts_add_up_and_faults_of_one_storm_have_met() {
+        let (mut storm, mut sum) = (Tally::default(), Tally::default());
+        storm.add(Fault::F01);
+        storm.add(Fault::F33);
+        storm.add(Fault::F33);
+        sum.add_storm(&storm);
+        sum.add_storm(&storm);
+        assert_eq!((sum.count(Fault::F01), sum.count(Fault::F33), sum.count(Fault::F40)), (2, 4, 0));
+        assert_eq!(sum.pairs().iter().collect::<Vec<_>>(), [(&(Fault::F01, Fault::F33), &2)]);
+        assert!(sum.too_rare().contains(&Fault::F01));
+    }
+}

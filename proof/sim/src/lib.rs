@@ -1,0 +1,49 @@
+//! The world simulated: whole clusters under storms of faults, from one seed.
+//!
+//! The code under test is the code of production: `kattu-node`, `kattu-wire`, `kattu-wal`, `kattu-kv`. Only clocks, threads,
+//! sockets and files are simulated, so that twenty minutes pass in a second and every storm can be repeated bit by bit.
+//!
+//! | Read in this order | What it is |
+//! |---|---|
+//! | `plan.rs` | what a seed decides |
+//! | `inject.rs` | faults as a list |
+//! | `world.rs` | members, clients and time |
+//! | `process.rs`, `log.rs` | one member, driven as production drives it |
+//! | `net.rs` | links, lanes, frames |
+//! | `clients.rs` | what is asked, and the history of it |
+//! | `storm.rs` | faults carried out |
+//! | `calm.rs` | what must hold afterwards |
+//! | `watch.rs` | what must hold all the time |
+//! | `faults.rs`, `trace.rs`, `report.rs` | what is counted and told |
+//! | `dice.rs`, `clock.rs`, `queue.rs` | chance, time, order |
+//!
+//! ```
+//! let options = kattu_sim::Options { seconds: Some(5), ..kattu_sim::Options::default() };
+//! let report = kattu_sim::run_storm(7, &options);
+//! assert_eq!(report.violation, None);
+//! assert_eq!(report.hash, kattu_sim::run_storm(7, &options).hash);
+//! ```
+//! Knows nothing of: `std::time`, files, sockets, tokio, `shell/runtime`.
+#![forbid(unsafe_code)]
+
+mod calm;
+mod clients;
+mod clock;
+mod dice;
+pub mod faults;
+pub mod inject;
+mod log;
+mod net;
+mod plan;
+mod process;
+mod queue;
+mod report;
+mod run;
+mod storm;
+pub mod trace;
+mod watch;
+mod world;
+
+pub use plan::{Options, Plan};
+pub use report::{StormReport, Violation};
+pub use run::{run_plan, run_storm};

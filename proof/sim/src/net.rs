@@ -1,0 +1,670 @@
+//! Network: one-way links of two lanes between members, and everything that can go wrong on them.
+//!
+//! A lane is one connection, as in `shell/runtime`: votes, heartbeats and read rounds ride on the bulk lane while nothing
+//! waits on it, and take their own lane otherwise; a lane that is down drops, and gives forwarded writes back. Each message
+//! is a real frame: encoded where it is sent, damaged on its way if the storm says so, checked and decoded where it
+//! arrives. A frame that is damaged costs the connection, never more. [fault-model NT1–NT6, F30–F37]
+//! Knows nothing of: what messages mean, members' insides.
+
+use crate::clock::{MS, SEC};
+use crate::dice::Dice;
+use crate::faults::{Fault, Tally};
+use crate::plan::Pace;
+use crate::queue::Queue;
+use crate::trace::Trace;
+use crate::world::Event;
+use kattu_node::contract::{Forward, PeerMessage};
+use kattu_raft::{GroupId, Incarnation, Message, NodeId, SharedBytes, Term};
+use kattu_wire::{Codec, Frame, FrameWriter, Hello, PROTOCOL_MAX, PROTOCOL_MIN};
+use std::collections::VecDeque;
+
+/// Bytes a lane may hold back; one message always passes. Smaller than in production, so that it is reached.
+const LANE_BYTES_MAX: u64 = 1 << 20;
+/// What the system's buffers take before a lane counts as having something unsent.
+const SOCKET_BYTES: u64 = 16 << 10;
+/// Largest frame believed.
+const FRAME_BYTES_MAX: usize = 32 << 20;
+/// A connection whose peer is silent for so long is given up.
+const SILENCE_MAX: u64 = 10 * SEC;
+/// Pause before the first attempt to connect again; doubles up to half an election timeout.
+const PAUSE_MIN: u64 = 10 * MS;
+/// Frames kept of each direction, to arrive again much later.
+const MUSEUM_MAX: usize = 8;
+
+/// Which lane of a link.
+pub(crate) const BULK: usize = 0;
+/// See [`BULK`].
+pub(crate) const CONTROL: usize = 1;
+
+/// A frame on its way.
+#[derive(Debug)]
+pub(crate) struct Flying {
+    pub(crate) from: usize,
+    pub(crate) to: usize,
+    pub(crate) lane: usize,
+    /// The connection it travels on.
+    pub(crate) connection: u32,
+    pub(crate) bytes: SharedBytes,
+    /// What was done to it on its way.
+    pub(crate) harm: Harm,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Harm {
+    None,
+    /// A bit of it flipped.
+    Flipped,
+    /// Only its beginning arrives, and then the connection's end.
+    CutOff,
+}
+
+/// What a member hears.
+#[derive(Debug)]
+pub(crate) enum Heard {
+    /// A message.
+    Message(PeerMessage),
+    /// The connection is given up.
+    Broken,
+    /// Nothing.
+    Nothing,
+    /// A damaged frame was taken for a good one.
+    Fooled(String),
+}
+
+#[derive(Debug, Default)]
+struct Lane {
+    up: bool,
+    /// Changes with every opening and closing.
+    connection: u32,
+    pause: u64,
+    opened_at: u64,
+    /// Frames not yet handed to the system: (when they are, bytes).
+    leaving: VecDeque<(u64, u64)>,
+    leaving_bytes: u64,
+    free_at: u64,
+    last_arrival: u64,
+    /// Frames sent into a cut, waiting for its end.
+    held: VecDeque<SharedBytes>,
+    held_bytes: u64,
+    held_since: u64,
+}
+
+/// What a direction does to frames.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Path {
+    /// Cuts in force, by the fault that made them.
+    pub(crate) split: u16,
+    pub(crate) partial: u16,
+    pub(crate) one_way: u16,
+    /// Bytes per second of the bulk lane, while clogged.
+    pub(crate) clog: Option<u64>,
+    pub(crate) corrupt_next: u16,
+    pub(crate) cut_off_next: u16,
+    museum: VecDeque<Old>,
+}
+
+#[derive(Clone, Debug)]
+struct Old {
+    bytes: SharedBytes,
+    /// The sender's and the receiver's runs then.
+    runs: (u32, u32),
+    term: Term,
+}
+
+impl Path {
+    fn cut_by(&self) -> Option<Fault> {
+        match self {
+            Path { split, .. } if *split > 0 => Some(Fault::F30),
+            Path { partial, .. } if *partial > 0 => Some(Fault::F31),
+            Path { one_way, .. } if *one_way > 0 => Some(Fault::F32),
+            _ => None,
+        }
+    }
+}
+
+/// Weather that is everywhere.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Weather {
+    pub(crate) loss: u32,
+    pub(crate) repeat: u32,
+    pub(crate) overtake: u32,
+    pub(crate) late: u64,
+}
+
+/// What the network needs of the world.
+pub(crate) struct Around<'a> {
+    pub(crate) now: u64,
+    pub(crate) queue: &'a mut Queue<Event>,
+    pub(crate) tally: &'a mut Tally,
+    pub(crate) trace: &'a mut Trace,
+}
+
+/// All links.
+pub(crate) struct Net {
+    members: usize,
+    lanes: Vec<[Lane; 2]>,
+    paths: Vec<Path>,
+    /// Current run of each member's process; 0 while it is down.
+    runs: Vec<u32>,
+    incarnations: Vec<Incarnation>,
+    /// Whose machine vanished without a word, so that nobody was told.
+    silent: Vec<bool>,
+    pace: Pace,
+    retry_max: u64,
+    keeps_old: bool,
+    pub(crate) weather: Weather,
+    dice: Dice,
+    writer: FrameWriter,
+    codec: Codec,
+    /// Messages decoded.
+    pub(crate) heard: u64,
+}
+
+/// The cluster's id, in every greeting.
+pub(crate) const CLUSTER: u64 = 0xC1;
+
+pub(crate) fn id_of(member: usize) -> NodeId {
+    NodeId(member as u64 + 1)
+}
+
+impl Net {
+    pub(crate) fn new(seed: u64, members: usize, pace: &Pace, retry_max: u64, keeps_old: bool) -> Net {
+        Net {
+            members,
+            lanes: (0..members * members).map(|_| <[Lane; 2]>::default()).collect(),
+            paths: vec![Path::default(); members * members],
+            runs: vec![0; members],
+            incarnations: vec![Incarnation(0); members],
+            silent: vec![false; members],
+            pace: pace.clone(),
+            retry_max,
+            keeps_old,
+            weather: Weather::default(),
+            dice: Dice::new(seed, "network"),
+            writer: FrameWriter::default(),
+            codec: Codec { crc: crc32c::crc32c_append },
+            heard: 0,
+        }
+    }
+
+    fn at(&self, from: usize, to: usize) -> usize {
+        from * self.members + to
+    }
+
+    pub(crate) fn path(&mut self, from: usize, to: usize) -> &mut Path {
+        let at = self.at(from, to);
+        &mut self.paths[at]
+    }
+
+    /// Sends one message; gives back a forward that could not leave. [shell/runtime `Links::send`]
+    pub(crate) fn send(
+        &mut self,
+        around: &mut Around<'_>,
+        from: usize,
+        message: PeerMessage,
+    ) -> Option<Forward> {
+        let to = (message.to().0 - 1) as usize;
+        let at = self.at(from, to);
+        let now = around.now;
+        let link = &mut self.lanes[at];
+        link.iter_mut().for_each(|lane| lane.leave(now));
+        let kind = if is_control(&message) && link[BULK].unsent() > 0 && link[CONTROL].up {
+            if self.paths[at].clog.is_some() {
+                around.tally.add(Fault::F37);
+            }
+            CONTROL
+        } else {
+            BULK
+        };
+        let lane = &mut link[kind];
+        if !lane.up || lane.unsent() > LANE_BYTES_MAX {
+            around.trace.mix(3);
+            return match message {
+                PeerMessage::Forward(forward) => Some(forward),
+                _ => None,
+            };
+        }
+        self.writer.clear();
+        self.codec.encode_message(&message, &mut self.writer);
+        let mut bytes = Vec::with_capacity(self.writer.len());
+        self.writer.pieces().for_each(|piece| bytes.extend_from_slice(piece));
+        let bytes = SharedBytes::from(bytes);
+        if self.keeps_old && self.dice.one_in(8) {
+            let term = match &message {
+                PeerMessage::Raft(envelope) => envelope.term,
+                PeerMessage::Forward(forward) => forward.term,
+                PeerMessage::ForwardReply(reply) => reply.term,
+            };
+            let old = Old { bytes: bytes.clone(), runs: (self.runs[from], self.runs[to]), term };
+            let museum = &mut self.paths[at].museum;
+            if museum.len() < MUSEUM_MAX {
+                museum.push_back(old);
+            } else {
+                let place = self.dice.below(MUSEUM_MAX as u64) as usize;
+                museum[place] = old;
+            }
+        }
+        self.send_bytes(around, from, to, kind, bytes);
+        None
+    }
+
+    fn send_bytes(
+        &mut self,
+        around: &mut Around<'_>,
+        from: usize,
+        to: usize,
+        kind: usize,
+        bytes: SharedBytes,
+    ) {
+        let at = self.at(from, to);
+        let now = around.now;
+        let path = &mut self.paths[at];
+        let lane = &mut self.lanes[at][kind];
+        if let Some(fault) = path.cut_by() {
+            around.tally.add(fault);
+            if self.pace.holds {
+                if lane.held.is_empty() {
+                    lane.held_since = now;
+                    let connection = lane.connection;
+                    around.queue.plan(now + SILENCE_MAX, Event::Silence { from, to, lane: kind, connection });
+                }
+                lane.held_bytes += bytes.len() as u64;
+                lane.held.push_back(bytes);
+            }
+            return;
+        }
+        let len = bytes.len() as u64;
+        let takes = match path.clog {
+            Some(rate) if kind == BULK => len * SEC / rate.max(1),
+            _ => 0,
+        };
+        lane.free_at = lane.free_at.max(now) + takes;
+        if takes > 0 {
+            lane.leaving.push_back((lane.free_at, len));
+            lane.leaving_bytes += len;
+        }
+        let mut harm = Harm::None;
+        let mut bytes = bytes;
+        if path.corrupt_next > 0 {
+            path.corrupt_next -= 1;
+            harm = Harm::Flipped;
+            let mut flipped = bytes.to_vec();
+            let bit = self.dice.below(flipped.len() as u64 * 8);
+            flipped[(bit / 8) as usize] ^= 1 << (bit % 8);
+            bytes = SharedBytes::from(flipped);
+        } else if path.cut_off_next > 0 {
+            path.cut_off_next -= 1;
+            harm = Harm::CutOff;
+            bytes = bytes.slice(0..self.dice.below(len) as usize);
+        }
+        let Weather { loss, repeat, overtake, late } = self.weather;
+        if self.dice.chance(loss) {
+            around.tally.add(Fault::F33);
+            around.trace.mix(5);
+            return;
+        }
+        let jitter = self.dice.below(self.pace.frame_jitter + 1);
+        let mut arrival = lane.free_at + self.pace.frame + jitter;
+        if late > 0 && self.dice.one_in(4) {
+            around.tally.add(Fault::F33);
+            arrival += self.dice.below(late);
+        }
+        if self.pace.ordered && !self.dice.chance(overtake) {
+            arrival = arrival.max(lane.last_arrival);
+            lane.last_arrival = arrival;
+        } else if arrival < lane.last_arrival {
+            around.tally.add(Fault::F33);
+        } else {
+            lane.last_arrival = arrival;
+        }
+        let connection = lane.connection;
+        if self.dice.chance(repeat) {
+            around.tally.add(Fault::F33);
+            let again = arrival + self.dice.below(self.pace.frame * 4 + late + 1);
+            let flying = Flying { from, to, lane: kind, connection, bytes: bytes.clone(), harm };
+            around.queue.plan(again, Event::Frame(Box::new(flying)));
+        }
+        let flying = Flying { from, to, lane: kind, connection, bytes, harm };
+        around.queue.plan(arrival, Event::Frame(Box::new(flying)));
+    }
+
+    /// A frame arrives at a living member: what it hears. [shell/runtime `Hearing`]
+    pub(crate) fn receive(&mut self, around: &mut Around<'_>, flying: &Flying) -> Heard {
+        let at = self.at(flying.from, flying.to);
+        if let Some(fault) = self.paths[at].cut_by() {
+            // It was on its way when the cut came.
+            around.tally.add(fault);
+            return Heard::Nothing;
+        }
+        let lane = &self.lanes[at][flying.lane];
+        let is_late = lane.connection != flying.connection || !lane.up;
+        if is_late && self.pace.ordered {
+            return Heard::Nothing; // the connection it was on is gone
+        }
+        let broken = |heard: Heard| if is_late { Heard::Nothing } else { heard };
+        match flying.harm {
+            Harm::None => match self.decode(&flying.bytes, flying.from, flying.to) {
+                Ok(Some(message)) => Heard::Message(message),
+                Ok(None) => Heard::Nothing,
+                Err(reason) => Heard::Fooled(format!("a good frame was refused: {reason}")),
+            },
+            Harm::Flipped => match self.decode(&flying.bytes, flying.from, flying.to) {
+                Err(_) => {
+                    around.tally.add(Fault::F35);
+                    broken(Heard::Broken)
+                }
+                Ok(message) => Heard::Fooled(format!("a frame with a flipped bit was taken for {message:?}")),
+            },
+            Harm::CutOff => {
+                around.tally.add(Fault::F34);
+                match self.codec.peek_len(&flying.bytes, FRAME_BYTES_MAX) {
+                    Ok(Some(len)) if len <= flying.bytes.len() => {
+                        Heard::Fooled("the beginning of a frame was taken for all of it".into())
+                    }
+                    Ok(_) => broken(Heard::Broken),
+                    Err(error) => {
+                        Heard::Fooled(format!("the beginning of a good frame was refused: {error}"))
+                    }
+                }
+            }
+        }
+    }
+
+    fn decode(&mut self, bytes: &SharedBytes, from: usize, to: usize) -> Result<Option<PeerMessage>, String> {
+        let len = self.codec.peek_len(bytes, FRAME_BYTES_MAX).map_err(|error| error.to_string())?;
+        if len != Some(bytes.len()) {
+            return Err(format!("{len:?} of {} bytes", bytes.len()));
+        }
+        match self.codec.decode(bytes).map_err(|error| error.to_string())? {
+            Frame::Message(message) => {
+                if message.from() != id_of(from) || message.to() != id_of(to) {
+                    return Err("a message of somebody else".into());
+                }
+                if let PeerMessage::Raft(envelope) = &message
+                    && envelope.group != GroupId(0)
+                {
+                    return Err("a message of another group".into());
+                }
+                self.heard += 1;
+                Ok(Some(message))
+            }
+            Frame::Goodbye(_) | Frame::Unknown { .. } => Ok(None),
+            Frame::Hello(_) | Frame::Welcome(_) | Frame::Refused(_) => Err("a second greeting".into()),
+        }
+    }
+
+    /// Frames of long ago, for `to`, each with its sender: only such as are of an older term than the receiver's, or of a
+    /// run that has ended.
+    pub(crate) fn replay(&mut self, around: &mut Around<'_>, to: usize, term: Term, count: u64) {
+        for _ in 0..count {
+            let from = self.dice.below(self.members as u64) as usize;
+            let at = self.at(from, to);
+            let runs = (self.runs[from], self.runs[to]);
+            let museum = &self.paths[at].museum;
+            let old: Vec<&Old> = museum.iter().filter(|old| old.term < term || old.runs != runs).collect();
+            if old.is_empty() {
+                continue;
+            }
+            let bytes = old[self.dice.below(old.len() as u64) as usize].bytes.clone();
+            if let Ok(Some(message)) = self.decode(&bytes, from, to) {
+                around.tally.add(Fault::F36);
+                around.queue.plan(around.now, Event::Late { to, message: Box::new(message) });
+            }
+        }
+    }
+
+    /// A member's process has started: it dials everybody, and whoever still has a connection to its former run loses it.
+    pub(crate) fn started(
+        &mut self,
+        around: &mut Around<'_>,
+        member: usize,
+        run: u32,
+        incarnation: Incarnation,
+    ) {
+        self.runs[member] = run;
+        self.incarnations[member] = incarnation;
+        self.silent[member] = false;
+        for peer in (0..self.members).filter(|&peer| peer != member) {
+            for lane in [BULK, CONTROL] {
+                self.close(around, peer, member, lane, true);
+                let at = self.at(member, peer);
+                self.lanes[at][lane].pause = PAUSE_MIN;
+                self.plan_dial(around, member, peer, lane);
+            }
+        }
+    }
+
+    /// A member's process has ended. If its machine vanished with it, nobody is told.
+    pub(crate) fn ended(&mut self, around: &mut Around<'_>, member: usize, silently: bool) {
+        self.runs[member] = 0;
+        self.silent[member] = silently;
+        for peer in (0..self.members).filter(|&peer| peer != member) {
+            for lane in [BULK, CONTROL] {
+                let at = self.at(member, peer);
+                let outgoing = &mut self.lanes[at][lane];
+                let was_up = outgoing.up;
+                outgoing.close();
+                let tell_at = around.now + self.pace.frame;
+                if silently {
+                    let (at, connection) = (self.at(peer, member), 0);
+                    let connection = self.lanes[at][lane].connection.max(connection);
+                    let silence = Event::Silence { from: peer, to: member, lane, connection };
+                    around.queue.plan(around.now + SILENCE_MAX, silence);
+                } else {
+                    if was_up && lane == BULK {
+                        around.queue.plan(tell_at, Event::LinkClosed { member: peer, peer: member });
+                    }
+                    let at = self.at(peer, member);
+                    let connection = self.lanes[at][lane].connection;
+                    around.queue.plan(tell_at, Event::Hangup { from: peer, to: member, lane, connection });
+                }
+            }
+        }
+    }
+
+    /// The sender of a lane notices that its connection is gone.
+    pub(crate) fn hangup(
+        &mut self,
+        around: &mut Around<'_>,
+        from: usize,
+        to: usize,
+        lane: usize,
+        connection: u32,
+    ) {
+        let at = self.at(from, to);
+        if self.lanes[at][lane].up && self.lanes[at][lane].connection == connection {
+            self.close(around, from, to, lane, true);
+        }
+    }
+
+    /// So much time has passed since something was held back: the connection is given up if nothing got through since.
+    pub(crate) fn silence(
+        &mut self,
+        around: &mut Around<'_>,
+        from: usize,
+        to: usize,
+        lane: usize,
+        connection: u32,
+    ) {
+        let at = self.at(from, to);
+        let state = &self.lanes[at][lane];
+        let held_long = !state.held.is_empty() && state.held_since + SILENCE_MAX <= around.now;
+        if state.up && state.connection == connection && (held_long || self.silent[to]) {
+            self.close(around, from, to, lane, true);
+        }
+    }
+
+    /// Ends one connection: both ends are told, of the bulk lane; the sender dials again.
+    pub(crate) fn close(
+        &mut self,
+        around: &mut Around<'_>,
+        from: usize,
+        to: usize,
+        lane: usize,
+        redial: bool,
+    ) {
+        let at = self.at(from, to);
+        let state = &mut self.lanes[at][lane];
+        let was_up = state.up;
+        if was_up {
+            let lived = around.now - state.opened_at;
+            if lived > self.retry_max {
+                state.pause = PAUSE_MIN;
+            }
+            state.close();
+            around.trace.mix(7);
+            if lane == BULK {
+                around.queue.plan(around.now, Event::LinkClosed { member: from, peer: to });
+                around.queue.plan(around.now + self.pace.frame, Event::LinkClosed { member: to, peer: from });
+            }
+        }
+        if redial && was_up && self.runs[from] != 0 {
+            self.plan_dial(around, from, to, lane);
+        }
+    }
+
+    fn plan_dial(&mut self, around: &mut Around<'_>, from: usize, to: usize, lane: usize) {
+        let at = self.at(from, to);
+        let state = &mut self.lanes[at][lane];
+        let pause = state.pause.max(PAUSE_MIN).min(self.retry_max.max(PAUSE_MIN));
+        state.pause = (pause * 2).min(self.retry_max.max(PAUSE_MIN));
+        let jittered = pause / 2 + self.dice.below(pause / 2 + 1);
+        let connection = state.connection;
+        around.queue.plan(around.now + jittered, Event::Dial { from, to, lane, connection });
+    }
+
+    /// Tries to open a lane. `answers` says whether the peer's process is there to answer.
+    pub(crate) fn dial(
+        &mut self,
+        around: &mut Around<'_>,
+        (from, to, lane): (usize, usize, usize),
+        connection: u32,
+        answers: bool,
+    ) {
+        let at = self.at(from, to);
+        if self.runs[from] == 0 || self.lanes[at][lane].up || self.lanes[at][lane].connection != connection {
+            return;
+        }
+        let back = self.at(to, from);
+        let is_cut = self.paths[at].cut_by().is_some() || self.paths[back].cut_by().is_some();
+        if !answers || is_cut || self.runs[to] == 0 {
+            return self.plan_dial(around, from, to, lane);
+        }
+        self.greet(from, to, lane);
+        let state = &mut self.lanes[at][lane];
+        state.up = true;
+        state.connection += 1;
+        state.opened_at = around.now;
+        state.last_arrival = around.now;
+        state.free_at = around.now;
+        around.trace.mix(11);
+    }
+
+    /// The first frame of a connection, through its bytes. [fault-model NT1]
+    fn greet(&mut self, from: usize, to: usize, lane: usize) {
+        let hello = Hello {
+            protocol_min: PROTOCOL_MIN,
+            protocol_max: PROTOCOL_MAX,
+            cluster: CLUSTER,
+            from: id_of(from),
+            incarnation: self.incarnations[from],
+            to: id_of(to),
+            lane: if lane == BULK { kattu_wire::Lane::Bulk } else { kattu_wire::Lane::Control },
+            learner: false,
+        };
+        self.writer.clear();
+        self.codec.encode(&Frame::Hello(hello.clone()), &mut self.writer);
+        let bytes: Vec<u8> = self.writer.pieces().flatten().copied().collect();
+        let heard = self.codec.decode(&SharedBytes::from(bytes));
+        assert_eq!(heard, Ok(Frame::Hello(hello.clone())), "a greeting survives its bytes");
+        assert_eq!(hello.agree(), Ok(PROTOCOL_MAX), "members of one version agree");
+    }
+
+    /// Something has changed about cuts: what was held goes on its way where it can.
+    pub(crate) fn let_go(&mut self, around: &mut Around<'_>) {
+        for from in 0..self.members {
+            for to in 0..self.members {
+                let at = self.at(from, to);
+                if self.paths[at].cut_by().is_some() {
+                    continue;
+                }
+                for lane in [BULK, CONTROL] {
+                    if self.lanes[at][lane].held.is_empty() {
+                        continue;
+                    }
+                    self.lanes[at][lane].held_bytes = 0;
+                    for bytes in std::mem::take(&mut self.lanes[at][lane].held) {
+                        self.send_bytes(around, from, to, lane, bytes);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The storm is over: every path is clear.
+    pub(crate) fn calm(&mut self, around: &mut Around<'_>) {
+        self.weather = Weather::default();
+        for path in &mut self.paths {
+            let museum = std::mem::take(&mut path.museum);
+            *path = Path { museum, ..Path::default() };
+        }
+        for link in &mut self.lanes {
+            for lane in link {
+                lane.free_at = lane.free_at.min(around.now);
+                lane.leaving.clear();
+                lane.leaving_bytes = 0;
+            }
+        }
+        self.let_go(around);
+        // A connection that is silent on one side is noticed at the next reset; the calm does not wait for that.
+        for to in (0..self.members).filter(|&to| self.silent[to]).collect::<Vec<_>>() {
+            for from in 0..self.members {
+                for lane in [BULK, CONTROL] {
+                    self.close(around, from, to, lane, true);
+                }
+            }
+        }
+    }
+}
+
+impl Lane {
+    fn unsent(&self) -> u64 {
+        self.leaving_bytes + self.held_bytes.saturating_sub(SOCKET_BYTES)
+    }
+
+    /// Forgets what has left by now.
+    fn leave(&mut self, now: u64) {
+        while let Some(&(at, bytes)) = self.leaving.front()
+            && at <= now
+        {
+            self.leaving.pop_front();
+            self.leaving_bytes -= bytes;
+        }
+    }
+
+    fn close(&mut self) {
+        self.up = false;
+        self.connection += 1;
+        self.leaving.clear();
+        self.leaving_bytes = 0;
+        self.held.clear();
+        self.held_bytes = 0;
+    }
+}
+
+/// What must not wait behind entries. [shell/runtime `links::is_control`]
+fn is_control(message: &PeerMessage) -> bool {
+    match message {
+        PeerMessage::Raft(envelope) => match &envelope.message {
+            Message::Append(append) => append.entries.is_empty(),
+            Message::AppendReply(_)
+            | Message::PreVote(_)
+            | Message::PreVoteReply(_)
+            | Message::Vote(_)
+            | Message::VoteReply(_)
+            | Message::ReadIndex(_)
+            | Message::ReadIndexReply(_) => true,
+        },
+        PeerMessage::Forward(_) | PeerMessage::ForwardReply(_) => false,
+    }
+}

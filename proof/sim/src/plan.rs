@@ -1,0 +1,354 @@
+//! Plan: what one seed decides before anything happens.
+//!
+//! Swarm testing: every storm has a cluster, a configuration, a set of fault kinds and a workload of its own. Half of the
+//! kinds are left out of each storm, because faults that always rage together hide each other's bugs.
+//! Knows nothing of: how a plan is carried out.
+
+use crate::clock::{MS, SEC, US};
+use crate::dice::Dice;
+use crate::inject::{Injection, Kinds, draw_injections};
+use kattu_raft::{Duration, Limits};
+use kattu_wal::sim::Speed;
+
+/// What a caller may decide in the seed's place: for speed, for reading, for shrinking.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Length of the storm, in seconds of the world; the seed's choice if absent.
+    pub seconds: Option<u64>,
+    /// Members; the seed's choice if absent.
+    pub members: Option<u64>,
+    /// Clients; the seed's choice if absent.
+    pub clients: Option<u32>,
+    /// Kinds of faults that may happen; the seed's choice if absent.
+    pub kinds: Option<Kinds>,
+    /// Only these injections of the plan, by number; all if absent.
+    pub keep: Option<Vec<u32>>,
+    /// Keep the lines of the timeline.
+    pub timeline: bool,
+    /// Keep the history of the clients in the report.
+    pub history: bool,
+}
+
+/// Where a piece of a member's work is done. [shell/runtime `Place`]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// On the driver's thread.
+    Inline,
+    /// On a thread of its own.
+    Thread,
+}
+
+/// How a member is configured; the same for all.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Minimum election timeout.
+    pub election_timeout: Duration,
+    /// Time between heartbeats.
+    pub heartbeat_interval: Duration,
+    /// Pre-vote and check-quorum, which belong together.
+    pub pre_vote: bool,
+    /// Send before the own disk has answered.
+    pub parallel_append: bool,
+    /// Several appends in flight per peer.
+    pub pipelining: bool,
+    /// Bounds of the protocol.
+    pub limits: Limits,
+    /// How long a client waits at most.
+    pub request_timeout: Duration,
+    /// Client requests waiting at once.
+    pub pending_max: usize,
+    /// Bytes of writes waiting for a place in the log.
+    pub pending_bytes_max: usize,
+    /// Largest request a face lets in.
+    pub request_bytes_max: usize,
+    /// Bytes the store may hold.
+    pub quota: u64,
+    /// Where log I/O is done.
+    pub log_io: Place,
+    /// Where committed entries are applied.
+    pub apply: Place,
+    /// Bytes of a log segment.
+    pub segment_bytes: u64,
+    /// Bytes kept for the way out of a full disk.
+    pub reserve_bytes: u64,
+    /// Bytes of newest entries handed out at recovery.
+    pub window_bytes: usize,
+    /// A log block is closed at this size.
+    pub block_bytes: usize,
+    /// A disk call that takes longer ends the process.
+    pub disk_stall: u64,
+}
+
+/// How fast things are, in nanoseconds.
+#[derive(Clone, Debug)]
+pub struct Pace {
+    /// A turn of a member's loop takes this.
+    pub turn: u64,
+    /// And each event in it this.
+    pub event: u64,
+    /// Disks.
+    pub disk: Speed,
+    /// A frame takes this, and up to `frame_jitter` more.
+    pub frame: u64,
+    /// See `frame`.
+    pub frame_jitter: u64,
+    /// A batch of the keeper on its own thread takes up to this.
+    pub apply: u64,
+    /// Between a client and its member.
+    pub client: u64,
+    /// Frames of one lane keep their order, as on one connection. Otherwise any may overtake any.
+    pub ordered: bool,
+    /// What is sent into a cut waits for its end, as TCP repeats it; otherwise it is lost.
+    pub holds: bool,
+    /// Clocks gain or lose up to this, in millionths.
+    pub drift: i64,
+}
+
+/// What clients do.
+#[derive(Clone, Debug)]
+pub struct Load {
+    /// How many clients.
+    pub clients: u32,
+    /// A client rests this long between operations, on average.
+    pub rest: u64,
+    /// Different keys.
+    pub keys: u64,
+    /// Weights of: put, read, range read, serializable read, old read, delete, range delete, transaction, compaction,
+    /// oversize, odd.
+    pub weights: [u64; 11],
+    /// Bytes of a common value at most.
+    pub value_bytes: u64,
+    /// A client gives up after this, and says unknown; 0 never.
+    pub patience: u64,
+}
+
+/// One storm, before it begins.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The seed.
+    pub seed: u64,
+    /// Members, all voters.
+    pub members: u64,
+    /// Length of the storm, in nanoseconds.
+    pub length: u64,
+    /// Configuration.
+    pub settings: Settings,
+    /// Pace.
+    pub pace: Pace,
+    /// Workload.
+    pub load: Load,
+    /// Kinds of faults in it.
+    pub kinds: Kinds,
+    /// The faults, by time, each with its number in the full plan.
+    pub injections: Vec<(u32, Injection)>,
+    /// Injections in the full plan.
+    pub injections_planned: usize,
+}
+
+impl Plan {
+    /// What the seed decides.
+    #[must_use]
+    pub fn draw(seed: u64, options: &Options) -> Plan {
+        let mut dice = Dice::new(seed, "cluster");
+        // Three and five are what people run; the rest is for the arithmetic of quorums.
+        let drawn = *dice.pick(&[1, 2, 3, 3, 3, 3, 3, 3, 4, 5, 5, 5, 5, 6, 7, 8, 9]);
+        let members = options.members.unwrap_or(drawn);
+        let mut dice = Dice::new(seed, "length");
+        let length = match options.seconds {
+            Some(seconds) => seconds * SEC,
+            None => dice.log_within(60, 1200).min(1200) * SEC,
+        };
+        let settings = draw_settings(&mut Dice::new(seed, "settings"));
+        let pace = draw_pace(&mut Dice::new(seed, "pace"), &settings);
+        let mut load = draw_load(&mut Dice::new(seed, "load"), &settings);
+        load.clients = options.clients.unwrap_or(load.clients);
+        let kinds = Kinds::draw(&mut Dice::new(seed, "kinds"));
+        let mut injections: Vec<(u32, Injection)> =
+            draw_injections(&Dice::new(seed, "injections"), members, length, &settings, &kinds);
+        let injections_planned = injections.len();
+        if let Some(allowed) = &options.kinds {
+            injections.retain(|(_, injection)| allowed.has(injection.what.kind()));
+        }
+        if let Some(keep) = &options.keep {
+            injections.retain(|(number, _)| keep.contains(number));
+        }
+        Plan { seed, members, length, settings, pace, load, kinds, injections, injections_planned }
+    }
+
+    /// Three members, ten requests a second, nothing but the checks of every step: what speed is measured with.
+    #[must_use]
+    pub fn calm(seed: u64, seconds: u64) -> Plan {
+        let options = Options {
+            seconds: Some(seconds),
+            members: Some(3),
+            kinds: Some(Kinds::none()),
+            ..Options::default()
+        };
+        let mut plan = Plan::draw(seed, &options);
+        plan.settings = default_settings();
+        plan.pace = Pace {
+            turn: 0,
+            event: 0,
+            disk: Speed::SOLID,
+            frame: 200 * US,
+            frame_jitter: 100 * US,
+            apply: 0,
+            client: 100 * US,
+            ordered: true,
+            holds: true,
+            drift: 0,
+        };
+        plan.load = Load {
+            clients: 10,
+            rest: SEC,
+            keys: 100,
+            weights: [50, 40, 0, 5, 0, 5, 0, 0, 0, 0, 0],
+            value_bytes: 64,
+            patience: 0,
+        };
+        plan
+    }
+}
+
+/// etcd's times, small files.
+fn default_settings() -> Settings {
+    Settings {
+        election_timeout: Duration::from_millis(1000),
+        heartbeat_interval: Duration::from_millis(100),
+        pre_vote: true,
+        parallel_append: true,
+        pipelining: true,
+        limits: Limits::default(),
+        request_timeout: Duration::from_secs(7),
+        pending_max: 1 << 18,
+        pending_bytes_max: 64 << 20,
+        request_bytes_max: 64 << 10,
+        quota: u64::MAX,
+        log_io: Place::Inline,
+        apply: Place::Inline,
+        segment_bytes: 1 << 20,
+        reserve_bytes: 0,
+        window_bytes: 1 << 20,
+        block_bytes: 1 << 20,
+        disk_stall: SEC,
+    }
+}
+
+fn draw_settings(dice: &mut Dice) -> Settings {
+    let election_ms = dice.log_within(100, 2000);
+    let heartbeat_ms = (election_ms / dice.within(3, 12)).max(1);
+    let request_bytes_max = dice.log_within(1 << 10, 32 << 10) as usize;
+    // Small limits are reached often; large ones are what people run.
+    let mut limits = Limits::default();
+    if dice.one_in(2) {
+        limits = Limits {
+            batch_bytes_max: dice.log_within(256, 64 << 10) as usize,
+            batch_entries_max: dice.log_within(1, 64) as usize,
+            inflight_msgs_max: dice.log_within(1, 64) as usize,
+            inflight_bytes_max: dice.log_within(1 << 10, 256 << 10) as usize,
+            uncommitted_bytes_max: dice.log_within(4 << 10, 1 << 20) as usize,
+            apply_bytes_max: dice.log_within(4 << 10, 1 << 20) as usize,
+            window_bytes_max: dice.log_within(512, 64 << 10) as usize,
+        };
+    }
+    let place = |dice: &mut Dice| if dice.one_in(2) { Place::Thread } else { Place::Inline };
+    let segment_bytes = (dice.log_within(16 << 10, 512 << 10)).max(4 * request_bytes_max as u64);
+    Settings {
+        election_timeout: Duration::from_millis(election_ms),
+        heartbeat_interval: Duration::from_millis(heartbeat_ms),
+        pre_vote: !dice.one_in(10),
+        parallel_append: !dice.one_in(4),
+        pipelining: !dice.one_in(4),
+        limits,
+        request_timeout: Duration::from_millis(dice.log_within(1000, 5000) + 2 * election_ms),
+        pending_max: dice.log_within(16, 4096) as usize,
+        pending_bytes_max: dice.log_within(64 << 10, 4 << 20) as usize,
+        request_bytes_max,
+        quota: if dice.one_in(6) { dice.log_within(64 << 10, 1 << 20) } else { u64::MAX },
+        log_io: place(dice),
+        apply: place(dice),
+        segment_bytes,
+        reserve_bytes: if dice.one_in(2) { segment_bytes } else { 0 },
+        window_bytes: dice.log_within(256, 1 << 20) as usize,
+        block_bytes: dice.log_within(4 << 10, 1 << 20) as usize,
+        disk_stall: election_ms * MS,
+    }
+}
+
+fn draw_pace(dice: &mut Dice, settings: &Settings) -> Pace {
+    let timeout = settings.election_timeout.as_nanos() as u64;
+    let some = |dice: &mut Dice, most: u64| if dice.one_in(3) { 0 } else { dice.log_within(US, most) };
+    Pace {
+        turn: some(dice, 100 * US),
+        event: some(dice, 20 * US),
+        disk: draw_disk(dice, timeout),
+        frame: dice.log_within(10 * US, (timeout / 40).max(20 * US)),
+        frame_jitter: some(dice, timeout / 20),
+        apply: some(dice, timeout / 10),
+        client: some(dice, 2 * MS),
+        ordered: !dice.one_in(3),
+        holds: dice.one_in(2),
+        drift: *dice.pick(&[0, 100, 1000, 20_000]),
+    }
+}
+
+/// From a good solid-state disk to one that takes a tenth of the election timeout for a sync.
+fn draw_disk(dice: &mut Dice, timeout: u64) -> Speed {
+    if dice.one_in(3) {
+        return Speed::SOLID;
+    }
+    let sync = dice.log_within(20 * US, (timeout / 10).min(10 * MS));
+    Speed {
+        read: dice.log_within(US, 100 * US),
+        write: dice.log_within(US, 20 * US),
+        sync,
+        name: dice.log_within(US, sync),
+        kib: dice.below(2 * US),
+        spread_percent: dice.below(200),
+    }
+}
+
+fn draw_load(dice: &mut Dice, settings: &Settings) -> Load {
+    let mut weights = [0; 11];
+    for (weight, most) in weights.iter_mut().zip([40, 20, 8, 12, 4, 8, 4, 12, 2, 1, 2]) {
+        *weight = if dice.one_in(4) { 0 } else { dice.within(1, most) };
+    }
+    weights[0] = weights[0].max(5);
+    Load {
+        clients: dice.log_within(1, 24) as u32,
+        rest: dice.log_within(10 * MS, 4 * SEC),
+        keys: dice.log_within(1, 200),
+        weights,
+        value_bytes: dice.log_within(8, (settings.request_bytes_max as u64 / 2).min(4096)),
+        patience: if dice.one_in(3) { dice.log_within(200 * MS, 8 * SEC) } else { 0 },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_seed_decides_everything_and_seeds_differ() {
+        let draw = |seed| format!("{:?}", Plan::draw(seed, &Options::default()));
+        assert_eq!(draw(5), draw(5));
+        assert_ne!(draw(5), draw(6));
+    }
+
+    #[test]
+    fn storms_are_between_one_and_twenty_minutes_and_mostly_short() {
+        let lengths: Vec<u64> =
+            (0..400).map(|seed| Plan::draw(seed, &Options::default()).length / SEC).collect();
+        assert!(lengths.iter().all(|seconds| (60..=1200).contains(seconds)));
+        let short = lengths.iter().filter(|&&seconds| seconds < 300).count();
+        assert!(short > 200, "{short} of 400 are below five minutes");
+    }
+
+    #[test]
+    fn leaving_out_an_injection_leaves_the_others_as_they_are() {
+        let all = Plan::draw(11, &Options::default());
+        let keep: Vec<u32> = all.injections.iter().map(|(number, _)| *number).skip(1).collect();
+        let fewer = Plan::draw(11, &Options { keep: Some(keep), ..Options::default() });
+        assert_eq!(format!("{:?}", &all.injections[1..]), format!("{:?}", fewer.injections));
+    }
+}

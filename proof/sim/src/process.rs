@@ -1,0 +1,789 @@
+//! Process: one run of one member, driven as production drives it. [shell/runtime `driver`, `seat`, `room`]
+//!
+//! ```text
+//!  take in everything → tick if due → "drained" → carry out: send → answer → apply → fetch → log → "drained" → … → sleep
+//! ```
+//! Carrying out goes effect by effect and can stop between any two: for a kill, for a sync that takes time, for a pause. Log
+//! and keeper work inline or on threads of their own, as configured.
+//! Knows nothing of: why it is killed, who its clients are.
+
+use crate::clock::{Clock, SEC};
+use crate::log::{Completion, Log, LogRoom};
+use crate::net::id_of;
+use crate::plan::Place;
+use crate::world::{Event as Planned, Shared};
+use kattu_node::contract::{
+    Effects, Event, Forward, KeeperEffects, KeeperTask, Outcome, PeerMessage, Refusal, Request, Space, Ticket,
+};
+use kattu_node::{Keeper, Node};
+use kattu_raft::{Fetch, LogIndex, LogRecord, Lsn, NodeId};
+use kattu_wal::WalError;
+use kattu_wal::sim::SimDisk;
+use std::collections::{BTreeMap, VecDeque};
+
+/// How often a full disk is tried again.
+const FULL_RETRY: u64 = 200 * crate::clock::MS;
+/// Client calls taken into one batch.
+const CALLS_PER_BATCH: usize = 4096;
+/// Pieces of the log read back in one batch.
+const FETCHES_PER_BATCH: usize = 1;
+/// Requests that may wait in front of a replica. Production has room for 65,536; this is reached.
+pub(crate) const CALLS_MAX: usize = 2048;
+/// Tasks that may wait for a keeper on its own thread, scaled down likewise.
+const TASKS_MAX: usize = 4096;
+
+/// Why a process ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// It was killed between two effects.
+    Fuse,
+    /// Its log failed.
+    Log(WalError),
+    /// What must hold does not.
+    Violation(crate::report::Violation),
+}
+
+impl From<WalError> for End {
+    fn from(error: WalError) -> End {
+        End::Log(error)
+    }
+}
+
+impl From<crate::report::Violation> for End {
+    fn from(violation: crate::report::Violation) -> End {
+        End::Violation(violation)
+    }
+}
+
+/// Where the batch stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// Nothing to carry out.
+    Idle,
+    Send,
+    Reply,
+    Apply,
+    Fetch,
+    Persist,
+    /// At the disk.
+    Syncing,
+    Next,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Progress {
+    applied: Option<LogIndex>,
+    store_bytes: u64,
+}
+
+/// The log's own thread.
+#[derive(Default)]
+struct LogThread {
+    records: Vec<Vec<LogRecord>>,
+    fetches: Vec<Fetch>,
+    /// What was ordered and is not durable yet.
+    underway: VecDeque<(Lsn, u64)>,
+}
+
+pub(crate) struct Process {
+    member: usize,
+    pub(crate) run: u32,
+    pub(crate) node: Node,
+    pub(crate) keeper: Keeper,
+    log: Log,
+    clock: Clock,
+    log_thread: Option<LogThread>,
+    disk: SimDisk,
+    /// A disk call is under way: when it began, and what it will come to.
+    at_disk: Option<(u64, Completion)>,
+    /// Batches waiting for a keeper on its own thread.
+    keeper_queue: Option<VecDeque<Vec<KeeperTask>>>,
+    keeper_tasks: usize,
+    inbox: VecDeque<Event>,
+    calls: VecDeque<(u64, Request)>,
+    completions: VecDeque<Completion>,
+    progress: VecDeque<Progress>,
+    /// Tickets of clients that wait here, with their operations.
+    waiting: BTreeMap<Ticket, u64>,
+    tickets: u64,
+    effects: Effects,
+    scratch: Effects,
+    sending: VecDeque<PeerMessage>,
+    unsent: Vec<Forward>,
+    replying: VecDeque<(Ticket, Outcome)>,
+    fetches: VecDeque<Fetch>,
+    fetches_left: usize,
+    stage: Stage,
+    news: bool,
+    applied_in_batch: bool,
+    events_in_batch: u64,
+    /// The thread is busy until then.
+    free_at: u64,
+    wake_at: u64,
+    timer_at: u64,
+    /// Effects that may still happen before it is killed.
+    pub(crate) fuse: Option<u64>,
+    space: Space,
+    log_full: bool,
+    store_bytes: u64,
+    looked_at: Option<u64>,
+}
+
+impl Process {
+    pub(crate) fn new(
+        (member, run): (usize, u32),
+        node: Node,
+        keeper: Keeper,
+        (log, disk): (Log, SimDisk),
+        clock: Clock,
+        sh: &mut Shared,
+    ) -> Process {
+        let thread = |place| place == Place::Thread;
+        let settings = &sh.settings;
+        let mut process = Process {
+            member,
+            run,
+            node,
+            keeper,
+            log,
+            clock,
+            log_thread: thread(settings.log_io).then(LogThread::default),
+            disk,
+            at_disk: None,
+            keeper_queue: thread(settings.apply).then(VecDeque::new),
+            keeper_tasks: 0,
+            inbox: VecDeque::new(),
+            calls: VecDeque::new(),
+            completions: VecDeque::new(),
+            progress: VecDeque::new(),
+            waiting: BTreeMap::new(),
+            tickets: 0,
+            effects: Effects::default(),
+            scratch: Effects::default(),
+            sending: VecDeque::new(),
+            unsent: Vec::new(),
+            replying: VecDeque::new(),
+            fetches: VecDeque::new(),
+            fetches_left: 0,
+            stage: Stage::Idle,
+            news: false,
+            applied_in_batch: false,
+            events_in_batch: 0,
+            free_at: 0,
+            wake_at: 0,
+            timer_at: 0,
+            fuse: None,
+            space: Space { log_bytes: 0, short: false },
+            log_full: false,
+            store_bytes: 0,
+            looked_at: None,
+        };
+        process.log.prepare_next(sh.now);
+        process.plan_segment(sh);
+        let space = process.room_is_now(process.log.room(), sh);
+        process.node.handle(clock.at(sh.now), Event::Space(space), &mut Effects::default());
+        process
+    }
+
+    pub(crate) fn id(&self) -> NodeId {
+        id_of(self.member)
+    }
+
+    /// A peer's message, or the end of a link.
+    pub(crate) fn hear(&mut self, event: Event) {
+        self.inbox.push_back(event);
+    }
+
+    /// A client's request; refused at the door when too many wait there. [shell/runtime `Engine::call`]
+    pub(crate) fn call(&mut self, operation: u64, request: Request) -> Result<(), Refusal> {
+        if self.calls.len() >= CALLS_MAX {
+            return Err(Refusal::TooManyRequests);
+        }
+        self.calls.push_back((operation, request));
+        Ok(())
+    }
+
+    /// Operations of clients that wait for an answer from this process.
+    pub(crate) fn take_waiting(&mut self) -> Vec<u64> {
+        let waiting = std::mem::take(&mut self.waiting).into_values();
+        waiting.chain(self.calls.drain(..).map(|(operation, _)| operation)).collect()
+    }
+
+    /// Whether nothing is under way here.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.stage == Stage::Idle && self.calls.is_empty() && self.waiting.is_empty()
+    }
+
+    /// Requests held in memory, for the check that they are bounded.
+    pub(crate) fn held(&self) -> usize {
+        self.calls.len() + self.node.pending()
+    }
+
+    fn has_work(&self, now: u64) -> bool {
+        !self.inbox.is_empty()
+            || !self.calls.is_empty()
+            || !self.completions.is_empty()
+            || !self.progress.is_empty()
+            || !self.fetches.is_empty()
+            || self.log.has_prepared()
+            || self.node.deadline() <= self.clock.at(now)
+    }
+
+    /// Does what can be done now, and plans when to look again.
+    pub(crate) fn turn(&mut self, sh: &mut Shared) -> Result<(), End> {
+        loop {
+            if self.stage == Stage::Idle {
+                if !self.has_work(sh.now) {
+                    break;
+                }
+                if sh.now < self.free_at {
+                    if self.wake_at != self.free_at {
+                        self.wake_at = self.free_at;
+                        sh.queue.plan(self.free_at, Planned::Wake { member: self.member, run: self.run });
+                    }
+                    return Ok(());
+                }
+                self.begin_batch(sh)?;
+            }
+            if !self.carry_out(sh)? {
+                return Ok(()); // at the disk
+            }
+            self.end_batch(sh);
+        }
+        let at = self.clock.when(self.node.deadline(), sh.now);
+        // A deadline that moved away is left alone: one early look costs less than planning always.
+        if at != u64::MAX && (at < self.timer_at || self.timer_at <= sh.now) {
+            self.timer_at = at;
+            sh.queue.plan(at, Planned::Wake { member: self.member, run: self.run });
+        }
+        Ok(())
+    }
+
+    fn begin_batch(&mut self, sh: &mut Shared) -> Result<(), End> {
+        self.applied_in_batch = false;
+        self.events_in_batch = 0;
+        self.fetches_left = FETCHES_PER_BATCH;
+        self.take_in(sh)?;
+        if self.node.deadline() <= self.clock.at(sh.now) {
+            self.handle(sh, Event::Tick)?;
+        }
+        if let Some(space) = self.look_at_room(sh) {
+            self.handle(sh, Event::Space(space))?;
+        }
+        self.handle(sh, Event::Drained)?;
+        self.stage = Stage::Send;
+        Ok(())
+    }
+
+    fn take_in(&mut self, sh: &mut Shared) -> Result<(), End> {
+        if self.log.has_prepared() {
+            let completion = self.log.look(sh.now);
+            self.plan_segment(sh);
+            let completion = self.less_underway(completion);
+            self.on_completion(sh, completion)?;
+        }
+        while let Some(completion) = self.completions.pop_front() {
+            let completion = self.less_underway(completion);
+            self.on_completion(sh, completion)?;
+        }
+        while let Some(progress) = self.progress.pop_front() {
+            self.on_progress(sh, progress)?;
+        }
+        while let Some(event) = self.inbox.pop_front() {
+            self.handle(sh, event)?;
+        }
+        let refuses = self.keeper_tasks >= TASKS_MAX;
+        for _ in 0..CALLS_PER_BATCH.min(self.calls.len()) {
+            let Some((operation, request)) = self.calls.pop_front() else { break };
+            if refuses {
+                sh.answer(operation, Outcome::Refused(Refusal::TooManyRequests));
+                continue;
+            }
+            self.tickets += 1;
+            let ticket = Ticket(self.tickets);
+            self.waiting.insert(ticket, operation);
+            self.handle(sh, Event::Client { ticket, request })?;
+        }
+        Ok(())
+    }
+
+    /// Gives the node one event; judges what it makes of it.
+    fn handle(&mut self, sh: &mut Shared, event: Event) -> Result<(), End> {
+        self.events_in_batch += 1;
+        sh.events += 1;
+        sh.trace.mix(sh.now ^ (self.member as u64) << 56 ^ kind_of(&event) << 48);
+        self.node.handle(self.clock.at(sh.now), event, &mut self.scratch);
+        sh.watch.stepped(self.id(), &self.node, &self.scratch)?;
+        note(sh, self.id(), &self.scratch);
+        let Effects { persist, send, fetch, apply, reply, compute, trace } = &mut self.scratch;
+        self.effects.persist.append(persist);
+        self.effects.send.append(send);
+        self.effects.fetch.append(fetch);
+        self.effects.apply.append(apply);
+        self.effects.reply.append(reply);
+        compute.clear();
+        trace.clear();
+        Ok(())
+    }
+
+    /// Between two effects: whether the process lives on.
+    fn lives(&mut self) -> Result<(), End> {
+        match &mut self.fuse {
+            Some(0) => Err(End::Fuse),
+            Some(left) => {
+                *left -= 1;
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Carries out effects until none are left; `false` when the thread is at the disk meanwhile.
+    fn carry_out(&mut self, sh: &mut Shared) -> Result<bool, End> {
+        loop {
+            match self.stage {
+                Stage::Idle => return Ok(true),
+                Stage::Send => {
+                    self.news = false;
+                    self.sending.extend(self.effects.send.drain(..));
+                    while let Some(message) = self.sending.pop_front() {
+                        self.lives()?;
+                        let unsent = sh.send(self.member, message);
+                        self.unsent.extend(unsent);
+                    }
+                    while let Some(forward) = self.unsent.pop() {
+                        self.handle(sh, Event::Unsent(forward))?; // the newest first: each goes to the head
+                    }
+                    self.stage = Stage::Reply;
+                }
+                Stage::Reply => {
+                    self.replying.extend(self.effects.reply.drain(..));
+                    self.answer_clients(sh)?;
+                    self.stage = Stage::Apply;
+                }
+                Stage::Apply => {
+                    if !self.effects.apply.is_empty() {
+                        self.lives()?;
+                        let tasks = std::mem::take(&mut self.effects.apply);
+                        self.hand_over(sh, tasks)?;
+                    }
+                    self.stage = Stage::Fetch;
+                }
+                Stage::Fetch => {
+                    self.fetches.extend(self.effects.fetch.drain(..));
+                    while self.fetches_left > 0
+                        && let Some(fetch) = self.fetches.pop_front()
+                    {
+                        self.lives()?;
+                        self.fetch(sh, fetch)?;
+                    }
+                    self.stage = Stage::Persist;
+                }
+                Stage::Persist => {
+                    self.stage = Stage::Next;
+                    if !self.effects.persist.is_empty() {
+                        self.lives()?;
+                        let records = std::mem::take(&mut self.effects.persist);
+                        if !self.persist(sh, records)? {
+                            self.stage = Stage::Syncing;
+                            return Ok(false);
+                        }
+                    } else if self.log_thread.is_none() && self.log.is_blocked() && self.log.is_due(sh.now) {
+                        // A full disk is tried again.
+                        if !self.sync(sh)? {
+                            self.stage = Stage::Syncing;
+                            return Ok(false);
+                        }
+                    }
+                }
+                Stage::Syncing => return Ok(false),
+                Stage::Next => {
+                    if !self.news && self.has_no_effects() {
+                        self.stage = Stage::Idle;
+                        return Ok(true);
+                    }
+                    self.handle(sh, Event::Drained)?;
+                    self.stage = Stage::Send;
+                }
+            }
+        }
+    }
+
+    fn has_no_effects(&self) -> bool {
+        let effects = &self.effects;
+        effects.persist.is_empty()
+            && effects.send.is_empty()
+            && effects.fetch.is_empty()
+            && effects.apply.is_empty()
+            && effects.reply.is_empty()
+    }
+
+    fn end_batch(&mut self, sh: &mut Shared) {
+        if !self.applied_in_batch && self.keeper_queue.is_none() {
+            self.keeper.tidy();
+        }
+        self.free_at = sh.now + sh.pace.turn + sh.pace.event * self.events_in_batch;
+    }
+
+    fn answer_clients(&mut self, sh: &mut Shared) -> Result<(), End> {
+        while let Some((ticket, outcome)) = self.replying.pop_front() {
+            self.lives()?;
+            let Some(operation) = self.waiting.remove(&ticket) else {
+                return Err(crate::report::Violation::new(
+                    "answered_once",
+                    format!("n{} answers {ticket:?}, which does not wait: {outcome:?}", self.member + 1),
+                )
+                .into());
+            };
+            sh.answer(operation, outcome);
+        }
+        Ok(())
+    }
+
+    // ── The keeper's seat ──
+
+    fn hand_over(&mut self, sh: &mut Shared, tasks: Vec<KeeperTask>) -> Result<(), End> {
+        self.applied_in_batch |= tasks.iter().any(|task| matches!(task, KeeperTask::Apply { .. }));
+        match &mut self.keeper_queue {
+            None => {
+                let progress = self.keep(sh, tasks)?;
+                self.answer_clients(sh)?;
+                self.news = true;
+                self.on_progress(sh, progress)
+            }
+            Some(queue) => {
+                self.keeper_tasks += tasks.len();
+                queue.push_back(tasks);
+                if queue.len() == 1 {
+                    self.plan_keeper(sh);
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn plan_keeper(&self, sh: &mut Shared) {
+        let takes = sh.dice.below(sh.pace.apply + 1);
+        sh.queue.plan(sh.now + takes, Planned::Kept { member: self.member, run: self.run });
+    }
+
+    /// The keeper's own thread has done its batch.
+    pub(crate) fn kept(&mut self, sh: &mut Shared) -> Result<(), End> {
+        let Some(tasks) = self.keeper_queue.as_mut().and_then(VecDeque::pop_front) else { return Ok(()) };
+        self.keeper_tasks -= tasks.len();
+        let progress = self.keep(sh, tasks)?;
+        self.answer_clients(sh)?;
+        self.keeper.tidy();
+        self.progress.push_back(progress);
+        if self.keeper_queue.as_ref().is_some_and(|queue| !queue.is_empty()) {
+            self.plan_keeper(sh);
+        }
+        Ok(())
+    }
+
+    fn keep(&mut self, sh: &mut Shared, tasks: Vec<KeeperTask>) -> Result<Progress, End> {
+        let mut effects = KeeperEffects::default();
+        for task in tasks {
+            let entry = match &task {
+                KeeperTask::Apply { entry, .. } => Some(entry.clone()),
+                _ => None,
+            };
+            self.keeper.handle(task, &mut effects);
+            if let Some(entry) = entry {
+                sh.trace.mix(entry.id().index.0 ^ entry.id().term.0 << 40);
+                sh.watch.applied(self.id(), &entry, &self.keeper)?;
+            }
+        }
+        self.replying.extend(effects.reply);
+        Ok(Progress { applied: effects.applied, store_bytes: self.keeper.store().stats().bytes })
+    }
+
+    fn on_progress(&mut self, sh: &mut Shared, progress: Progress) -> Result<(), End> {
+        self.store_bytes = progress.store_bytes;
+        match progress.applied {
+            Some(index) => self.handle(sh, Event::Applied { index }),
+            None => Ok(()),
+        }
+    }
+
+    // ── The log ──
+
+    /// Makes records durable; `false` when this thread is at the disk meanwhile.
+    fn persist(&mut self, sh: &mut Shared, records: Vec<LogRecord>) -> Result<bool, End> {
+        if let Some(last) = records.last() {
+            sh.trace.mix(last.lsn.0 ^ 1 << 63);
+        }
+        match &mut self.log_thread {
+            None => {
+                self.log.append(&records)?;
+                self.lives()?;
+                if !self.log.is_due(sh.now) {
+                    let room = self.log.room();
+                    self.news = true;
+                    self.on_completion(sh, Completion::Room(room))?;
+                    return Ok(true);
+                }
+                self.sync(sh)
+            }
+            Some(thread) => {
+                let bytes = records.iter().map(record_bytes).sum();
+                thread.underway.extend(records.last().map(|record| (record.lsn, bytes)));
+                thread.records.push(records);
+                self.start_log_thread(sh)?;
+                Ok(true)
+            }
+        }
+    }
+
+    /// Goes to the disk; `true` if there was no room, `false` when the call is under way.
+    fn sync(&mut self, sh: &mut Shared) -> Result<bool, End> {
+        self.disk.begin();
+        let completion = self.log.sync(sh.now)?;
+        self.plan_segment(sh);
+        match completion {
+            Completion::Room(_) => {
+                self.news = true;
+                self.on_completion(sh, completion)?;
+                Ok(true)
+            }
+            completion => {
+                self.call_disk(sh, completion);
+                Ok(false)
+            }
+        }
+    }
+
+    /// What the disk has done takes its time.
+    fn call_disk(&mut self, sh: &mut Shared, completion: Completion) {
+        let takes = self.disk.spent();
+        self.at_disk = Some((sh.now, completion));
+        let (member, run) = (self.member, self.run);
+        let limit = sh.settings.disk_stall;
+        if takes > limit {
+            sh.queue.plan(sh.now + limit, Planned::Watchdog { member, run });
+        } else {
+            sh.queue.plan(sh.now + takes, Planned::Synced { member, run });
+        }
+    }
+
+    /// How long the disk call under way has taken, if there is one.
+    pub(crate) fn at_disk_for(&self, now: u64) -> Option<u64> {
+        self.at_disk.as_ref().map(|(began, _)| now - began)
+    }
+
+    fn start_log_thread(&mut self, sh: &mut Shared) -> Result<(), End> {
+        let Some(thread) = &mut self.log_thread else { return Ok(()) };
+        if self.at_disk.is_some() {
+            return Ok(());
+        }
+        let mut dirty = self.log.is_blocked();
+        for records in std::mem::take(&mut thread.records) {
+            self.log.append(&records)?;
+            dirty = true;
+        }
+        if dirty && self.log.is_due(sh.now) {
+            self.lives()?;
+            self.disk.begin();
+            let completion = self.log.sync(sh.now)?;
+            self.plan_segment(sh);
+            match completion {
+                Completion::Room(_) => {
+                    self.completions.push_back(completion);
+                    let retry = Planned::RetryLog { member: self.member, run: self.run };
+                    sh.queue.plan(sh.now + FULL_RETRY, retry);
+                }
+                completion => {
+                    self.call_disk(sh, completion);
+                    return Ok(()); // what is to be read back may be in the block that is being written
+                }
+            }
+        }
+        let thread = self.log_thread.as_mut().expect("seen above");
+        for fetch in std::mem::take(&mut thread.fetches) {
+            let completion = self.log.fetch(fetch)?;
+            self.completions.push_back(completion);
+        }
+        Ok(())
+    }
+
+    /// The disk call has ended.
+    pub(crate) fn synced(&mut self, sh: &mut Shared) -> Result<(), End> {
+        let Some((_, completion)) = self.at_disk.take() else { return Ok(()) };
+        if let Completion::Persisted(lsn, _) = completion {
+            sh.watch.durable(self.id(), lsn)?;
+        }
+        self.lives()?;
+        if self.log_thread.is_some() {
+            self.completions.push_back(completion);
+            return self.start_log_thread(sh);
+        }
+        self.on_completion(sh, completion)?;
+        self.news = true;
+        self.stage = Stage::Next;
+        Ok(())
+    }
+
+    /// The passing thread makes its segment.
+    pub(crate) fn make_segment(&mut self) {
+        if self.at_disk.is_none() {
+            self.disk.begin();
+        }
+        self.log.make_segment();
+    }
+
+    /// Whether the log's own thread wants to try a full disk again.
+    pub(crate) fn retry_log(&mut self, sh: &mut Shared) -> Result<(), End> {
+        if self.log_thread.is_some() && self.log.is_blocked() { self.start_log_thread(sh) } else { Ok(()) }
+    }
+
+    fn plan_segment(&mut self, sh: &mut Shared) {
+        if let Some(at) = self.log.ready_at.take() {
+            sh.queue.plan(at, Planned::SegmentMade { member: self.member, run: self.run });
+        }
+    }
+
+    fn fetch(&mut self, sh: &mut Shared, fetch: Fetch) -> Result<(), End> {
+        match &mut self.log_thread {
+            None => {
+                let completion = self.log.fetch(fetch)?;
+                self.fetches_left -= 1;
+                self.news = true;
+                self.on_completion(sh, completion)
+            }
+            Some(thread) => {
+                thread.fetches.push(fetch);
+                self.start_log_thread(sh)
+            }
+        }
+    }
+
+    fn less_underway(&mut self, completion: Completion) -> Completion {
+        let Some(thread) = &mut self.log_thread else { return completion };
+        let mut less = |lsn: Lsn, room: LogRoom| {
+            while thread.underway.front().is_some_and(|&(last, _)| last <= lsn) {
+                thread.underway.pop_front();
+            }
+            let bytes: u64 = thread.underway.iter().map(|&(_, bytes)| bytes).sum();
+            LogRoom { free: room.free.saturating_sub(bytes), ..room }
+        };
+        match completion {
+            Completion::Persisted(lsn, room) => Completion::Persisted(lsn, less(lsn, room)),
+            Completion::Room(room) => Completion::Room(less(Lsn(0), room)),
+            fetched @ Completion::Fetched(..) => fetched,
+        }
+    }
+
+    fn on_completion(&mut self, sh: &mut Shared, completion: Completion) -> Result<(), End> {
+        match completion {
+            Completion::Persisted(lsn, room) => {
+                let space = self.room_is_now(room, sh);
+                self.handle(sh, Event::Space(space))?;
+                self.handle(sh, Event::Persisted(lsn))
+            }
+            Completion::Room(room) => {
+                let space = self.room_is_now(room, sh);
+                self.handle(sh, Event::Space(space))
+            }
+            Completion::Fetched(fetch, entries) => self.handle(sh, Event::Fetched { fetch, entries }),
+        }
+    }
+
+    // ── Room for growth ──
+
+    fn room_is_now(&mut self, room: LogRoom, sh: &Shared) -> Space {
+        self.log_full = room.full;
+        self.space = Space { log_bytes: room.free, short: self.is_short(sh) };
+        self.space
+    }
+
+    fn is_short(&self, sh: &Shared) -> bool {
+        self.log_full || self.store_bytes >= sh.settings.quota
+    }
+
+    fn look_at_room(&mut self, sh: &Shared) -> Option<Space> {
+        if self.looked_at.is_some_and(|at| sh.now < at + SEC) && self.space.short == self.is_short(sh) {
+            return None;
+        }
+        self.looked_at = Some(sh.now);
+        let short = self.is_short(sh);
+        let changed = short != self.space.short;
+        self.space.short = short;
+        changed.then_some(self.space)
+    }
+
+    /// A clean stop: everybody is answered, the log is closed.
+    pub(crate) fn finish(mut self, sh: &mut Shared) -> Result<(), End> {
+        self.fuse = None;
+        self.handle(sh, Event::Stop)?;
+        self.replying.extend(self.effects.reply.drain(..));
+        self.answer_clients(sh)?;
+        let mut tasks: Vec<KeeperTask> = self.keeper_queue.take().into_iter().flatten().flatten().collect();
+        tasks.append(&mut self.effects.apply);
+        self.keep(sh, tasks)?;
+        self.answer_clients(sh)?;
+        if let Some(thread) = self.log_thread.take() {
+            for records in thread.records {
+                self.log.append(&records)?;
+            }
+        }
+        match self.log.close() {
+            Ok(()) | Err(WalError::NoSpace { .. }) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+fn record_bytes(record: &LogRecord) -> u64 {
+    match &record.body {
+        kattu_raft::LogBody::Entry(entry) => entry.len() as u64,
+        _ => 0,
+    }
+}
+
+fn kind_of(event: &Event) -> u64 {
+    match event {
+        Event::Tick => 1,
+        Event::Drained => 2,
+        Event::Client { .. } => 3,
+        Event::Peer(_) => 4,
+        Event::Unsent(_) => 5,
+        Event::Persisted(_) => 6,
+        Event::Fetched { .. } => 7,
+        Event::Applied { .. } => 8,
+        Event::Space(_) => 9,
+        Event::LinkClosed(_) => 10,
+        Event::Stop => 11,
+    }
+}
+
+/// Puts what a reader wants to know into the timeline.
+fn note(sh: &mut Shared, id: NodeId, effects: &Effects) {
+    use kattu_raft::Trace;
+    if effects.trace.is_empty() {
+        return;
+    }
+    for trace in &effects.trace {
+        let (now, member) = (sh.now, Some(id.0));
+        match trace {
+            Trace::BecameLeader(term) => {
+                sh.trace.mix(term.0 ^ 1 << 62);
+                sh.trace.line(now, member, "role", || format!("leads term {}", term.0));
+            }
+            Trace::BecameFollower { term, leader } => sh.trace.line(now, member, "role", || match leader {
+                Some(leader) => format!("follows n{} in term {}", leader.0, term.0),
+                None => format!("follows nobody in term {}", term.0),
+            }),
+            Trace::BecamePreCandidate(term) => {
+                sh.trace
+                    .line(now, member, "role", || format!("asks for votes in term {}, tentatively", term.0));
+            }
+            Trace::BecameCandidate(term) => {
+                sh.trace.line(now, member, "role", || format!("campaigns in term {}", term.0));
+            }
+            Trace::Truncated(id) => {
+                sh.trace.line(now, member, "log", || format!("drops its entries from {id} on"));
+            }
+            Trace::Term(_) | Trace::Committed(_) => {}
+        }
+    }
+}

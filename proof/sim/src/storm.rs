@@ -1,0 +1,454 @@
+//! Storm: injections carried out.
+//!
+//! Faults whose effect shows at once are counted here; the others where they show (a frame cut off, a sector lost, a start
+//! refused).
+//! Knows nothing of: when what is injected (`plan.rs`).
+
+use crate::clock::{MS, SEC};
+use crate::faults::Fault;
+use crate::inject::{Inject, Who, pairs};
+use crate::net::{BULK, CLUSTER, Weather, id_of};
+use crate::report::Violation;
+use crate::world::{Event, World};
+use kattu_verify::history::What;
+use kattu_wal::sim::{Damage, Fault as DiskFault, SimDisk};
+use kattu_wal::{DataDir, WalError};
+use std::sync::Arc;
+
+/// Requests of floods in one storm, at most: judges have to read them all.
+const FLOOD_MAX: u64 = 6_000;
+/// A flood comes in waves.
+const WAVE: u64 = 10 * MS;
+/// A follower so many entries behind has really lagged.
+const LAG_ENTRIES: u64 = 16;
+
+type Done = Result<(), Violation>;
+
+impl World {
+    fn find(&self, who: Who) -> Option<usize> {
+        match who {
+            Who::Member(member) => (member < self.members.len()).then_some(member),
+            Who::Leader => self.leader(),
+        }
+    }
+
+    /// The member, if its process runs.
+    fn running(&self, who: Who) -> Option<usize> {
+        self.find(who).filter(|&member| self.members[member].process.is_some())
+    }
+
+    pub(crate) fn inject(&mut self, place: usize) -> Done {
+        if self.calm {
+            return Ok(());
+        }
+        let (number, injection) = self.plan.injections[place].clone();
+        let before = self.injected.len();
+        self.injected.push(number);
+        self.sh.line(None, "fault", || format!("#{number} {}", injection.what));
+        if !self.strike(place, &injection.what)? {
+            self.injected.truncate(before); // nobody was there to be struck
+        }
+        Ok(())
+    }
+
+    /// Carries out one fault; whether there was anything to strike.
+    fn strike(&mut self, place: usize, what: &Inject) -> Result<bool, Violation> {
+        match *what {
+            Inject::Kill { who, down } => {
+                let Some(member) = self.running(who) else { return Ok(false) };
+                self.members[member].down = down;
+                self.sh.tally.add(Fault::F01);
+                self.kill(member, "killed")?;
+            }
+            Inject::KillAtEffect { who, effects, down } => {
+                let Some(member) = self.running(who) else { return Ok(false) };
+                self.members[member].down = down;
+                self.members[member].process.as_mut().expect("it runs").fuse = Some(effects);
+            }
+            Inject::KillAtDisk { who, operations, down } => {
+                let Some(member) = self.running(who) else { return Ok(false) };
+                self.members[member].down = down;
+                self.members[member].disk.lose_power_after(operations);
+            }
+            Inject::KillAll { down, operations, again } => {
+                self.sh.tally.add(Fault::F02);
+                for member in 0..self.members.len() {
+                    self.members[member].down = down;
+                    self.members[member].lose_power_again = (again, operations + member as u64);
+                    self.kill(member, "all are killed")?;
+                }
+            }
+            Inject::Stop { who, down } => return self.stop(who, down),
+            Inject::Pause { who, time } => {
+                let Some(member) = self.running(who) else { return Ok(false) };
+                let until = self.members[member].paused_until.max(self.sh.now + time);
+                self.members[member].paused_until = until;
+                self.sh.tally.add(Fault::F03);
+                self.sh.queue.plan(until, Event::Resume { member });
+            }
+            Inject::Wedge { who, down } => {
+                let Some(member) = self.running(who) else { return Ok(false) };
+                let state = &mut self.members[member];
+                state.wedged = true;
+                state.down = down;
+                let run = state.run;
+                let at = self.sh.now + self.plan.settings.disk_stall;
+                self.sh.queue.plan(at, Event::Unwedge { member, run });
+            }
+            Inject::SecondProcess { who } => {
+                let Some(member) = self.running(who) else { return Ok(false) };
+                return self.try_directory(member, member);
+            }
+            Inject::ForeignDirectory { who, other, .. } => {
+                let Some(member) = self.find(who) else { return Ok(false) };
+                return if member == other { Ok(false) } else { self.try_directory(member, other) };
+            }
+            Inject::Wipe { who, down } => return self.wipe(who, down),
+            Inject::Stall { who, time } => {
+                let Some(member) = self.running(who) else { return Ok(false) };
+                self.members[member].down = SEC;
+                self.members[member].disk.stall(time);
+            }
+            Inject::Slow { who, times, time } => {
+                let Some(member) = self.find(who) else { return Ok(false) };
+                self.members[member].down = SEC;
+                self.members[member].disk.slow_down(times);
+                self.over_after(place, time);
+            }
+            Inject::FailSync { who, syncs, down } => {
+                let Some(member) = self.running(who) else { return Ok(false) };
+                let survive_percent = self.dice.below(101) as u8;
+                let fault = if self.dice.one_in(4) {
+                    DiskFault::NameSyncFails
+                } else {
+                    DiskFault::SyncFails { survive_percent, forget: self.dice.one_in(2) }
+                };
+                self.members[member].down = down;
+                self.members[member].disk.arm(fault, syncs);
+            }
+            Inject::FailWrite { who, writes, down } => {
+                let Some(member) = self.running(who) else { return Ok(false) };
+                let fault = DiskFault::WriteFails { done_percent: self.dice.below(101) as u8 };
+                self.members[member].down = down;
+                self.members[member].disk.arm(fault, writes);
+            }
+            Inject::Full { who, time } => {
+                let Some(member) = self.find(who) else { return Ok(false) };
+                let disk = &self.members[member].disk;
+                disk.limit_to(Some(disk.bytes()));
+                self.over_after(place, time);
+            }
+            Inject::Damage { who, how, down, pick } => return self.damage(who, how, down, pick),
+            Inject::LostWrite { who, elsewhere, syncs } => {
+                let Some(member) = self.running(who) else { return Ok(false) };
+                let fault = if elsewhere { DiskFault::WriteMisdirected } else { DiskFault::WriteLost };
+                self.members[member].down = SEC;
+                self.members[member].disk.arm(fault, syncs);
+            }
+            Inject::Split { sides, time } => {
+                self.cut_split(sides, 1);
+                self.over_after(place, time);
+            }
+            Inject::Partial { pairs, time } => {
+                self.cut_pairs(pairs, 1);
+                self.over_after(place, time);
+            }
+            Inject::OneWay { from, to, time } => {
+                self.sh.net.path(from, to).one_way += 1;
+                self.over_after(place, time);
+            }
+            Inject::Flap { time, .. } => {
+                self.flap(place, true)?;
+                self.over_after(place, time);
+            }
+            Inject::Lossy { loss, repeat, overtake, late, time } => {
+                self.sh.net.weather = Weather { loss, repeat, overtake, late };
+                self.over_after(place, time);
+            }
+            Inject::Reset { from, to, mid_frame } => {
+                if mid_frame {
+                    self.sh.net.path(from, to).cut_off_next += 1;
+                } else {
+                    let (net, mut around) = self.sh.net();
+                    net.close(&mut around, from, to, BULK, true);
+                }
+            }
+            Inject::Corrupt { from, to } => self.sh.net.path(from, to).corrupt_next += 1,
+            Inject::Replay { who, frames } => {
+                let Some(member) = self.running(who) else { return Ok(false) };
+                let term = self.members[member].process.as_ref().expect("it runs").node.raft().term();
+                let (net, mut around) = self.sh.net();
+                net.replay(&mut around, member, term, frames);
+            }
+            Inject::Clog { from, to, rate, time } => {
+                self.sh.net.path(from, to).clog = Some(rate);
+                self.over_after(place, time);
+            }
+            Inject::WallJump { who, by } => {
+                let Some(member) = self.running(who) else { return Ok(false) };
+                self.members[member].wall += by;
+                self.sh.tally.add(Fault::F40);
+            }
+            Inject::Overload { time, .. } => {
+                self.over_after(place, time);
+                self.flood(place)?;
+            }
+            Inject::Lag { who, time, .. } => {
+                let Some(member) = self.running(who) else { return Ok(false) };
+                self.cut_towards(member, 1);
+                self.over_after(place, time);
+                self.flood(place)?;
+            }
+        }
+        Ok(true)
+    }
+
+    fn over_after(&mut self, place: usize, time: u64) {
+        self.sh.queue.plan(self.sh.now + time, Event::Over { place });
+    }
+
+    /// What a fault did for a while is over.
+    pub(crate) fn over(&mut self, place: usize) -> Done {
+        if self.calm {
+            return Ok(());
+        }
+        match self.plan.injections[place].1.what.clone() {
+            Inject::Slow { who: Who::Member(member), .. } => self.members[member].disk.slow_down(1),
+            Inject::Slow { .. } => self.members.iter().for_each(|member| member.disk.slow_down(1)),
+            Inject::Full { who: Who::Member(member), .. } => self.members[member].disk.limit_to(None),
+            Inject::Full { .. } => self.members.iter().for_each(|member| member.disk.limit_to(None)),
+            Inject::Split { sides, .. } => self.cut_split(sides, -1),
+            Inject::Partial { pairs, .. } => self.cut_pairs(pairs, -1),
+            Inject::OneWay { from, to, .. } => self.sh.net.path(from, to).one_way -= 1,
+            Inject::Lossy { .. } => self.sh.net.weather = Weather::default(),
+            Inject::Clog { from, to, .. } => self.sh.net.path(from, to).clog = None,
+            Inject::Lag { who: Who::Member(member), .. } => {
+                self.cut_towards(member, -1);
+                self.note_lag(member);
+            }
+            _ => {}
+        }
+        let number = self.plan.injections[place].0;
+        self.sh.line(None, "fault", || format!("#{number} is over"));
+        let (net, mut around) = self.sh.net();
+        net.let_go(&mut around);
+        Ok(())
+    }
+
+    fn cut_split(&mut self, sides: u16, by: i16) {
+        for (a, b) in pairs(self.members.len()) {
+            if sides >> a & 1 != sides >> b & 1 {
+                for (from, to) in [(a, b), (b, a)] {
+                    let path = self.sh.net.path(from, to);
+                    path.split = path.split.saturating_add_signed(by);
+                }
+            }
+        }
+    }
+
+    fn cut_pairs(&mut self, cut: u64, by: i16) {
+        for (number, (a, b)) in pairs(self.members.len()).enumerate() {
+            if cut >> number & 1 == 1 {
+                for (from, to) in [(a, b), (b, a)] {
+                    let path = self.sh.net.path(from, to);
+                    path.partial = path.partial.saturating_add_signed(by);
+                }
+            }
+        }
+    }
+
+    fn cut_towards(&mut self, member: usize, by: i16) {
+        for from in (0..self.members.len()).filter(|&from| from != member) {
+            let path = self.sh.net.path(from, member);
+            path.one_way = path.one_way.saturating_add_signed(by);
+        }
+    }
+
+    /// A flapping pair is cut or joined, and changes again.
+    pub(crate) fn flap(&mut self, place: usize, cut: bool) -> Done {
+        let (_, injection) = &self.plan.injections[place];
+        let Inject::Flap { from, to, period, time } = injection.what else { return Ok(()) };
+        let end = injection.at + time;
+        if self.calm {
+            return Ok(());
+        }
+        for (from, to) in [(from, to), (to, from)] {
+            let path = self.sh.net.path(from, to);
+            path.partial = path.partial.saturating_add_signed(if cut { 1 } else { -1 });
+        }
+        if cut || self.sh.now + period < end {
+            self.sh.queue.plan(self.sh.now + period, Event::Flap { place, cut: !cut });
+        }
+        let (net, mut around) = self.sh.net();
+        net.let_go(&mut around);
+        Ok(())
+    }
+
+    fn note_lag(&mut self, member: usize) {
+        let Some(process) = &self.members[member].process else { return };
+        let own = process.node.raft().persisted_index();
+        let Some(leader) = self.leader() else { return };
+        let last = self.members[leader].process.as_ref().expect("it leads").node.raft().last_id().index;
+        if own.0 + LAG_ENTRIES <= last.0 {
+            self.members[member].lagging = Some(last);
+        }
+    }
+
+    fn stop(&mut self, who: Who, down: u64) -> Result<bool, Violation> {
+        let Some(member) = self.running(who) else { return Ok(false) };
+        if self.is_paused(member) || self.members[member].disk.is_out() {
+            return Ok(false);
+        }
+        let mut process = self.members[member].process.take().expect("it runs");
+        if process.at_disk_for(self.sh.now).is_some() {
+            // A stop waits for the disk; here it does not happen.
+            self.members[member].process = Some(process);
+            return Ok(false);
+        }
+        process.fuse = None;
+        let ended = process.finish(&mut self.sh);
+        let state = &mut self.members[member];
+        match ended {
+            Ok(()) => {}
+            Err(crate::process::End::Violation(violation)) => return Err(violation),
+            // The log was not closed cleanly; a restart reads it all the same.
+            Err(_) => {}
+        }
+        let is_out = state.disk.is_out();
+        if is_out {
+            let _ = state.disk.power_fails(self.dice.roll(), u64::MAX);
+        } else {
+            state.disk.process_dies(u64::MAX);
+        }
+        self.sh.line(Some(member), "process", || "stops cleanly".into());
+        self.count_fired(member);
+        self.after_end(member, Vec::new(), false)?;
+        self.plan_start(member, self.sh.now + down);
+        Ok(true)
+    }
+
+    /// A process of `member` opens the directory of `owner`: it must be refused. [fault-model F06]
+    fn try_directory(&mut self, member: usize, owner: usize) -> Result<bool, Violation> {
+        let disk = &self.members[owner].disk;
+        if disk.contents("identity").is_none() || disk.is_out() {
+            return Ok(false); // nobody's yet
+        }
+        let is_up = self.members[owner].process.is_some();
+        let opened = DataDir::open(Arc::new(disk.mount())).and_then(|dir| dir.expect(CLUSTER, id_of(member)));
+        let is_damaged = disk.truth() != kattu_wal::sim::Truth::Whole;
+        match opened {
+            Err(WalError::Locked { .. }) if is_up => {}
+            Err(WalError::Foreign { .. }) if !is_up && member != owner => {}
+            Err(_) if is_damaged || !is_up => return Ok(false),
+            other => {
+                let story = format!("n{} opens the directory of n{}: {other:?}", member + 1, owner + 1);
+                return Err(Violation::new("a_directory_has_one_process", story));
+            }
+        }
+        self.sh.tally.add(Fault::F06);
+        Ok(true)
+    }
+
+    /// Files are damaged while their member is down.
+    fn damage(&mut self, who: Who, how: Damage, down: u64, pick: u64) -> Result<bool, Violation> {
+        let Some(member) = self.find(who) else { return Ok(false) };
+        self.members[member].down = down;
+        if self.members[member].process.is_some() {
+            self.kill(member, "killed, and its files are damaged")?;
+        }
+        let stays_down = self.dice.one_in(4);
+        let fault = match how {
+            Damage::Flip(_) | Damage::Unreadable(_) => Fault::F13,
+            Damage::Stale(_) => Fault::F14,
+            _ => Fault::F15,
+        };
+        let state = &mut self.members[member];
+        let Some(what) = state.disk.damage(how, pick) else { return Ok(false) };
+        let _ = state.disk.take_fired();
+        if matches!(how, Damage::Leftover) {
+            self.sh.tally.add(Fault::F15);
+        }
+        state.damaged = Some((fault, stays_down));
+        self.sh.line(Some(member), "disk", || what);
+        Ok(true)
+    }
+
+    /// A directory is lost. Kattu has no way yet to bring such a member back as a new one, and as a voter that forgot its
+    /// vote it is safe only while everybody else knows all that it knew: so it happens only then. [fault-model F61]
+    fn wipe(&mut self, who: Who, down: u64) -> Result<bool, Violation> {
+        let Some(member) = self.running(who) else { return Ok(false) };
+        let rafts: Vec<_> =
+            self.members.iter().map(|member| member.process.as_ref().map(|p| p.node.raft())).collect();
+        let own = rafts[member].expect("it runs");
+        let knows_all = |raft: &kattu_raft::Raft| {
+            raft.term() == own.term()
+                && raft.leader().is_some()
+                && own.last_id().index <= raft.persisted_index()
+                && raft.term_at(own.last_id().index) == Some(own.last_id().term)
+        };
+        let everybody = rafts.iter().all(|raft| raft.is_some_and(knows_all));
+        if rafts.len() < 3 || own.is_leader() || !everybody || self.members.iter().any(|member| member.wedged)
+        {
+            return Ok(false);
+        }
+        self.members[member].down = down;
+        self.kill(member, "its directory is lost")?;
+        let seed = self.dice.roll();
+        self.members[member].disk = SimDisk::seeded(seed, self.plan.pace.disk);
+        self.sh.watch.wiped(id_of(member));
+        Ok(true)
+    }
+
+    /// The next wave of a flood.
+    pub(crate) fn flood(&mut self, place: usize) -> Done {
+        let (_, injection) = &self.plan.injections[place];
+        let (rate, time) = match injection.what {
+            Inject::Overload { rate, time } | Inject::Lag { rate, time, .. } => (rate, time),
+            _ => return Ok(()),
+        };
+        let end = injection.at + time;
+        if self.calm || end <= self.sh.now {
+            return Ok(());
+        }
+        let up = self.up();
+        let wave = (rate * WAVE / SEC).max(1);
+        for _ in 0..wave {
+            if up.is_empty() || self.clients.flooded() >= FLOOD_MAX {
+                break;
+            }
+            let member = up[self.dice.below(up.len() as u64) as usize];
+            let operation = self.clients.flood(self.sh.now, member);
+            self.set_out(operation)?;
+        }
+        for &member in &up {
+            self.memory_is_bounded(member)?;
+        }
+        self.sh.queue.plan(self.sh.now + WAVE, Event::Flood { place });
+        Ok(())
+    }
+
+    /// However many ask, only so many wait. [fault-model F50]
+    fn memory_is_bounded(&self, member: usize) -> Done {
+        let Some(process) = &self.members[member].process else { return Ok(()) };
+        let limit = self.plan.settings.pending_max + crate::process::CALLS_MAX + 1;
+        if process.held() <= limit {
+            return Ok(());
+        }
+        let story = format!("n{} holds {} requests, {limit} are allowed", member + 1, process.held());
+        Err(Violation::new("requests_held_are_bounded", story))
+    }
+
+    /// An answer that the calm waits for.
+    pub(crate) fn on_calm_answer(&mut self, operation: u64, what: &What) {
+        let Some(at) = self.probing.iter().position(|&(probe, _)| probe == operation) else { return };
+        let (_, member) = self.probing.swap_remove(at);
+        match what {
+            What::Done { revision: Some(_), .. } if member == usize::MAX => {
+                self.last_read = Some((self.sh.now, what.clone()));
+            }
+            What::Done { .. } => self.probes[member] = Some(self.sh.now),
+            _ if member == usize::MAX => {}
+            _ => self.sh.queue.plan(self.sh.now + crate::clients::RETRY, Event::Probe { member }),
+        }
+    }
+}

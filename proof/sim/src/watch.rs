@@ -1,0 +1,82 @@
+//! Watch: the judges of the protocol, told of everything that members do.
+//!
+//! Each handled event is judged at once, cheaply; the whole of all members now and then; stores by their digest every so
+//! many entries.
+//! Knows nothing of: how members come to do what they do.
+
+use crate::report::Violation;
+use kattu_node::contract::Effects;
+use kattu_node::{Keeper, Node};
+use kattu_raft::{Entry, Lsn, NodeId, Raft, Recovered};
+use kattu_verify::invariants::{Invariants, Violation as Broken};
+
+/// Stores are compared at every index that is a multiple of this.
+const DIGEST_EVERY: u64 = 256;
+
+impl From<Broken> for Violation {
+    fn from(broken: Broken) -> Violation {
+        Violation::new(broken.property, broken.story)
+    }
+}
+
+/// The judges of one storm.
+pub(crate) struct Watch {
+    invariants: Invariants,
+    /// Whole-state looks so far.
+    pub(crate) looks: u64,
+}
+
+impl Watch {
+    pub(crate) fn new(voters: &[NodeId]) -> Watch {
+        Watch { invariants: Invariants::new(voters), looks: 0 }
+    }
+
+    pub(crate) fn restarted(&mut self, member: NodeId, recovered: &Recovered) -> Result<(), Violation> {
+        Ok(self.invariants.restarted(member, recovered)?)
+    }
+
+    pub(crate) fn stepped(
+        &mut self,
+        member: NodeId,
+        node: &Node,
+        effects: &Effects,
+    ) -> Result<(), Violation> {
+        Ok(self.invariants.stepped(member, node.raft(), effects)?)
+    }
+
+    pub(crate) fn durable(&mut self, member: NodeId, lsn: Lsn) -> Result<(), Violation> {
+        Ok(self.invariants.durable(member, lsn)?)
+    }
+
+    pub(crate) fn crashed(&mut self, member: NodeId) -> Result<(), Violation> {
+        Ok(self.invariants.crashed(member)?)
+    }
+
+    pub(crate) fn wiped(&mut self, member: NodeId) {
+        self.invariants.wiped(member);
+    }
+
+    pub(crate) fn applied(
+        &mut self,
+        member: NodeId,
+        entry: &Entry,
+        keeper: &Keeper,
+    ) -> Result<(), Violation> {
+        self.invariants.applied(member, entry)?;
+        let index = entry.id().index;
+        if index.0.is_multiple_of(DIGEST_EVERY) {
+            self.invariants.digest(member, index, keeper.store().digest())?;
+        }
+        Ok(())
+    }
+
+    /// Looks at everything.
+    pub(crate) fn whole(&mut self, members: &[(NodeId, &Raft)]) -> Result<(), Violation> {
+        self.looks += 1;
+        for (member, raft) in members {
+            kattu_raft::invariants::check(raft)
+                .map_err(|broken| Violation::new(broken.name, format!("n{}: {}", member.0, broken.detail)))?;
+        }
+        Ok(self.invariants.whole(members)?)
+    }
+}

@@ -1,0 +1,891 @@
+//! World: members, network, disks and clients under one virtual clock.
+//!
+//! One queue holds everything that will happen; the earliest comes next, and takes no time. The same seed takes the same
+//! course, bit by bit, in every build.
+//! Knows nothing of: which faults strike when (`storm.rs`), what must hold afterwards (`calm.rs`).
+
+use crate::clients::{Clients, told};
+use crate::clock::{Clock, MS, SEC};
+use crate::dice::Dice;
+use crate::faults::{Fault, Tally};
+use crate::log::{GROUP, Log};
+use crate::net::{Around, CLUSTER, Flying, Heard, Net, id_of};
+use crate::plan::{Options, Pace, Plan, Settings};
+use crate::process::{End, Process};
+use crate::queue::Queue;
+use crate::report::Violation;
+use crate::trace::Trace;
+use crate::watch::Watch;
+use kattu_node::contract::{Event as Input, Forward, MemberInfo, Outcome, PeerMessage};
+use kattu_node::{Keeper, Node, NodeConfig};
+use kattu_raft::{Config, Incarnation, LogIndex, Policies, RecordEncoder, Recovered};
+use kattu_verify::history::{Record, What};
+use kattu_wal::sim::{FaultId, SimDisk, Truth};
+use kattu_wal::{DataDir, Identity, InitialMember, Wal, WalError, WalOptions};
+use std::sync::Arc;
+
+/// How often the whole is looked at.
+const LOOK_EVERY: u64 = SEC;
+
+/// Something that will happen. `run` names the run of a process: for another one it is void.
+#[allow(missing_docs)]
+pub(crate) enum Event {
+    /// The process looks what there is to do.
+    Wake {
+        member: usize,
+        run: u32,
+    },
+    /// Its disk call ends.
+    Synced {
+        member: usize,
+        run: u32,
+    },
+    /// Its disk call has taken too long.
+    Watchdog {
+        member: usize,
+        run: u32,
+    },
+    /// Its keeper's thread has done a batch.
+    Kept {
+        member: usize,
+        run: u32,
+    },
+    /// A segment is made beside its log.
+    SegmentMade {
+        member: usize,
+        run: u32,
+    },
+    /// Its log's thread tries a full disk again.
+    RetryLog {
+        member: usize,
+        run: u32,
+    },
+    /// A wedged process is ended.
+    Unwedge {
+        member: usize,
+        run: u32,
+    },
+    Frame(Box<Flying>),
+    /// A message of long ago arrives.
+    Late {
+        to: usize,
+        message: Box<PeerMessage>,
+    },
+    LinkClosed {
+        member: usize,
+        peer: usize,
+    },
+    Hangup {
+        from: usize,
+        to: usize,
+        lane: usize,
+        connection: u32,
+    },
+    Silence {
+        from: usize,
+        to: usize,
+        lane: usize,
+        connection: u32,
+    },
+    Dial {
+        from: usize,
+        to: usize,
+        lane: usize,
+        connection: u32,
+    },
+    /// A member starts, if this is still its newest plan to do so.
+    Start {
+        member: usize,
+        number: u32,
+    },
+    Resume {
+        member: usize,
+    },
+    /// A client's next operation.
+    Client {
+        client: u32,
+    },
+    Arrive {
+        operation: u64,
+    },
+    Answer {
+        operation: u64,
+        outcome: Box<Outcome>,
+    },
+    Impatient {
+        operation: u64,
+    },
+    /// A fault, by its place in the plan.
+    Inject {
+        place: usize,
+    },
+    /// What it did for a while is over.
+    Over {
+        place: usize,
+    },
+    /// The next requests of a flood.
+    Flood {
+        place: usize,
+    },
+    /// A flapping cut changes.
+    Flap {
+        place: usize,
+        cut: bool,
+    },
+    Look,
+    /// The calm tries a member.
+    Probe {
+        member: usize,
+    },
+}
+
+/// What all members share.
+pub(crate) struct Shared {
+    pub(crate) now: u64,
+    pub(crate) queue: Queue<Event>,
+    pub(crate) settings: Settings,
+    pub(crate) pace: Pace,
+    pub(crate) tally: Tally,
+    pub(crate) trace: Trace,
+    pub(crate) watch: Watch,
+    pub(crate) net: Net,
+    pub(crate) dice: Dice,
+    /// Events handled by members.
+    pub(crate) events: u64,
+}
+
+impl Shared {
+    /// The network, with what it needs.
+    pub(crate) fn net(&mut self) -> (&mut Net, Around<'_>) {
+        let Shared { now, queue, tally, trace, net, .. } = self;
+        (net, Around { now: *now, queue, tally, trace })
+    }
+
+    pub(crate) fn send(&mut self, from: usize, message: PeerMessage) -> Option<Forward> {
+        let (net, mut around) = self.net();
+        net.send(&mut around, from, message)
+    }
+
+    /// An answer goes to its client.
+    pub(crate) fn answer(&mut self, operation: u64, outcome: Outcome) {
+        self.queue.plan(self.now + self.pace.client, Event::Answer { operation, outcome: Box::new(outcome) });
+    }
+
+    pub(crate) fn line(&mut self, member: Option<usize>, kind: &'static str, what: impl FnOnce() -> String) {
+        self.trace.line(self.now, member.map(|member| id_of(member).0), kind, what);
+    }
+}
+
+/// One member: its disk, and its process while it runs.
+pub(crate) struct Member {
+    pub(crate) disk: SimDisk,
+    pub(crate) process: Option<Box<Process>>,
+    pub(crate) run: u32,
+    /// Plans to start so far; only the newest counts.
+    pub(crate) starts: u32,
+    pub(crate) clock: Clock,
+    /// What its wall clock is off by, in seconds; nothing of ours may look at it.
+    pub(crate) wall: i64,
+    pub(crate) paused_until: u64,
+    pub(crate) wedged: bool,
+    /// Its disk has failed a call in this run: its log may fail.
+    pub(crate) disk_failed: bool,
+    /// Power is lost again during the next starts: how often, and after how many disk operations.
+    pub(crate) lose_power_again: (u64, u64),
+    /// What was done to its files, and whether it stays down if it refuses them.
+    pub(crate) damaged: Option<(Fault, bool)>,
+    /// It refused its files and stays down.
+    pub(crate) ruined: bool,
+    /// How long it stays down after a fault that ends it.
+    pub(crate) down: u64,
+    /// It was far behind, and is to come up to here.
+    pub(crate) lagging: Option<LogIndex>,
+}
+
+/// Everything.
+pub(crate) struct World {
+    pub(crate) plan: Plan,
+    pub(crate) sh: Shared,
+    pub(crate) members: Vec<Member>,
+    pub(crate) clients: Clients,
+    pub(crate) dice: Dice,
+    pub(crate) injected: Vec<u32>,
+    /// The storm is over.
+    pub(crate) calm: bool,
+    /// After the calm: when each member first took a write.
+    pub(crate) probes: Vec<Option<u64>>,
+    /// Operations that the calm waits for.
+    pub(crate) probing: Vec<(u64, usize)>,
+    pub(crate) last_read: Option<(u64, What)>,
+}
+
+fn encoder() -> RecordEncoder {
+    RecordEncoder(|group, head, payload| {
+        kattu_wire::record_encode(crc32c::crc32c_append, group, head, payload)
+    })
+}
+
+impl World {
+    pub(crate) fn new(plan: Plan, options: &Options) -> World {
+        let seed = plan.seed;
+        let count = plan.members as usize;
+        let mut dice = Dice::new(seed, "members");
+        let retry_max = plan.settings.election_timeout.as_nanos() as u64 / 2;
+        let keeps_old = plan.kinds.has(crate::inject::Kind::Replay);
+        let voters: Vec<_> = (0..count).map(id_of).collect();
+        let sh = Shared {
+            now: 0,
+            queue: Queue::default(),
+            settings: plan.settings.clone(),
+            pace: plan.pace.clone(),
+            tally: Tally::default(),
+            trace: Trace::new(options.timeline),
+            watch: Watch::new(&voters),
+            net: Net::new(seed, count, &plan.pace, retry_max, keeps_old),
+            dice: Dice::new(seed, "processes"),
+            events: 0,
+        };
+        let members = (0..count)
+            .map(|number| {
+                let drift = plan.pace.drift;
+                let rate = dice.within(0, 2 * drift as u64) as i64 - drift;
+                Member {
+                    disk: SimDisk::seeded(
+                        Dice::new(seed, "disks").fork(number as u64).roll(),
+                        plan.pace.disk,
+                    ),
+                    process: None,
+                    run: 0,
+                    starts: 0,
+                    clock: Clock::new(dice.below(1_000_000 * SEC) + SEC, rate),
+                    wall: 0,
+                    paused_until: 0,
+                    wedged: false,
+                    disk_failed: false,
+                    lose_power_again: (0, 0),
+                    damaged: None,
+                    ruined: false,
+                    down: 0,
+                    lagging: None,
+                }
+            })
+            .collect();
+        let clients = Clients::new(seed, &plan.load, plan.settings.request_bytes_max);
+        let mut world = World {
+            sh,
+            members,
+            clients,
+            dice: Dice::new(seed, "storm"),
+            injected: Vec::new(),
+            calm: false,
+            probes: vec![None; count],
+            probing: Vec::new(),
+            last_read: None,
+            plan,
+        };
+        world.plan_beginning();
+        world
+    }
+
+    fn plan_beginning(&mut self) {
+        for member in 0..self.members.len() {
+            let at = self.dice.below(100 * MS);
+            self.plan_start(member, at);
+        }
+        for client in 0..self.plan.load.clients {
+            let at = self.clients.rest();
+            self.sh.queue.plan(at, Event::Client { client });
+        }
+        for (place, (_, injection)) in self.plan.injections.iter().enumerate() {
+            self.sh.queue.plan(injection.at, Event::Inject { place });
+        }
+        self.sh.queue.plan(LOOK_EVERY, Event::Look);
+    }
+
+    /// Runs until `end`, or until a promise is broken.
+    pub(crate) fn run_until(&mut self, end: u64) -> Result<(), Violation> {
+        while let Some(at) = self.sh.queue.next_at()
+            && at < end
+        {
+            let (at, event) = self.sh.queue.pop().expect("its time was just seen");
+            self.sh.now = at;
+            self.happen(event)?;
+        }
+        self.sh.now = self.sh.now.max(end);
+        Ok(())
+    }
+
+    /// Runs until `done` says so, at most until `end`; whether it did.
+    pub(crate) fn run_while(
+        &mut self,
+        end: u64,
+        mut goes_on: impl FnMut(&mut World) -> bool,
+    ) -> Result<bool, Violation> {
+        while goes_on(self) {
+            match self.sh.queue.pop() {
+                Some((at, event)) if at <= end => {
+                    self.sh.now = at;
+                    self.happen(event)?;
+                }
+                _ => return Ok(false),
+            }
+        }
+        Ok(true)
+    }
+
+    fn happen(&mut self, event: Event) -> Result<(), Violation> {
+        match event {
+            Event::Wake { member, run } => self.work(member, run, |_, _| Ok(())),
+            Event::Synced { member, run } => {
+                self.work_or_wait(member, run, || Event::Synced { member, run }, Process::synced)
+            }
+            Event::Kept { member, run } => {
+                self.work_or_wait(member, run, || Event::Kept { member, run }, Process::kept)
+            }
+            Event::SegmentMade { member, run } => self.work_or_wait(
+                member,
+                run,
+                || Event::SegmentMade { member, run },
+                |process, _| {
+                    process.make_segment();
+                    Ok(())
+                },
+            ),
+            Event::RetryLog { member, run } => {
+                self.work_or_wait(member, run, || Event::RetryLog { member, run }, Process::retry_log)
+            }
+            Event::Watchdog { member, run } => self.on_watchdog(member, run),
+            Event::Unwedge { member, run } => {
+                if self.runs(member, run) && self.members[member].wedged {
+                    self.sh.tally.add(Fault::F04);
+                    return self.kill(member, "its watchdog ends it");
+                }
+                Ok(())
+            }
+            Event::Frame(flying) => self.on_frame(&flying),
+            Event::Late { to, message } => {
+                let run = self.members[to].run;
+                self.sh.trace.mix(13);
+                self.hear(to, run, Input::Peer(*message))
+            }
+            Event::LinkClosed { member, peer } => {
+                let run = self.members[member].run;
+                self.hear(member, run, Input::LinkClosed(id_of(peer)))
+            }
+            Event::Hangup { from, to, lane, connection } => {
+                let (net, mut around) = self.sh.net();
+                net.hangup(&mut around, from, to, lane, connection);
+                Ok(())
+            }
+            Event::Silence { from, to, lane, connection } => {
+                let (net, mut around) = self.sh.net();
+                net.silence(&mut around, from, to, lane, connection);
+                Ok(())
+            }
+            Event::Dial { from, to, lane, connection } => {
+                let answers = self.members[to].process.is_some() && !self.is_paused(to);
+                let (net, mut around) = self.sh.net();
+                net.dial(&mut around, (from, to, lane), connection, answers);
+                Ok(())
+            }
+            Event::Start { member, number } => {
+                if self.members[member].starts == number {
+                    self.start(member)
+                } else {
+                    Ok(())
+                }
+            }
+            Event::Resume { member } => {
+                let run = self.members[member].run;
+                self.work(member, run, |_, _| Ok(()))
+            }
+            Event::Client { client } => self.on_client(client),
+            Event::Arrive { operation } => self.on_arrival(operation),
+            Event::Answer { operation, outcome } => self.on_answer(operation, told(*outcome)),
+            Event::Impatient { operation } => {
+                self.on_answer(operation, What::Unknown { reason: "the client stopped waiting".into() })
+            }
+            Event::Inject { place } => self.inject(place),
+            Event::Over { place } => self.over(place),
+            Event::Flood { place } => self.flood(place),
+            Event::Flap { place, cut } => self.flap(place, cut),
+            Event::Look => self.look(),
+            Event::Probe { member } => self.probe(member),
+        }
+    }
+
+    // ── Members ──
+
+    pub(crate) fn is_paused(&self, member: usize) -> bool {
+        let member = &self.members[member];
+        member.wedged || self.sh.now < member.paused_until
+    }
+
+    fn runs(&self, member: usize, run: u32) -> bool {
+        self.members[member].process.is_some() && self.members[member].run == run
+    }
+
+    /// Members whose process runs.
+    pub(crate) fn up(&self) -> Vec<usize> {
+        (0..self.members.len()).filter(|&member| self.members[member].process.is_some()).collect()
+    }
+
+    /// Lets a process do something, and then whatever else it has to do.
+    fn work(
+        &mut self,
+        member: usize,
+        run: u32,
+        what: impl FnOnce(&mut Process, &mut Shared) -> Result<(), End>,
+    ) -> Result<(), Violation> {
+        if !self.runs(member, run) || self.is_paused(member) {
+            return Ok(());
+        }
+        let mut process = self.members[member].process.take().expect("it runs");
+        let ended = what(&mut process, &mut self.sh).and_then(|()| process.turn(&mut self.sh));
+        self.members[member].process = Some(process);
+        match ended {
+            Ok(()) => Ok(()),
+            Err(end) => self.on_end(member, end),
+        }
+    }
+
+    /// The same; if the process is paused, when it resumes.
+    fn work_or_wait(
+        &mut self,
+        member: usize,
+        run: u32,
+        again: impl FnOnce() -> Event,
+        what: impl FnOnce(&mut Process, &mut Shared) -> Result<(), End>,
+    ) -> Result<(), Violation> {
+        if self.is_paused(member) && !self.members[member].wedged {
+            self.sh.queue.plan(self.members[member].paused_until, again());
+            return Ok(());
+        }
+        self.work(member, run, what)
+    }
+
+    fn hear(&mut self, member: usize, run: u32, input: Input) -> Result<(), Violation> {
+        if let Some(process) = &mut self.members[member].process {
+            process.hear(input);
+        }
+        self.work(member, run, |_, _| Ok(()))
+    }
+
+    fn on_frame(&mut self, flying: &Flying) -> Result<(), Violation> {
+        let to = flying.to;
+        if self.members[to].process.is_none() {
+            return Ok(());
+        }
+        self.sh.trace.mix(self.sh.now);
+        self.sh.trace.mix_bytes(&flying.bytes);
+        let (net, mut around) = self.sh.net();
+        match net.receive(&mut around, flying) {
+            Heard::Message(message) => {
+                let run = self.members[to].run;
+                self.hear(to, run, Input::Peer(message))
+            }
+            Heard::Broken => {
+                net.close(&mut around, flying.from, to, flying.lane, true);
+                Ok(())
+            }
+            Heard::Nothing => Ok(()),
+            Heard::Fooled(story) => Err(Violation::new("frames_are_checked", story)),
+        }
+    }
+
+    fn on_watchdog(&mut self, member: usize, run: u32) -> Result<(), Violation> {
+        if !self.runs(member, run) {
+            return Ok(());
+        }
+        if self.is_paused(member) {
+            // It counts its own looks: time that it was stopped is no time. [shell/runtime `watchdog`]
+            let at = self.members[member].paused_until + self.plan.settings.disk_stall;
+            self.sh.queue.plan(at, Event::Watchdog { member, run });
+            return Ok(());
+        }
+        self.kill(member, "its disk hangs, and its watchdog ends it")
+    }
+
+    /// A process has come to its end.
+    fn on_end(&mut self, member: usize, end: End) -> Result<(), Violation> {
+        match end {
+            End::Violation(violation) => Err(violation),
+            End::Fuse => {
+                self.sh.tally.add(Fault::F01);
+                self.kill(member, "killed between two effects")
+            }
+            End::Log(error) => {
+                self.count_fired(member);
+                let state = &self.members[member];
+                let why = format!("its log failed: {error}");
+                if state.disk.is_out() {
+                    self.sh.tally.add(Fault::F01);
+                    return self.kill(member, &why);
+                }
+                let is_lied_to = state.disk.truth() != Truth::Whole;
+                if !state.disk_failed && !is_lied_to {
+                    let story = format!("n{}: {error}", member + 1);
+                    return Err(Violation::new("a_log_fails_only_with_its_disk", story));
+                }
+                self.kill(member, &why)
+            }
+        }
+    }
+
+    /// Ends a process without asking it; what was not synced may be lost.
+    pub(crate) fn kill(&mut self, member: usize, why: &str) -> Result<(), Violation> {
+        let state = &mut self.members[member];
+        let Some(mut process) = state.process.take() else { return Ok(()) };
+        let elapsed = process.at_disk_for(self.sh.now).unwrap_or(u64::MAX);
+        let waiting = process.take_waiting();
+        drop(process);
+        let power = state.disk.is_out() || !self.dice.one_in(4);
+        let lost = if power {
+            let lost = state.disk.power_fails(self.dice.roll(), elapsed);
+            lost.is_something()
+                .then(|| format!("; lost {} sectors, {} names", lost.sectors + lost.sectors_old, lost.names))
+        } else {
+            state.disk.process_dies(elapsed);
+            None
+        };
+        let silently = power && self.dice.one_in(3);
+        let down = state.down;
+        self.sh.line(Some(member), "process", || format!("ends: {why}{}", lost.unwrap_or_default()));
+        self.count_fired(member);
+        self.after_end(member, waiting, silently)?;
+        self.plan_start(member, self.sh.now + down.max(1));
+        Ok(())
+    }
+
+    /// Tells everybody that a process is gone.
+    pub(crate) fn after_end(
+        &mut self,
+        member: usize,
+        waiting: Vec<u64>,
+        silently: bool,
+    ) -> Result<(), Violation> {
+        let state = &mut self.members[member];
+        state.paused_until = 0;
+        state.wedged = false;
+        state.lagging = None;
+        self.sh.trace.mix(17 ^ self.sh.now);
+        self.sh.watch.crashed(id_of(member))?;
+        let crashed = What::Crashed { member: id_of(member).0 };
+        self.clients.history.push(Record { at: self.sh.now, client: 0, id: 0, what: crashed });
+        let (net, mut around) = self.sh.net();
+        net.ended(&mut around, member, silently);
+        for operation in waiting {
+            self.on_answer(operation, What::Unknown { reason: "the connection was lost".into() })?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn plan_start(&mut self, member: usize, at: u64) {
+        let state = &mut self.members[member];
+        state.starts += 1;
+        self.sh.queue.plan(at, Event::Start { member, number: state.starts });
+    }
+
+    fn start(&mut self, member: usize) -> Result<(), Violation> {
+        let state = &mut self.members[member];
+        if state.process.is_some() || state.ruined {
+            return Ok(());
+        }
+        let (again, operations) = state.lose_power_again;
+        if again > 0 && !self.calm {
+            state.lose_power_again.0 -= 1;
+            state.disk.lose_power_after(operations);
+        }
+        let mut truth = state.disk.truth();
+        if truth == Truth::MayForget {
+            // No log could notice: such a member must not come back as it is. [docs/formats/block.md]
+            state.disk.heal();
+            truth = Truth::Whole;
+        }
+        match self.open(member) {
+            Ok((wal, recovered, incarnation)) => {
+                let state = &mut self.members[member];
+                state.disk.lose_power_after(u64::MAX);
+                if truth == Truth::Refuse {
+                    let story = format!("n{} starts although its files are damaged", member + 1);
+                    return Err(Violation::new("damage_is_refused", story));
+                }
+                if state.damaged.take().is_some() {
+                    state.disk.heal();
+                }
+                self.boot(member, wal, recovered, incarnation)
+            }
+            Err(error) => self.on_refused_start(member, truth, &error),
+        }
+    }
+
+    fn on_refused_start(&mut self, member: usize, truth: Truth, error: &WalError) -> Result<(), Violation> {
+        self.sh.line(Some(member), "process", || format!("does not start: {error}"));
+        let down = self.dice.within(MS, 500 * MS);
+        let state = &mut self.members[member];
+        if state.disk.is_out() {
+            self.sh.tally.add(Fault::F02);
+            let _ = state.disk.power_fails(self.dice.roll(), u64::MAX);
+            self.count_fired(member);
+            self.plan_start(member, self.sh.now + down);
+            return Ok(());
+        }
+        state.disk.process_dies(u64::MAX);
+        if truth != Truth::Whole {
+            let (fault, stays_down) = state.damaged.take().unwrap_or((Fault::F14, false));
+            self.sh.tally.add(fault);
+            let ruined = self.members.iter().filter(|member| member.ruined).count();
+            if stays_down && 2 * (ruined + 1) < self.members.len() && !self.calm {
+                self.members[member].ruined = true;
+                return Ok(());
+            }
+            self.members[member].disk.heal();
+            self.plan_start(member, self.sh.now + down);
+            return Ok(());
+        }
+        self.count_fired(member);
+        if self.members[member].disk_failed || matches!(error, WalError::NoSpace { .. }) {
+            self.plan_start(member, self.sh.now + down);
+            return Ok(());
+        }
+        Err(Violation::new("members_start_on_their_own_files", format!("n{}: {error}", member + 1)))
+    }
+
+    /// Opens the directory, or makes it this member's, and reads its log back. [shell/runtime `start::open`]
+    fn open(&mut self, member: usize) -> Result<(Wal, Recovered, Incarnation), WalError> {
+        let settings = &self.plan.settings;
+        let options = WalOptions {
+            segment_bytes: settings.segment_bytes,
+            reserve_bytes: settings.reserve_bytes,
+            window_bytes: settings.window_bytes,
+            block_bytes: settings.block_bytes,
+        };
+        let disk = self.members[member].disk.mount();
+        disk.begin();
+        let mut dir = DataDir::open(Arc::new(disk))?;
+        if dir.identity().is_none() {
+            dir.create(self.identity(member), &options)?;
+        }
+        dir.expect(CLUSTER, id_of(member))?;
+        let incarnation = dir.identity().expect("just checked").incarnation;
+        let (wal, mut recovered) = Wal::open(dir, options)?;
+        Ok((wal, recovered.remove(&GROUP).unwrap_or_default(), incarnation))
+    }
+
+    fn identity(&mut self, member: usize) -> Identity {
+        let name = |number: usize| format!("n{}", number + 1);
+        let members = (0..self.members.len()).map(|number| InitialMember {
+            id: id_of(number),
+            name: name(number),
+            peer_urls: vec![format!("http://{}", name(number))],
+        });
+        Identity {
+            cluster: CLUSTER,
+            node: id_of(member),
+            incarnation: Incarnation(self.sh.dice.roll()),
+            name: name(member),
+            groups: vec![GROUP],
+            members: members.collect(),
+        }
+    }
+
+    fn boot(
+        &mut self,
+        member: usize,
+        wal: Wal,
+        recovered: Recovered,
+        incarnation: Incarnation,
+    ) -> Result<(), Violation> {
+        let id = id_of(member);
+        self.sh.watch.restarted(id, &recovered)?;
+        let voters: Vec<_> = (0..self.members.len()).map(id_of).collect();
+        let settings = &self.plan.settings;
+        let config = NodeConfig {
+            raft: Config {
+                group: GROUP,
+                id,
+                incarnation,
+                voters: voters.clone(),
+                learners: Vec::new(),
+                election_timeout: settings.election_timeout,
+                heartbeat_interval: settings.heartbeat_interval,
+                pre_vote: settings.pre_vote,
+                check_quorum: settings.pre_vote,
+                parallel_append: settings.parallel_append,
+                pipelining: settings.pipelining,
+                limits: settings.limits,
+                policies: Policies::default(),
+                encoder: encoder(),
+            },
+            request_timeout: settings.request_timeout,
+            pending_max: settings.pending_max,
+            pending_bytes_max: settings.pending_bytes_max,
+            name: format!("n{}", id.0),
+            client_urls: vec![format!("http://n{}", id.0)],
+        };
+        let infos = voters.iter().map(|&id| MemberInfo { id, ..MemberInfo::default() }).collect();
+        let (last, committed, term) = (recovered.last, recovered.committed, recovered.hard.term);
+        let entropy = self.sh.dice.roll();
+        let state = &mut self.members[member];
+        state.run += 1;
+        let (run, clock) = (state.run, state.clock);
+        let node = Node::recover(config, entropy, clock.at(self.sh.now), recovered);
+        let disk = state.disk.mount();
+        let process =
+            Process::new((member, run), node, Keeper::new(infos), (Log::new(wal), disk), clock, &mut self.sh);
+        state.process = Some(Box::new(process));
+        self.sh.trace.mix(19 ^ self.sh.now);
+        self.sh.line(Some(member), "process", || {
+            format!("starts in term {}, log up to {last}, committed {}", term.0, committed.0)
+        });
+        self.count_fired(member);
+        self.members[member].disk_failed = false;
+        let (net, mut around) = self.sh.net();
+        net.started(&mut around, member, run, incarnation);
+        self.work(member, run, |_, _| Ok(()))
+    }
+
+    /// Counts what a disk says has happened to it.
+    pub(crate) fn count_fired(&mut self, member: usize) {
+        for fired in self.members[member].disk.take_fired() {
+            let fault = match fired.id {
+                FaultId::F10 => Fault::F10,
+                FaultId::F11 => Fault::F11,
+                FaultId::F12 => Fault::F12,
+                FaultId::F16 => Fault::F16,
+                FaultId::F17 => Fault::F17,
+                FaultId::F14 => Fault::F14,
+                FaultId::F13 | FaultId::F15 => continue, // counted when they are met
+            };
+            self.members[member].disk_failed |= matches!(fault, Fault::F11 | Fault::F12 | Fault::F14);
+            self.sh.tally.add(fault);
+            self.sh.line(Some(member), "disk", || format!("{}: {}", fired.id, fired.what));
+        }
+    }
+
+    /// Looks at everything, now and then.
+    fn look(&mut self) -> Result<(), Violation> {
+        self.sh.queue.plan(self.sh.now + LOOK_EVERY, Event::Look);
+        for member in 0..self.members.len() {
+            self.count_fired(member);
+            if let (Some(target), Some(process)) =
+                (self.members[member].lagging, &self.members[member].process)
+                && target <= process.node.raft().persisted_index()
+            {
+                self.members[member].lagging = None;
+                self.sh.tally.add(Fault::F51);
+            }
+        }
+        self.look_at_all()
+    }
+
+    /// Looks at everything now.
+    pub(crate) fn look_at_all(&mut self) -> Result<(), Violation> {
+        let members: Vec<_> = self
+            .members
+            .iter()
+            .enumerate()
+            .filter_map(|(number, member)| Some((id_of(number), member.process.as_ref()?.node.raft())))
+            .collect();
+        self.sh.watch.whole(&members)
+    }
+
+    /// The member that leads the newest term, if one does.
+    pub(crate) fn leader(&self) -> Option<usize> {
+        let leads = |member: &usize| {
+            let process = self.members[*member].process.as_ref()?;
+            let raft = process.node.raft();
+            raft.is_leader().then(|| raft.term())
+        };
+        (0..self.members.len()).filter(|member| leads(member).is_some()).max_by_key(leads)
+    }
+
+    // ── Clients ──
+
+    fn on_client(&mut self, client: u32) -> Result<(), Violation> {
+        if self.calm {
+            return Ok(());
+        }
+        let up = self.up();
+        match self.clients.choose(client, &up, self.members.len()) {
+            Some(member) => {
+                let operation = self.clients.ask(self.sh.now, client, member);
+                self.set_out(operation)
+            }
+            None => {
+                let rest = self.clients.rest().max(MS);
+                self.sh.queue.plan(self.sh.now + rest, Event::Client { client });
+                Ok(())
+            }
+        }
+    }
+
+    /// An operation goes to its member, unless the face has judged it already.
+    pub(crate) fn set_out(&mut self, operation: u64) -> Result<(), Violation> {
+        let asked = &self.clients.asked[operation as usize];
+        if asked.ended {
+            self.rest(operation);
+            return Ok(());
+        }
+        self.sh.queue.plan(self.sh.now + self.sh.pace.client, Event::Arrive { operation });
+        if let Some(patience) = self.clients.patience() {
+            self.sh.queue.plan(self.sh.now + patience, Event::Impatient { operation });
+        }
+        Ok(())
+    }
+
+    fn on_arrival(&mut self, operation: u64) -> Result<(), Violation> {
+        let asked = &mut self.clients.asked[operation as usize];
+        let member = asked.member;
+        let Some(request) = asked.request.take() else { return Ok(()) };
+        let Some(process) = &mut self.members[member].process else {
+            return self.on_answer(operation, What::Refused { reason: "nobody listens".into() });
+        };
+        match process.call(operation, request) {
+            Ok(()) => {
+                let run = self.members[member].run;
+                self.work(member, run, |_, _| Ok(()))
+            }
+            Err(refusal) => self.on_answer(operation, What::Refused { reason: format!("{refusal:?}") }),
+        }
+    }
+
+    fn on_answer(&mut self, operation: u64, what: What) -> Result<(), Violation> {
+        let asked = &self.clients.asked[operation as usize];
+        let (odd, is_flood) = (asked.odd, asked.is_flood);
+        self.sh.trace.mix(operation << 8 ^ kind_of(&what));
+        if odd && matches!(what, What::Done { .. }) {
+            self.sh.tally.add(Fault::F71);
+        }
+        let full = matches!(&what, What::Refused { reason } if reason == "TooManyRequests");
+        if is_flood && full {
+            self.sh.tally.add(Fault::F50);
+        }
+        if self.calm {
+            self.on_calm_answer(operation, &what);
+        }
+        if self.clients.end(self.sh.now, operation, what) {
+            self.rest(operation);
+        }
+        Ok(())
+    }
+
+    /// Its client rests, and goes on.
+    fn rest(&mut self, operation: u64) {
+        let client = self.clients.asked[operation as usize].client;
+        if client < self.plan.load.clients && !self.calm {
+            let rest = self.clients.rest();
+            self.sh.queue.plan(self.sh.now + rest, Event::Client { client });
+        }
+    }
+}
+
+fn kind_of(what: &What) -> u64 {
+    match what {
+        What::Invoke { .. } => 1,
+        What::Done { revision, .. } => 2 ^ (revision.unwrap_or(0) as u64) << 4,
+        What::Refused { .. } => 3,
+        What::Unknown { .. } => 4,
+        What::Crashed { .. } => 5,
+    }
+}
