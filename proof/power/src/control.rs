@@ -1,0 +1,42 @@
+//! Disks that lie: what must be noticed.
+//!
+//! A rig that loses nothing, or a judge that misses nothing, would let every trial pass. So the same trials run on disks
+//! that forget writes which they said were flushed, on all members at once; each of these trials must be found broken.
+//! Knows nothing of: how.
+
+use crate::plan::Plan;
+use crate::room;
+use crate::trial::{rig_sees, trial};
+use kattu_chaos::target::Target;
+use std::process::ExitCode;
+
+/// Files on the rig first, then `trials` lying clusters; success means that everything was noticed.
+pub fn control(trials: u64, seed: u64, target: Target) -> ExitCode {
+    let folder = room::runs().join(format!("run-{}", std::process::id())).join("files");
+    if let Err(what) = rig_sees(&folder) {
+        println!("the rig does not see: {what}");
+        return ExitCode::FAILURE;
+    }
+    println!("files: what was synced survives, what was not is gone, a disk that lies is seen");
+    let mut noticed = 0;
+    for number in 0..trials {
+        let seed = seed.wrapping_add(number);
+        let outcome = trial(&Plan::of_control(seed), target, true);
+        if let Some(what) = &outcome.rig {
+            println!("seed {seed}: THE RIG FAILED: {what}");
+            continue;
+        }
+        match outcome.violations.first() {
+            Some(first) => {
+                noticed += 1;
+                let first = first.lines().next().unwrap_or_default();
+                println!("seed {seed}: noticed, {} lost: {first}", outcome.lost);
+            }
+            None => println!(
+                "seed {seed}: NOT NOTICED: acknowledged writes were dropped and every judge was content"
+            ),
+        }
+    }
+    println!("{trials} trials on disks that lie, {noticed} noticed");
+    if noticed == trials { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}

@@ -1,0 +1,62 @@
+//! `cargo xtask power`: power loss below a real file system.
+//!
+//! Knows nothing of: how; the library does.
+
+use kattu_chaos::target::Target;
+use kattu_power::{campaign, control, room};
+use std::process::ExitCode;
+use std::time::Duration;
+
+const USAGE: &str = "\
+cargo xtask power [--trials N (5)] [--seed S] [--minutes M] [--target kattu|etcd]
+cargo xtask power --control [--trials N (3)] [--seed S]
+
+Clusters of the release binary, each member on a disk of its own: ext4, a loop device, a file served through FUSE. The
+power goes, what was not flushed is dropped, reordered or torn, the rest is mounted again and judged. Trial k has the seed
+S + k. --control runs the same on disks that lie: every trial must be found broken.";
+
+fn main() -> ExitCode {
+    let (mut trials, mut seed, mut most, mut target, mut is_control) =
+        (None, None, None, Target::Kattu, false);
+    let mut words = std::env::args().skip(1);
+    while let Some(word) = words.next() {
+        let value = if word == "--control" { None } else { words.next() };
+        let number = value.as_ref().and_then(|text| text.parse::<u64>().ok());
+        match (word.as_str(), number, value.as_deref()) {
+            ("--control", ..) => is_control = true,
+            ("--trials", Some(number), _) if 0 < number => trials = Some(number),
+            ("--seed", Some(number), _) => seed = Some(number),
+            ("--minutes", Some(number), _) => most = Some(Duration::from_secs(number * 60)),
+            ("--target", _, Some("kattu")) => target = Target::Kattu,
+            ("--target", _, Some("etcd")) => target = Target::Etcd,
+            _ => {
+                eprintln!("{USAGE}");
+                return ExitCode::from(2);
+            }
+        }
+    }
+    if let Some(why) = room::missing() {
+        println!("SKIPPED power: {why}");
+        return ExitCode::SUCCESS;
+    }
+    if let Err(why) = target.program() {
+        eprintln!("{why}");
+        return ExitCode::FAILURE;
+    }
+    if !room::is_inside() {
+        room::sweep();
+        let error = room::enter();
+        eprintln!("a mount name space of our own cannot be had: {error}");
+        return ExitCode::FAILURE;
+    }
+    let seed = seed.unwrap_or_else(|| {
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+        now.as_nanos() as u64 % 1_000_000_000
+    });
+    let code = match is_control {
+        true => control::control(trials.unwrap_or(3), seed, target),
+        false => campaign::campaign(trials.unwrap_or(5), seed, target, most),
+    };
+    room::leave();
+    code
+}

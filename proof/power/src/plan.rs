@@ -1,0 +1,176 @@
+//! What a seed decides: the cluster, its file systems, its load, and when the power goes from whom.
+//!
+//! A seed repeats all of this and what clients ask; it does not repeat the instants at which real processes act.
+//! Knows nothing of: how any of it is done.
+
+use crate::disk::Layout;
+use kattu_chaos::random::Random;
+use kattu_chaos::workload::Shape;
+use std::fmt;
+
+/// Whom the power leaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Who {
+    /// All members in one instant.
+    All,
+    /// Whoever leads.
+    Leader,
+    /// One that does not lead.
+    Follower,
+    /// As many as the cluster can do without, in one instant.
+    Minority,
+}
+
+/// When.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum When {
+    /// During the very first start, just before the n-th write or flush of one disk, from 1.
+    Birth {
+        /// Which.
+        nth: u64,
+    },
+    /// Under load, after so many more acknowledged writes, at this point.
+    Load {
+        /// Acknowledged writes.
+        after: u64,
+        /// What the disks are doing.
+        point: Point,
+    },
+}
+
+/// Where in the work of the disks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Point {
+    /// Just before the n-th write or flush of one disk, from 1.
+    Before(u64),
+    /// When every disk concerned has been told to flush and has not done so.
+    Dam,
+}
+
+/// One loss of power.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Blow {
+    /// Whom it hits.
+    pub who: Who,
+    /// When it comes.
+    pub when: When,
+    /// And once more while those members start again, just before the n-th write or flush of one disk.
+    pub again: Option<u64>,
+}
+
+/// A whole trial.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// What decides.
+    pub seed: u64,
+    /// How many members.
+    pub members: usize,
+    /// Their file systems.
+    pub layout: Layout,
+    /// More flags of theirs.
+    pub flags: Vec<&'static str>,
+    /// What clients do.
+    pub shape: Shape,
+    /// The losses, in order.
+    pub blows: Vec<Blow>,
+}
+
+impl Plan {
+    /// The plan of a seed.
+    pub fn new(seed: u64) -> Plan {
+        let mut random = Random::of_part(seed, "power");
+        let members = *random.pick(&[3, 3, 3, 3, 3, 1, 1, 5]);
+        let layout = Layout {
+            block_bytes: *random.pick(&[4096, 4096, 4096, 1024]),
+            data: *random.pick(&["ordered", "ordered", "writeback", "journal"]),
+            commit_secs: *random.pick(&[1, 5, 300]),
+        };
+        let mut flags = Vec::new();
+        if random.per_mille(400) {
+            flags.extend(["--log-io", "thread"]);
+        }
+        if random.per_mille(400) {
+            flags.extend(["--apply", "thread"]);
+        }
+        // As fast as they can: there must always be something that is not flushed yet.
+        let shape = Shape {
+            clients: random.within(6..17) as u32,
+            pause_ms_max: 0,
+            value_bytes: (*random.pick(&[32, 300, 1500, 5000]), *random.pick(&[16 << 10, 64 << 10])),
+            ..Shape::of_storm(&mut random)
+        };
+        let mut blows: Vec<Blow> =
+            (0..random.within(1..4)).map(|_| Blow::draw(members, &mut random)).collect();
+        // Every trial has a moment at which all lose power.
+        let last = blows.last_mut().expect("at least one");
+        last.who = Who::All;
+        if random.per_mille(250) {
+            let when = When::Birth { nth: random.within(1..120) };
+            blows.insert(0, Blow { who: Who::All, when, again: None });
+        }
+        Plan { seed, members, layout, flags, shape, blows }
+    }
+
+    /// The plan of a seed for disks that lie: one loss for all, late enough that there is something to lose.
+    pub fn of_control(seed: u64) -> Plan {
+        let mut plan = Plan::new(seed);
+        let when = When::Load { after: 150, point: Point::Before(1) };
+        plan.blows = vec![Blow { who: Who::All, when, again: None }];
+        plan
+    }
+}
+
+impl Blow {
+    fn draw(members: usize, random: &mut Random) -> Blow {
+        let who = match random.within(0..10) {
+            _ if members == 1 => Who::All,
+            0..6 => Who::All,
+            6..8 => Who::Leader,
+            8 => Who::Follower,
+            _ => Who::Minority,
+        };
+        let point = if random.per_mille(600) { Point::Dam } else { Point::Before(random.within(1..60)) };
+        let when = When::Load { after: random.within(20..500), point };
+        let again = random.per_mille(350).then(|| random.within(1..60));
+        Blow { who, when, again }
+    }
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Layout { block_bytes, data, commit_secs } = &self.layout;
+        write!(
+            f,
+            "seed {}: {} members{}, ext4 of {block_bytes}-byte blocks, data={data}, commit={commit_secs}, {} clients",
+            self.seed,
+            self.members,
+            self.flags.iter().map(|flag| format!(" {flag}")).collect::<String>(),
+            self.shape.clients
+        )?;
+        self.blows.iter().try_for_each(|blow| write!(f, "\n  {blow:?}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_seed_repeats_its_plan_and_every_plan_takes_the_power_from_all() {
+        for seed in 0..200 {
+            let plan = Plan::new(seed);
+            assert_eq!(plan.to_string(), Plan::new(seed).to_string());
+            assert!(plan.blows.iter().any(|blow| blow.who == Who::All));
+        }
+    }
+
+    #[test]
+    fn seeds_draw_every_kind_of_loss() {
+        let blows: Vec<Blow> = (0..300).flat_map(|seed| Plan::new(seed).blows).collect();
+        for who in [Who::All, Who::Leader, Who::Follower, Who::Minority] {
+            assert!(20 < blows.iter().filter(|blow| blow.who == who).count(), "{who:?}");
+        }
+        assert!(20 < blows.iter().filter(|blow| blow.again.is_some()).count());
+        assert!(20 < blows.iter().filter(|blow| matches!(blow.when, When::Birth { .. })).count());
+    }
+}

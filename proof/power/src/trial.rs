@@ -1,0 +1,554 @@
+//! One trial.
+//!
+//! 1. Every member gets a disk of its own and is started. 2. Clients ask without pause. 3. At each moment of the plan the
+//! power goes: all disks concerned are held still, the members on them are killed, the disks are cut, so that no member
+//! ever sees an error of its disk. 4. The images that are left are mounted again, `kattu wal inspect` judges the logs on
+//! them, the members start. 5. At the end everybody must serve, all replicas must hold the same, the judges decide; the
+//! members stop in good order and the file systems are checked.
+//! A trial that fails keeps its folder: history, timeline, members' logs, the images after the last losses.
+//! Knows nothing of: how many trials there are.
+
+use crate::disk::{Disk, Layout, format, run};
+use crate::plan::{Blow, Plan, Point, When, Who};
+use crate::platter::{Fate, Image, Loss};
+use crate::room;
+use crate::station::{Counts, Held, Station};
+use kattu_chaos::clients::Clients;
+use kattu_chaos::cluster::{BACK_LIMIT, Cluster, tail};
+use kattu_chaos::place::Place;
+use kattu_chaos::random::Random;
+use kattu_chaos::record::{Ends, Recorder, ends};
+use kattu_chaos::storm::Timeline;
+use kattu_chaos::target::Target;
+use kattu_chaos::trial::judge;
+use kattu_e2e::process::signal;
+use kattu_verify::history::Record;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Writes that must be acknowledged after each loss, to believe that the service is back.
+const WRITES_AFTER: u64 = 30;
+/// An armed request that does not come is not waited for longer: the power goes anyway.
+const TRIP_LIMIT: Duration = Duration::from_secs(4);
+/// Not every disk is told to flush while the others hang: a follower may be fed by nobody. Well below the time after which
+/// a member takes its disk for hung.
+const DAM_LIMIT: Duration = Duration::from_millis(150);
+/// Acknowledged while the disks lie, before the power goes.
+const WRITES_LIED_ABOUT: u64 = 100;
+/// A member that is told to stop has this long. Longer than its contract's 5 s: machines are busy.
+const STOP_LIMIT: Duration = Duration::from_secs(15);
+
+/// Why a trial ended early.
+#[derive(Debug)]
+pub enum Trouble {
+    /// A promise was broken.
+    Broken(String),
+    /// The rig itself did not work; this says nothing about Kattu.
+    Rig(String),
+}
+
+impl fmt::Display for Trouble {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Trouble::Broken(what) => f.write_str(what),
+            Trouble::Rig(what) => write!(f, "THE RIG FAILED: {what}"),
+        }
+    }
+}
+
+/// What came of a trial.
+#[derive(Debug, Default)]
+pub struct Outcome {
+    /// What was broken; empty is good.
+    pub violations: Vec<String>,
+    /// What the rig could not do; then the trial is no evidence.
+    pub rig: Option<String>,
+    /// How operations ended.
+    pub ends: Ends,
+    /// Acknowledged writes that are not there.
+    pub lost: u64,
+    /// Answers that the judges compared with something.
+    pub judged: u64,
+    /// Losses of power, by whom they hit and what was left.
+    pub blows: BTreeMap<String, u64>,
+    /// Disks cut, by what became of unflushed writes.
+    pub fates: BTreeMap<&'static str, u64>,
+    /// What was at stake on all disks cut.
+    pub loss: Loss,
+    /// Logs that ended in a torn tail, of those found.
+    pub torn_tails: u64,
+    /// Logs found on images after a loss.
+    pub logs: u64,
+    /// What the disks were asked.
+    pub counts: Counts,
+    /// Where things are kept, if they are.
+    pub kept: Option<PathBuf>,
+}
+
+/// Runs the trial of a plan. With `lying` disks the power goes only after they have forgotten acknowledged writes.
+pub fn trial(plan: &Plan, target: Target, lying: bool) -> Outcome {
+    let folder = room::runs().join(format!("run-{}", std::process::id())).join(format!("seed-{}", plan.seed));
+    let mut trial = Trial {
+        plan: plan.clone(),
+        target,
+        random: Random::of_part(plan.seed, "fates"),
+        folder: folder.clone(),
+        disks: Vec::new(),
+        remains: Vec::new(),
+        recorder: Arc::new(Recorder::default()),
+        timeline: Timeline::default(),
+        history: Vec::new(),
+        outcome: Outcome::default(),
+    };
+    trial.timeline.say(plan.to_string());
+    let _ = std::fs::remove_dir_all(&folder);
+    let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| trial.run(lying)));
+    match caught {
+        Ok(Ok(())) => {}
+        Ok(Err(Trouble::Broken(what))) => trial.outcome.violations.push(what),
+        Ok(Err(Trouble::Rig(what))) => trial.outcome.rig = Some(what),
+        Err(_) => trial.outcome.rig = Some("it panicked; its words are above".into()),
+    }
+    trial.close(lying)
+}
+
+struct Trial {
+    plan: Plan,
+    target: Target,
+    random: Random,
+    folder: PathBuf,
+    /// One per member, but while its power is off.
+    disks: Vec<Option<Disk>>,
+    /// What the last loss left of each.
+    remains: Vec<Option<Image>>,
+    recorder: Arc<Recorder>,
+    timeline: Timeline,
+    history: Vec<Record>,
+    outcome: Outcome,
+}
+
+type Done = Result<(), Trouble>;
+
+impl Trial {
+    fn run(&mut self, lying: bool) -> Done {
+        let rig = |error: std::io::Error| Trouble::Rig(error.to_string());
+        std::fs::create_dir_all(&self.folder).map_err(rig)?;
+        let fresh = format(&self.folder, &self.plan.layout).map_err(Trouble::Rig)?;
+        self.disks = (0..self.plan.members).map(|_| None).collect();
+        self.remains = vec![None; self.plan.members];
+        for i in 0..self.plan.members {
+            self.mount(i, fresh.clone())?;
+        }
+        let homes: Vec<PathBuf> = self.disks.iter().flatten().map(|disk| disk.path().to_path_buf()).collect();
+        let place = Place::loopback(self.plan.members, false);
+        let hosts: Vec<String> = place.seats.iter().map(|seat| seat.host.clone()).collect();
+        let mut cluster =
+            Cluster::new(self.target, place, &homes, &self.folder, &format!("power-{}", self.plan.seed))
+                .map_err(Trouble::Rig)?;
+        let recorder = self.recorder.clone();
+        let ended = self.conduct(&mut cluster, &hosts, &recorder, lying);
+        cluster.kill_all();
+        ended
+    }
+
+    fn conduct(
+        &mut self,
+        cluster: &mut Cluster,
+        hosts: &[String],
+        recorder: &Arc<Recorder>,
+        lying: bool,
+    ) -> Done {
+        let mut blows = self.plan.blows.clone();
+        if let Some(Blow { when: When::Birth { nth }, .. }) = blows.first().copied() {
+            let blow = blows.remove(0);
+            let armed = self.arm(&(0..self.plan.members).collect::<Vec<_>>(), nth);
+            self.start(cluster, None)?;
+            self.await_trip_or_service(cluster, armed)?;
+            self.strike(cluster, blow)?;
+        } else {
+            self.start(cluster, None)?;
+        }
+        cluster.until_served().map_err(Trouble::Broken)?;
+        self.timeline.say("everybody serves");
+        let clients = Clients::start(hosts, &self.plan.shape, self.plan.seed, recorder);
+        for blow in blows {
+            let When::Load { after, point } = blow.when else { continue };
+            self.await_writes(cluster, after)?;
+            if lying {
+                let held: Vec<Held<'_>> =
+                    self.disks.iter().flatten().map(|disk| disk.station.hold()).collect();
+                held.into_iter().for_each(Held::lie);
+                self.timeline.say("the disks begin to lie");
+                self.await_writes(cluster, WRITES_LIED_ABOUT)?;
+            }
+            let victims = self.victims(cluster, blow.who);
+            self.await_point(cluster, &victims, point)?;
+            self.strike_at(cluster, blow, victims)?;
+            cluster.until_served().map_err(Trouble::Broken)?;
+            self.await_writes(cluster, WRITES_AFTER)?;
+        }
+        clients.stop();
+        self.judge(cluster)?;
+        self.end_in_order(cluster)
+    }
+
+    /// Who is meant; a leader is waited for.
+    fn victims(&mut self, cluster: &Cluster, who: Who) -> Vec<usize> {
+        let count = self.plan.members;
+        let begun = Instant::now();
+        let leader = loop {
+            match cluster.leader() {
+                Some(leader) => break leader,
+                // Somebody will do: the plan wants a loss now.
+                None if BACK_LIMIT < begun.elapsed() => break 0,
+                None => std::thread::sleep(Duration::from_millis(5)),
+            }
+        };
+        let mut others: Vec<usize> = (0..count).filter(|i| *i != leader).collect();
+        self.random.shuffle(&mut others);
+        match who {
+            Who::All => (0..count).collect(),
+            Who::Leader => vec![leader],
+            Who::Follower => others.into_iter().take(1).collect(),
+            Who::Minority => {
+                let mut all: Vec<usize> = (0..count).collect();
+                self.random.shuffle(&mut all);
+                all.truncate(((count - 1) / 2).max(1));
+                all
+            }
+        }
+    }
+
+    /// Arms one of these disks; returns which.
+    fn arm(&mut self, victims: &[usize], nth: u64) -> usize {
+        let armed = *self.random.pick(victims);
+        if let Some(disk) = &self.disks[armed] {
+            disk.station.arm(nth);
+        }
+        armed
+    }
+
+    fn has_tripped(&self, armed: usize) -> bool {
+        self.disks[armed].as_ref().is_some_and(|disk| disk.station.has_tripped())
+    }
+
+    /// The power goes from everybody, as at birth.
+    fn strike(&mut self, cluster: &mut Cluster, blow: Blow) -> Done {
+        self.strike_at(cluster, blow, (0..self.plan.members).collect())
+    }
+
+    /// One loss, the way back, and the second loss on that way if there is one.
+    fn strike_at(&mut self, cluster: &mut Cluster, blow: Blow, victims: Vec<usize>) -> Done {
+        let birth = if matches!(blow.when, When::Birth { .. }) { " at birth" } else { "" };
+        self.cut(cluster, &victims, &format!("{:?}{birth}", blow.who))?;
+        let armed = match blow.again {
+            None => {
+                self.restore(cluster, &victims, None)?;
+                return Ok(());
+            }
+            Some(nth) => self.restore(cluster, &victims, Some(nth))?,
+        };
+        if let Some(armed) = armed {
+            self.await_trip_or_service(cluster, armed)?;
+        }
+        self.cut(cluster, &victims, &format!("{:?} in recovery", blow.who))?;
+        self.restore(cluster, &victims, None).map(|_| ())
+    }
+
+    /// Takes the power from some members in one instant.
+    fn cut(&mut self, cluster: &mut Cluster, victims: &[usize], what: &str) -> Done {
+        cluster.check_ended().map_err(Trouble::Broken)?;
+        let held: Vec<Held<'_>> =
+            victims.iter().filter_map(|i| self.disks[*i].as_ref()).map(|disk| disk.station.hold()).collect();
+        // Killed while their disks stand still: none of them lives to see an error.
+        victims.iter().for_each(|i| cluster.members[*i].strike());
+        held.into_iter().for_each(Held::cut);
+        *self.outcome.blows.entry(what.to_string()).or_default() += 1;
+        self.timeline
+            .say(format!("{what}: power off for {victims:?}, {} writes done", self.recorder.acknowledged()));
+        for &i in victims {
+            cluster.members[i].kill();
+            self.recorder.crashed(i as u64);
+        }
+        for &i in victims {
+            let Some(disk) = self.disks[i].take() else { continue };
+            let station = disk.station.clone();
+            disk.down();
+            let fate = Fate::draw(&mut self.random);
+            let (image, loss) = station.remains(fate, &mut self.random);
+            self.timeline.say(format!("n{i}: {fate:?}, {loss:?}"));
+            self.outcome.count(fate, loss, station.counts());
+            self.remains[i] = Some(image);
+        }
+        Ok(())
+    }
+
+    /// Mounts what is left, looks at the logs, starts the members; arms one of the disks in between if asked.
+    fn restore(
+        &mut self,
+        cluster: &mut Cluster,
+        victims: &[usize],
+        again: Option<u64>,
+    ) -> Result<Option<usize>, Trouble> {
+        for &i in victims {
+            let image = self.remains[i].clone().expect("what was cut left something");
+            self.mount(i, image)?;
+            self.inspect(cluster, i)?;
+        }
+        let armed = again.map(|nth| self.arm(victims, nth));
+        self.start(cluster, Some(victims))?;
+        Ok(armed)
+    }
+
+    fn mount(&mut self, i: usize, image: Image) -> Done {
+        let folder = self.folder.join(format!("n{i}"));
+        let disk = Disk::up(&folder, image, &self.plan.layout)
+            .map_err(|error| Trouble::Rig(format!("n{i}: what the loss left cannot be mounted: {error}")))?;
+        self.disks[i] = Some(disk);
+        Ok(())
+    }
+
+    fn start(&mut self, cluster: &mut Cluster, which: Option<&[usize]>) -> Done {
+        let flags = if self.target == Target::Kattu { self.plan.flags.clone() } else { Vec::new() };
+        for (i, member) in cluster.members.iter_mut().enumerate() {
+            if which.is_none_or(|which| which.contains(&i)) {
+                member.start(&[], &flags).map_err(Trouble::Rig)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A log that lost power is clean or ends in a torn tail; it is not damaged.
+    fn inspect(&mut self, cluster: &Cluster, i: usize) -> Done {
+        let data = &cluster.members[i].data;
+        if self.target != Target::Kattu || !data.join("identity").exists() {
+            return Ok(());
+        }
+        let verdict = inspect(data).map_err(|what| {
+            Trouble::Broken(format!(
+                "n{i}: a loss of power is taken for damage by `kattu wal inspect`: {what}"
+            ))
+        })?;
+        self.outcome.logs += 1;
+        self.outcome.torn_tails += u64::from(verdict.starts_with("torn tail"));
+        self.timeline.say(format!("n{i}: its log is {verdict}"));
+        Ok(())
+    }
+
+    /// The disks of those whom the power will leave are where the plan wants them, or do not come there.
+    fn await_point(&mut self, cluster: &mut Cluster, victims: &[usize], point: Point) -> Done {
+        let (armed, limit) = match point {
+            Point::Before(nth) => (vec![self.arm(victims, nth)], TRIP_LIMIT),
+            Point::Dam => {
+                self.stations(victims).for_each(Station::dam);
+                (victims.to_vec(), DAM_LIMIT)
+            }
+        };
+        let end = Instant::now() + limit;
+        while !self.stations(&armed).all(|station| station.has_tripped() || station.has_piled_up())
+            && Instant::now() < end
+        {
+            cluster.check_ended().map_err(Trouble::Broken)?;
+            std::thread::sleep(Duration::from_micros(500));
+        }
+        Ok(())
+    }
+
+    fn stations(&self, which: &[usize]) -> impl Iterator<Item = &Station> {
+        which.iter().filter_map(|i| self.disks[*i].as_ref()).map(|disk| &disk.station)
+    }
+
+    /// The armed request has come, or everybody serves before it does.
+    fn await_trip_or_service(&mut self, cluster: &mut Cluster, armed: usize) -> Done {
+        let begun = Instant::now();
+        while !self.has_tripped(armed) {
+            cluster.check_ended().map_err(Trouble::Broken)?;
+            // Asked only now and then: a question waits for an answer while the trip may come.
+            if Duration::from_secs(2) < begun.elapsed()
+                && cluster.members.iter().all(|member| member.serves())
+            {
+                return Ok(());
+            }
+            if BACK_LIMIT < begun.elapsed() {
+                return Err(Trouble::Broken(format!("no service {BACK_LIMIT:?} after a loss of power")));
+            }
+            std::thread::sleep(Duration::from_micros(500));
+        }
+        Ok(())
+    }
+
+    /// So many more writes are acknowledged.
+    fn await_writes(&mut self, cluster: &mut Cluster, more: u64) -> Done {
+        let wanted = self.recorder.acknowledged() + more;
+        let begun = Instant::now();
+        while self.recorder.acknowledged() < wanted {
+            cluster.check_ended().map_err(Trouble::Broken)?;
+            if BACK_LIMIT < begun.elapsed() {
+                return Err(Trouble::Broken(format!(
+                    "fewer than {more} writes acknowledged in {BACK_LIMIT:?}"
+                )));
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Ok(())
+    }
+
+    fn judge(&mut self, cluster: &mut Cluster) -> Done {
+        let last = cluster.agreed_state().map_err(Trouble::Broken)?;
+        self.history = self.recorder.take();
+        self.outcome.ends = ends(&self.history);
+        let (broken, lost, judged) = judge(&self.history, &last);
+        (self.outcome.lost, self.outcome.judged) = (lost, judged);
+        self.timeline.say(format!("judged: {judged} answers, {lost} lost, {} broken", broken.len()));
+        if let Some(words) = cluster.bad_words() {
+            self.outcome.violations.push(words);
+        }
+        self.outcome.violations.extend(broken);
+        Ok(())
+    }
+
+    /// SIGTERM, exit code 0, a log closed in order, a file system without a fault.
+    fn end_in_order(&mut self, cluster: &mut Cluster) -> Done {
+        for member in &mut cluster.members {
+            member.process().into_iter().for_each(|process| signal(process, "TERM"));
+        }
+        for i in 0..cluster.members.len() {
+            let status = cluster.members[i].wait_end(STOP_LIMIT);
+            if status.is_none_or(|status| !status.success()) && self.target == Target::Kattu {
+                let says = tail(&cluster.members[i].says());
+                return Err(Trouble::Broken(format!("n{i} did not stop in order: {status:?}: {says}")));
+            }
+            self.inspect(cluster, i)?;
+            let Some(disk) = self.disks[i].take() else { continue };
+            let station = disk.station.clone();
+            disk.down();
+            station.hold().cut();
+            self.outcome.counts.add(station.counts());
+            let (image, loss) = station.remains(Fate::Gone, &mut self.random);
+            if loss.writes != 0 {
+                return Err(Trouble::Rig(format!(
+                    "n{i}: an orderly unmount left {} writes unflushed",
+                    loss.writes
+                )));
+            }
+            let path = self.folder.join(format!("n{i}.ext4"));
+            let checked = image.save(&path).map_err(|error| error.to_string());
+            checked
+                .and_then(|()| run(Command::new("e2fsck").args(["-f", "-n"]).arg(&path)))
+                .map_err(|error| Trouble::Rig(format!("n{i}: the file system is not whole: {error}")))?;
+            let _ = std::fs::remove_file(path);
+        }
+        Ok(())
+    }
+
+    /// Takes everything down; keeps what explains a failure.
+    fn close(mut self, lying: bool) -> Outcome {
+        for disk in self.disks.iter().flatten() {
+            self.outcome.counts.add(disk.station.counts());
+        }
+        self.disks.clear();
+        if self.history.is_empty() {
+            self.history = self.recorder.take();
+            self.outcome.ends = ends(&self.history);
+        }
+        let failed = !self.outcome.violations.is_empty() || self.outcome.rig.is_some();
+        if failed && !lying || std::env::var_os("KATTU_KEEP").is_some() {
+            self.outcome.kept = self.keep().map_err(|error| eprintln!("nothing could be kept: {error}")).ok();
+        }
+        let _ = std::fs::remove_dir_all(&self.folder);
+        self.outcome
+    }
+
+    fn keep(&mut self) -> std::io::Result<PathBuf> {
+        let kept = room::runs().join(format!("seed-{}", self.plan.seed));
+        let _ = std::fs::remove_dir_all(&kept);
+        std::fs::create_dir_all(&kept)?;
+        for entry in std::fs::read_dir(&self.folder)? {
+            let entry = entry?;
+            if entry.file_type()?.is_file() {
+                std::fs::copy(entry.path(), kept.join(entry.file_name()))?;
+            }
+        }
+        let broken =
+            self.outcome.violations.iter().chain(&self.outcome.rig).cloned().collect::<Vec<_>>().join("\n");
+        std::fs::write(kept.join("timeline.txt"), format!("{}\n{broken}\n", self.timeline.text()))?;
+        let file = std::fs::File::create(kept.join("history.jsonl"))?;
+        kattu_verify::lines::write(&mut std::io::BufWriter::new(file), &self.history)?;
+        for (i, image) in self.remains.iter().enumerate() {
+            if let Some(image) = image {
+                image.save(&kept.join(format!("n{i}-after-loss.ext4")))?;
+            }
+        }
+        Ok(kept)
+    }
+}
+
+impl Outcome {
+    fn count(&mut self, fate: Fate, loss: Loss, counts: Counts) {
+        *self.fates.entry(fate.name()).or_default() += 1;
+        self.loss.add(loss);
+        self.counts.add(counts);
+    }
+}
+
+/// What `kattu wal inspect` says of a log at last; an error if it says damaged.
+fn inspect(data: &Path) -> Result<String, String> {
+    let said = run(Command::new(kattu_e2e::kattu()).args(["wal", "inspect"]).arg(data))?;
+    Ok(said.lines().last().unwrap_or("without a word").to_string())
+}
+
+/// A file system on its own through one loss: what was synced is there, what was not need not be. Shows, without any
+/// member, that syncs reach the platter and that nothing else makes writes durable.
+///
+/// # Errors
+/// What is not as it should be.
+pub fn rig_sees(folder: &Path) -> Result<(), String> {
+    let layout = Layout { block_bytes: 4096, data: "ordered", commit_secs: 300 };
+    let failed = |error: std::io::Error| error.to_string();
+    std::fs::create_dir_all(folder).map_err(failed)?;
+    let fresh = format(folder, &layout)?;
+    for lies in [false, true] {
+        let disk = Disk::up(folder, fresh.clone(), &layout)?;
+        let before = disk.station.counts();
+        if lies {
+            disk.station.hold().lie();
+        }
+        write(&disk.path().join("synced"), true).map_err(failed)?;
+        std::fs::File::open(disk.path()).and_then(|folder| folder.sync_all()).map_err(failed)?;
+        let synced = disk.station.counts();
+        if synced.flushes == before.flushes || synced.writes == before.writes {
+            return Err(format!("a sync of a file does not reach the disk: {before:?}, then {synced:?}"));
+        }
+        write(&disk.path().join("unsynced"), false).map_err(failed)?;
+        let station = disk.station.clone();
+        station.hold().cut();
+        disk.down();
+        let (image, _) = station.remains(Fate::Gone, &mut Random::new(1));
+        let disk = Disk::up(folder, image, &layout)?;
+        let is_there =
+            |name: &str| std::fs::read(disk.path().join(name)).is_ok_and(|bytes| bytes == vec![7; BYTES]);
+        let (synced, unsynced) = (is_there("synced"), is_there("unsynced"));
+        disk.down();
+        if unsynced {
+            return Err(format!("a file that nobody synced survived (disk lies: {lies})"));
+        }
+        if synced == lies {
+            return Err(format!("a synced file is there: {synced}, on a disk that lies: {lies}"));
+        }
+    }
+    let _ = std::fs::remove_dir_all(folder);
+    Ok(())
+}
+
+const BYTES: usize = 100_000;
+
+fn write(path: &Path, sync: bool) -> std::io::Result<()> {
+    use std::io::Write;
+    let mut file = std::fs::File::create(path)?;
+    file.write_all(&[7; BYTES])?;
+    if sync { file.sync_all() } else { Ok(()) }
+}
