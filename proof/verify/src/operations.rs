@@ -102,7 +102,9 @@ pub fn paired(history: &[Record]) -> Result<Vec<Operation<'_>>, Malformed> {
         };
         if under_way.remove(&record.client) != Some(record.id) {
             let (id, client) = (record.id, record.client);
-            return Err(malformed(format!("client {client} ends operation {id}, which it has not under way")));
+            return Err(malformed(format!(
+                "client {client} ends operation {id}, which it has not under way"
+            )));
         }
         let operation = &mut operations[numbers[&record.id]];
         if let End::Done(_, answer) = end
@@ -125,7 +127,8 @@ fn fits(asked: &Asked, answer: &Answer) -> bool {
         | (Asked::Compact { .. }, Answer::Compact) => true,
         (Asked::Txn { then, otherwise, .. }, Answer::Txn { succeeded, answers }) => {
             let branch = if *succeeded { then } else { otherwise };
-            branch.len() == answers.len() && branch.iter().zip(answers).all(|(asked, answer)| fits(asked, answer))
+            branch.len() == answers.len()
+                && branch.iter().zip(answers).all(|(asked, answer)| fits(asked, answer))
         }
         _ => false,
     }

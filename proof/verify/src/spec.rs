@@ -190,7 +190,9 @@ impl Spec {
         let one = end.is_empty();
         let found = self.keys.range(key.to_string()..);
         found
-            .take_while(move |(found, _)| if one { *found == key } else { end == "\0" || found.as_str() < end })
+            .take_while(
+                move |(found, _)| if one { *found == key } else { end == "\0" || found.as_str() < end },
+            )
             .filter_map(move |(found, versions)| {
                 let version = newest(versions, as_of)?;
                 version.live.as_ref().map(|live| (found, version.at, live))
@@ -266,7 +268,9 @@ pub fn check(operation: &Operation) -> Result<(), Rejection> {
 
 fn check_keys(operation: &Operation) -> Result<(), Rejection> {
     let keys_are_given = match operation {
-        Operation::Put { key, .. } | Operation::Range { key, .. } | Operation::Delete { key, .. } => !key.is_empty(),
+        Operation::Put { key, .. } | Operation::Range { key, .. } | Operation::Delete { key, .. } => {
+            !key.is_empty()
+        }
         Operation::Txn { compare, then, otherwise } => {
             then.iter().chain(otherwise).try_for_each(check_keys)?;
             compare.iter().all(|compare| !compare.key.is_empty())

@@ -3,26 +3,90 @@
 //! Whoever drives a cluster tells it, in this order: a member (re)started; after each handled event, what this very
 //! event emitted; a disk completed records (before the member itself is told); a crash; an entry was applied; a digest
 //! was taken. Costs per call are proportional to what is new, never to the length of a log.
+//!
+//! | File | Property |
+//! |---|---|
+//! | `election_safety.rs` | one leader per term, by a quorum of durable votes |
+//! | `votes.rs` | O4, and one vote per term, for ever |
+//! | `leader_append_only.rs` | leaders only append, entries of their own term |
+//! | `log_matching.rs` | one index and term, one history |
+//! | `leader_completeness.rs` | leaders hold everything committed |
+//! | `commits.rs` | O2, O3: commits are on a quorum's disks |
+//! | `committed_is_final.rs` | O8 |
+//! | `state_machine_safety.rs` | stores apply what is committed, once, in order |
+//! | `marks.rs` | marks are ordered and monotone, persisted is on the disk |
+//! | `acknowledgements.rs` | O1 |
+//! | `matches.rs` | match ≤ what was acknowledged |
+//! | `message_terms.rs` | O6 |
+//! | `verified.rs` | O7 |
+//! | `durability.rs` | what was durable comes back |
+//! | `digests.rs` | replicas agree |
+//!
+//! O5 (buffers are nothing) waits for the first policy that has a buffer.
 //! Knows nothing of: time, networks, clients.
 
-use kattu_node::contract::Effects;
-use kattu_raft::{Entry, LogIndex, Lsn, NodeId, Raft, Recovered};
+mod acknowledgements;
+mod commits;
+mod committed_is_final;
+mod digests;
+mod durability;
+mod election_safety;
+mod ghost;
+mod leader_append_only;
+mod leader_completeness;
+mod log_matching;
+mod marks;
+mod matches;
+mod message_terms;
+mod state_machine_safety;
+mod verified;
+mod votes;
 
 pub use crate::judges::Violation;
+
+use ghost::{Ghost, Line, Member};
+use kattu_node::contract::{Effects, PeerMessage};
+use kattu_raft::{Entry, LogBody, LogIndex, LogRecord, Lsn, NodeId, Raft, Recovered, Term, Trace};
 
 type Checked = Result<(), Violation>;
 
 /// The ghost state.
 #[derive(Clone, Debug)]
 pub struct Invariants {
-    voters: Vec<NodeId>,
+    ghost: Ghost,
+}
+
+/// What can be seen of a peer without opening it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct View {
+    term: Term,
+    leads: bool,
+    leader: Option<NodeId>,
+    committed: LogIndex,
+    handed: LogIndex,
+    persisted: LogIndex,
+    verified: LogIndex,
+}
+
+impl View {
+    fn of(raft: &Raft) -> View {
+        View {
+            term: raft.term(),
+            leads: raft.is_leader(),
+            leader: raft.leader(),
+            committed: raft.committed(),
+            handed: raft.applied_handed_out(),
+            persisted: raft.persisted_index(),
+            verified: raft.verified(),
+        }
+    }
 }
 
 impl Invariants {
     /// Of a cluster with these voters; learners need not be named. No member has started yet.
     #[must_use]
     pub fn new(voters: &[NodeId]) -> Invariants {
-        Invariants { voters: voters.to_vec() }
+        Invariants { ghost: Ghost::new(voters) }
     }
 
     /// A member starts from what its log gave back; also at its very first start (then with an empty `recovered`).
@@ -30,48 +94,175 @@ impl Invariants {
     /// # Errors
     /// The first invariant that does not hold; so with all that follow.
     pub fn restarted(&mut self, member: NodeId, recovered: &Recovered) -> Checked {
-        let _ = (member, recovered, &self.voters);
+        let ghost = &mut self.ghost;
+        let place = ghost.place(member);
+        durability::recovered(ghost, place, recovered)?;
+        votes::durable(ghost, place, recovered.hard);
+        let found = ghost.at(place).disk.clone();
+        let agreed = (1..=found.last().index.min(ghost.chosen.last().index).0)
+            .map(LogIndex)
+            .take_while(|&index| found.line(index) == ghost.chosen.line(index))
+            .last();
+        *ghost.at_mut(place) = Member {
+            runs: true,
+            hard: recovered.hard,
+            disk_hard: recovered.hard,
+            emitted: recovered.lsn,
+            durable: recovered.lsn,
+            term: recovered.hard.term,
+            committed: recovered.committed,
+            persisted: found.last().index,
+            agreed: agreed.unwrap_or_default(),
+            log: found.clone(),
+            disk: found,
+            ..Member::new(member)
+        };
         Ok(())
     }
 
     /// A member handled one event; `effects` holds what this event emitted and nothing older.
+    ///
+    /// # Errors
+    /// As above.
     pub fn stepped(&mut self, member: NodeId, raft: &Raft, effects: &Effects) -> Checked {
-        let _ = (member, raft, effects);
+        self.saw(member, &View::of(raft), effects)?;
+        if raft.is_leader() {
+            let place = self.ghost.place(member);
+            for (peer, matched) in raft.peer_matches() {
+                matches::stepped(&mut self.ghost, place, raft.term(), peer, matched)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn saw(&mut self, member: NodeId, view: &View, effects: &Effects) -> Checked {
+        let ghost = &mut self.ghost;
+        let place = ghost.place(member);
+        ghost::expect(ghost.at(place).runs, "told_in_order", || {
+            format!("{member:?} steps and has not started")
+        })?;
+        for trace in &effects.trace {
+            if let Trace::BecameLeader(term) = trace {
+                election_safety::became_leader(ghost, place, *term)?;
+                leader_completeness::became_leader(ghost, place, *term)?;
+            }
+        }
+        effects.persist.iter().try_for_each(|record| persisted(ghost, place, record))?;
+        election_safety::stepped(ghost, place, view)?;
+        commits::stepped(ghost, place, view)?;
+        marks::stepped(ghost, place, view)?;
+        verified::stepped(ghost, place, view)?;
+        for message in &effects.send {
+            if let PeerMessage::Raft(envelope) = message {
+                message_terms::sent(ghost, place, view, envelope)?;
+                votes::sent(ghost, place, envelope)?;
+                acknowledgements::sent(ghost, place, envelope)?;
+            }
+        }
         Ok(())
     }
 
     /// A member's disk holds all records up to this one for good. Told no later than the member is.
+    ///
+    /// # Errors
+    /// As above.
     pub fn durable(&mut self, member: NodeId, lsn: Lsn) -> Checked {
-        let _ = (member, lsn);
-        Ok(())
+        let place = self.ghost.place(member);
+        durability::durable(&mut self.ghost, place, lsn)
     }
 
     /// A member's process ended; what was not durable may or may not be there at its next start.
+    ///
+    /// # Errors
+    /// If it does not run.
     pub fn crashed(&mut self, member: NodeId) -> Checked {
-        let _ = member;
-        Ok(())
+        let place = self.ghost.place(member);
+        let member = self.ghost.at_mut(place);
+        let ran = std::mem::replace(&mut member.runs, false);
+        ghost::expect(ran, "told_in_order", || format!("{:?} crashes and does not run", member.id))
     }
 
-    /// A member lost its data directory: it counts as one that never was, and may break what rests on its memory.
+    /// A member lost its data directory: it counts as one that never was, and what others know of it is void.
     pub fn wiped(&mut self, member: NodeId) {
-        let _ = member;
+        let place = self.ghost.place(member);
+        *self.ghost.at_mut(place) = Member::new(member);
+        self.ghost.acknowledged.retain(|(_, peer), _| *peer != member);
+        self.ghost.votes.retain(|(_, voter), _| *voter != member);
+        self.ghost.ballots.values_mut().for_each(|voters| {
+            voters.remove(&member);
+        });
     }
 
     /// A member's store applied an entry.
+    ///
+    /// # Errors
+    /// As above.
     pub fn applied(&mut self, member: NodeId, entry: &Entry) -> Checked {
-        let _ = (member, entry);
-        Ok(())
+        let place = self.ghost.place(member);
+        state_machine_safety::applied(&mut self.ghost, place, entry)
     }
 
     /// A member's store, having applied everything up to here, has this digest.
+    ///
+    /// # Errors
+    /// As above.
     pub fn digest(&mut self, member: NodeId, index: LogIndex, digest: u64) -> Checked {
-        let _ = (member, index, digest);
-        Ok(())
+        let place = self.ghost.place(member);
+        digests::digest(&mut self.ghost, place, index, digest)
     }
 
-    /// Looks at everything of the members that run: dear, for now and then.
+    /// How many entries are committed.
+    #[must_use]
+    pub fn committed(&self) -> LogIndex {
+        self.ghost.chosen.last().index
+    }
+
+    /// Looks at everything of the members that run: dear, for now and then. What a peer can know about itself is asked
+    /// of itself; besides, it must hold the log that it has told.
+    ///
+    /// # Errors
+    /// As above.
     pub fn whole(&self, members: &[(NodeId, &Raft)]) -> Checked {
-        let _ = members;
+        for &(id, raft) in members {
+            kattu_raft::invariants::check(raft).map_err(|violation| Violation {
+                property: violation.name,
+                story: format!("{id:?}: {}", violation.detail),
+                operations: Vec::new(),
+            })?;
+            let Some(member) = self.ghost.member(id) else { continue };
+            let last = member.log.last();
+            ghost::expect(raft.last_id() == last, "log_as_told", || {
+                format!("the log of {id:?} ends at {}; it told {last}", raft.last_id())
+            })?;
+            for index in (raft.first_index().0..=last.index.0).map(LogIndex) {
+                let (held, told) = (raft.term_at(index), member.log.term(index));
+                ghost::expect(held == told, "log_as_told", || {
+                    format!("{id:?} holds {held:?} at {index:?}; it told {told:?}")
+                })?;
+            }
+        }
         Ok(())
     }
+}
+
+/// A record leaves for the disk.
+fn persisted(ghost: &mut Ghost, place: usize, record: &LogRecord) -> Checked {
+    durability::emitted(ghost, place, record)?;
+    let mut line = None;
+    match &record.body {
+        LogBody::HardState(hard) => votes::recorded(ghost, place, *hard)?,
+        LogBody::Truncate(first) => {
+            leader_append_only::truncated(ghost, place, *first)?;
+            committed_is_final::truncated(ghost, place, *first)?;
+        }
+        LogBody::Entry(entry) => {
+            leader_append_only::appended(ghost, place, entry)?;
+            let new = Line::of(entry);
+            log_matching::appended(ghost, place, entry.id(), new)?;
+            line = Some(new);
+        }
+        LogBody::Commit(_) => {}
+    }
+    ghost.at_mut(place).emit(record, line);
+    Ok(())
 }

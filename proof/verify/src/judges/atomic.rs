@@ -123,7 +123,9 @@ impl<'a> Known<'a> {
 
     fn learn(&mut self, reader: &Operation<'_>, read: &Read<'_>) -> Result<(), Violation> {
         for pair in read.kvs {
-            let Some((id, puts)) = self.by_content.get(&(pair.key.as_str(), pair.value.as_str())) else { continue };
+            let Some((id, puts)) = self.by_content.get(&(pair.key.as_str(), pair.value.as_str())) else {
+                continue;
+            };
             let revision = *self.learnt.entry(*id).or_insert(pair.modified);
             if revision != pair.modified {
                 let story = format!(
@@ -148,7 +150,9 @@ impl<'a> Known<'a> {
                 let whole = match seen.get(key) {
                     Some(other) if other.modified == pair.modified => other.value == value,
                     Some(other) => pair.modified < other.modified,
-                    None => !read.is_whole || self.deletes.iter().any(|&(start, end)| covers(start, end, key)),
+                    None => {
+                        !read.is_whole || self.deletes.iter().any(|&(start, end)| covers(start, end, key))
+                    }
                 };
                 if !whole {
                     let found = seen.get(key).map_or("nothing".to_string(), |other| {
@@ -238,7 +242,10 @@ mod tests {
             assert!(with(end.clone(), &half).is_err());
             assert!(with(end.clone(), &half[..1]).is_err());
             assert!(with(end.clone(), &[("a", "x", 3, 3, 1), ("b", "x", 2, 3, 2)]).is_ok());
-            assert!(with(end.clone(), &[("a", "x", 3, 3, 1), ("b", "9", 2, 4, 3)]).is_ok(), "b was written since");
+            assert!(
+                with(end.clone(), &[("a", "x", 3, 3, 1), ("b", "9", 2, 4, 3)]).is_ok(),
+                "b was written since"
+            );
             assert!(with(end, &[("b", "0", 2, 2, 1)]).is_ok(), "nothing of it is seen yet");
         }
     }

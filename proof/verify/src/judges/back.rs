@@ -127,20 +127,23 @@ mod tests {
 
     #[test]
     fn a_read_that_shows_less_than_an_ended_write_is_caught() {
-        let history = [invoke(1, put("a", "1")), done(1, 2, wrote()), invoke(2, get("a")), done(2, 1, read(&[]))];
+        let history =
+            [invoke(1, put("a", "1")), done(1, 2, wrote()), invoke(2, get("a")), done(2, 1, read(&[]))];
         let violation = revisions_never_back(&timed(&history)).expect_err("it went back");
         assert_eq!(violation.operations, [1, 2]);
     }
 
     #[test]
     fn a_read_that_overlaps_the_write_may_show_either() {
-        let history = [invoke(2, get("a")), invoke(1, put("a", "1")), done(1, 2, wrote()), done(2, 1, read(&[]))];
+        let history =
+            [invoke(2, get("a")), invoke(1, put("a", "1")), done(1, 2, wrote()), done(2, 1, read(&[]))];
         assert!(revisions_never_back(&timed(&history)).is_ok());
     }
 
     #[test]
     fn two_writes_one_after_the_other_do_not_share_a_revision() {
-        let history = [invoke(1, put("a", "1")), done(1, 2, wrote()), invoke(2, put("b", "1")), done(2, 2, wrote())];
+        let history =
+            [invoke(1, put("a", "1")), done(1, 2, wrote()), invoke(2, put("b", "1")), done(2, 2, wrote())];
         assert!(revisions_never_back(&timed(&history)).is_err());
     }
 
@@ -171,7 +174,8 @@ mod tests {
 
     #[test]
     fn what_a_serializable_reader_was_shown_binds_later_linearizable_readers() {
-        let history = [invoke(1, stale_get("a")), done(1, 3, read(&[])), invoke(2, get("a")), done(2, 2, read(&[]))];
+        let history =
+            [invoke(1, stale_get("a")), done(1, 3, read(&[])), invoke(2, get("a")), done(2, 2, read(&[]))];
         assert!(revisions_never_back(&timed(&history)).is_err());
     }
 }

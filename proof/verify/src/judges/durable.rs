@@ -39,7 +39,9 @@ pub fn durable(history: &[Record], last: &FinalState) -> Result<Summary, Violati
     let written = Written::by(&operations);
     if let Some(lost) = written.lost(last).into_iter().next() {
         let LostWrite { id, key, revision, instead } = lost;
-        let story = format!("the write of {key:?} by operation {id}, acknowledged at revision {revision}, is lost: {instead}");
+        let story = format!(
+            "the write of {key:?} by operation {id}, acknowledged at revision {revision}, is lost: {instead}"
+        );
         return Err(Violation { property: NAME, story, operations: vec![id] });
     }
     written.is_explained(last)?;
@@ -142,7 +144,9 @@ impl<'a> Written<'a> {
                 self.open_puts.insert((key, value));
             }
             Asked::Delete { key, end } => self.open_deletes.push((key, end)),
-            Asked::Txn { then, otherwise, .. } => then.iter().chain(otherwise).for_each(|asked| self.open(asked)),
+            Asked::Txn { then, otherwise, .. } => {
+                then.iter().chain(otherwise).for_each(|asked| self.open(asked))
+            }
             Asked::Range { .. } | Asked::Compact { .. } => {}
         }
     }
@@ -195,7 +199,8 @@ impl<'a> Written<'a> {
             None => {
                 let may_be_deleted = self.open_deletes.iter().any(|&(start, end)| covers(start, end, key));
                 let free = (revision + 1..=last).any(|revision| !self.revisions.contains(&revision));
-                (!may_be_deleted || !free).then(|| "the key is gone and nobody can have deleted it".to_string())
+                (!may_be_deleted || !free)
+                    .then(|| "the key is gone and nobody can have deleted it".to_string())
             }
         }
     }
@@ -231,7 +236,11 @@ mod tests {
     use crate::history::What;
     use crate::judges::testing::*;
 
-    fn judge(events: &[(u64, What)], revision: i64, pairs: &[(&str, &str, i64, i64, i64)]) -> Result<Summary, Violation> {
+    fn judge(
+        events: &[(u64, What)],
+        revision: i64,
+        pairs: &[(&str, &str, i64, i64, i64)],
+    ) -> Result<Summary, Violation> {
         let Answer::Range { kvs, .. } = read(pairs) else { unreachable!("a read") };
         durable(&timed(events), &FinalState { revision, kvs })
     }

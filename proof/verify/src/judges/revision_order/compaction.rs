@@ -57,8 +57,9 @@ pub(super) fn judge(operations: &[Operation<'_>]) -> Result<Compacted, Violation
 /// Goes through the history in time: what is certainly, and what is possibly compacted; what revision is certainly
 /// reached.
 fn sweep(operations: &[Operation<'_>]) -> Result<Vec<i64>, Violation> {
-    let mut ends: Vec<usize> =
-        (0..operations.len()).filter(|&number| operations[number].ended != crate::operations::NEVER).collect();
+    let mut ends: Vec<usize> = (0..operations.len())
+        .filter(|&number| operations[number].ended != crate::operations::NEVER)
+        .collect();
     ends.sort_by_key(|&number| operations[number].ended);
     let mut ends = ends.into_iter().peekable();
     let (mut certain, mut possible, mut reached) = (NEVER, NEVER, 1);
@@ -86,7 +87,8 @@ fn sweep(operations: &[Operation<'_>]) -> Result<Vec<i64>, Violation> {
             when_begun[number] = certain;
             reached_when_begun[number] = reached;
         }
-        if let (Asked::Compact { revision }, End::Done(..) | End::Unknown) = (operation.asked, operation.end) {
+        if let (Asked::Compact { revision }, End::Done(..) | End::Unknown) = (operation.asked, operation.end)
+        {
             possible = possible.max(*revision);
         }
     }
@@ -136,7 +138,9 @@ fn asks_for(asked: &Asked, in_txn: bool, such: &impl Fn(i64, Kind) -> bool) -> b
     match asked {
         Asked::Range { revision, .. } => such(*revision, if in_txn { Kind::ReadInTxn } else { Kind::Read }),
         Asked::Compact { revision } => such(*revision, Kind::Compaction),
-        Asked::Txn { then, otherwise, .. } => then.iter().chain(otherwise).any(|asked| asks_for(asked, true, such)),
+        Asked::Txn { then, otherwise, .. } => {
+            then.iter().chain(otherwise).any(|asked| asks_for(asked, true, such))
+        }
         Asked::Put { .. } | Asked::Delete { .. } => false,
     }
 }

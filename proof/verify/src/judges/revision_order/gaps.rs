@@ -64,7 +64,8 @@ pub(super) fn add_footprint<'a>(asked: &'a Asked, footprint: &mut BTreeSet<Keys<
 
 /// Whether two ranges may have a key in common.
 pub(super) fn meet((a, a_end): Keys<'_>, (b, b_end): Keys<'_>) -> bool {
-    let (first, (later, later_end)) = if a <= b { ((a, a_end), (b, b_end)) } else { ((b, b_end), (a, a_end)) };
+    let (first, (later, later_end)) =
+        if a <= b { ((a, a_end), (b, b_end)) } else { ((b, b_end), (a, a_end)) };
     covers(first.0, first.1, later) && covers(later, later_end, later)
 }
 
@@ -74,7 +75,8 @@ type Seen<'a> = BTreeMap<i64, BTreeSet<(&'a str, Option<&'a str>)>>;
 impl<'a> Gaps<'a> {
     pub(super) fn of(operations: &[Operation<'a>], order: &Order) -> Result<Gaps<'a>, Violation> {
         let mut gaps = Gaps { fillers: BTreeMap::new(), writes: HashMap::new() };
-        let revisions: Vec<i64> = (2..=order.last()).filter(|&revision| order.writer(revision).is_none()).collect();
+        let revisions: Vec<i64> =
+            (2..=order.last()).filter(|&revision| order.writer(revision).is_none()).collect();
         if revisions.is_empty() {
             return Ok(gaps);
         }
@@ -212,10 +214,14 @@ impl<'a> Evidence<'a> {
         let seen = self.seen.get(&revision);
         let seen = seen.map_or(String::new(), |seen| format!(", which wrote {seen:?},"));
         let refused = operations.iter().find(|operation| {
-            operation.end == End::Refused && may_make_a_revision(operation.asked) && self.allows(operation.asked, revision)
+            operation.end == End::Refused
+                && may_make_a_revision(operation.asked)
+                && self.allows(operation.asked, revision)
         });
-        let hint = refused.map_or(String::new(), |operation| format!("; {}, which was refused, fits", told(operation)));
-        let story = format!("revision {revision}{seen} was made by no write that was answered or is open{hint}");
+        let hint = refused
+            .map_or(String::new(), |operation| format!("; {}, which was refused, fits", told(operation)));
+        let story =
+            format!("revision {revision}{seen} was made by no write that was answered or is open{hint}");
         let operations: Vec<&Operation<'_>> = refused.into_iter().collect();
         super::violation(&operations, story)
     }

@@ -38,7 +38,8 @@ pub fn revision_order(history: &[Record]) -> Result<Summary, Violation> {
     let compacted = compaction::judge(&operations)?;
     let gaps = gaps::Gaps::of(&operations, &order)?;
     let decided = replay::Replay::new(&operations, &order, &compacted, &gaps).run()?;
-    let judged = operations.iter().filter(|operation| matches!(operation.end, End::Done(..) | End::Rejected(_)));
+    let judged =
+        operations.iter().filter(|operation| matches!(operation.end, End::Done(..) | End::Rejected(_)));
     Ok(Summary { judged: judged.count() as u64, undecided: u64::from(!decided), ..summary(&operations) })
 }
 
@@ -122,8 +123,10 @@ fn last_revision(operations: &[Operation<'_>]) -> Result<i64, Violation> {
     for operation in operations {
         let Some(revision) = operation.revision() else { continue };
         if revision < 1 || most < revision {
-            let story =
-                format!("{} shows revision {revision}; no more than {most} can have been made", told(operation));
+            let story = format!(
+                "{} shows revision {revision}; no more than {most} can have been made",
+                told(operation)
+            );
             return Err(violation(&[operation], story));
         }
         last = last.max(revision);

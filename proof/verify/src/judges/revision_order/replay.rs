@@ -54,7 +54,16 @@ impl<'a, 'o> Replay<'a, 'o> {
         gaps: &'o Gaps<'a>,
     ) -> Replay<'a, 'o> {
         let spec = Spec::new();
-        Replay { operations, order, compacted, gaps, spec, choices: Vec::new(), chosen: HashSet::new(), steps: 0 }
+        Replay {
+            operations,
+            order,
+            compacted,
+            gaps,
+            spec,
+            choices: Vec::new(),
+            chosen: HashSet::new(),
+            steps: 0,
+        }
     }
 
     /// Whether it came to the end; otherwise too much was open.
@@ -113,7 +122,9 @@ impl<'a, 'o> Replay<'a, 'o> {
         let operation = &self.operations[number];
         self.spec.set_compacted(self.compacted.before(number, revision));
         let expected = self.spec.apply(operation.asked);
-        let End::Done(_, given) = operation.end else { unreachable!("only answered operations have a revision") };
+        let End::Done(_, given) = operation.end else {
+            unreachable!("only answered operations have a revision")
+        };
         if matches!(&expected, Ok((at, answer)) if *at == revision && answer == given) {
             return Ok(());
         }
@@ -129,7 +140,12 @@ impl<'a, 'o> Replay<'a, 'o> {
     }
 
     /// Fills a gap with the next candidate that has an effect.
-    fn fill(&mut self, revision: i64, from: usize, blame: BTreeSet<Keys<'a>>) -> Result<i64, Contradiction<'a>> {
+    fn fill(
+        &mut self,
+        revision: i64,
+        from: usize,
+        blame: BTreeSet<Keys<'a>>,
+    ) -> Result<i64, Contradiction<'a>> {
         let gaps = self.gaps;
         let fillers = &gaps.fillers[&revision];
         let mut blame = blame;
@@ -149,7 +165,9 @@ impl<'a, 'o> Replay<'a, 'o> {
             add_footprint(operation.asked, &mut blame);
         }
         let tried: Vec<u64> = fillers.iter().take(8).map(|&filler| self.operations[filler].id).collect();
-        let story = format!("revision {revision} was made by no answered write, and none of the open ones fits: {tried:?}");
+        let story = format!(
+            "revision {revision} was made by no answered write, and none of the open ones fits: {tried:?}"
+        );
         Err(Contradiction { blame, violation: violation(&[], story) })
     }
 

@@ -60,7 +60,8 @@ fn a_gap_before_its_only_candidate_was_asked_for_is_caught() {
 
 #[test]
 fn a_refused_write_that_took_effect_is_caught_and_named() {
-    let history = [invoke(1, put("a", "x")), refused(1), invoke(3, get("a")), done(3, 2, read(&[("a", "x", 2, 2, 1)]))];
+    let history =
+        [invoke(1, put("a", "x")), refused(1), invoke(3, get("a")), done(3, 2, read(&[("a", "x", 2, 2, 1)]))];
     let violation = judge(&history).expect_err("it was refused");
     // Too few writes for that revision is as good a reason; what matters is that the reader is shown.
     assert!(!violation.operations.is_empty(), "{violation}");
@@ -102,8 +103,7 @@ fn a_choice_that_fails_later_is_taken_back() {
 
 #[test]
 fn a_lost_write_shows_in_the_next_read() {
-    let history =
-        [invoke(1, put("a", "1")), done(1, 2, wrote()), invoke(2, get("a")), done(2, 2, read(&[]))];
+    let history = [invoke(1, put("a", "1")), done(1, 2, wrote()), invoke(2, get("a")), done(2, 2, read(&[]))];
     assert!(judge(&history).is_err());
 }
 

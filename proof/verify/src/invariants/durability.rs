@@ -1,0 +1,79 @@
+//! Durability: what was durable before a crash is there after it; what comes back was written once; record numbers are
+//! used once. [fault-model P1, ST1, ST3, ST11; replication-protocols §1.2]
+
+use super::Checked;
+use super::ghost::{Ghost, Pending, expect};
+use kattu_raft::{EntryId, HardState, LogRecord, Lsn, Recovered};
+
+const NAME: &str = "durability";
+
+/// A record leaves for the disk.
+pub(super) fn emitted(ghost: &Ghost, place: usize, record: &LogRecord) -> Checked {
+    let member = ghost.at(place);
+    expect(record.lsn == member.emitted.next(), NAME, || {
+        format!("{:?} writes record {} after {}", member.id, record.lsn.0, member.emitted.0)
+    })
+}
+
+/// The disk holds everything up to this record for good.
+pub(super) fn durable(ghost: &mut Ghost, place: usize, lsn: Lsn) -> Checked {
+    let member = ghost.at_mut(place);
+    let (id, emitted) = (member.id, member.emitted);
+    expect(lsn <= emitted, NAME, || {
+        format!("record {} of {id:?} is durable, {} was the last", lsn.0, emitted.0)
+    })?;
+    member.durable = member.durable.max(lsn);
+    while ghost.at(place).pending.front().is_some_and(|(pending, _)| *pending <= lsn) {
+        if let Some(Pending::Hard(hard)) = ghost.at_mut(place).sink() {
+            super::votes::durable(ghost, place, hard);
+        }
+    }
+    Ok(())
+}
+
+/// A member starts from what its disk gave back.
+///
+/// Of the records that were not durable, any first part may have survived; term and vote have a place of their own, and
+/// may have survived alone.
+pub(super) fn recovered(ghost: &mut Ghost, place: usize, recovered: &Recovered) -> Checked {
+    let committed = ghost.chosen.last().index;
+    let member = ghost.at_mut(place);
+    let id = member.id;
+    expect(recovered.base == EntryId::default(), NAME, || format!("{id:?} starts after {}", recovered.base))?;
+    expect(member.durable <= recovered.lsn, NAME, || {
+        format!("{id:?} comes back at record {}; {} was durable", recovered.lsn.0, member.durable.0)
+    })?;
+    let hards: Vec<HardState> = std::iter::once(member.disk_hard)
+        .chain(member.pending.iter().filter_map(|(_, pending)| match pending {
+            Pending::Hard(hard) => Some(*hard),
+            Pending::Truncate(_) | Pending::Entry(_) | Pending::Commit => None,
+        }))
+        .collect();
+    expect(hards.contains(&recovered.hard), NAME, || {
+        format!(
+            "{id:?} comes back with {:?}; written were {hards:?}, the first of them durable",
+            recovered.hard
+        )
+    })?;
+    let durable = member.disk.last();
+    let found =
+        |log: &super::ghost::Log| log.last() == recovered.last && log.starts() == recovered.term_starts;
+    while !found(&member.disk) {
+        if member.sink().is_none() {
+            return expect(false, NAME, || {
+                format!(
+                    "{id:?} comes back with a log up to {}, which it never had; durable was {durable}",
+                    recovered.last
+                )
+            });
+        }
+    }
+    for entry in &recovered.tail {
+        let (line, held) = (super::ghost::Line::of(entry), member.disk.line(entry.id().index));
+        expect(held == Some(line), NAME, || format!("{id:?} comes back with other bytes of {}", entry.id()))?;
+    }
+    expect(recovered.committed <= committed, NAME, || {
+        format!("{id:?} comes back with commit mark {:?}; committed is {committed:?}", recovered.committed)
+    })?;
+    Ok(())
+}

@@ -1,0 +1,288 @@
+//! Ghost state: what a cluster has done, remembered by one who sees everything and forgets nothing.
+//!
+//! For each member its log as it left for the disk, and what of it is on the disk for good; for the cluster every entry
+//! ever created, who led which term with which log, who voted for whom, what was acknowledged, what is committed.
+//! Knows nothing of: what must hold (that is each invariant's).
+
+use super::Violation;
+use kattu_raft::{Entry, EntryId, HardState, LogBody, LogIndex, LogRecord, Lsn, NodeId, Term};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+
+/// One entry: who created it, and its bytes in short.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Line {
+    pub(super) term: Term,
+    pub(super) hash: u64,
+}
+
+impl Line {
+    pub(super) fn of(entry: &Entry) -> Line {
+        Line { term: entry.id().term, hash: hash(entry.record(), entry.len() as u64) }
+    }
+}
+
+/// Eight bytes at a time; two different entries of one position and term must not pass for the same.
+fn hash(bytes: &[u8], seed: u64) -> u64 {
+    const K: u64 = 0x9e37_79b9_7f4a_7c15;
+    let mut hash = seed.wrapping_mul(K);
+    let mut mix = |word: u64| {
+        hash = (hash ^ word).wrapping_mul(K);
+        hash ^= hash >> 29;
+    };
+    let (words, rest) = bytes.as_chunks::<8>();
+    words.iter().for_each(|word| mix(u64::from_le_bytes(*word)));
+    let mut last = [0; 8];
+    last[..rest.len()].copy_from_slice(rest);
+    mix(u64::from_le_bytes(last));
+    hash
+}
+
+/// A log, from index 1 on.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Log {
+    lines: Vec<Line>,
+    /// Where each term's entries begin, ascending.
+    starts: Vec<EntryId>,
+}
+
+impl Log {
+    pub(super) fn last(&self) -> EntryId {
+        let index = LogIndex(self.lines.len() as u64);
+        EntryId { term: self.lines.last().map_or(Term(0), |line| line.term), index }
+    }
+
+    /// What stands at an index; nothing at 0 and behind the last.
+    pub(super) fn line(&self, index: LogIndex) -> Option<Line> {
+        let place = usize::try_from(index.0.checked_sub(1)?).ok()?;
+        self.lines.get(place).copied()
+    }
+
+    /// The term at an index; 0 at 0.
+    pub(super) fn term(&self, index: LogIndex) -> Option<Term> {
+        if index == LogIndex(0) { Some(Term(0)) } else { self.line(index).map(|line| line.term) }
+    }
+
+    pub(super) fn starts(&self) -> &[EntryId] {
+        &self.starts
+    }
+
+    pub(super) fn append(&mut self, line: Line) {
+        self.lines.push(line);
+        if self.starts.last().is_none_or(|start| start.term != line.term) {
+            self.starts.push(self.last());
+        }
+    }
+
+    pub(super) fn truncate(&mut self, first: LogIndex) {
+        self.lines.truncate(first.previous().0 as usize);
+        while self.starts.last().is_some_and(|start| first <= start.index) {
+            self.starts.pop();
+        }
+    }
+}
+
+/// A record on its way to a disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Pending {
+    Hard(HardState),
+    Truncate(LogIndex),
+    Entry(Line),
+    Commit,
+}
+
+/// One member.
+#[derive(Clone, Debug)]
+pub(super) struct Member {
+    pub(super) id: NodeId,
+    pub(super) runs: bool,
+    /// Term and vote as they left for the disk.
+    pub(super) hard: HardState,
+    /// The log as it left for the disk.
+    pub(super) log: Log,
+    /// Number of the last record that left.
+    pub(super) emitted: Lsn,
+    /// Records that left and are not on the disk for certain.
+    pub(super) pending: VecDeque<(Lsn, Pending)>,
+    /// Everything up to this record is on the disk for good.
+    pub(super) durable: Lsn,
+    pub(super) disk_hard: HardState,
+    pub(super) disk: Log,
+    /// As last looked at.
+    pub(super) term: Term,
+    pub(super) committed: LogIndex,
+    pub(super) handed: LogIndex,
+    pub(super) persisted: LogIndex,
+    pub(super) verified: (Term, LogIndex),
+    /// The term it leads.
+    pub(super) leads: Option<Term>,
+    pub(super) matched: BTreeMap<NodeId, LogIndex>,
+    /// What its store has applied.
+    pub(super) applied: LogIndex,
+    /// Its log is known to agree with the committed one up to here.
+    pub(super) agreed: LogIndex,
+}
+
+impl Member {
+    pub(super) fn new(id: NodeId) -> Member {
+        Member {
+            id,
+            runs: false,
+            hard: HardState::default(),
+            log: Log::default(),
+            emitted: Lsn(0),
+            pending: VecDeque::new(),
+            durable: Lsn(0),
+            disk_hard: HardState::default(),
+            disk: Log::default(),
+            term: Term(0),
+            committed: LogIndex(0),
+            handed: LogIndex(0),
+            persisted: LogIndex(0),
+            verified: (Term(0), LogIndex(0)),
+            leads: None,
+            matched: BTreeMap::new(),
+            applied: LogIndex(0),
+            agreed: LogIndex(0),
+        }
+    }
+
+    /// A record left for the disk.
+    pub(super) fn emit(&mut self, record: &LogRecord, line: Option<Line>) {
+        let pending = match &record.body {
+            LogBody::HardState(hard) => {
+                self.hard = *hard;
+                self.leads = self.leads.filter(|&term| term == hard.term);
+                Pending::Hard(*hard)
+            }
+            LogBody::Truncate(first) => {
+                self.log.truncate(*first);
+                self.agreed = self.agreed.min(first.previous());
+                self.persisted = self.persisted.min(first.previous());
+                Pending::Truncate(*first)
+            }
+            LogBody::Entry(_) => {
+                let line = line.expect("an entry has a line");
+                self.log.append(line);
+                Pending::Entry(line)
+            }
+            LogBody::Commit(_) => Pending::Commit,
+        };
+        self.emitted = record.lsn;
+        self.pending.push_back((record.lsn, pending));
+    }
+
+    /// The oldest pending record reached the disk.
+    pub(super) fn sink(&mut self) -> Option<Pending> {
+        let (_, pending) = self.pending.pop_front()?;
+        match pending {
+            Pending::Hard(hard) => self.disk_hard = hard,
+            Pending::Truncate(first) => self.disk.truncate(first),
+            Pending::Entry(line) => self.disk.append(line),
+            Pending::Commit => {}
+        }
+        Some(pending)
+    }
+}
+
+/// Who led a term, and the log as it was when that began.
+#[derive(Clone, Debug)]
+pub(super) struct Reign {
+    pub(super) leader: NodeId,
+    /// The last entry before the term's own.
+    last: EntryId,
+    starts: Vec<EntryId>,
+}
+
+impl Reign {
+    pub(super) fn new(leader: NodeId, log: &Log) -> Reign {
+        Reign { leader, last: log.last(), starts: log.starts().to_vec() }
+    }
+
+    /// The term at an index of the leader's log: what it took over, then its own entries without end. By log matching,
+    /// terms say all.
+    pub(super) fn term_at(&self, own: Term, index: LogIndex) -> Term {
+        if self.last.index < index {
+            return own;
+        }
+        let begun = self.starts.partition_point(|start| start.index <= index);
+        if begun == 0 { Term(0) } else { self.starts[begun - 1].term }
+    }
+}
+
+/// An entry as it was created.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Created {
+    pub(super) hash: u64,
+    /// The term of the entry before it.
+    pub(super) after: Term,
+    pub(super) by: NodeId,
+}
+
+/// The whole cluster.
+#[derive(Clone, Debug)]
+pub(super) struct Ghost {
+    pub(super) voters: Vec<NodeId>,
+    members: Vec<Member>,
+    /// Everything that is committed.
+    pub(super) chosen: Log,
+    pub(super) created: HashMap<EntryId, Created>,
+    pub(super) reigns: BTreeMap<Term, Reign>,
+    /// (term, candidate) → the last entry it campaigned with.
+    pub(super) campaigns: BTreeMap<(Term, NodeId), EntryId>,
+    /// (term, voter) → whom it voted for.
+    pub(super) votes: BTreeMap<(Term, NodeId), NodeId>,
+    /// (term, candidate) → voters whose vote for it is on disk.
+    pub(super) ballots: BTreeMap<(Term, NodeId), BTreeSet<NodeId>>,
+    /// (term, peer) → highest index it acknowledged to the leader of that term.
+    pub(super) acknowledged: BTreeMap<(Term, NodeId), LogIndex>,
+    pub(super) digests: BTreeMap<LogIndex, (u64, NodeId)>,
+}
+
+impl Ghost {
+    pub(super) fn new(voters: &[NodeId]) -> Ghost {
+        Ghost {
+            voters: voters.to_vec(),
+            members: Vec::new(),
+            chosen: Log::default(),
+            created: HashMap::new(),
+            reigns: BTreeMap::new(),
+            campaigns: BTreeMap::new(),
+            votes: BTreeMap::new(),
+            ballots: BTreeMap::new(),
+            acknowledged: BTreeMap::new(),
+            digests: BTreeMap::new(),
+        }
+    }
+
+    /// Where a member's ghost stands; made at first sight. Clusters are small, and looked up by walking.
+    pub(super) fn place(&mut self, id: NodeId) -> usize {
+        match self.members.iter().position(|member| member.id == id) {
+            Some(place) => place,
+            None => {
+                self.members.push(Member::new(id));
+                self.members.len() - 1
+            }
+        }
+    }
+
+    pub(super) fn at(&self, place: usize) -> &Member {
+        &self.members[place]
+    }
+
+    pub(super) fn at_mut(&mut self, place: usize) -> &mut Member {
+        &mut self.members[place]
+    }
+
+    pub(super) fn member(&self, id: NodeId) -> Option<&Member> {
+        self.members.iter().find(|member| member.id == id)
+    }
+}
+
+/// Fails with the story unless the fact holds.
+pub(super) fn expect(
+    holds: bool,
+    property: &'static str,
+    story: impl FnOnce() -> String,
+) -> Result<(), Violation> {
+    if holds { Ok(()) } else { Err(Violation { property, story: story(), operations: Vec::new() }) }
+}

@@ -1,0 +1,42 @@
+//! Marks: applied ≤ handed ≤ min(committed, persisted) ≤ last; none moves back but `persisted`, with a truncation;
+//! terms never fall; and what counts as persisted is on the disk. [replication-protocols B9, ST2]
+
+use super::ghost::{Ghost, expect};
+use super::{Checked, View};
+use kattu_raft::LogIndex;
+
+const NAME: &str = "marks";
+
+/// A member handled an event. Its commit index is `commits.rs`'s.
+pub(super) fn stepped(ghost: &mut Ghost, place: usize, view: &View) -> Checked {
+    let member = ghost.at(place);
+    let id = member.id;
+    expect(member.term <= view.term, NAME, || {
+        format!("{id:?}: from {:?} back to {:?}", member.term, view.term)
+    })?;
+    expect(member.handed <= view.handed, NAME, || {
+        format!("{id:?}: handed out {:?}, now {:?}", member.handed, view.handed)
+    })?;
+    expect(member.persisted <= view.persisted, NAME, || {
+        format!(
+            "{id:?}: persisted {:?}, now {:?}, and nothing was truncated",
+            member.persisted, view.persisted
+        )
+    })?;
+    let last = member.log.last();
+    let ordered = member.applied <= view.handed
+        && view.handed <= view.committed.min(view.persisted)
+        && view.committed.max(view.persisted) <= last.index;
+    expect(ordered, NAME, || {
+        format!("{id:?}: applied {:?}, {view:?}, the log ends at {last}", member.applied)
+    })?;
+    for index in (member.persisted.next().0..=view.persisted.0).map(LogIndex) {
+        let (disk, log) = (member.disk.line(index), member.log.line(index));
+        expect(disk == log, NAME, || {
+            format!("{id:?} counts {index:?} as persisted; its disk holds {disk:?}, its log {log:?}")
+        })?;
+    }
+    let member = ghost.at_mut(place);
+    (member.term, member.handed, member.persisted) = (view.term, view.handed, view.persisted);
+    Ok(())
+}

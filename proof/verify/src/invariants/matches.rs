@@ -1,0 +1,31 @@
+//! Match: a leader never believes more of a peer than the peer has acknowledged to it in this term (which is true, see
+//! `acknowledgements.rs`); and its belief never falls. [Ongaro14 fig. 3.1; fault-model NT5]
+
+use super::Checked;
+use super::ghost::{Ghost, expect};
+use kattu_raft::{LogIndex, NodeId, Term};
+
+const NAME: &str = "matches";
+
+/// What a leader believes of one peer.
+pub(super) fn stepped(
+    ghost: &mut Ghost,
+    place: usize,
+    term: Term,
+    peer: NodeId,
+    matched: LogIndex,
+) -> Checked {
+    let member = ghost.at_mut(place);
+    let id = member.id;
+    let before = member.matched.insert(peer, matched).unwrap_or_default();
+    if before == matched {
+        return Ok(());
+    }
+    expect(before <= matched, NAME, || {
+        format!("{id:?} leads {term:?}: match of {peer:?} fell from {before:?} to {matched:?}")
+    })?;
+    let acknowledged = ghost.acknowledged.get(&(term, peer)).copied().unwrap_or_default();
+    expect(matched <= acknowledged, NAME, || {
+        format!("{id:?} leads {term:?}: match of {peer:?} is {matched:?}, it acknowledged {acknowledged:?}")
+    })
+}

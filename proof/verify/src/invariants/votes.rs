@@ -1,0 +1,66 @@
+//! Votes: one per member and term, never forgotten, only for a log at least as complete as the voter's, and only what
+//! is on disk leaves. Nothing but the appended log counts. [Ongaro14 §3.4, §3.6.1; replication-protocols O4]
+
+use super::Checked;
+use super::ghost::{Ghost, expect};
+use kattu_raft::HardState;
+use kattu_raft::message::{Envelope, Message};
+
+const NAME: &str = "votes";
+
+/// Term and vote leave for the disk.
+pub(super) fn recorded(ghost: &mut Ghost, place: usize, hard: HardState) -> Checked {
+    let member = ghost.at(place);
+    let (id, last) = (member.id, member.log.last());
+    expect(member.hard.term <= hard.term, NAME, || {
+        format!("{id:?} went from {:?} back to {:?}", member.hard.term, hard.term)
+    })?;
+    // A vote that was lost in a crash on its way to the disk was never told, and may be cast again. A ghost remembers
+    // all others, also those that the member has forgotten.
+    let in_this_life = member.hard.vote.filter(|_| member.hard.term == hard.term);
+    let before = in_this_life.or_else(|| ghost.votes.get(&(hard.term, id)).copied());
+    expect(before.is_none() || before == hard.vote, NAME, || {
+        format!("{id:?} votes for {:?} in {:?}; it had voted for {before:?}", hard.vote, hard.term)
+    })?;
+    let Some(candidate) = hard.vote else { return Ok(()) };
+    if candidate == id {
+        ghost.campaigns.insert((hard.term, id), last);
+        return Ok(());
+    }
+    let campaign = ghost.campaigns.get(&(hard.term, candidate));
+    expect(campaign.is_some_and(|candidate| last <= *candidate), NAME, || {
+        format!(
+            "{id:?}, whose log ends at {last}, votes in {:?} for {candidate:?}, whose log ends at {campaign:?}",
+            hard.term
+        )
+    })
+}
+
+/// Term and vote are on the disk.
+pub(super) fn durable(ghost: &mut Ghost, place: usize, hard: HardState) {
+    if let Some(candidate) = hard.vote {
+        let id = ghost.at(place).id;
+        ghost.votes.insert((hard.term, id), candidate);
+        ghost.ballots.entry((hard.term, candidate)).or_default().insert(id);
+    }
+}
+
+/// A message leaves.
+pub(super) fn sent(ghost: &Ghost, place: usize, envelope: &Envelope) -> Checked {
+    let member = ghost.at(place);
+    let (id, term, disk) = (member.id, envelope.term, member.disk_hard);
+    let vote = match &envelope.message {
+        Message::VoteReply(reply) if reply.granted => envelope.to,
+        Message::Vote(request) => {
+            let campaign = ghost.campaigns.get(&(term, id));
+            expect(campaign == Some(&request.last), NAME, || {
+                format!("{id:?} campaigns in {term:?} with {}; its log ended at {campaign:?}", request.last)
+            })?;
+            id
+        }
+        _ => return Ok(()),
+    };
+    expect(disk == HardState { term, vote: Some(vote) }, NAME, || {
+        format!("{id:?} tells of its vote for {vote:?} in {term:?}; its disk holds {disk:?}")
+    })
+}
