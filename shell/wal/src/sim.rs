@@ -65,10 +65,8 @@ struct State {
     meter: Meter,
     /// What this call has done so far, to be undone if the process dies before that; `None` while nobody wants to know.
     journal: Option<Vec<Done>>,
-    /// What was done to whole files while nobody had them open: it adds to the truth.
-    files_wronged: Option<Truth>,
-    /// The files that [`SimDisk::heal`] puts back.
-    stash: damage::Stash,
+    /// Files that were replaced while nobody had them open: [`SimDisk::heal`] puts them back.
+    replaced: BTreeMap<String, damage::Replaced>,
 }
 
 /// Which file has which name.
@@ -347,14 +345,9 @@ impl State {
             NameChange::Set { inode, .. } | NameChange::Rename { inode, .. } => Some(inode),
             NameChange::Remove { .. } => None,
         });
-        for &inode in self
-            .names
-            .now
-            .values()
-            .chain(self.names.durable.values())
-            .chain(changes)
-            .chain(self.stash.values().flatten())
-        {
+        let replaced = self.replaced.values().filter_map(damage::Replaced::before);
+        let now = self.names.now.values().chain(self.names.durable.values()).chain(changes);
+        for inode in now.copied().chain(replaced) {
             named[inode] = true;
         }
         for (inode, _) in self.inodes.iter_mut().zip(named).filter(|(_, named)| !named) {
@@ -505,7 +498,12 @@ impl SimDisk {
     /// Pages that are believed clean are dropped from memory, as happens at any time. Returns how many turn out
     /// not to have been.
     pub fn drop_cache(&self) -> usize {
-        self.state().inodes.iter_mut().map(Inode::drop_cache).sum()
+        let mut state = self.state();
+        let dropped = state.inodes.iter_mut().map(Inode::drop_cache).sum();
+        if dropped != 0 {
+            state.settle(); // what was read before this cannot come back
+        }
+        dropped
     }
 
     /// Bytes of all files together.

@@ -100,6 +100,7 @@ struct Found {
     len: usize,
     synced: Position,
     crc: u32,
+    chain: u32,
     number: u64,
     flags: u16,
     /// Group → generation of its slots.
@@ -138,6 +139,7 @@ fn parse(identity: &Identity, bytes: &[u8], at: Position) -> Option<Found> {
         len: block.header.len,
         synced: block.header.synced,
         crc: block.crc,
+        chain: block.header.chain,
         number: block.header.number,
         flags: block.header.flags,
         slots: block.groups.iter().map(|row| (row.group.0, row.slots)).collect(),
@@ -149,7 +151,8 @@ fn chain(identity: &Identity, segments: &BTreeMap<u64, &[u8]>) -> (Vec<Found>, P
     let mut at = Position { segment: 1, offset: DATA_START };
     let mut blocks: Vec<Found> = Vec::new();
     while let Some(block) = segments.get(&at.segment).and_then(|bytes| parse(identity, bytes, at)) {
-        if block.number != blocks.last().map_or(0, |last| last.number) + 1 {
+        let (crc, number) = blocks.last().map_or((0, 0), |last| (last.crc, last.number));
+        if (block.chain, block.number) != (crc, number + 1) {
             break;
         }
         at = match block.flags & flags::ROTATE {
@@ -168,9 +171,9 @@ impl State {
 
     /// The identity that the directory ought to have.
     fn right_identity(&self) -> Option<Identity> {
-        let name = self.names.now.get(IDENTITY);
-        let inode = self.stash.get(IDENTITY).map_or(name, |stashed| stashed.as_ref());
-        Identity::from_bytes(IDENTITY, &self.inodes[*inode?].views().right).ok()
+        let named = self.names.now.get(IDENTITY).copied();
+        let inode = self.replaced.get(IDENTITY).map_or(named, |replaced| replaced.before);
+        Identity::from_bytes(IDENTITY, &self.inodes[inode?].views().right).ok()
     }
 
     fn segments(&self) -> BTreeMap<u64, Views> {
@@ -178,9 +181,15 @@ impl State {
         named.filter_map(|(name, &at)| Some((generation_of(name)?, self.inodes[at].views()))).collect()
     }
 
+    fn truth_of_files(&self) -> Truth {
+        let still = self.replaced.iter();
+        let still = still.filter(|(name, replaced)| self.names.now.get(*name).copied() == replaced.by);
+        still.map(|(_, replaced)| replaced.truth).max().unwrap_or(Truth::Whole)
+    }
+
     fn truth(&self) -> Truth {
         let is_clean = |inode: &Inode| inode.wronged.is_empty() && inode.unreadable.is_empty();
-        let of_files = self.files_wronged.unwrap_or(Truth::Whole);
+        let of_files = self.truth_of_files();
         if of_files == Truth::Refuse || self.names.now.values().all(|&inode| is_clean(&self.inodes[inode])) {
             return of_files;
         }
@@ -212,8 +221,9 @@ impl State {
         let of_slots = identity.groups.iter().map(|group| {
             let rows = whole().flat_map(|block| &block.slots);
             let generation = rows.filter(|(of, _)| *of == group.0).map(|(_, slots)| *slots).max();
+            let owner = (group.0, identity.file_id(0));
             self.file(&crate::slots::name_of(*group))
-                .map_or(Truth::Whole, |file| truth_of_slots(&file.views(), generation.unwrap_or(0)))
+                .map_or(Truth::Whole, |file| truth_of_slots(&file.views(), owner, generation.unwrap_or(0)))
         });
         of_slots.max().unwrap_or(Truth::Whole).max(of_log).max(of_files)
     }
@@ -253,18 +263,19 @@ fn truth_of_log(
     truth.max(if vouched { Truth::Refuse } else { Truth::MayForget })
 }
 
-/// The generation of the slot at `place`, if it is whole.
-fn slot_at(bytes: &[u8], place: usize) -> Option<u64> {
+/// The generation of the slot at `place`, if it is whole and of `owner`.
+fn slot_at(bytes: &[u8], place: usize, owner: (u32, u64)) -> Option<u64> {
     let slot = bytes.get(place..place + SLOT_BYTES)?;
     let found = u32::from_le_bytes(slot[8..12].try_into().expect("four bytes"));
     let computed = crc32c::crc32c_append(crc32c::crc32c(&slot[..8]), &slot[12..]);
-    (found == computed && slot[0] != 0)
-        .then(|| u64::from_le_bytes(slot[24..32].try_into().expect("eight bytes")))
+    let u64_at = |at: usize| u64::from_le_bytes(slot[at..at + 8].try_into().expect("eight bytes"));
+    let group = u32::from_le_bytes(slot[12..16].try_into().expect("four bytes"));
+    (slot.starts_with(b"KTSL") && found == computed && (group, u64_at(16)) == owner).then(|| u64_at(24))
 }
 
 /// `known`: the newest generation that the log tells of.
-fn truth_of_slots(views: &Views, known: u64) -> Truth {
-    let newest = |bytes: &[u8]| SLOT_PLACES.iter().filter_map(|&place| slot_at(bytes, place)).max();
+fn truth_of_slots(views: &Views, owner: (u32, u64), known: u64) -> Truth {
+    let newest = |bytes: &[u8]| SLOT_PLACES.iter().filter_map(|&place| slot_at(bytes, place, owner)).max();
     match (newest(&views.actual), newest(&views.right)) {
         (actual, right) if actual == right => Truth::Whole,
         (None, _) => Truth::Refuse,
@@ -274,7 +285,8 @@ fn truth_of_slots(views: &Views, known: u64) -> Truth {
 }
 
 impl SimDisk {
-    /// What the log must make of the disk if it were opened now.
+    /// What the log must make of the disk if it were opened now. Ask before every opening, also before one that will be
+    /// cut off: after [`Truth::MayForget`] the log may have cut what was gone, and nothing shows it any more.
     #[must_use]
     pub fn truth(&self) -> Truth {
         self.state().truth()
@@ -283,9 +295,11 @@ impl SimDisk {
     /// Puts back everything that damage, lost and misdirected writes did: the disk is as an honest one would be.
     pub fn heal(&self) {
         let mut state = self.state();
-        state.files_wronged = None;
-        for (name, inode) in core::mem::take(&mut state.stash) {
-            match inode {
+        for (name, replaced) in core::mem::take(&mut state.replaced) {
+            if state.names.now.get(&name).copied() != replaced.by {
+                continue;
+            }
+            match replaced.before {
                 Some(inode) => {
                     state.names.now.insert(name.clone(), inode);
                     state.names.durable.insert(name, inode);
@@ -299,11 +313,15 @@ impl SimDisk {
         state.inodes.iter_mut().for_each(Inode::heal);
     }
 
-    /// Does `damage`, where exactly follows from `seed`. Returns whether there was something to damage, and what was
-    /// done. Damage to whole files is for directories that nobody has open.
+    /// Does `damage`, where exactly follows from `seed`. Returns what was done; `None` if there was nothing to damage, or if
+    /// the disk is already damaged so that something is lost: of two faults in one member nothing is promised. Damage to whole files is for directories that nobody has open.
     pub fn damage(&self, damage: Damage, seed: u64) -> Option<String> {
         let mut state = self.state();
+        state.settle();
         let mut dice = Dice::new(seed);
+        if state.truth() != Truth::Whole {
+            return None; // what is lost may be what vouches: of two faults in one member nothing is promised
+        }
         let what = match damage {
             Damage::Flip(place) => state.flip(place, &mut dice),
             Damage::Unreadable(place) => state.make_unreadable(place, &mut dice),
@@ -318,9 +336,8 @@ impl SimDisk {
             }),
             Damage::Leftover => {
                 for name in ["log-0000000000000009.seg.tmp", "identity.tmp", ".note.swp"] {
-                    state.put_aside(name);
                     let junk: Vec<u8> = (0..dice.below(5000)).map(|_| dice.roll() as u8).collect();
-                    state.set_contents(name, Some(&junk));
+                    state.replace(name, Some(&junk), Truth::Whole);
                 }
                 Some("left temporary files over".to_owned())
             }
@@ -339,6 +356,9 @@ impl SimDisk {
             state.file(&name)?.content.to_vec()
         };
         let mut state = self.state();
+        if state.truth() != Truth::Whole {
+            return None;
+        }
         let what = state.replace_file(place, &mut Dice::new(seed), |_, _| Some(theirs))?;
         state.fire(FaultId::F15, format!("another member's file: {what}"));
         Some(what)
@@ -364,10 +384,12 @@ impl Inode {
 type Spot = (String, core::ops::Range<usize>);
 
 impl State {
-    /// Remembers which file had `name`, for [`SimDisk::heal`].
-    fn put_aside(&mut self, name: &str) {
-        let inode = self.names.now.get(name).copied();
-        self.stash.entry(name.to_owned()).or_insert(inode);
+    /// Replaces a file, and remembers it for [`SimDisk::heal`].
+    fn replace(&mut self, name: &str, bytes: Option<&[u8]>, truth: Truth) {
+        let before = self.names.now.get(name).copied();
+        self.set_contents(name, bytes);
+        let by = self.names.now.get(name).copied();
+        self.replaced.insert(name.to_owned(), Replaced { before, by, truth });
     }
 
     /// Where `place` is: ranges that are to be damaged together. `None` if there is no such place.
@@ -490,14 +512,24 @@ impl State {
         if after.as_ref() == Some(&before) {
             return None;
         }
-        self.put_aside(&name);
-        self.set_contents(&name, after.as_deref());
         let is_spare = generation_of(&name).is_some_and(|generation| end.segment < generation);
-        let truth = if is_spare { Truth::Either } else { Truth::Refuse };
-        self.files_wronged = self.files_wronged.max(Some(truth));
+        self.replace(&name, after.as_deref(), if is_spare { Truth::Either } else { Truth::Refuse });
         Some(format!("{name}, {} of {} bytes", after.map_or(0, |bytes| bytes.len()), before.len()))
     }
 }
 
-/// Names whose files were replaced, and what they were before.
-pub(super) type Stash = BTreeMap<String, Option<usize>>;
+/// A name whose file was replaced.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Replaced {
+    before: Option<usize>,
+    /// If something else has the name by now, somebody put it right.
+    by: Option<usize>,
+    truth: Truth,
+}
+
+impl Replaced {
+    /// What the name stood for before.
+    pub fn before(&self) -> Option<usize> {
+        self.before
+    }
+}
