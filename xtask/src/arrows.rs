@@ -65,6 +65,7 @@ const ROOMS: &[Room] = &[
         may_know: &["kattu-verify", "kattu-e2e", "kattu-client", "kattu-proto", "kattu-wire"],
         never: &[],
     },
+    Room { name: "kattu-power", may_know: &["kattu-verify", "kattu-e2e", "kattu-chaos"], never: &[] },
     Room {
         name: "kattu-bench",
         may_know: &[

@@ -9,6 +9,7 @@ mod bench;
 mod check;
 mod explore;
 mod fix;
+mod power;
 mod shell;
 mod stage;
 mod test;
@@ -26,6 +27,8 @@ cargo xtask <command>
   tools                      fetches etcd 3.4, builds etcd 3.6 and its benchmark tool, into target/tools
   diff --requests N --seed S the same requests to etcd and Kattu, every answer compared
   kills [--kills N]          kills leaders under load, prints how long the service was away
+  power [--trials N] [--seed S] [--control]
+                             power loss below a real file system; --control on disks that lie
   explore [--states N] [--scope NAME] [--list]
                              every interleaving of tiny clusters; fewer states than pinned are a failure
   bench etcd [--pairs N] [--quick] [--only CELL] [--side etcd|kattu]
@@ -47,6 +50,7 @@ fn main() -> ExitCode {
         ["test", rest @ ..] => test::run(rest),
         ["tools"] => tools::run(),
         ["diff", rest @ ..] => test::differential(rest),
+        ["power", rest @ ..] => power::run(rest),
         ["explore", rest @ ..] => explore::run(rest),
         ["kills", rest @ ..] => test::kills(rest),
         ["bench", rest @ ..] => bench::run(rest),

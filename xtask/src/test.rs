@@ -59,6 +59,13 @@ const SLICES: &[Stage] = &[
         run: crash_images,
     },
     Stage {
+        name: "power",
+        about: "power loss below a real file system",
+        next: "the command printed above, after `repeat:`",
+        needs: &["release"],
+        run: crate::power::slice,
+    },
+    Stage {
         name: "explore",
         about: "every interleaving of tiny clusters",
         next: "cargo xtask explore",
@@ -120,7 +127,7 @@ fn fetch(_log: &Path) -> Result<Tally, Failure> {
 }
 
 /// Tells a child where the programs are.
-fn with_programs(command: &mut Command) -> &mut Command {
+pub fn with_programs(command: &mut Command) -> &mut Command {
     command.env("KATTU_BIN", shell::target().join("release/kattu")).env("KATTU_TOOLS", shell::tools_dir())
 }
 
@@ -140,7 +147,7 @@ fn end_to_end(log: &Path) -> Result<Tally, Failure> {
 }
 
 /// A number that is new for every commit and the same for everybody who stands on it.
-fn seed_of_commit() -> u64 {
+pub fn seed_of_commit() -> u64 {
     let id = shell::commit().unwrap_or_default();
     u64::from_str_radix(id.get(..12).unwrap_or("0"), 16).unwrap_or(0)
 }
