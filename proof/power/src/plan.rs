@@ -4,6 +4,7 @@
 //! Knows nothing of: how any of it is done.
 
 use crate::disk::Layout;
+use crate::station::Trip;
 use kattu_chaos::random::Random;
 use kattu_chaos::workload::Shape;
 use std::fmt;
@@ -24,11 +25,8 @@ pub enum Who {
 /// When.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum When {
-    /// During the very first start, just before the n-th write or flush of one disk, from 1.
-    Birth {
-        /// Which.
-        nth: u64,
-    },
+    /// During the very first start, just before this request of one disk.
+    Birth(Trip),
     /// Under load, after so many more acknowledged writes, at this point.
     Load {
         /// Acknowledged writes.
@@ -41,8 +39,8 @@ pub enum When {
 /// Where in the work of the disks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Point {
-    /// Just before the n-th write or flush of one disk, from 1.
-    Before(u64),
+    /// Just before this request of one disk.
+    Before(Trip),
     /// When every disk concerned has been told to flush and has not done so.
     Dam,
 }
@@ -54,8 +52,8 @@ pub struct Blow {
     pub who: Who,
     /// When it comes.
     pub when: When,
-    /// And once more while those members start again, just before the n-th write or flush of one disk.
-    pub again: Option<u64>,
+    /// And once more while those members start again, just before this request of one disk.
+    pub again: Option<Trip>,
 }
 
 /// A whole trial.
@@ -105,7 +103,7 @@ impl Plan {
         let last = blows.last_mut().expect("at least one");
         last.who = Who::All;
         if random.per_mille(250) {
-            let when = When::Birth { nth: random.within(1..120) };
+            let when = When::Birth(trip(&mut random, 45));
             blows.insert(0, Blow { who: Who::All, when, again: None });
         }
         Plan { seed, members, layout, flags, shape, blows }
@@ -114,7 +112,7 @@ impl Plan {
     /// The plan of a seed for disks that lie: one loss for all, late enough that there is something to lose.
     pub fn of_control(seed: u64) -> Plan {
         let mut plan = Plan::new(seed);
-        let when = When::Load { after: 150, point: Point::Before(1) };
+        let when = When::Load { after: 150, point: Point::Before(Trip::Flush(1)) };
         plan.blows = vec![Blow { who: Who::All, when, again: None }];
         plan
     }
@@ -129,10 +127,18 @@ impl Blow {
             8 => Who::Follower,
             _ => Who::Minority,
         };
-        let point = if random.per_mille(600) { Point::Dam } else { Point::Before(random.within(1..60)) };
+        let point = if random.per_mille(600) { Point::Dam } else { Point::Before(trip(random, 60)) };
         let when = When::Load { after: random.within(20..500), point };
-        let again = random.per_mille(350).then(|| random.within(1..60));
+        let again = random.per_mille(350).then(|| trip(random, 40));
         Blow { who, when, again }
+    }
+}
+
+/// One of the next `most` requests; flushes are half of all requests.
+fn trip(random: &mut Random, most: u64) -> Trip {
+    match random.per_mille(650) {
+        true => Trip::Flush(random.within(1..most / 2)),
+        false => Trip::Any(random.within(1..most)),
     }
 }
 
@@ -171,6 +177,6 @@ mod tests {
             assert!(20 < blows.iter().filter(|blow| blow.who == who).count(), "{who:?}");
         }
         assert!(20 < blows.iter().filter(|blow| blow.again.is_some()).count());
-        assert!(20 < blows.iter().filter(|blow| matches!(blow.when, When::Birth { .. })).count());
+        assert!(20 < blows.iter().filter(|blow| matches!(blow.when, When::Birth(_))).count());
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! In:    the kernel's reads, writes and syncs of the file `disk`.
 //! Out:   they reach a [`Platter`]; a sync is its flush, and the only thing that makes writes durable.
-//! Rule:  once the power is off nothing is accepted and nothing is answered but EIO. A trip armed on the n-th write or
-//!        flush from now holds that request, unanswered, until somebody has cut the power: the moment of loss lies
+//! Rule:  once the power is off nothing is accepted and nothing is answered but EIO. A trip armed on the n-th
+//!        request from now holds that request, unanswered, until somebody has cut the power: the moment of loss lies
 //!        exactly before it. A dam holds flushes only, so that what was not flushed piles up behind it.
 //! Knows nothing of: loop devices, file systems, members.
 
@@ -28,6 +28,15 @@ const FILE_NODE: INodeNo = INodeNo(2);
 /// The one file never changes but by what is read and written.
 const FOR_EVER: Duration = Duration::from_secs(3600);
 
+/// Which request is the one before which the power goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Trip {
+    /// The n-th write or flush.
+    Any(u64),
+    /// The n-th flush: then something is at stake.
+    Flush(u64),
+}
+
 /// How often the kernel asked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
@@ -51,8 +60,10 @@ impl Counts {
 struct State {
     platter: Platter,
     powered: bool,
-    /// Writes and flushes until the trip, if one is armed; at 0 it has tripped.
+    /// Requests until the trip, if one is armed; at 0 it has tripped.
     trip: Option<u64>,
+    /// Only flushes count for the trip.
+    is_trip_on_flush: bool,
     /// Flushes are held.
     is_dammed: bool,
     /// So many are being held.
@@ -99,6 +110,7 @@ impl Station {
             platter: Platter::new(image),
             powered: true,
             trip: None,
+            is_trip_on_flush: false,
             is_dammed: false,
             held: 0,
             counts: Counts::default(),
@@ -121,10 +133,15 @@ impl Station {
         Session::new(Face(self.clone()), folder, &config)?.spawn()
     }
 
-    /// Holds the n-th write or flush from now (1 is the next) until the power is cut.
-    pub fn arm(&self, nth: u64) {
+    /// Holds the n-th request from now (1 is the next) and all after it until the power is cut.
+    pub fn arm(&self, trip: Trip) {
+        let (nth, is_flush) = match trip {
+            Trip::Any(nth) => (nth, false),
+            Trip::Flush(nth) => (nth, true),
+        };
         assert!(0 < nth, "the first one is 1");
-        self.state().trip = Some(nth);
+        let mut state = self.state();
+        (state.trip, state.is_trip_on_flush) = (Some(nth), is_flush);
     }
 
     /// The armed request has come.
@@ -162,7 +179,8 @@ impl Station {
     /// Takes one write or flush, or says EIO.
     fn take<T>(&self, is_flush: bool, act: impl FnOnce(&mut State) -> Option<T>) -> Result<T, Errno> {
         let mut state = self.state();
-        if let Some(left) = &mut state.trip {
+        let counts = is_flush || !state.is_trip_on_flush;
+        if let Some(left) = state.trip.as_mut().filter(|_| counts) {
             *left = left.saturating_sub(1);
         }
         while state.powered && (state.has_tripped() || is_flush && state.is_dammed) {

@@ -12,7 +12,7 @@ use crate::disk::{Disk, Layout, format, run};
 use crate::plan::{Blow, Plan, Point, When, Who};
 use crate::platter::{Fate, Image, Loss};
 use crate::room;
-use crate::station::{Counts, Held, Station};
+use crate::station::{Counts, Held, Station, Trip};
 use kattu_chaos::clients::Clients;
 use kattu_chaos::cluster::{BACK_LIMIT, Cluster, tail};
 use kattu_chaos::place::Place;
@@ -163,9 +163,9 @@ impl Trial {
         lying: bool,
     ) -> Done {
         let mut blows = self.plan.blows.clone();
-        if let Some(Blow { when: When::Birth { nth }, .. }) = blows.first().copied() {
+        if let Some(Blow { when: When::Birth(trip), .. }) = blows.first().copied() {
             let blow = blows.remove(0);
-            let armed = self.arm(&(0..self.plan.members).collect::<Vec<_>>(), nth);
+            let armed = self.arm(&(0..self.plan.members).collect::<Vec<_>>(), trip);
             self.start(cluster, None)?;
             self.await_trip_or_service(cluster, armed)?;
             self.strike(cluster, blow)?;
@@ -224,10 +224,10 @@ impl Trial {
     }
 
     /// Arms one of these disks; returns which.
-    fn arm(&mut self, victims: &[usize], nth: u64) -> usize {
+    fn arm(&mut self, victims: &[usize], trip: Trip) -> usize {
         let armed = *self.random.pick(victims);
         if let Some(disk) = &self.disks[armed] {
-            disk.station.arm(nth);
+            disk.station.arm(trip);
         }
         armed
     }
@@ -243,14 +243,14 @@ impl Trial {
 
     /// One loss, the way back, and the second loss on that way if there is one.
     fn strike_at(&mut self, cluster: &mut Cluster, blow: Blow, victims: Vec<usize>) -> Done {
-        let birth = if matches!(blow.when, When::Birth { .. }) { " at birth" } else { "" };
+        let birth = if matches!(blow.when, When::Birth(_)) { " at birth" } else { "" };
         self.cut(cluster, &victims, &format!("{:?}{birth}", blow.who))?;
         let armed = match blow.again {
             None => {
                 self.restore(cluster, &victims, None)?;
                 return Ok(());
             }
-            Some(nth) => self.restore(cluster, &victims, Some(nth))?,
+            Some(trip) => self.restore(cluster, &victims, Some(trip))?,
         };
         if let Some(armed) = armed {
             self.await_trip_or_service(cluster, armed)?;
@@ -292,14 +292,14 @@ impl Trial {
         &mut self,
         cluster: &mut Cluster,
         victims: &[usize],
-        again: Option<u64>,
+        again: Option<Trip>,
     ) -> Result<Option<usize>, Trouble> {
         for &i in victims {
             let image = self.remains[i].clone().expect("what was cut left something");
             self.mount(i, image)?;
             self.inspect(cluster, i)?;
         }
-        let armed = again.map(|nth| self.arm(victims, nth));
+        let armed = again.map(|trip| self.arm(victims, trip));
         self.start(cluster, Some(victims))?;
         Ok(armed)
     }
@@ -342,7 +342,7 @@ impl Trial {
     /// The disks of those whom the power will leave are where the plan wants them, or do not come there.
     fn await_point(&mut self, cluster: &mut Cluster, victims: &[usize], point: Point) -> Done {
         let (armed, limit) = match point {
-            Point::Before(nth) => (vec![self.arm(victims, nth)], TRIP_LIMIT),
+            Point::Before(trip) => (vec![self.arm(victims, trip)], TRIP_LIMIT),
             Point::Dam => {
                 self.stations(victims).for_each(Station::dam);
                 (victims.to_vec(), DAM_LIMIT)
