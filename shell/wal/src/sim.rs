@@ -118,9 +118,35 @@ struct Done {
 
 #[derive(Clone)]
 enum Undo {
-    Write { inode: usize, undo: WriteUndo },
-    Sync { inode: usize, undo: SyncUndo },
-    Names(Box<Names>),
+    Write {
+        inode: usize,
+        undo: WriteUndo,
+    },
+    Sync {
+        inode: usize,
+        undo: SyncUndo,
+    },
+    /// What the names of the last change stood for.
+    Name(Vec<(String, Option<usize>)>),
+    /// The changes that became durable, and what their names durably stood for.
+    NameSync {
+        changes: Vec<(u64, NameChange)>,
+        durable: Vec<(String, Option<usize>)>,
+    },
+}
+
+/// What `names` says about the names that a change touches.
+fn said(names: &BTreeMap<String, usize>, change: &NameChange) -> Vec<(String, Option<usize>)> {
+    change.names().map(|name| (name.clone(), names.get(name).copied())).collect()
+}
+
+fn restore(names: &mut BTreeMap<String, usize>, said: Vec<(String, Option<usize>)>) {
+    for (name, inode) in said.into_iter().rev() {
+        match inode {
+            Some(inode) => names.insert(name, inode),
+            None => names.remove(&name),
+        };
+    }
 }
 
 fn power_is_out() -> io::Error {
@@ -139,6 +165,15 @@ impl Names {
 }
 
 impl NameChange {
+    fn names(&self) -> impl Iterator<Item = &String> {
+        match self {
+            NameChange::Set { name, .. } | NameChange::Remove { name } => [Some(name), None],
+            NameChange::Rename { source, target, .. } => [Some(source), Some(target)],
+        }
+        .into_iter()
+        .flatten()
+    }
+
     fn apply(&self, names: &mut BTreeMap<String, usize>) {
         match self {
             NameChange::Set { name, inode } => {
@@ -224,7 +259,7 @@ impl State {
         let now = self.tick()?;
         self.charge(self.meter.speed.name, 0);
         if self.journal.is_some() {
-            self.note(Undo::Names(Box::new(self.names.clone())));
+            self.note(Undo::Name(said(&self.names.now, &change)));
         }
         self.names.change(now, change);
         Ok(())
@@ -327,7 +362,14 @@ impl State {
             match done.undo {
                 Undo::Write { inode, undo } => self.inodes[inode].undo_write(undo),
                 Undo::Sync { inode, undo } => self.inodes[inode].undo_sync(undo),
-                Undo::Names(names) => self.names = *names,
+                Undo::Name(said) => {
+                    restore(&mut self.names.now, said);
+                    self.names.changes.pop();
+                }
+                Undo::NameSync { changes, durable } => {
+                    restore(&mut self.names.durable, durable);
+                    self.names.changes = changes;
+                }
             }
         }
         journal.clear();
@@ -528,6 +570,10 @@ impl SimDisk {
 
 impl State {
     fn set_contents(&mut self, name: &str, bytes: Option<&[u8]>) {
+        // Whoever does this finds the names as they are: none of them is doubtful any more.
+        self.settle();
+        self.names.changes.clear();
+        self.names.durable.clone_from(&self.names.now);
         let Some(bytes) = bytes else {
             self.names.now.remove(name);
             self.names.durable.remove(name);
@@ -600,13 +646,15 @@ impl Files for SimDisk {
         }
         state.tick()?;
         state.charge(state.meter.speed.sync, 0);
-        if state.journal.is_some() {
-            let before = Box::new(state.names.clone());
-            state.note(Undo::Names(before));
+        let changes = core::mem::take(&mut state.names.changes);
+        let mut durable = Vec::new();
+        for (_, change) in &changes {
+            durable.extend(said(&state.names.durable, change));
+            change.apply(&mut state.names.durable);
         }
-        let names = &mut state.names;
-        names.durable.clone_from(&names.now);
-        names.changes.clear();
+        if state.journal.is_some() {
+            state.note(Undo::NameSync { changes, durable });
+        }
         Ok(())
     }
 
