@@ -2,6 +2,7 @@
 //!
 //! Knows nothing of: what is explored.
 
+use crate::check::cargo_test;
 use crate::shell::{self, Failure, cargo, run_logged};
 use crate::stage::Tally;
 use crate::test::in_foreground;
@@ -12,25 +13,33 @@ use std::time::Duration;
 const LIMIT: Duration = Duration::from_secs(1200);
 
 fn explore(words: &[&str]) -> Command {
-    let mut explore = cargo(&["run", "--locked", "--quiet", "--profile", "proof", "-p", "kattu-explore", "--"]);
+    let mut explore =
+        cargo(&["run", "--locked", "--quiet", "--profile", "proof", "-p", "kattu-explore", "--"]);
     explore.args(words);
     explore
 }
 
-/// `cargo xtask explore …`: arguments go to the program of `proof/explore`. With `--plant` it is one of the builds
-/// that know bugs, which have a folder of their own.
+/// A build that knows bugs; those have a folder of their own.
+fn planted(command: &mut Command) -> &mut Command {
+    command.env("RUSTFLAGS", "--cfg kattu_planted").env("CARGO_TARGET_DIR", shell::target().join("planted"))
+}
+
+/// `cargo xtask explore …`: arguments go to the program of `proof/explore`.
 pub fn run(words: &[&str]) -> Result<(), Failure> {
     let mut command = explore(words);
     if words.contains(&"--plant") {
-        command.env("RUSTFLAGS", "--cfg kattu_planted").env("CARGO_TARGET_DIR", shell::target().join("planted"));
+        planted(&mut command);
     }
     in_foreground(&mut command)
 }
 
-/// The scopes of every commit, each with its pinned number of states.
+/// The scopes of every commit, each with its pinned number of states; and the planted bugs that they must find.
 pub fn slice(log: &Path) -> Result<Tally, Failure> {
     run_logged(&mut explore(&[]), log, LIMIT)?;
     let text = std::fs::read_to_string(log)?;
     let note = text.lines().last().unwrap_or_default().to_string();
-    Ok(Tally { note, ..Tally::one() })
+    let mut bugs =
+        cargo(&["test", "--locked", "--profile", "proof", "-p", "kattu-explore", "--test", "planted"]);
+    let tally = cargo_test(planted(&mut bugs), log, LIMIT)?;
+    Ok(Tally { note, passed: tally.passed + 1, ..tally })
 }

@@ -151,10 +151,8 @@ impl Raft {
                 if let Some(following) = &follower.following {
                     moments.push((Moment::AskAgain, following.asked.retry_at()));
                     if self.config.check_quorum {
-                        moments.push((
-                            Moment::LeaderSilent,
-                            following.heard_at + self.config.election_timeout,
-                        ));
+                        moments
+                            .push((Moment::LeaderSilent, following.heard_at + self.config.election_timeout));
                     }
                 }
             }
@@ -186,5 +184,110 @@ impl Raft {
     #[must_use]
     pub fn entry(&self, index: LogIndex) -> Option<&Entry> {
         self.log.entry(index)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::{Append, Message};
+    use crate::{
+        Config, Effects, EntryKind, Envelope, GroupId, Incarnation, Limits, Policies, RecordEncoder,
+        Recovered, Round, Term,
+    };
+    use alloc::vec;
+    use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
+
+    const HEARTBEAT: Duration = Duration::from_nanos(10);
+
+    fn raft(seed: u64, now: Instant) -> Raft {
+        let config = Config {
+            group: GroupId(0),
+            id: NodeId(1),
+            incarnation: Incarnation(1),
+            voters: vec![NodeId(1), NodeId(2)],
+            learners: vec![],
+            election_timeout: HEARTBEAT * 3,
+            heartbeat_interval: HEARTBEAT,
+            pre_vote: true,
+            check_quorum: true,
+            parallel_append: true,
+            pipelining: true,
+            limits: Limits::default(),
+            policies: Policies::default(),
+            encoder: RecordEncoder(|_, head, payload| Entry::new(head, payload.to_vec().into(), 0)),
+        };
+        Raft::recover(config, seed, now, Recovered::default())
+    }
+
+    fn heartbeat(round: u64) -> Envelope {
+        let append =
+            Append { prev: Default::default(), entries: vec![], commit: LogIndex(0), round: Round(round) };
+        Envelope {
+            group: GroupId(0),
+            from: NodeId(2),
+            incarnation: Incarnation(2),
+            to: NodeId(1),
+            term: Term(1),
+            message: Message::Append(append),
+        }
+    }
+
+    /// Follows member 2 since `now`, heard `silence` ago; the record of its term is durable.
+    fn follower(seed: u64, now: Instant, silence: Duration) -> Raft {
+        let mut raft = raft(seed, now);
+        let mut effects = Effects::default();
+        raft.step(now - silence, heartbeat(1), &mut effects);
+        raft.persisted(now, effects.persist[0].lsn, &mut effects);
+        raft.drained(now, &mut effects);
+        raft.read_nonce = 0; // differs from run to run, and is part of what a peer says
+        raft
+    }
+
+    #[test]
+    fn moments_and_draws_do_not_tell_states_apart_and_silence_does() {
+        let canonical = |seed, now, silence| {
+            let mut raft = follower(seed, now, silence);
+            raft.canonicalize(now);
+            raft
+        };
+        let early = canonical(1, Instant(1000), Duration::ZERO);
+        let late = canonical(2, Instant(7_777_777), HEARTBEAT * 2);
+        let silent = canonical(3, Instant(5000), HEARTBEAT * 3);
+        assert_eq!(early, late);
+        let hash = |raft: &Raft| BuildHasherDefault::<DefaultHasher>::default().hash_one(raft);
+        assert_eq!(hash(&early), hash(&late));
+        assert_ne!(early, silent, "who has not heard a leader for an election timeout helps another");
+        let reasons =
+            |raft: &Raft| raft.moments(CANONICAL_NOW).into_iter().map(|moment| moment.0).collect::<Vec<_>>();
+        assert_eq!(reasons(&early), [Moment::Election, Moment::LeaderSilent]);
+        assert_eq!(reasons(&silent), [Moment::Election]);
+    }
+
+    #[test]
+    fn the_canonical_form_of_a_canonical_state_is_that_state() {
+        let mut raft = follower(1, Instant(1000), HEARTBEAT);
+        raft.canonicalize(Instant(1000));
+        let once = raft.clone();
+        assert_eq!(raft.canonicalize(CANONICAL_NOW), 0, "record numbers start from 1 already");
+        assert_eq!(raft, once);
+    }
+
+    #[test]
+    fn record_numbers_count_on_from_the_newest_durable_one() {
+        let now = Instant(1000);
+        let mut raft = raft(1, now);
+        let mut effects = Effects::default();
+        for term in 1..=3 {
+            raft.step(now, Envelope { term: Term(term), ..heartbeat(1) }, &mut effects);
+        }
+        let lsns = |effects: &Effects| effects.persist.iter().map(|record| record.lsn.0).collect::<Vec<_>>();
+        assert_eq!(lsns(&effects), [1, 2, 3]);
+        raft.persisted(now, effects.persist[1].lsn, &mut effects);
+        assert_eq!(raft.canonicalize(now), 1);
+        effects = Effects::default();
+        raft.step(CANONICAL_NOW, Envelope { term: Term(4), ..heartbeat(1) }, &mut effects);
+        assert_eq!(lsns(&effects), [3], "record 3 of 1, 2 durable, is now record 2");
+        assert_eq!(raft.propose(CANONICAL_NOW, EntryKind::Command, b"", &mut effects).ok(), None);
     }
 }

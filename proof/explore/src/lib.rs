@@ -18,9 +18,11 @@
 //!
 //! ```
 //! use kattu_explore::{Report, explore, scope};
+//! use kattu_raft::canonical::Moment;
 //!
-//! let report: Report = explore(scope::find("election-2").unwrap()).unwrap_or_else(|broken| panic!("{broken}"));
-//! assert!(report.complete);
+//! let tiny = scope::Scope { members: 2, fires: &[(Moment::Election, 1)], ..scope::TINY };
+//! let report: Report = explore(&tiny).unwrap_or_else(|broken| panic!("{broken}"));
+//! assert!(report.seen.contains(&scope::Mark::Elected));
 //! ```
 //! Knows nothing of: stores, wires, real disks; those have storms of their own.
 #![forbid(unsafe_code)]
@@ -35,4 +37,4 @@ pub mod timeline;
 pub mod world;
 
 pub use scope::Scope;
-pub use search::{Counterexample, Report, explore, explore_until};
+pub use search::{Counterexample, Report, explore, explore_and_tell};

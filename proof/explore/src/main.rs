@@ -4,7 +4,7 @@
 //! Knows nothing of: how worlds are found.
 
 use kattu_explore::scope::{self, Mark, SCOPES, Scope, When};
-use kattu_explore::{Report, explore_until};
+use kattu_explore::{Report, explore_and_tell};
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -97,11 +97,10 @@ fn run(wanted: &Wanted) -> ExitCode {
     let (mut states, mut depth, mut violations, mut failures) = (0, 0, 0, 0);
     let mut took = Duration::ZERO;
     for scope in &wanted.scopes {
-        let enough = wanted.states.map_or(u64::MAX, |target| target.saturating_sub(states));
-        if enough == 0 {
+        if wanted.states.is_some_and(|enough| enough <= states) {
             break;
         }
-        match explore_until(scope, enough, |states, depth| show(scope, states, depth)) {
+        match explore_and_tell(scope, |states, depth| show(scope, states, depth)) {
             Ok(report) => {
                 states += report.states;
                 depth = depth.max(report.depth);
@@ -142,7 +141,7 @@ fn told(scope: &Scope, report: &Report) -> bool {
     clear();
     let seconds = report.took.as_secs_f64();
     println!(
-        "{:<18} {:>10} {:>10} {:>11} {:>6} {:>8} {:>9} {:>10.0} {:>8.1}{}",
+        "{:<18} {:>10} {:>10} {:>11} {:>6} {:>8} {:>9} {:>10.0} {:>8.1}",
         scope.name,
         report.states,
         scope.pinned,
@@ -152,11 +151,7 @@ fn told(scope: &Scope, report: &Report) -> bool {
         report.core_runs,
         report.states as f64 / seconds.max(0.001),
         seconds,
-        if report.complete { "" } else { "  (stopped: enough)" }
     );
-    if !report.complete {
-        return true;
-    }
     let missing: Vec<&Mark> = scope.must_see.iter().filter(|mark| !report.seen.contains(mark)).collect();
     if !missing.is_empty() {
         println!("  never happened: {missing:?}");

@@ -290,7 +290,7 @@ impl Member {
         }
         match &envelope.message {
             Message::AppendReply(reply) => match reply.verdict {
-                AppendVerdict::Match { upto } if durable.log.len() as u64 <= upto.0.saturating_sub(1) => {
+                AppendVerdict::Match { upto } if (durable.log.len() as u64) < upto.0 => {
                     Err(format!("acknowledges {} before its disk has it [O1]", upto.0))
                 }
                 AppendVerdict::Match { .. }

@@ -128,8 +128,8 @@ impl Mark {
     ];
 }
 
-/// Where every scope starts from.
-const TINY: Scope = Scope {
+/// Where every scope starts from: three members, nothing may happen.
+pub const TINY: Scope = Scope {
     name: "",
     about: "",
     members: 3,
@@ -152,70 +152,241 @@ const TINY: Scope = Scope {
     lie: None,
 };
 
-/// All scopes.
+/// All scopes: those of every commit first, then from small to large.
 pub const SCOPES: &[Scope] = &[
     Scope {
         name: "election-2",
-        about: "two members, two campaigns with pre-votes, one crash",
+        about: "two members, campaigns with pre-votes, a crash, a copied message",
         members: 2,
-        fires: &[(Moment::Election, 4)],
+        fires: &[(Moment::Election, 3)],
         crashes: 1,
         copies: 1,
         sync: Sync::Each,
-        must_see: &[Mark::Elected, Mark::Restarted],
+        must_see: &[Mark::Elected, Mark::Reelected, Mark::Restarted],
+        pinned: 601_236,
         ..TINY
     },
     Scope {
         name: "election-3",
-        about: "three members without pre-vote, rival campaigns",
+        about: "rivals in one term without pre-vote, a crash",
         guarded: false,
+        term_max: 1,
         fires: &[(Moment::Election, 2)],
-        must_see: &[Mark::Elected, Mark::Reelected],
+        crashes: 1,
+        must_see: &[Mark::Elected, Mark::Restarted],
+        pinned: 153_133,
+        ..TINY
+    },
+    Scope {
+        name: "prevote-3",
+        about: "rivals in one term, with pre-vote",
+        term_max: 1,
+        fires: &[(Moment::Election, 2)],
+        must_see: &[Mark::Elected],
+        pinned: 330_211,
         ..TINY
     },
     Scope {
         name: "replicate-2",
-        about: "two members, a write, a crash, another leader",
+        about: "a write, a crash, new leaders up to term 3",
         members: 2,
+        guarded: false,
         start: Start::Elected,
-        fires: &[(Moment::Heartbeat, 1), (Moment::Election, 2), (Moment::LeaderSilent, 1)],
+        term_max: 3,
+        fires: &[(Moment::Election, 2)],
         proposals: 1,
         crashes: 1,
         sync: Sync::Each,
         must_see: &[Mark::Reelected, Mark::CommandCommitted, Mark::Restarted],
+        pinned: 132_175,
         ..TINY
     },
     Scope {
         name: "replicate-3",
-        about: "two writes and a rival campaign without pre-vote",
+        about: "a write and a new leader, disks record by record",
         guarded: false,
         start: Start::Elected,
-        fires: &[(Moment::Election, 1), (Moment::Heartbeat, 1)],
-        proposals: 2,
+        fires: &[(Moment::Election, 1)],
+        proposals: 1,
+        in_flight_max: 2,
+        sync: Sync::Each,
         must_see: &[Mark::Reelected, Mark::CommandCommitted, Mark::Truncated],
+        pinned: 182_443,
+        ..TINY
+    },
+    Scope {
+        name: "queues-3",
+        about: "the same over links that keep their order and lose a message",
+        guarded: false,
+        start: Start::Elected,
+        fires: &[(Moment::Election, 1)],
+        proposals: 1,
+        losses: 1,
+        order: Order::Queues,
+        in_flight_max: 2,
+        sync: Sync::Each,
+        must_see: &[Mark::Reelected, Mark::CommandCommitted, Mark::Truncated],
+        pinned: 126_645,
         ..TINY
     },
     Scope {
         name: "crash-3",
-        about: "a write, a crash with part of what was written, a rival campaign",
+        about: "a write, a crash, a new leader",
         guarded: false,
         start: Start::Elected,
         fires: &[(Moment::Election, 1)],
         proposals: 1,
         crashes: 1,
-        sync: Sync::Each,
-        must_see: &[Mark::Reelected, Mark::CommandCommitted, Mark::Restarted],
+        in_flight_max: 1,
+        must_see: &[Mark::Reelected, Mark::CommandCommitted, Mark::Truncated, Mark::Restarted],
+        pinned: 1_073_363,
         ..TINY
     },
     Scope {
         name: "read-3",
-        about: "a read at anybody, while another leader is elected and commits",
+        about: "a read at anybody while a new leader commits",
+        guarded: false,
+        start: Start::Elected,
+        fires: &[(Moment::Election, 1)],
+        reads: 1,
+        must_see: &[Mark::Reelected, Mark::ReadServed, Mark::ReadRefused],
+        pinned: 54_550,
+        ..TINY
+    },
+    Scope {
+        name: "read-crash-3",
+        about: "a read, a crash, a new leader",
+        guarded: false,
+        start: Start::Elected,
+        fires: &[(Moment::Election, 1)],
+        reads: 1,
+        crashes: 1,
+        in_flight_max: 1,
+        must_see: &[Mark::Reelected, Mark::ReadServed, Mark::Restarted],
+        pinned: 497_781,
+        ..TINY
+    },
+    Scope {
+        name: "late-2",
+        about: "a driver that batches: a write, a read, a crash, a new leader",
+        members: 2,
         guarded: false,
         start: Start::Elected,
         fires: &[(Moment::Election, 1)],
         proposals: 1,
         reads: 1,
-        must_see: &[Mark::Reelected, Mark::CommandCommitted, Mark::ReadServed, Mark::ReadRefused],
+        crashes: 1,
+        late_drain: true,
+        sync: Sync::Each,
+        must_see: &[Mark::Reelected, Mark::CommandCommitted, Mark::Restarted, Mark::ReadServed],
+        pinned: 855_244,
+        ..TINY
+    },
+    Scope {
+        name: "rivals-3",
+        about: "rivals in one term, a crash, a copied message",
+        guarded: false,
+        term_max: 1,
+        fires: &[(Moment::Election, 2)],
+        crashes: 1,
+        copies: 1,
+        when: When::Campaign,
+        must_see: &[Mark::Elected, Mark::Restarted],
+        pinned: 2_217_874,
+        ..TINY
+    },
+    Scope {
+        name: "terms-3",
+        about: "a write and new leaders up to term 3",
+        guarded: false,
+        start: Start::Elected,
+        term_max: 3,
+        fires: &[(Moment::Election, 2)],
+        proposals: 1,
+        in_flight_max: 1,
+        when: When::Campaign,
+        must_see: &[Mark::Reelected, Mark::CommandCommitted, Mark::Truncated],
+        pinned: 2_200_294,
+        ..TINY
+    },
+    Scope {
+        name: "reads-3",
+        about: "two reads while a new leader commits",
+        guarded: false,
+        start: Start::Elected,
+        fires: &[(Moment::Election, 1)],
+        reads: 2,
+        when: When::Campaign,
+        must_see: &[Mark::Reelected, Mark::ReadServed, Mark::ReadRefused],
+        pinned: 2_114_861,
+        ..TINY
+    },
+    Scope {
+        name: "prevotes-3",
+        about: "rivals with pre-vote, up to term 2",
+        fires: &[(Moment::Election, 2)],
+        when: When::Campaign,
+        must_see: &[Mark::Elected, Mark::Reelected],
+        pinned: 4_520_713,
+        ..TINY
+    },
+    Scope {
+        name: "heartbeat-2",
+        about: "a write, a heartbeat, a crash, new leaders up to term 3",
+        members: 2,
+        guarded: false,
+        start: Start::Elected,
+        term_max: 3,
+        fires: &[(Moment::Election, 2), (Moment::Heartbeat, 1)],
+        proposals: 1,
+        crashes: 1,
+        sync: Sync::Each,
+        when: When::Campaign,
+        must_see: &[Mark::Reelected, Mark::CommandCommitted, Mark::Restarted],
+        pinned: 4_415_475,
+        ..TINY
+    },
+    Scope {
+        name: "writes-3",
+        about: "two writes and a new leader",
+        guarded: false,
+        start: Start::Elected,
+        fires: &[(Moment::Election, 1)],
+        proposals: 2,
+        in_flight_max: 2,
+        when: When::Campaign,
+        must_see: &[Mark::Reelected, Mark::CommandCommitted, Mark::Truncated],
+        pinned: 5_989_812,
+        ..TINY
+    },
+    Scope {
+        name: "links-3",
+        about: "a write, a heartbeat, a lost message, a new leader",
+        guarded: false,
+        start: Start::Elected,
+        fires: &[(Moment::Election, 1), (Moment::Heartbeat, 1)],
+        proposals: 1,
+        losses: 1,
+        order: Order::Queues,
+        in_flight_max: 2,
+        sync: Sync::Each,
+        when: When::Campaign,
+        must_see: &[Mark::Reelected, Mark::CommandCommitted, Mark::Truncated],
+        pinned: 6_974_939,
+        ..TINY
+    },
+    Scope {
+        name: "guarded-2",
+        about: "pre-vote and check-quorum: a write, a heartbeat, a crash, a silent leader",
+        members: 2,
+        start: Start::Elected,
+        fires: &[(Moment::Election, 2), (Moment::Heartbeat, 1), (Moment::LeaderSilent, 1)],
+        proposals: 1,
+        crashes: 1,
+        sync: Sync::Each,
+        when: When::Campaign,
+        must_see: &[Mark::Reelected, Mark::CommandCommitted, Mark::Restarted],
+        pinned: 41_250_036,
         ..TINY
     },
 ];
@@ -224,4 +395,26 @@ pub const SCOPES: &[Scope] = &[
 #[must_use]
 pub fn find(name: &str) -> Option<&'static Scope> {
     SCOPES.iter().find(|scope| scope.name == name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_scope_has_a_name_of_its_own_a_pinned_number_and_something_to_show() {
+        for (n, scope) in SCOPES.iter().enumerate() {
+            assert!(SCOPES[..n].iter().all(|other| other.name != scope.name), "{} twice", scope.name);
+            assert!(scope.pinned > 0 && !scope.must_see.is_empty() && scope.lie.is_none(), "{}", scope.name);
+        }
+    }
+
+    #[test]
+    fn every_commit_sees_a_hundred_thousand_states_and_a_campaign_ten_million() {
+        let sum = |when: &[When]| -> u64 {
+            SCOPES.iter().filter(|scope| when.contains(&scope.when)).map(|scope| scope.pinned).sum()
+        };
+        assert!(100_000 <= sum(&[When::Always]));
+        assert!(10_000_000 <= sum(&[When::Always, When::Campaign]));
+    }
 }

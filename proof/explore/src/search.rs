@@ -1,6 +1,6 @@
 //! The search: every world of a scope, nearest first, each once.
 //!
-//! In:    a scope, and how many worlds are enough.
+//! In:    a scope.
 //! Out:   how many there are; or the shortest way to one that must not be.
 //! Rule:  breadth first, so the way found is a shortest one. A world is remembered by 64 bits of its encoding: among
 //!        ten million worlds the chance that any is taken for another is below one in 300,000.
@@ -21,8 +21,6 @@ pub struct Report {
     pub transitions: u64,
     /// The longest shortest way.
     pub depth: usize,
-    /// Whether there are no more worlds than these.
-    pub complete: bool,
     /// Different members, different messages, times the core ran.
     pub members: usize,
     /// See `members`.
@@ -134,17 +132,15 @@ impl Level {
 /// # Errors
 /// The shortest way to a world that must not be.
 pub fn explore(scope: &Scope) -> Result<Report, Box<Counterexample>> {
-    explore_until(scope, u64::MAX, |_, _| {})
+    explore_and_tell(scope, |_, _| {})
 }
 
-/// Sees the worlds of the scope, nearest first, until there are `enough`; tells now and then how many there are and
-/// how deep.
+/// As [`explore`]; tells now and then how many worlds there are and how deep.
 ///
 /// # Errors
 /// The shortest way to a world that must not be.
-pub fn explore_until(
+pub fn explore_and_tell(
     scope: &Scope,
-    enough: u64,
     mut progress: impl FnMut(u64, usize),
 ) -> Result<Report, Box<Counterexample>> {
     let begun = Instant::now();
@@ -165,10 +161,10 @@ pub fn explore_until(
     let mut ways: Vec<(u32, u32)> = vec![(0, 0)];
     let (mut depth, mut transitions, mut base) = (0, 0, 0);
     let mut choices = Vec::new();
-    let mut complete = true;
-    'search: while !level.ends.is_empty() {
+    let (mut world, mut after) = (first.clone(), first.clone());
+    while !level.ends.is_empty() {
         for n in 0..level.ends.len() {
-            let world = World::decode(level.get(n), scope.members);
+            world.decode(level.get(n));
             world.choices(scope, &tables, &mut choices);
             for choice in &choices {
                 let number = (base + n) as u32;
@@ -178,8 +174,9 @@ pub fn explore_until(
                     let (states, took) = (ways.len() as u64, begun.elapsed());
                     Err(Box::new(Counterexample { story, timeline, states, took }))
                 };
-                let (after, step) = match world.after(*choice, scope, &mut tables) {
-                    Ok(after) => after,
+                after.clone_from(&world);
+                let step = match after.go(*choice, scope, &mut tables) {
+                    Ok(step) => step,
                     Err(Ends::Outside) => continue,
                     Err(Ends::Broken(story)) => return broken(story, &mut tables),
                 };
@@ -198,11 +195,6 @@ pub fn explore_until(
                 if ways.len().is_multiple_of(1 << 16) {
                     progress(ways.len() as u64, depth + 1);
                 }
-                if ways.len() as u64 >= enough {
-                    complete = false;
-                    depth += 1;
-                    break 'search;
-                }
             }
         }
         base += level.ends.len();
@@ -214,7 +206,6 @@ pub fn explore_until(
         states: ways.len() as u64,
         transitions,
         depth,
-        complete,
         members: tables.members.len(),
         messages: tables.messages.len(),
         core_runs: tables.core_runs(),

@@ -29,9 +29,8 @@ pub fn tell(first: &World, way: &[Choice], scope: &Scope, tables: &mut Tables<'_
     let mut lines = Vec::new();
     for choice in way {
         lines.push(line(&world, *choice, scope, tables));
-        if let Ok((after, _)) = world.after(*choice, scope, tables) {
-            world = after;
-        }
+        // Only the last choice can fail, and after it there is nothing to tell.
+        let _ = world.go(*choice, scope, tables);
     }
     lines
 }

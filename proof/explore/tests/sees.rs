@@ -1,0 +1,113 @@
+//! Whether exploration sees: disks that lie, counts that must agree with a naive search, timelines that are shortest.
+
+use kattu_explore::scope::{Lie, Mark, Scope, Start, Sync, TINY};
+use kattu_explore::tables::Tables;
+use kattu_explore::world::{Ends, World};
+use kattu_explore::{Counterexample, explore};
+use kattu_raft::canonical::Moment;
+use std::collections::HashSet;
+
+/// Two members, a write, a crash.
+const WRITE: Scope = Scope {
+    name: "write",
+    members: 2,
+    start: Start::Elected,
+    proposals: 1,
+    crashes: 1,
+    sync: Sync::Each,
+    ..TINY
+};
+
+/// Three members, two campaigns in one term, a crash.
+const RIVALS: Scope = Scope {
+    name: "rivals",
+    guarded: false,
+    term_max: 1,
+    fires: &[(Moment::Election, 2)],
+    crashes: 1,
+    ..TINY
+};
+
+fn broken(scope: &Scope) -> Counterexample {
+    match explore(scope) {
+        Err(broken) => *broken,
+        Ok(report) => panic!("{} states of {} and nothing is broken", report.states, scope.name),
+    }
+}
+
+#[test]
+fn a_disk_that_loses_what_it_synced_is_noticed() {
+    assert!(explore(&WRITE).is_ok(), "an honest disk breaks nothing");
+    let broken = broken(&Scope { lie: Some(Lie::LosesTheLastEntry), ..WRITE });
+    assert!(broken.story.starts_with("O2: 1.1 is committed"), "{broken}");
+    assert_eq!(broken.timeline.len(), 1, "the crash alone is enough, and nothing shorter is: {broken}");
+}
+
+#[test]
+fn a_disk_that_forgets_a_vote_leads_to_two_leaders_in_one_term() {
+    let broken = broken(&Scope { lie: Some(Lie::ForgetsTheVote), ..RIVALS });
+    assert!(broken.story.starts_with("Election Safety: members"), "{broken}");
+    let crashes = broken.timeline.iter().filter(|line| line.event.starts_with("crashes")).count();
+    assert_eq!(crashes, 1, "without the crash nothing was forgotten: {broken}");
+}
+
+#[test]
+fn a_timeline_has_a_line_for_every_event_with_its_columns_aligned() {
+    let broken = broken(&Scope { lie: Some(Lie::ForgetsTheVote), ..RIVALS });
+    let text = broken.to_string();
+    let lines: Vec<&str> = text.lines().skip(1).collect();
+    assert_eq!(lines.len(), broken.timeline.len());
+    let last = lines.last().expect("a way has a last event");
+    assert!(last.contains("leads term 1"), "{text}");
+    let column = |line: &&str| line.find("member ").expect("all of it happened to members");
+    assert!(lines.iter().all(|line| column(line) == column(&lines[0])), "{text}");
+}
+
+/// Sees the worlds in another order, and remembers them whole.
+fn naive(scope: &Scope) -> usize {
+    let mut tables = Tables::new(scope);
+    let first = World::first(scope, &mut tables).expect("the first world is sound");
+    let encoded = |world: &World| {
+        let mut words = Vec::new();
+        world.encode(&mut words);
+        words
+    };
+    let mut seen = HashSet::from([encoded(&first)]);
+    let mut open = vec![first];
+    let mut choices = Vec::new();
+    while let Some(world) = open.pop() {
+        world.choices(scope, &tables, &mut choices);
+        for choice in &choices {
+            let mut after = world.clone();
+            match after.go(*choice, scope, &mut tables) {
+                Ok(_) if seen.insert(encoded(&after)) => open.push(after),
+                Ok(_) | Err(Ends::Outside) => {}
+                Err(Ends::Broken(story)) => panic!("{story}"),
+            }
+        }
+    }
+    seen.len()
+}
+
+#[test]
+fn a_naive_search_in_another_order_finds_as_many_worlds() {
+    for scope in [WRITE, Scope { term_max: 2, fires: &[(Moment::Heartbeat, 1)], reads: 1, ..WRITE }] {
+        let report = explore(&scope).unwrap_or_else(|broken| panic!("{broken}"));
+        assert_eq!(report.states, naive(&scope) as u64);
+        assert!(report.seen.contains(&Mark::CommandCommitted) && report.seen.contains(&Mark::Restarted));
+    }
+}
+
+#[test]
+fn a_scope_with_less_in_it_has_fewer_worlds() {
+    let states = |scope: &Scope| explore(scope).unwrap_or_else(|broken| panic!("{broken}")).states;
+    let whole = states(&WRITE);
+    assert!(states(&Scope { crashes: 0, ..WRITE }) < whole);
+    assert!(states(&Scope { proposals: 0, ..WRITE }) < whole);
+    assert!(states(&Scope { sync: Sync::All, ..WRITE }) < whole);
+    assert_eq!(
+        states(&Scope { proposals: 0, crashes: 0, ..WRITE }),
+        1,
+        "nothing may happen, so nothing does"
+    );
+}
