@@ -279,10 +279,16 @@ pub fn check(twin: &Twin, wal: &mut Wal, recovered: &BTreeMap<GroupId, Recovered
 
 /// Recovers from an image, checks, recovers again, goes on writing, recovers once more.
 pub fn recover(image: &SimDisk, twin: &Twin) {
+    let _ = recovered_tails(image, twin);
+}
+
+/// As [`recover`]; returns how many torn tails were cut: 0 or 1.
+pub fn recovered_tails(image: &SimDisk, twin: &Twin) -> u64 {
     let mut twin = twin.clone();
     let (mut wal, first) =
         open(image, &mut twin).unwrap_or_else(|error| panic!("a power cut is no damage: {error}"));
     check(&twin, &mut wal, &first);
+    let torn = wal.stats().torn_tails;
     drop(wal);
     let (wal, again) = open(image, &mut twin).unwrap();
     assert_eq!(first, again, "recovery found something else the second time");
@@ -308,4 +314,5 @@ pub fn recover(image: &SimDisk, twin: &Twin) {
         assert_eq!(later[&group].last, last, "what was synced after a recovery is gone");
         assert_eq!(later[&group].hard.term, last.term, "a term stored after a recovery is gone");
     }
+    torn
 }
