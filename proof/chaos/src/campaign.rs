@@ -16,6 +16,9 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+/// Longer than an election and than TCP needs after a cut: worth a look, though the machine may be busy.
+const SLOW: Duration = Duration::from_secs(5);
+
 /// What the command line asks for.
 #[derive(Clone, Debug)]
 pub struct Wish {
@@ -146,7 +149,10 @@ pub fn chaos(wish: &Wish) -> ExitCode {
         for (what, count) in outcome.pieces {
             *pieces.entry(what).or_default() += count;
         }
-        backs.push(outcome.back);
+        backs.extend((Duration::ZERO < outcome.back).then_some(outcome.back));
+        if SLOW < outcome.back {
+            bar.suspend(|| println!("seed {seed}: everybody serves {:.1?} after the faults", outcome.back));
+        }
         if !outcome.violations.is_empty() {
             sum.violations += 1;
             report(&bar, "chaos", wish, seed, &outcome.violations);

@@ -70,11 +70,7 @@ pub fn measure(target: Target) -> Result<Ranges, String> {
         let folder = folder("measure", target, seed);
         let trace = folder.join("trace");
         let mut trial = Trial::begin(target, seed, phase, &folder)?;
-        if phase == Phase::Recovery {
-            trial.cluster.start_all()?;
-            trial.until_written(WRITES_BEFORE_RECOVERY, STRIKE_LIMIT);
-            trial.cluster.members[0].kill();
-        }
+        trial.live_once(phase)?;
         trial.cluster.members[0].start(&calls::counting(&trace), &[])?;
         trial.cluster.start_all()?;
         trial.cluster.until_served()?;
@@ -207,51 +203,88 @@ impl Trial {
         timeline: &mut Timeline,
         was_met: &mut bool,
     ) -> Result<(), String> {
-        if strike.phase == Phase::Recovery {
-            self.cluster.start_all()?;
-            self.cluster.until_served()?;
-            self.until_written(WRITES_BEFORE_RECOVERY, STRIKE_LIMIT);
-            if random.per_mille(300) {
-                self.cluster.kill_all();
-                (0..MEMBERS).for_each(|i| self.recorder.crashed(i as u64));
-                timeline.say("all were killed");
-            } else {
-                self.cluster.members[self.victim].kill();
-                self.recorder.crashed(self.victim as u64);
-                timeline.say("it was killed");
-            }
+        self.live_once(strike.phase)?;
+        if strike.phase == Phase::Recovery && random.per_mille(300) {
+            self.cluster.kill_all();
+            (0..MEMBERS).for_each(|i| self.recorder.crashed(i as u64));
+            timeline.say("all were killed");
         }
         self.cluster.members[self.victim].start(&strike.wrapper(&self.trace), &[])?;
         self.cluster.start_all()?;
 
-        let ended = self.until_struck(strike, was_met);
+        let ended = self.until_struck(strike, was_met)?;
         timeline.say(match &ended {
             Some(status) => format!("it ended with {}", shown(*status)),
             None if *was_met => "it was struck and lives".into(),
             None => "it was not struck".into(),
         });
-        let ended = self.judge_behaviour(strike, *was_met, ended, timeline)?;
+        let ended = match *was_met {
+            true => self.judge_behaviour(strike, ended, timeline)?,
+            false => ended,
+        };
         if let Some(process) = self.cluster.members[self.victim].process()
             && !calls::let_go(process)
         {
             return Err("strace does not let go".into());
         }
         if ended.is_some() {
-            self.recorder.crashed(self.victim as u64);
-            self.cluster.members[self.victim].start(&[], &[])?;
+            self.start_again()?;
         }
-        self.cluster.until_served()?;
+        let mut well = self.until_well();
+        if well.is_err() && ended.is_none() && self.ended_late(strike) {
+            // It was struck, or felt it, only when nobody was looking any more.
+            timeline.say(format!("it ended after all: {}", tail(&self.cluster.members[self.victim].says())));
+            *was_met = true;
+            self.start_again()?;
+            well = self.until_well();
+        }
         timeline.say("everybody serves");
+        well
+    }
+
+    /// What the member lives through before the life in which it is struck: nothing, or a first one that was killed.
+    fn live_once(&mut self, phase: Phase) -> Result<(), String> {
+        match phase {
+            Phase::FirstStart | Phase::Load => return Ok(()),
+            Phase::Recovery | Phase::Rotation => {}
+        }
+        self.cluster.start_all()?;
+        self.cluster.until_served()?;
+        if phase == Phase::Recovery {
+            self.until_written(WRITES_BEFORE_RECOVERY, STRIKE_LIMIT);
+        }
+        self.cluster.members[self.victim].kill();
+        self.recorder.crashed(self.victim as u64);
+        Ok(())
+    }
+
+    fn start_again(&mut self) -> Result<(), String> {
+        self.recorder.crashed(self.victim as u64);
+        self.cluster.members[self.victim].start(&[], &[])
+    }
+
+    /// Everybody serves, and writes are acknowledged.
+    fn until_well(&mut self) -> Result<(), String> {
+        self.cluster.until_served()?;
         if !self.until_written(WRITES_MEANWHILE, BACK_LIMIT) {
             return Err(format!(
                 "no {WRITES_MEANWHILE} writes were acknowledged {BACK_LIMIT:?} after the strike"
             ));
         }
-        Ok(())
+        self.cluster.check_ended()
+    }
+
+    /// Whether the member has ended unnoticed, and by the strike.
+    fn ended_late(&self, strike: Strike) -> bool {
+        let last = self.cluster.members[self.victim].last_end();
+        match strike.harm {
+            Harm::Kill => last.is_some_and(|status| status.signal() == Some(9)),
+            _ => last.is_some_and(|status| !status.success()) && calls::was_injected(&self.trace),
+        }
     }
 
     /// Waits until the member has met its harm, or so much was written that it never will.
-    fn until_struck(&mut self, strike: Strike, was_met: &mut bool) -> Option<ExitStatus> {
+    fn until_struck(&mut self, strike: Strike, was_met: &mut bool) -> Result<Option<ExitStatus>, String> {
         let begun = Instant::now();
         let enough = self.recorder.acknowledged() + WRITES_MAX;
         loop {
@@ -259,8 +292,16 @@ impl Trial {
             let killed = ended.is_some_and(|status| strike.harm == Harm::Kill && status.signal() == Some(9));
             *was_met = killed || (strike.harm != Harm::Kill && calls::was_injected(&self.trace));
             let is_over = enough <= self.recorder.acknowledged() || STRIKE_LIMIT < begun.elapsed();
-            if ended.is_some() || *was_met || is_over {
-                return ended;
+            if ended.is_some() && !*was_met {
+                return Err(format!(
+                    "n{} ended with {} although nothing was done to it: {}",
+                    self.victim,
+                    ended.map_or(String::new(), shown),
+                    tail(&self.cluster.members[self.victim].says())
+                ));
+            }
+            if *was_met || is_over {
+                return Ok(ended);
             }
             std::thread::sleep(Duration::from_millis(10));
         }
@@ -270,22 +311,10 @@ impl Trial {
     fn judge_behaviour(
         &mut self,
         strike: Strike,
-        was_met: bool,
         ended: Option<ExitStatus>,
         timeline: &mut Timeline,
     ) -> Result<Option<ExitStatus>, String> {
         let is_sync = matches!(strike.kind, "fdatasync" | "fsync");
-        if !was_met {
-            return match ended {
-                Some(status) => Err(format!(
-                    "n{} ended with {} although nothing was done to it: {}",
-                    self.victim,
-                    shown(status),
-                    tail(&self.cluster.members[self.victim].says())
-                )),
-                None => Ok(None),
-            };
-        }
         if strike.harm == Harm::Kill {
             return Ok(ended);
         }

@@ -37,6 +37,7 @@ pub struct Member {
     life_at: u64,
     is_stopped: bool,
     freezer: Option<Freezer>,
+    last_end: Option<ExitStatus>,
 }
 
 impl Member {
@@ -64,6 +65,7 @@ impl Member {
             life_at: 0,
             is_stopped: false,
             freezer: None,
+            last_end: None,
         }
     }
 
@@ -124,7 +126,13 @@ impl Member {
         let status = self.child.as_mut()?.try_wait().ok()??;
         self.child = None;
         self.wake();
+        self.last_end = Some(status);
         Some(status)
+    }
+
+    /// How it ended when it last did so without us; `None` while it runs.
+    pub fn last_end(&self) -> Option<ExitStatus> {
+        self.last_end.filter(|_| self.child.is_none())
     }
 
     /// Waits until it has ended by itself, at most so long.

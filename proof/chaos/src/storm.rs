@@ -20,6 +20,9 @@ use std::time::{Duration, Instant};
 /// How long a member without its directory may take to refuse.
 const REFUSAL_LIMIT: Duration = Duration::from_secs(20);
 
+/// A fault for the leader waits so long for one: longer than an election.
+const LEADER_LIMIT: Duration = Duration::from_millis(1_500);
+
 /// Lines with their times, for a reader.
 #[derive(Debug)]
 pub struct Timeline {
@@ -197,6 +200,18 @@ impl<'a> Storm<'a> {
         self.note_processes();
     }
 
+    /// Whoever leads, or will in a moment.
+    fn leader(&self) -> Option<usize> {
+        let end = Instant::now() + LEADER_LIMIT;
+        loop {
+            let leader = self.cluster.leader();
+            if leader.is_some() || end < Instant::now() {
+                return leader;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
     fn names(&self, members: &[usize]) -> String {
         members.iter().map(|i| self.cluster.members[*i].name.as_str()).collect::<Vec<_>>().join(" ")
     }
@@ -204,7 +219,7 @@ impl<'a> Storm<'a> {
     /// Returns whom it hit.
     fn hit_process(&mut self, fault: Fault, random: &mut Random) -> Result<Option<String>, String> {
         let any = random.below(self.cluster.members.len());
-        let leader = |storm: &Storm<'_>| storm.cluster.leader();
+        let leader = |storm: &Storm<'_>| storm.leader();
         match fault {
             Fault::KillOne => self.kill(&[any]),
             Fault::KillAll => {
@@ -291,7 +306,7 @@ impl<'a> Storm<'a> {
         let (pairs, weather) = match fault {
             Fault::Split | Fault::HardSplit => (both_ways(left, right), cut),
             Fault::IsolateLeader | Fault::HardIsolateLeader => {
-                let Some(leader) = self.cluster.leader() else { return Ok(None) };
+                let Some(leader) = self.leader() else { return Ok(None) };
                 (both_ways(&[leader], &others(leader)), cut)
             }
             Fault::Partial => (vec![(a, b), (b, a)], cut),
@@ -320,7 +335,7 @@ impl<'a> Storm<'a> {
                 return Ok(Some(format!("{} of 100", share / 10)));
             }
             Fault::MuteLeader => {
-                let Some(leader) = self.cluster.leader() else { return Ok(None) };
+                let Some(leader) = self.leader() else { return Ok(None) };
                 self.rules.ok_or("no rules")?.mute(&self.cluster.members[leader].seat)?;
                 return Ok(Some(self.names(&[leader])));
             }
