@@ -29,8 +29,16 @@ const ROOMS: &[Room] = &[
     Room { name: "kattu-raft", may_know: &["kattu-plant"], never: &[] },
     Room { name: "kattu-kv", may_know: &["kattu-plant"], never: &[] },
     Room { name: "kattu-node", may_know: &["kattu-plant", "kattu-raft", "kattu-kv"], never: &[] },
-    Room { name: "kattu-wire", may_know: &["kattu-plant", "kattu-raft", "kattu-kv", "kattu-node"], never: &[] },
-    Room { name: "kattu-wal", may_know: &["kattu-plant", "kattu-wire", "kattu-raft", "kattu-node"], never: ASYNC },
+    Room {
+        name: "kattu-wire",
+        may_know: &["kattu-plant", "kattu-raft", "kattu-kv", "kattu-node"],
+        never: &[],
+    },
+    Room {
+        name: "kattu-wal",
+        may_know: &["kattu-plant", "kattu-wire", "kattu-raft", "kattu-node"],
+        never: ASYNC,
+    },
     Room { name: "kattu-proto", may_know: &[], never: &[] },
     Room {
         name: "kattu-runtime",
@@ -58,8 +66,22 @@ const ROOMS: &[Room] = &[
         may_know: &["kattu-verify", "kattu-wal", "kattu-wire", "kattu-node", "kattu-kv", "kattu-raft"],
         never: ASYNC,
     },
+    Room {
+        name: "kattu-bugs",
+        may_know: &[
+            "kattu-plant",
+            "kattu-sim",
+            "kattu-verify",
+            "kattu-wal",
+            "kattu-wire",
+            "kattu-node",
+            "kattu-kv",
+            "kattu-raft",
+        ],
+        never: ASYNC,
+    },
     Room { name: "kattu-differential", may_know: &["kattu-proto", "kattu-client"], never: &[] },
-    Room { name: "kattu-e2e", may_know: &["kattu-proto", "kattu-client"], never: &[] },
+    Room { name: "kattu-e2e", may_know: &["kattu-proto", "kattu-client", "kattu-plant"], never: &[] },
     Room {
         name: "kattu-chaos",
         may_know: &["kattu-verify", "kattu-e2e", "kattu-client", "kattu-proto", "kattu-wire"],

@@ -6,6 +6,8 @@
 
 mod arrows;
 mod bench;
+mod bugs;
+mod chaos;
 mod check;
 mod explore;
 mod fix;
@@ -26,11 +28,17 @@ cargo xtask <command>
   test [--only S] [--list]   check, release build, end to end, bounded slices: what CI runs
   tools                      fetches etcd 3.4, builds etcd 3.6 and its benchmark tool, into target/tools
   diff --requests N --seed S the same requests to etcd and Kattu, every answer compared
-  kills [--kills N]          kills leaders under load, prints how long the service was away
+  failover [--kills N]       kills leaders under load, prints how long the service was away
+  chaos [--trials N] [--seed S] [--target etcd]
+                             real clusters in storms of kills, pauses, cuts and bad links
+  kills [--trials N] [--seed S] [--target etcd]
+                             a member killed or failed at its n-th system call
   power [--trials N] [--seed S] [--control]
                              power loss below a real file system; --control on disks that lie
   explore [--states N] [--scope NAME] [--list]
                              every interleaving of tiny clusters; fewer states than pinned are a failure
+  bugs [--fast | --only NAME | --show NAME | --list | --write]
+                             every planted bug: who catches it, after how many seeds; 1 if one is missed
   bench etcd [--pairs N] [--quick] [--only CELL] [--side etcd|kattu]
                              etcd 3.6 and Kattu in alternating pairs
   bench counts [--total PUTS]
@@ -52,7 +60,10 @@ fn main() -> ExitCode {
         ["diff", rest @ ..] => test::differential(rest),
         ["power", rest @ ..] => power::run(rest),
         ["explore", rest @ ..] => explore::run(rest),
-        ["kills", rest @ ..] => test::kills(rest),
+        ["bugs", rest @ ..] => bugs::run(rest),
+        ["failover", rest @ ..] => test::failover(rest),
+        ["chaos", rest @ ..] => chaos::run("chaos", rest),
+        ["kills", rest @ ..] => chaos::run("kills", rest),
         ["bench", rest @ ..] => bench::run(rest),
         ["help" | "--help" | "-h"] | [] => {
             print!("{USAGE}");

@@ -59,6 +59,20 @@ const SLICES: &[Stage] = &[
         run: crash_images,
     },
     Stage {
+        name: "chaos",
+        about: "real clusters in storms of kills, pauses, cuts and bad links",
+        next: "the command printed above, after `repeat:`",
+        needs: &["release"],
+        run: crate::chaos::chaos_slice,
+    },
+    Stage {
+        name: "kills",
+        about: "a member killed or failed at its n-th system call",
+        next: "the command printed above, after `repeat:`",
+        needs: &["release"],
+        run: crate::chaos::kills_slice,
+    },
+    Stage {
         name: "power",
         about: "power loss below a real file system",
         next: "the command printed above, after `repeat:`",
@@ -71,6 +85,13 @@ const SLICES: &[Stage] = &[
         next: "cargo xtask explore",
         needs: &[],
         run: crate::explore::slice,
+    },
+    Stage {
+        name: "bugs",
+        about: "every planted bug is claimed by its judge",
+        next: "cargo xtask bugs --fast",
+        needs: &[],
+        run: crate::bugs::slice,
     },
     Stage {
         name: "fuzz",
@@ -185,11 +206,11 @@ pub fn differential(words: &[&str]) -> Result<(), Failure> {
     in_foreground(&mut diff_command(words))
 }
 
-/// `cargo xtask kills …`: leaders killed under load.
-pub fn kills(words: &[&str]) -> Result<(), Failure> {
+/// `cargo xtask failover …`: leaders killed under load.
+pub fn failover(words: &[&str]) -> Result<(), Failure> {
     // Not the release profile: it aborts on a panic, and members would outlive the run.
-    let mut kills = cargo(&["run", "--locked", "--quiet", "-p", "kattu-e2e", "--bin", "kills", "--"]);
-    in_foreground(with_programs(kills.args(words)))
+    let mut failover = cargo(&["run", "--locked", "--quiet", "-p", "kattu-e2e", "--bin", "failover", "--"]);
+    in_foreground(with_programs(failover.args(words)))
 }
 
 /// Runs with our own output; the exit code is its verdict.

@@ -3,6 +3,7 @@
 //! ```text
 //! target/tools/etcd34/{etcd,etcdctl}              Debian's packages etcd-server and etcd-client
 //! target/tools/etcd36/{etcd,etcdctl,benchmark}    built with Go from the module proxy
+//! target/tools/iptables/iptables                  Debian's package and its libraries, used where they lie
 //! target/tools/build/                             wrapper modules, unpacked packages
 //! target/tools/go/                                Go's caches, and a toolchain if the machine has none
 //! ```
@@ -46,6 +47,7 @@ pub fn run() -> Result<(), Failure> {
 pub fn fetch_all() -> Vec<Tool> {
     let debian = [("etcd-server", "etcd34/etcd", "etcd"), ("etcd-client", "etcd34/etcdctl", "etcdctl")]
         .map(|(package, path, program)| (path, debian(package, path, program)));
+    let iptables = std::iter::once(("iptables", iptables()));
     let go = find_go();
     let built = [
         ("etcd36/etcd", "go.etcd.io/etcd/server/v3", ETCD_VERSION, "go.etcd.io/etcd/server/v3"),
@@ -53,7 +55,7 @@ pub fn fetch_all() -> Vec<Tool> {
         ("etcd36/benchmark", "go.etcd.io/etcd/v3", BENCHMARK_VERSION, "go.etcd.io/etcd/v3/tools/benchmark"),
     ]
     .map(|(path, module, version, package)| (path, go_program(&go, path, module, version, package)));
-    debian.into_iter().chain(built).map(|(name, state)| Tool { name, state }).collect()
+    debian.into_iter().chain(iptables).chain(built).map(|(name, state)| Tool { name, state }).collect()
 }
 
 fn shown(path: &Path) -> String {
@@ -79,11 +81,8 @@ fn debian(package: &str, path: &str, program: &str) -> Result<PathBuf, String> {
     Ok(to)
 }
 
-fn fetch_debian(package: &str, program: &str, folder: &Path, to: &Path) -> Result<(), Failure> {
-    if folder.exists() {
-        std::fs::remove_dir_all(folder)?;
-    }
-    std::fs::create_dir_all(folder)?;
+/// Downloads one package into a folder; returns the file.
+fn download_debian(package: &str, folder: &Path) -> Result<PathBuf, Failure> {
     let log = shell::log_path("tools");
     let download = || {
         let mut apt = Command::new("apt-get");
@@ -95,10 +94,19 @@ fn fetch_debian(package: &str, program: &str, folder: &Path, to: &Path) -> Resul
         shell::run_logged(Command::new("apt-get").arg("update"), &log, Duration::from_secs(180))?;
         download()?;
     }
-    let deb = std::fs::read_dir(folder)?
+    std::fs::read_dir(folder)?
         .filter_map(|entry| entry.ok().map(|entry| entry.path()))
         .find(|path| path.extension().is_some_and(|extension| extension == "deb"))
-        .ok_or_else(|| Failure::new(format!("apt-get download {package} left no package")))?;
+        .ok_or_else(|| Failure::new(format!("apt-get download {package} left no package")))
+}
+
+fn fetch_debian(package: &str, program: &str, folder: &Path, to: &Path) -> Result<(), Failure> {
+    if folder.exists() {
+        std::fs::remove_dir_all(folder)?;
+    }
+    std::fs::create_dir_all(folder)?;
+    let log = shell::log_path("tools");
+    let deb = download_debian(package, folder)?;
     let mut unpack = Command::new("dpkg-deb");
     unpack.arg("-x").arg(&deb).arg(folder);
     shell::run_logged(&mut unpack, &log, Duration::from_secs(120))?;
@@ -111,6 +119,51 @@ fn fetch_debian(package: &str, program: &str, folder: &Path, to: &Path) -> Resul
     }
     std::fs::remove_file(to)?;
     Err(Failure::new(format!("Debian's {package} is not 3.4 but: {}", version.lines().next().unwrap_or(""))))
+}
+
+/// What iptables consists of; it finds its libraries by the script below.
+const IPTABLES_PACKAGES: [&str; 4] = ["iptables", "libxtables12", "libip4tc2", "libip6tc2"];
+const IPTABLES: &str = r#"#!/bin/sh
+# Runs the iptables that lies beside this script, with its own libraries.
+here=$(dirname "$(readlink -f "$0")")
+lib=$(dirname "$(find "$here/usr/lib" -name libxtables.so.12 | head -n 1)")
+LD_LIBRARY_PATH="$lib" XTABLES_LIBDIR="$lib/xtables" exec "$here/usr/sbin/xtables-legacy-multi" iptables "$@"
+"#;
+
+/// For cuts in network namespaces of the tests' own; nothing of the machine is installed or changed.
+fn iptables() -> Result<PathBuf, String> {
+    let folder = shell::tools_dir().join("iptables");
+    let script = folder.join("iptables");
+    let stamp = format!("debian {}\n", IPTABLES_PACKAGES.join(" "));
+    if is_current(&script, &stamp) {
+        return Ok(script);
+    }
+    println!("fetching Debian's iptables");
+    fetch_iptables(&folder, &script).map_err(|failure| failure.what)?;
+    std::fs::write(script.with_extension("stamp"), stamp).map_err(|error| error.to_string())?;
+    Ok(script)
+}
+
+fn fetch_iptables(folder: &Path, script: &Path) -> Result<(), Failure> {
+    if folder.exists() {
+        std::fs::remove_dir_all(folder)?;
+    }
+    std::fs::create_dir_all(folder)?;
+    let log = shell::log_path("tools");
+    for package in IPTABLES_PACKAGES {
+        let deb = download_debian(package, folder)?;
+        let mut unpack = Command::new("dpkg-deb");
+        unpack.arg("-x").arg(&deb).arg(folder);
+        shell::run_logged(&mut unpack, &log, Duration::from_secs(120))?;
+        std::fs::remove_file(&deb)?;
+    }
+    std::fs::write(script, IPTABLES)?;
+    std::fs::set_permissions(script, std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
+    let version = shell::output(Command::new(script).arg("--version"), Duration::from_secs(20))?;
+    match version.starts_with("iptables ") {
+        true => Ok(()),
+        false => Err(Failure::new(format!("the iptables that was fetched says {version:?}"))),
+    }
 }
 
 fn install(from: &Path, to: &Path) -> Result<(), Failure> {

@@ -83,7 +83,7 @@ fn every_acknowledged_file_survives_the_leader_and_then_everybody() {
     }
 }
 
-/// The full number is run by `cargo xtask kills`; CI takes `KATTU_KILLS` or five.
+/// The full number is run by `cargo xtask failover`; CI takes `KATTU_KILLS` or five.
 #[test]
 fn the_service_is_back_soon_after_each_kill_of_a_leader() {
     let kills = std::env::var("KATTU_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(5);

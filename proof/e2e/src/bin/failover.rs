@@ -1,11 +1,11 @@
-//! `cargo xtask kills`: kills leaders under load and prints how long the service was away.
+//! `cargo xtask failover`: kills leaders under load and prints how long the service was away.
 //!
 //! Knows nothing of: how it is measured; the library does.
 
 use std::process::ExitCode;
 use std::time::Duration;
 
-const USAGE: &str = "cargo xtask kills [--kills N (30)] [--election-timeout MS (1000)]";
+const USAGE: &str = "cargo xtask failover [--kills N (30)] [--election-timeout MS (1000)]";
 /// The goals, in election timeouts.
 const MEDIAN_MAX: f64 = 2.0;
 const MAX_MAX: f64 = 4.0;

@@ -1,0 +1,79 @@
+//! `cargo xtask chaos` and `cargo xtask kills`: real processes under real faults, and the slices that every commit runs.
+//!
+//! Knows nothing of: the faults.
+
+use crate::shell::{Failure, cargo, run_logged};
+use crate::stage::Tally;
+use crate::test::{in_foreground, seed_of_commit, with_programs};
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+const LIMIT: Duration = Duration::from_secs(900);
+/// Seconds after which the slice of every commit begins no further trial.
+const CHAOS_SECONDS: &str = "60";
+const KILLS_SECONDS: &str = "45";
+/// More than there is time for.
+const TRIALS: &str = "100";
+
+fn command(words: &[&str]) -> Command {
+    let mut command = cargo(&["run", "--locked", "--quiet", "--profile", "proof", "-p", "kattu-chaos", "--"]);
+    command.args(words);
+    with_programs(&mut command);
+    command
+}
+
+/// `cargo xtask chaos|kills …`: arguments go to the program of `proof/chaos`.
+pub fn run(verb: &str, words: &[&str]) -> Result<(), Failure> {
+    in_foreground(&mut command(&[&[verb], words].concat()))
+}
+
+fn slice(verb: &str, seconds: &str, log: &Path) -> Result<Tally, Failure> {
+    let seed = seed_of_commit().to_string();
+    run_logged(&mut command(&[verb, "--trials", TRIALS, "--most", seconds, "--seed", &seed]), log, LIMIT)?;
+    let text = String::from_utf8_lossy(&std::fs::read(log)?).into_owned();
+    Ok(tally(&text, &seed))
+}
+
+/// The last line is the verdict; what was skipped is named above it.
+fn tally(text: &str, seed: &str) -> Tally {
+    let skipped: Vec<String> =
+        text.lines().filter_map(|line| line.strip_prefix("SKIPPED ")).map(str::to_string).collect();
+    let last = text.lines().last().unwrap_or_default();
+    let passed = last.split(' ').next().and_then(|count| count.parse().ok()).unwrap_or(0);
+    Tally { passed, failed: 0, skipped, note: format!("{last}; seed {seed}") }
+}
+
+/// Storms over real clusters, with a seed of the commit's.
+pub fn chaos_slice(log: &Path) -> Result<Tally, Failure> {
+    slice("chaos", CHAOS_SECONDS, log)
+}
+
+/// Members struck at their n-th system call, with a seed of the commit's.
+pub fn kills_slice(log: &Path) -> Result<Tally, Failure> {
+    slice("kills", KILLS_SECONDS, log)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shell;
+
+    #[test]
+    fn words_reach_the_program_behind_its_own() {
+        let shown = shell::shown(&command(&["chaos", "--trials", "1", "--seed", "7"]));
+        assert!(shown.ends_with("-p kattu-chaos -- chaos --trials 1 --seed 7"), "{shown}");
+    }
+
+    #[test]
+    fn trials_are_counted_and_what_was_skipped_is_named() {
+        let text = "SKIPPED freezer over the leader: no freezer\n12 operations\n\
+            7 trials, 0 violations, 9 acknowledged writes, 0 lost\n";
+        let tally = tally(text, "3");
+        assert_eq!((tally.passed, tally.skipped.len()), (7, 1));
+        assert!(tally.note.ends_with("0 lost; seed 3"), "{}", tally.note);
+        // A program that skipped everything says nothing that looks like a count.
+        let nothing = super::tally("SKIPPED kills: no strace\n", "3");
+        assert_eq!((nothing.passed, nothing.skipped.len()), (0, 1));
+    }
+}
