@@ -43,6 +43,8 @@ struct Life {
     failed_just_now: bool,
     /// A start that was cut off may have cut away what nobody vouched for.
     may_forget: bool,
+    /// Steps that come before those that chance decides, last one first.
+    script: Vec<Step>,
     /// Nothing more can be asked of this disk.
     is_over: bool,
     /// Where the segments' blocks ended after the last power cut.
@@ -68,6 +70,7 @@ impl Life {
         let (twin, story, counts) = (Twin::default(), Vec::new(), BTreeMap::new());
         Life {
             may_forget: false,
+            script: Vec::new(),
             is_over: false,
             cut_at: BTreeMap::new(),
             disk,
@@ -93,6 +96,9 @@ impl Life {
     }
 
     fn step(&mut self) -> Step {
+        if let Some(step) = self.script.pop() {
+            return step;
+        }
         let dice = &mut self.dice;
         let group = GROUPS[dice.below(2) as usize];
         let size = |dice: &mut Dice| match dice.below(8) {
@@ -424,7 +430,9 @@ fn put_leftovers(life: &mut Life, before_the_cut: &BTreeMap<String, Vec<u8>>, ot
             life.disk.contents(&names[life.dice.below(names.len() as u64) as usize]),
             other.contents(name),
         ];
-        let Some(source) = &sources[life.dice.below(3) as usize] else { continue };
+        let source =
+            if sources[0].is_some() && life.dice.one_in(2) { 0 } else { life.dice.below(3) as usize };
+        let Some(source) = &sources[source] else { continue };
         // The block behind the last one is left free, or not: both happen.
         let start = end_of_blocks(&bytes) + 512 * life.dice.below(2) as usize;
         let end = bytes.len().min(source.len());
@@ -447,6 +455,16 @@ fn end_of_blocks(bytes: &[u8]) -> usize {
 }
 
 impl Life {
+    /// Scripts a sync and so many small blocks after it. Returns how many steps that takes.
+    fn write_small_ones(&mut self, count: u64) -> u64 {
+        for _ in 0..count {
+            let size = self.dice.below(60) as usize;
+            self.script.extend([Step::Write, Step::Entries(GROUPS[0], vec![size])]);
+        }
+        self.script.push(Step::Sync);
+        self.script.len() as u64
+    }
+
     /// Whether the block after the power cut is another than the one before it.
     fn has_gone_on(&self, name: &str, before: &BTreeMap<String, Vec<u8>>) -> bool {
         let at = self.cut_at.get(name).copied();
@@ -504,7 +522,11 @@ fn tell(life: &mut Life, kind: Kind) {
             }
             _ => {}
         }
-        let steps = 1 + life.dice.below(30);
+        let mut steps = 1 + life.dice.below(30);
+        if matches!(kind, Kind::Leftovers) {
+            // A tail of small blocks that nothing vouches for.
+            steps = life.write_small_ones(5);
+        }
         match life.run(wal, steps) {
             Ok(again) => {
                 wal = again;
@@ -560,7 +582,8 @@ fn tell(life: &mut Life, kind: Kind) {
                 life.cut_at = ends.collect();
                 other.grow_other();
                 life.disk.begin();
-                let few = life.dice.below(6);
+                let few = life.dice.below(3);
+                let few = life.write_small_ones(few);
                 drop(life.run(wal, few).expect("nothing fails here"));
                 life.crash();
                 put_leftovers(life, &before_the_cut, &other.disk);
