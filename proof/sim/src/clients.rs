@@ -15,6 +15,8 @@ use kattu_verify::history::{Compare, How, Operation, Record, Target, What};
 
 /// Numbers of clients that flood.
 const FLOOD_FROM: u32 = 1_000_000;
+/// Numbers of clients that ask a member the moment it is back.
+const EARLY_FROM: u32 = 2_000_000;
 /// Numbers of clients that probe after the storm.
 const PROBE_FROM: u32 = 500_000;
 
@@ -40,6 +42,7 @@ pub(crate) struct Clients {
     /// Highest revision anybody was shown.
     revision: i64,
     floods: u32,
+    early: u32,
     pub(crate) done: u64,
     pub(crate) refused: u64,
     pub(crate) unknown: u64,
@@ -55,6 +58,7 @@ impl Clients {
             history: Vec::new(),
             revision: 1,
             floods: 0,
+            early: 0,
             done: 0,
             refused: 0,
             unknown: 0,
@@ -106,6 +110,16 @@ impl Clients {
     /// Requests of floods so far.
     pub(crate) fn flooded(&self) -> u64 {
         u64::from(self.floods)
+    }
+
+    /// A reader that has waited for a member and takes whatever it has, if this workload has such readers. [ST17]
+    pub(crate) fn early(&mut self, now: u64, member: usize) -> Option<u64> {
+        if self.load.weights[3] == 0 || self.dice.one_in(2) {
+            return None;
+        }
+        self.early += 1;
+        let operation = self.read(0, true);
+        Some(self.ask_for(now, EARLY_FROM + self.early, member, operation))
     }
 
     /// A write to show that a member serves.

@@ -742,6 +742,9 @@ impl World {
         self.members[member].disk_failed = false;
         let (net, mut around) = self.sh.net();
         net.started(&mut around, member, run, incarnation);
+        if !self.calm && let Some(operation) = self.clients.early(self.sh.now, member) {
+            self.set_out(operation)?;
+        }
         self.work(member, run, |_, _| Ok(()))
     }
 

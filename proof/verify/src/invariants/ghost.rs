@@ -118,6 +118,11 @@ pub(super) struct Member {
     pub(super) matched: BTreeMap<NodeId, LogIndex>,
     /// What its store has applied.
     pub(super) applied: LogIndex,
+    /// The commit mark it found at its start.
+    pub(super) marked: LogIndex,
+    /// The newest state it has served in this life, and in those before.
+    pub(super) served: LogIndex,
+    pub(super) served_before: LogIndex,
     /// Its log is known to agree with the committed one up to here.
     pub(super) agreed: LogIndex,
 }
@@ -142,6 +147,9 @@ impl Member {
             leads: None,
             matched: BTreeMap::new(),
             applied: LogIndex(0),
+            marked: LogIndex(0),
+            served: LogIndex(0),
+            served_before: LogIndex(0),
             agreed: LogIndex(0),
         }
     }

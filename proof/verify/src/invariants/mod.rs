@@ -19,6 +19,7 @@
 //! | `matches.rs` | match ≤ what was acknowledged |
 //! | `message_terms.rs` | O6 |
 //! | `verified.rs` | O7 |
+//! | `served.rs` | ST17: no half-replayed store is read |
 //! | `durability.rs` | what was durable comes back |
 //! | `digests.rs` | replicas agree |
 //!
@@ -38,6 +39,7 @@ mod log_matching;
 mod marks;
 mod matches;
 mod message_terms;
+mod served;
 mod state_machine_safety;
 mod verified;
 mod votes;
@@ -66,6 +68,7 @@ struct View {
     handed: LogIndex,
     persisted: LogIndex,
     verified: LogIndex,
+    confirmed: Option<LogIndex>,
 }
 
 impl View {
@@ -78,6 +81,7 @@ impl View {
             handed: raft.applied_handed_out(),
             persisted: raft.persisted_index(),
             verified: raft.verified(),
+            confirmed: raft.confirmed(),
         }
     }
 }
@@ -99,6 +103,7 @@ impl Invariants {
         durability::recovered(ghost, place, recovered)?;
         votes::durable(ghost, place, recovered.hard);
         let found = ghost.at(place).disk.clone();
+        let served_before = ghost.at(place).served_before.max(ghost.at(place).served);
         let agreed = (1..=found.last().index.min(ghost.chosen.last().index).0)
             .map(LogIndex)
             .take_while(|&index| found.line(index) == ghost.chosen.line(index))
@@ -111,6 +116,8 @@ impl Invariants {
             durable: recovered.lsn,
             term: recovered.hard.term,
             committed: recovered.committed,
+            marked: recovered.committed,
+            served_before,
             persisted: found.last().index,
             agreed: agreed.unwrap_or_default(),
             log: found.clone(),
@@ -152,6 +159,7 @@ impl Invariants {
         commits::stepped(ghost, place, view)?;
         marks::stepped(ghost, place, view)?;
         verified::stepped(ghost, place, view)?;
+        served::stepped(ghost, place, view, &effects.apply)?;
         for message in &effects.send {
             if let PeerMessage::Raft(envelope) = message {
                 message_terms::sent(ghost, place, view, envelope)?;
