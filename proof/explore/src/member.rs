@@ -257,6 +257,7 @@ impl Member {
         }
         let committed_before = before.map_or(LogIndex(0), Raft::committed);
         if let Some(before) = before {
+            Member::matches_are_kept(before, raft)?;
             let fell = raft.term() < before.term()
                 || raft.committed() < before.committed()
                 || raft.applied_handed_out() < before.applied_handed_out();
@@ -280,6 +281,20 @@ impl Member {
         });
         let Effects { send: sends, reads: verdicts, trace, .. } = effects;
         Ok(Deed { sends, commits, elected, verdicts, refused: false, trace })
+    }
+
+    /// What a leader was told is held does not become less within its term.
+    fn matches_are_kept(before: &Raft, after: &Raft) -> Result<(), String> {
+        if before.term() != after.term() || !after.is_leader() {
+            return Ok(());
+        }
+        for peer in after.voters() {
+            let (was, is) = (before.matched(*peer), after.matched(*peer));
+            if was.is_some() && is < was {
+                return Err(format!("the match of member {} falls from {was:?} to {is:?}", peer.0));
+            }
+        }
+        Ok(())
     }
 
     /// A message says nothing that its sender's disk could forget. [replication-protocols O1]

@@ -5,7 +5,8 @@
 //! Out:   the world after it; the promise that broke.
 //! Rules: 1. Messages under way are a set on each link, or a queue, as the scope says. One that is never delivered is
 //!           lost; two equal ones count as one; copies are a choice with a budget.
-//!        2. An answer of a term that its addressee has durably left would change nothing, now or ever: it goes.
+//!        2. An answer of a term that its addressee has durably left would change nothing, now or ever: it goes,
+//!           unless the scope keeps such answers to see that this is so.
 //!        3. Whatever could go on for ever has a budget, so the worlds of a scope are finite and all of them are seen.
 //!
 //! Knows nothing of: which worlds were seen before.
@@ -360,12 +361,14 @@ impl World {
         if let Some(ghost) = told {
             self.ghost = tables.ghost(ghost);
         }
-        let now = tables.facts(self.members[n]).durable_term;
-        self.messages.retain(|message| {
-            let parcel = tables.parcel(*message);
-            let dead = parcel.to == n && parcel.dies_after.is_some_and(|term| term < now);
-            !dead
-        });
+        if !scope.keeps_dead {
+            let now = tables.facts(self.members[n]).durable_term;
+            self.messages.retain(|message| {
+                let parcel = tables.parcel(*message);
+                let dead = parcel.to == n && parcel.dies_after.is_some_and(|term| term < now);
+                !dead
+            });
+        }
         Ok(())
     }
 
@@ -414,7 +417,7 @@ impl World {
     fn put(&mut self, message: u32, scope: &Scope, tables: &Tables<'_>) {
         let parcel = tables.parcel(message);
         let addressee = tables.facts(self.members[parcel.to]);
-        if parcel.dies_after.is_some_and(|term| term < addressee.durable_term) {
+        if !scope.keeps_dead && parcel.dies_after.is_some_and(|term| term < addressee.durable_term) {
             return;
         }
         let on_link = |other: &&u32| tables.parcel(**other).link == parcel.link;
