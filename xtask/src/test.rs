@@ -54,7 +54,7 @@ const SLICES: &[Stage] = &[
     Stage {
         name: "crash-images",
         about: "every state the disk could be in after power loss",
-        next: "cargo test --release -p kattu-wal --test crash",
+        next: "cargo test --release -p kattu-wal --test crash --test images --test truth",
         needs: &[],
         run: crash_images,
     },
@@ -234,9 +234,12 @@ fn crash_images(log: &Path) -> Result<Tally, Failure> {
         "kattu-wal",
         "--test",
         "crash",
-        "--",
-        "--include-ignored",
+        "--test",
+        "images",
+        "--test",
+        "truth",
     ]);
+    test.env("KATTU_IMAGES", "20000");
     check::cargo_test(&mut test, log, E2E_LIMIT)
 }
 

@@ -4,7 +4,8 @@
 
 use super::faults::FaultId;
 use super::inode::Arrival;
-use super::{Dice, SimDisk, State};
+use super::state::{Limits, State};
+use super::{Dice, SimDisk};
 
 /// While at most this many things are doubtful, every subset of them is an image.
 pub const EXHAUSTIVE_MAX: usize = 12;
@@ -244,7 +245,7 @@ impl State {
         self.locked = false;
         self.holder.clear();
         self.clock = 0;
-        self.limits = super::Limits::default();
+        self.limits = Limits::default();
         self.armed.clear();
         self.fired.clear();
         self.meter = super::Meter::default();

@@ -1,0 +1,240 @@
+//! What the log must make of a disk: the judge's side.
+//!
+//! What is read is compared with what ought to be there; where something that counts is gone, the question is whether a
+//! whole block vouches for it.
+//!
+//! | What is gone | The member must |
+//! |---|---|
+//! | identity, a segment's header, a block that a later whole block says was synced, both slots, a slot the log knows of | refuse |
+//! | the last blocks, which nothing vouches for; the newest slot, which no block names yet | start, and knows less than it promised |
+//! | padding, zeros behind the log, one slot of two, a spare segment | start, and has lost nothing |
+//!
+//! The second row is what no log can notice (`docs/formats/block.md`): such a member must not come back to its cluster.
+//! Knows nothing of: how the log is recovered.
+
+use super::SimDisk;
+use super::content::{SECTOR, bytes_of};
+use super::inode::Inode;
+use super::state::State;
+use crate::block::{Block, flags, padded};
+use crate::identity::Identity;
+use crate::segment::{DATA_START, generation_of};
+use crate::walk::Position;
+use std::collections::BTreeMap;
+
+pub(super) const IDENTITY: &str = "identity";
+pub(super) const SLOT_BYTES: usize = 64;
+pub(super) const SLOT_PLACES: [usize; 2] = [0, 4096];
+pub(super) const SEGMENT_HEADER_BYTES: usize = 64;
+
+/// What the log must make of a disk, in ascending order of care.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Truth {
+    /// Start; nothing is lost.
+    Whole,
+    /// Start with nothing lost, or refuse.
+    Either,
+    /// Start or refuse; something promised may be gone, and nothing on the disk can tell.
+    MayForget,
+    /// Refuse, with an error that names a file.
+    Refuse,
+}
+
+/// One whole block of the log.
+pub(super) struct Found {
+    pub at: Position,
+    pub len: usize,
+    pub synced: Position,
+    pub crc: u32,
+    pub chain: u32,
+    pub number: u64,
+    pub flags: u16,
+    /// Group → generation of its slots.
+    pub slots: Vec<(u32, u64)>,
+}
+
+/// Two views of a file: as it is read, and as it ought to be.
+pub(super) struct Views {
+    pub actual: Vec<u8>,
+    pub right: Vec<u8>,
+}
+
+impl Inode {
+    pub fn views(&self) -> Views {
+        let actual = self.content.to_vec();
+        let mut right = actual.clone();
+        for (&sector, image) in &self.wronged {
+            let is_hidden = self.ghosts.contains_key(&sector)
+                || self.doubtful.iter().any(|doubtful| doubtful.sector == sector);
+            let start = sector * SECTOR;
+            if is_hidden || right.len() <= start {
+                continue;
+            }
+            let stop = right.len().min(start + SECTOR);
+            right[start..stop].copy_from_slice(&bytes_of(image)[..stop - start]);
+        }
+        Views { actual, right }
+    }
+}
+
+fn parse(identity: &Identity, bytes: &[u8], at: Position) -> Option<Found> {
+    let file_id = identity.file_id(at.segment);
+    let block = Block::parse(bytes, at.offset as usize, file_id, at.segment).ok()?;
+    Some(Found {
+        at,
+        len: block.header.len,
+        synced: block.header.synced,
+        crc: block.crc,
+        chain: block.header.chain,
+        number: block.header.number,
+        flags: block.header.flags,
+        slots: block.groups.iter().map(|row| (row.group.0, row.slots)).collect(),
+    })
+}
+
+/// The blocks of the log, one after the other, as long as each follows from the one before; and where they end.
+pub(super) fn chain(identity: &Identity, segments: &BTreeMap<u64, &[u8]>) -> (Vec<Found>, Position) {
+    let mut at = Position { segment: 1, offset: DATA_START };
+    let mut blocks: Vec<Found> = Vec::new();
+    while let Some(block) = segments.get(&at.segment).and_then(|bytes| parse(identity, bytes, at)) {
+        let (crc, number) = blocks.last().map_or((0, 0), |last| (last.crc, last.number));
+        if (block.chain, block.number) != (crc, number + 1) {
+            break;
+        }
+        at = match block.flags & flags::ROTATE {
+            0 => Position { offset: at.offset + padded(block.len) as u64, ..at },
+            _ => Position { segment: at.segment + 1, offset: DATA_START },
+        };
+        blocks.push(block);
+    }
+    (blocks, at)
+}
+
+impl State {
+    pub fn file(&self, name: &str) -> Option<&Inode> {
+        self.names.now.get(name).map(|&inode| &self.inodes[inode])
+    }
+
+    /// The identity that the directory ought to have.
+    pub fn right_identity(&self) -> Option<Identity> {
+        let named = self.names.now.get(IDENTITY).copied();
+        let inode = self.replaced.get(IDENTITY).map_or(named, |replaced| replaced.before);
+        Identity::from_bytes(IDENTITY, &self.inodes[inode?].views().right).ok()
+    }
+
+    pub fn segments(&self) -> BTreeMap<u64, Views> {
+        let named = self.names.now.iter();
+        named.filter_map(|(name, &at)| Some((generation_of(name)?, self.inodes[at].views()))).collect()
+    }
+
+    pub fn truth_of_files(&self) -> Truth {
+        let still = self.replaced.iter();
+        let still = still.filter(|(name, replaced)| self.names.now.get(*name).copied() == replaced.by);
+        still.map(|(_, replaced)| replaced.truth).max().unwrap_or(Truth::Whole)
+    }
+
+    pub fn truth(&self) -> Truth {
+        let is_clean = |inode: &Inode| inode.wronged.is_empty() && inode.unreadable.is_empty();
+        let of_files = self.truth_of_files();
+        if of_files == Truth::Refuse || self.names.now.values().all(|&inode| is_clean(&self.inodes[inode])) {
+            return of_files;
+        }
+        let Some(identity) = self.right_identity() else {
+            return of_files; // nobody's directory yet
+        };
+        let is_read =
+            |name: &&String| *name == IDENTITY || name.starts_with("slots-") || generation_of(name).is_some();
+        let is_unreadable = |name: &String| self.file(name).is_some_and(|file| !file.unreadable.is_empty());
+        if self.names.now.keys().filter(is_read).any(is_unreadable) {
+            return Truth::Refuse;
+        }
+        if self.file(IDENTITY).map(Inode::views).is_some_and(|views| views.actual != views.right) {
+            return Truth::Refuse;
+        }
+        let segments = self.segments();
+        let known = |which: fn(&Views) -> &[u8]| {
+            segments.iter().map(|(generation, views)| (*generation, which(views))).collect::<BTreeMap<_, _>>()
+        };
+        let (actual, right) = (known(|views| &views.actual), known(|views| &views.right));
+        let (blocks, end) = chain(&identity, &right);
+        let of_log = truth_of_log(&identity, &actual, &right, &blocks, end);
+        let whole = || {
+            blocks.iter().filter(|block| {
+                parse(&identity, actual[&block.at.segment], block.at)
+                    .is_some_and(|found| found.crc == block.crc)
+            })
+        };
+        let of_slots = identity.groups.iter().map(|group| {
+            let rows = whole().flat_map(|block| &block.slots);
+            let generation = rows.filter(|(of, _)| *of == group.0).map(|(_, slots)| *slots).max();
+            let owner = (group.0, identity.file_id(0));
+            self.file(&crate::slots::name_of(*group))
+                .map_or(Truth::Whole, |file| truth_of_slots(&file.views(), owner, generation.unwrap_or(0)))
+        });
+        of_slots.max().unwrap_or(Truth::Whole).max(of_log).max(of_files)
+    }
+}
+
+fn truth_of_log(
+    identity: &Identity,
+    actual: &BTreeMap<u64, &[u8]>,
+    right: &BTreeMap<u64, &[u8]>,
+    blocks: &[Found],
+    end: Position,
+) -> Truth {
+    let mut truth = Truth::Whole;
+    for (generation, bytes) in actual {
+        let header = |bytes: &[u8]| bytes.get(..SEGMENT_HEADER_BYTES).map(<[u8]>::to_vec);
+        if header(bytes) != header(right[generation]) {
+            truth = truth.max(if *generation <= end.segment { Truth::Refuse } else { Truth::Either });
+        }
+    }
+    let is_whole = |block: &Found| {
+        let range = block.at.offset as usize..block.at.offset as usize + block.len;
+        actual[&block.at.segment].get(range.clone()) == right[&block.at.segment].get(range)
+    };
+    let Some(gone) = blocks.iter().find(|block| !is_whole(block)) else {
+        return truth;
+    };
+    // The same question the log asks, but of what is known to have been there.
+    let vouched = blocks.iter().any(|block| gone.at < block.synced && is_whole(block)) || {
+        let spare = actual.range(gone.at.segment..);
+        spare.into_iter().any(|(&segment, bytes)| {
+            (DATA_START..bytes.len() as u64)
+                .step_by(SECTOR)
+                .filter_map(|offset| parse(identity, bytes, Position { segment, offset }))
+                .any(|block| gone.at < block.synced)
+        })
+    };
+    truth.max(if vouched { Truth::Refuse } else { Truth::MayForget })
+}
+
+/// The generation of the slot at `place`, if it is whole and of `owner`.
+fn slot_at(bytes: &[u8], place: usize, owner: (u32, u64)) -> Option<u64> {
+    let slot = bytes.get(place..place + SLOT_BYTES)?;
+    let found = u32::from_le_bytes(slot[8..12].try_into().expect("four bytes"));
+    let computed = crc32c::crc32c_append(crc32c::crc32c(&slot[..8]), &slot[12..]);
+    let u64_at = |at: usize| u64::from_le_bytes(slot[at..at + 8].try_into().expect("eight bytes"));
+    let group = u32::from_le_bytes(slot[12..16].try_into().expect("four bytes"));
+    (slot.starts_with(b"KTSL") && found == computed && (group, u64_at(16)) == owner).then(|| u64_at(24))
+}
+
+/// `known`: the newest generation that the log tells of.
+fn truth_of_slots(views: &Views, owner: (u32, u64), known: u64) -> Truth {
+    let newest = |bytes: &[u8]| SLOT_PLACES.iter().filter_map(|&place| slot_at(bytes, place, owner)).max();
+    match (newest(&views.actual), newest(&views.right)) {
+        (actual, right) if actual == right => Truth::Whole,
+        (None, _) => Truth::Refuse,
+        (Some(actual), _) if actual < known => Truth::Refuse,
+        _ => Truth::MayForget,
+    }
+}
+
+impl SimDisk {
+    /// What the log must make of the disk if it were opened now. Ask before every opening, also before one that will be
+    /// cut off: after [`Truth::MayForget`] the log may have cut what was gone, and nothing shows it any more.
+    #[must_use]
+    pub fn truth(&self) -> Truth {
+        self.state().truth()
+    }
+}
