@@ -35,21 +35,21 @@ pub enum Place {
 /// Something that happens to a disk at rest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Damage {
-    /// A bit is flipped. [F13]
+    /// A bit is flipped. [fault-model F13]
     Flip(Place),
-    /// A sector cannot be read. [F13]
+    /// A sector cannot be read. [fault-model F13]
     Unreadable(Place),
-    /// A sector holds again what it held before it was last written. [F14]
+    /// A sector holds again what it held before it was last written. [fault-model F14]
     Stale(Place),
-    /// A sector holds what belongs elsewhere. [F14]
+    /// A sector holds what belongs elsewhere. [fault-model F14]
     Misplaced(Place),
-    /// The file of this place is gone. [F15]
+    /// The file of this place is gone. [fault-model F15]
     Missing(Place),
-    /// It is shorter. [F15]
+    /// It is shorter. [fault-model F15]
     Truncated(Place),
-    /// It holds something else. [F15]
+    /// It holds something else. [fault-model F15]
     Foreign(Place),
-    /// A temporary file was left over, and one of somebody's editor. [F15]
+    /// A temporary file was left over, and one of somebody's editor. [fault-model F15]
     Leftover,
 }
 

@@ -38,27 +38,27 @@ impl fmt::Display for FaultId {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// A sync fails. Each unsynced sector is on the medium with a chance of `survive_percent`; the others are believed
-    /// clean from then on, and with `forget` they read as before they were written. [F11]
+    /// clean from then on, and with `forget` they read as before they were written. [fault-model F11]
     SyncFails {
         /// 0 to 100.
         survive_percent: u8,
         /// Whether what is read falls back at once.
         forget: bool,
     },
-    /// The next sync of names fails. [F11]
+    /// The next sync of names fails. [fault-model F11]
     NameSyncFails,
-    /// A write fails after a part of its bytes. [F12]
+    /// A write fails after a part of its bytes. [fault-model F12]
     WriteFails {
         /// 0 to 100: how much of it was done.
         done_percent: u8,
     },
-    /// A write finds no room, though it only overwrites: a quota, or a file system that copies on write. [F12]
+    /// A write finds no room, though it only overwrites: a quota, or a file system that copies on write. [fault-model F12]
     NoRoom,
-    /// A read fails. [F13]
+    /// A read fails. [fault-model F13]
     ReadFails,
-    /// A sync reports success, and one of its sectors stays on the medium as it was. [F14]
+    /// A sync reports success, and one of its sectors stays on the medium as it was. [fault-model F14]
     WriteLost,
-    /// A sync reports success, and one of its sectors went elsewhere, into this file or another. [F14]
+    /// A sync reports success, and one of its sectors went elsewhere, into this file or another. [fault-model F14]
     WriteMisdirected,
 }
 
