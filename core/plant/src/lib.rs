@@ -129,14 +129,16 @@ const fn is_same(a: &str, b: &str) -> bool {
     true
 }
 
-/// Whether the named bug is planted in this process. Crates that make mistakes use it in builds with
+/// Whether the named bug, or one of several, is planted in this process. Crates that make mistakes use it in builds with
 /// `--cfg kattu_planted` and define it as `false` in all others.
 #[macro_export]
 macro_rules! planted {
-    ($name:literal) => {{
-        const NUMBER: usize = $crate::number_of($name);
-        $crate::is_planted(NUMBER)
-    }};
+    ($($name:literal),+) => {
+        $({
+            const NUMBER: usize = $crate::number_of($name);
+            $crate::is_planted(NUMBER)
+        })||+
+    };
 }
 
 #[cfg(test)]

@@ -32,7 +32,7 @@ pub static BUGS: [Bug; 55] = [
         "after the listing of a published Raft variant; rule E6",
         "A vote compares only the term of the last entry, not its index.",
         Trial::Storms,
-        &["leader completeness"],
+        &["votes", "leader_completeness"],
     ),
     bug(
         RAFT,
@@ -40,7 +40,7 @@ pub static BUGS: [Bug; 55] = [
         "after NuRaft#531: a vote forgotten in a crash",
         "The answer to a vote request leaves before the vote is on disk.",
         Trial::Storms,
-        &["election safety"],
+        &["message_terms", "votes", "election_safety"],
     ),
     bug(
         RAFT,
@@ -48,7 +48,7 @@ pub static BUGS: [Bug; 55] = [
         "kin of camunda#1068: two leaders in one term",
         "A vote is granted to everybody who asks with a good log, whoever got one before in this term.",
         Trial::Storms,
-        &["election safety"],
+        &["votes", "election_safety"],
     ),
     bug(
         RAFT,
@@ -56,7 +56,7 @@ pub static BUGS: [Bug; 55] = [
         "after openraft PR 1220",
         "A leader or candidate that meets a vote request of a newer term stores it as granted before it looks at the log.",
         Trial::Storms,
-        &["leader completeness"],
+        &["votes", "leader_completeness"],
     ),
     bug(
         RAFT,
@@ -64,7 +64,7 @@ pub static BUGS: [Bug; 55] = [
         "after the Raft sample of Coyote",
         "A candidate counts answers, not voters: a repeated vote counts again.",
         Trial::Storms,
-        &["election safety"],
+        &["election_safety"],
     ),
     bug(
         RAFT,
@@ -72,7 +72,7 @@ pub static BUGS: [Bug; 55] = [
         "mutant of rule E4",
         "A leader stays as long as a single peer answers it, quorum or not.",
         Trial::Scene,
-        &["a leader without a quorum steps down"],
+        &["leader_without_quorum_steps_down"],
     ),
     bug(
         RAFT,
@@ -80,7 +80,7 @@ pub static BUGS: [Bug; 55] = [
         "after the Cloudflare outage of 2020: a partial partition, endless elections",
         "A follower that hears its leader answers requests for votes all the same.",
         Trial::Scene,
-        &["terms are bounded in a partial partition"],
+        &["partial_partition_costs_no_election"],
     ),
     // core/raft: log and commit
     bug(
@@ -89,7 +89,7 @@ pub static BUGS: [Bug; 55] = [
         "kin of apache/iotdb#3954 and of NATS 2.12: answers before the log is forced",
         "A follower acknowledges entries that are not on its disk.",
         Trial::Storms,
-        &["acknowledged is durable"],
+        &["acknowledgements"],
     ),
     bug(
         RAFT,
@@ -97,7 +97,7 @@ pub static BUGS: [Bug; 55] = [
         "after yugabyte-db#32875",
         "The answer to an append without entries reports what was received last, not what is on disk.",
         Trial::Storms,
-        &["acknowledged is durable"],
+        &["acknowledgements"],
     ),
     bug(
         RAFT,
@@ -105,7 +105,7 @@ pub static BUGS: [Bug; 55] = [
         "mutant: acknowledging one's own last index without comparing terms",
         "A follower acknowledges all of its log, also a tail that its leader's log contradicts.",
         Trial::Storms,
-        &["match never beyond true agreement"],
+        &["acknowledgements"],
     ),
     bug(
         RAFT,
@@ -113,7 +113,7 @@ pub static BUGS: [Bug; 55] = [
         "mutant: progress kept across terms",
         "A leader believes acknowledgements that were sent in an earlier term.",
         Trial::Storms,
-        &["match never beyond true agreement"],
+        &["matches"],
     ),
     bug(
         RAFT,
@@ -121,7 +121,7 @@ pub static BUGS: [Bug; 55] = [
         "kin of cockroach#9037; rule B7",
         "A leader counts itself for entries that are not on its own disk.",
         Trial::Storms,
-        &["committed on a quorum"],
+        &["commits"],
     ),
     bug(
         RAFT,
@@ -129,7 +129,7 @@ pub static BUGS: [Bug; 55] = [
         "after etcd#14370",
         "A leader counts itself and applies before its log is synced, so that a cluster of one answers at once.",
         Trial::Storms,
-        &["durable"],
+        &["commits", "marks", "durable"],
     ),
     bug(
         RAFT,
@@ -137,7 +137,7 @@ pub static BUGS: [Bug; 55] = [
         "kin of etcd#17780: a revision that goes back in a crash",
         "A member applies, and serves, committed entries that are not on its own disk.",
         Trial::Storms,
-        &["marks ordered and monotone"],
+        &["marks", "revisions_never_back"],
     ),
     bug(
         RAFT,
@@ -145,7 +145,7 @@ pub static BUGS: [Bug; 55] = [
         "mutant: a completion of an overwritten entry",
         "The disk's answer for an entry that was truncated counts for the one that stands there now.",
         Trial::Storms,
-        &["acknowledged is durable"],
+        &["marks", "acknowledgements"],
     ),
     bug(
         RAFT,
@@ -153,7 +153,7 @@ pub static BUGS: [Bug; 55] = [
         "after the append rule of a published Raft variant",
         "A follower cuts its log at every append with entries, also where they are the same.",
         Trial::Storms,
-        &["committed on a quorum"],
+        &["committed_is_final", "acknowledgements", "commits"],
     ),
     bug(
         RAFT,
@@ -161,7 +161,7 @@ pub static BUGS: [Bug; 55] = [
         "after logcabin#44: Figure 8",
         "A leader commits entries of older terms by counting copies.",
         Trial::Storms,
-        &["leader completeness"],
+        &["commits", "leader_completeness"],
     ),
     bug(
         RAFT,
@@ -169,7 +169,7 @@ pub static BUGS: [Bug; 55] = [
         "mutant: min(leader's commit, own last index)",
         "A follower commits entries that it does not know to agree with its leader's.",
         Trial::Storms,
-        &["state machine safety"],
+        &["commits", "state_machine_safety"],
     ),
     bug(
         RAFT,
@@ -177,7 +177,7 @@ pub static BUGS: [Bug; 55] = [
         "after PySyncObj#166",
         "A follower's commit index falls to what a newer leader tells.",
         Trial::Storms,
-        &["marks ordered and monotone"],
+        &["commits", "marks"],
     ),
     bug(
         RAFT,
@@ -185,7 +185,7 @@ pub static BUGS: [Bug; 55] = [
         "after PySyncObj#167 and raftos#25",
         "A leader takes each acknowledgement for the newest, so that a late one sets the match back.",
         Trial::Storms,
-        &["match is monotone"],
+        &["matches"],
     ),
     bug(
         RAFT,
@@ -193,7 +193,7 @@ pub static BUGS: [Bug; 55] = [
         "after CCF#5325",
         "The hint of a mismatch, where the logs might agree, is stored as where they do.",
         Trial::Storms,
-        &["match never beyond true agreement"],
+        &["matches"],
     ),
     bug(
         RAFT,
@@ -201,7 +201,7 @@ pub static BUGS: [Bug; 55] = [
         "after CCF#5674",
         "A leader that steps down cuts off what it has not committed, although a quorum may hold it.",
         Trial::Storms,
-        &["committed on a quorum"],
+        &["commits", "leader_completeness", "acknowledgements", "log_matching"],
     ),
     // core/raft: reads
     bug(
@@ -210,7 +210,7 @@ pub static BUGS: [Bug; 55] = [
         "after etcd and Consul in 2014: leaders served reads of their own",
         "A leader confirms reads without asking anybody.",
         Trial::Storms,
-        &["linearizable"],
+        &["linearizable", "revision_order", "revisions_never_back"],
     ),
     bug(
         RAFT,
@@ -218,7 +218,7 @@ pub static BUGS: [Bug; 55] = [
         "after redisraft#18 and #19",
         "A new leader confirms reads before it has committed anything in its term.",
         Trial::Storms,
-        &["linearizable"],
+        &["linearizable", "revision_order", "revisions_never_back"],
     ),
     bug(
         RAFT,
@@ -226,7 +226,7 @@ pub static BUGS: [Bug; 55] = [
         "after tikv#9208",
         "The index of a read is what the leader has applied, not what it has committed.",
         Trial::Storms,
-        &["linearizable"],
+        &["linearizable", "revision_order", "revisions_never_back"],
     ),
     bug(
         RAFT,
@@ -234,7 +234,7 @@ pub static BUGS: [Bug; 55] = [
         "kin of etcd#20418: an answer from before the read began",
         "Any answer confirms the newest round, also one to an older heartbeat.",
         Trial::Storms,
-        &["linearizable"],
+        &["linearizable", "revision_order", "revisions_never_back"],
     ),
     bug(
         RAFT,
@@ -242,7 +242,7 @@ pub static BUGS: [Bug; 55] = [
         "after etcd PR 21387: reads across a change of leader",
         "Reads that waited for a round are released when the leader steps down.",
         Trial::Storms,
-        &["linearizable"],
+        &["linearizable", "revision_order", "revisions_never_back"],
     ),
     bug(
         RAFT,
@@ -250,7 +250,7 @@ pub static BUGS: [Bug; 55] = [
         "kin of etcd#17780: a member serves an older state than before its restart",
         "A restarted member takes its log for up to date because of an append that may be older than the restart.",
         Trial::Scene,
-        &["revisions never back"],
+        &["never_older_than_before_a_restart", "served"],
     ),
     // core/kv
     bug(
@@ -259,7 +259,7 @@ pub static BUGS: [Bug; 55] = [
         "mutant: conditions are judged against the state before",
         "A transaction says whether its conditions hold after its own writes.",
         Trial::Storms,
-        &["revision order"],
+        &["revision_order", "linearizable", "well_formed"],
     ),
     bug(
         KV,
@@ -267,7 +267,7 @@ pub static BUGS: [Bug; 55] = [
         "mutant: a count that forgets deletes",
         "Deleted keys are counted until compaction forgets them.",
         Trial::Storms,
-        &["revision order"],
+        &["revision_order", "linearizable"],
     ),
     bug(
         KV,
@@ -275,7 +275,7 @@ pub static BUGS: [Bug; 55] = [
         "kin of etcd#18089: compaction meets a change it must keep",
         "Compaction forgets the newest version of a key that has not changed since.",
         Trial::Storms,
-        &["revision order"],
+        &["revision_order", "linearizable", "durable", "digests"],
     ),
     bug(
         KV,
@@ -283,7 +283,7 @@ pub static BUGS: [Bug; 55] = [
         "kin of etcd PR 14685: revisions too high",
         "A delete that finds no key takes a revision all the same.",
         Trial::Storms,
-        &["revision order"],
+        &["revision_order", "linearizable"],
     ),
     bug(
         KV,
@@ -291,7 +291,7 @@ pub static BUGS: [Bug; 55] = [
         "after etcd#18667: a transaction fails on some members only",
         "Whether a revision is compacted depends on how far this member has come with forgetting.",
         Trial::Storms,
-        &["replicas agree"],
+        &["digests", "revision_order", "linearizable", "stores_converge"],
     ),
     // core/node
     bug(
@@ -300,7 +300,7 @@ pub static BUGS: [Bug; 55] = [
         "rule B13: a forwarded write delivered twice",
         "A leader proposes every copy of a forwarded write, also one that arrives after the write was done.",
         Trial::Storms,
-        &["revision order"],
+        &["revision_order", "linearizable", "durable"],
     ),
     bug(
         NODE,
@@ -308,7 +308,7 @@ pub static BUGS: [Bug; 55] = [
         "rule B13: a forwarded write delivered late",
         "A leader takes forwarded writes that were meant for an earlier term of its own.",
         Trial::Storms,
-        &["revision order"],
+        &["revision_order", "linearizable", "durable"],
     ),
     bug(
         NODE,
@@ -316,7 +316,7 @@ pub static BUGS: [Bug; 55] = [
         "rule ST17; kin of redisraft#18: empty reads after a restart",
         "A restarted member serves serializable reads before it has replayed its log.",
         Trial::Storms,
-        &["revisions never back"],
+        &["served"],
     ),
     bug(
         NODE,
@@ -324,7 +324,7 @@ pub static BUGS: [Bug; 55] = [
         "kin of etcd#20418: a confirmed read served too early",
         "A read is served when its index is known, not when it is applied.",
         Trial::Storms,
-        &["linearizable"],
+        &["revisions_never_back", "linearizable", "revision_order"],
     ),
     bug(
         NODE,
@@ -332,7 +332,7 @@ pub static BUGS: [Bug; 55] = [
         "mutant: who waits for an entry is found by its index",
         "A client is told that its write is done when another leader's entry is applied at its place.",
         Trial::Storms,
-        &["revision order"],
+        &["revision_order", "linearizable", "durable", "everybody_is_answered"],
     ),
     bug(
         NODE,
@@ -340,7 +340,7 @@ pub static BUGS: [Bug; 55] = [
         "architecture: Refused means certainly without effect, now and later",
         "Writes whose outcome is open are refused when the leader changes.",
         Trial::Storms,
-        &["revision order"],
+        &["revision_order", "linearizable", "durable"],
     ),
     bug(
         NODE,
@@ -348,7 +348,7 @@ pub static BUGS: [Bug; 55] = [
         "mutant: a waiting client answered by two rooms",
         "Writes that stand in the log are given up when the term moves, and answered again when they are applied.",
         Trial::Storms,
-        &["answered once"],
+        &["answered_once"],
     ),
     bug(
         NODE,
@@ -356,7 +356,7 @@ pub static BUGS: [Bug; 55] = [
         "after redisraft#14: any failover loses everything",
         "Followers commit entries without handing what they say to the store.",
         Trial::Storms,
-        &["replicas agree"],
+        &["digests", "stores_converge"],
     ),
     // core/wire
     bug(
@@ -365,7 +365,7 @@ pub static BUGS: [Bug; 55] = [
         "kin of a NATS bit flip: what a wire damaged is believed",
         "The checksum over a message's fields is not compared.",
         Trial::Storms,
-        &["damage is noticed"],
+        &["frames_are_checked"],
     ),
     bug(
         WIRE,
@@ -373,7 +373,7 @@ pub static BUGS: [Bug; 55] = [
         "kin of HomeStore#810: another payload attached to an entry",
         "The checksum over a forwarded command is not compared.",
         Trial::Storms,
-        &["damage is noticed"],
+        &["frames_are_checked"],
     ),
     // shell/wal
     bug(
@@ -382,7 +382,7 @@ pub static BUGS: [Bug; 55] = [
         "kin of etcd#11488: refuses to start after a hard reset",
         "A whole block behind a torn one is taken for proof that the torn one was synced, so that a power cut looks like damage.",
         Trial::Images,
-        &["a power cut is no damage"],
+        &["power_cut_is_no_damage"],
     ),
     bug(
         WAL,
@@ -390,7 +390,7 @@ pub static BUGS: [Bug; 55] = [
         "rule ST5: blocks of an earlier life",
         "Blocks behind the end are neither cleared nor compared with the block before them, so that those of an earlier life are taken for the log's own.",
         Trial::Images,
-        &["recovered is what was written"],
+        &["recovered_as_written"],
     ),
     bug(
         WAL,
@@ -398,7 +398,7 @@ pub static BUGS: [Bug; 55] = [
         "after NuRaft#185: a damaged log comes back shorter",
         "The log ends at the first bad block, whatever was synced behind it.",
         Trial::Images,
-        &["damage is noticed"],
+        &["recovered_as_written"],
     ),
     bug(
         WAL,
@@ -406,7 +406,7 @@ pub static BUGS: [Bug; 55] = [
         "after etcd#2819: repair cuts below what was committed",
         "What is torn is cleared from the block before it on.",
         Trial::Images,
-        &["what was synced is there"],
+        &["recovered_as_written", "recovered_can_be_read"],
     ),
     bug(
         WAL,
@@ -414,7 +414,7 @@ pub static BUGS: [Bug; 55] = [
         "after tsoracle#260: a durable new term beside a tail that was not cut",
         "A truncation changes memory and leaves no record.",
         Trial::Images,
-        &["recovered is what was written"],
+        &["recovered_as_written", "log_asserts"],
     ),
     bug(
         WAL,
@@ -422,7 +422,7 @@ pub static BUGS: [Bug; 55] = [
         "kin of NuRaft#531: a vote forgotten in a crash",
         "Term and vote are written and not synced.",
         Trial::Images,
-        &["what was synced is there"],
+        &["vote_as_promised", "power_cut_is_no_damage"],
     ),
     bug(
         WAL,
@@ -430,7 +430,7 @@ pub static BUGS: [Bug; 55] = [
         "rule ST8: the only good copy of the vote is not overwritten",
         "Term and vote are always written to the same place, whatever the other one holds.",
         Trial::Images,
-        &["what was synced is there"],
+        &["one_slot_is_enough"],
     ),
     bug(
         WAL,
@@ -438,7 +438,7 @@ pub static BUGS: [Bug; 55] = [
         "kin of etcd#5230: a torn write taken for damage",
         "A block says that it is synced itself before it is.",
         Trial::Images,
-        &["a power cut is no damage"],
+        &["power_cut_is_no_damage"],
     ),
     bug(
         WAL,
@@ -446,7 +446,7 @@ pub static BUGS: [Bug; 55] = [
         "kin of ClickHouse#112101: the next segment is used before the last one is safe",
         "The log goes on in the next segment without syncing the one before.",
         Trial::Images,
-        &["what was synced is there"],
+        &["power_cut_is_no_damage", "recovered_as_written"],
     ),
     bug(
         WAL,
@@ -454,7 +454,7 @@ pub static BUGS: [Bug; 55] = [
         "kin of cockroach PR 143271: files and their names reach the disk in another order",
         "A new segment is used before its name is durable.",
         Trial::Images,
-        &["what was synced is there"],
+        &["power_cut_is_no_damage", "recovered_as_written"],
     ),
     bug(
         WAL,
@@ -462,7 +462,7 @@ pub static BUGS: [Bug; 55] = [
         "after rostam#94: the next sync succeeds",
         "A sync that failed is reported and forgotten: the next one says that everything is durable.",
         Trial::Images,
-        &["what was synced is there"],
+        &["recovered_as_written"],
     ),
     bug(
         WAL,
@@ -470,6 +470,6 @@ pub static BUGS: [Bug; 55] = [
         "rule ST3; kin of cockroach#9037: what a restart read was only in memory",
         "Recovery believes what it read back without making it durable.",
         Trial::Images,
-        &["what was synced is there"],
+        &["recovery_is_for_good"],
     ),
 ];

@@ -18,7 +18,7 @@ impl Raft {
     /// Commits what a quorum of voters holds durably, ourselves among them only as far as our own disk has come.
     pub(crate) fn advance_commit_as_leader(&mut self, now: Instant, effects: &mut Effects) {
         let Role::Leader(leader) = &self.role else { return };
-        let unsynced = planted!("own-match-before-sync") || planted!("single-member-answers-before-sync");
+        let unsynced = planted!("own-match-before-sync", "single-member-answers-before-sync");
         let own = if unsynced { self.log.last().index } else { self.marks.persisted };
         let held = |voter: &NodeId| leader.peers.get(voter).map_or(own, |progress| progress.matched);
         let Some(index) = quorum_value(self.config.voters.iter().map(held)) else { return };

@@ -72,7 +72,7 @@ extern crate std;
 /// `false`, which costs nothing, in all others. [docs/planted-bugs.md]
 #[cfg(not(kattu_planted))]
 macro_rules! planted {
-    ($name:literal) => {
+    ($($name:literal),+) => {
         false
     };
 }

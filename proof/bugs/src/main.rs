@@ -1,0 +1,252 @@
+//! The planted bugs, one after the other, each with its seeds, its judge and its control.
+//!
+//! ```text
+//!  kattu-bugs                 every bug: seeds from 0 on until its judge claims it; then the same seeds without a bug
+//!  kattu-bugs --fast          every bug: the witness on record, with and without the bug
+//!  kattu-bugs --only NAME     one bug
+//!  kattu-bugs --seed S NAME   one bug, one seed: what is found with it and without it
+//!  kattu-bugs --control N     no bug: storms and images of the first N seeds
+//!  kattu-bugs --show NAME     the timeline of one failing storm, shrunk
+//!  kattu-bugs --write         every bug, and the witnesses on record are written anew
+//!  kattu-bugs --list          the table
+//!  kattu-bugs --doc           docs/planted-bugs.md is written anew
+//! ```
+//! `cargo xtask bugs` builds this program with the bugs in it and passes its words on.
+//! Knows nothing of: how the bugs work, how a world is simulated.
+#![forbid(unsafe_code)]
+
+mod catch;
+mod document;
+mod images;
+mod scenes;
+mod storms;
+mod table;
+mod trial;
+mod witness;
+
+use crate::trial::{Finding, run, search};
+use kattu_plant::{BUGS, Bug, Trial};
+use std::collections::BTreeMap;
+use std::process::ExitCode;
+use std::time::Instant;
+
+/// Seeds a bug gets before it counts as missed; `KATTU_SEEDS` says otherwise.
+const SEEDS_MAX: u64 = 1000;
+/// Seeds searched from a witness on that no longer catches: the world has changed since it was written.
+const SEEDS_NEAR: u64 = 200;
+
+fn main() -> ExitCode {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    if !cfg!(kattu_planted) {
+        eprintln!("this build knows no bugs\nnext: cargo xtask bugs {}", words.join(" "));
+        return ExitCode::from(2);
+    }
+    catch::quietly();
+    let done = match words.as_slice() {
+        [] => all(&BUGS.iter().collect::<Vec<_>>(), false),
+        ["--write"] => all(&BUGS.iter().collect::<Vec<_>>(), true),
+        ["--fast"] => fast(),
+        ["--list"] => {
+            println!("{}", table::of_bugs());
+            Ok(())
+        }
+        ["--doc"] => document::write().map_err(|error| format!("docs/planted-bugs.md: {error}")),
+        ["--control", count] => clean(count),
+        ["--seed", seed, name] => find(name).and_then(|bug| one(bug, seed)),
+        ["--only", name] => find(name).and_then(|bug| all(&[bug], false)),
+        ["--show", name] => find(name).and_then(show),
+        other => Err(format!("`{}` is not understood; see cargo xtask bugs --help", other.join(" "))),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            eprintln!("{why}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn seeds_max() -> u64 {
+    std::env::var("KATTU_SEEDS").ok().and_then(|count| count.parse().ok()).unwrap_or(SEEDS_MAX)
+}
+
+fn find(name: &str) -> Result<&'static Bug, String> {
+    BUGS.iter().find(|bug| bug.name == name).ok_or_else(|| kattu_plant::NoSuchBug.to_string())
+}
+
+/// Runs with a bug in it.
+fn with<T>(bug: &Bug, run: impl FnOnce() -> T) -> T {
+    kattu_plant::plant(bug.name).expect("the bug is of the table");
+    let result = run();
+    kattu_plant::clear();
+    result
+}
+
+/// Every bug from seed 0 on, and then the same seeds without it.
+fn all(bugs: &[&'static Bug], write: bool) -> Result<(), String> {
+    let start = Instant::now();
+    let mut rows = Vec::new();
+    let mut missed = Vec::new();
+    for &bug in bugs {
+        let began = Instant::now();
+        let (caught, beside) =
+            with(bug, || search(bug.trial, bug.name, 0, seeds_max(), |finding| finding.is_claimed_by(bug)));
+        let seconds = began.elapsed().as_secs_f64();
+        match &caught {
+            Some(finding) => {
+                eprintln!(
+                    "{:<36} seed {:>4}  {:>6.1} s  {}",
+                    bug.name, finding.seed, seconds, finding.property
+                );
+            }
+            None => {
+                eprintln!("{:<36} MISSED     {seconds:>6.1} s", bug.name);
+                missed.push(bug.name);
+            }
+        }
+        for other in beside.iter().take(3) {
+            eprintln!("    beside: seed {}: {} {}", other.seed, other.property, first_line(&other.story));
+        }
+        rows.push((bug, caught));
+    }
+    let dirty = control(&rows);
+    println!("{}", table::of_catches(&rows));
+    let mut needed: Vec<u64> =
+        rows.iter().filter_map(|(_, caught)| Some(caught.as_ref()?.seed + 1)).collect();
+    needed.sort_unstable();
+    let median = needed.get(needed.len() / 2).copied().unwrap_or(0);
+    println!(
+        "{} bugs, {} caught, median {median} seeds, {} controls dirty, {:.0} s",
+        rows.len(),
+        rows.len() - missed.len(),
+        dirty.len(),
+        start.elapsed().as_secs_f64()
+    );
+    if write {
+        witness::write(&rows).map_err(|error| error.to_string())?;
+    }
+    verdict(&missed, &dirty)
+}
+
+/// The same seeds without a bug: each kind of trial up to the highest seed that any of its bugs needed.
+fn control(rows: &[(&'static Bug, Option<Finding>)]) -> Vec<String> {
+    let mut upto: BTreeMap<(Trial, &str), u64> = BTreeMap::new();
+    for (bug, caught) in rows {
+        let scene = if bug.trial == Trial::Scene { bug.name } else { "" };
+        let highest = caught.as_ref().map_or(0, |finding| finding.seed);
+        let known = upto.entry((bug.trial, scene)).or_default();
+        *known = (*known).max(highest);
+    }
+    let mut dirty = Vec::new();
+    for ((trial, scene), highest) in upto {
+        let (_, findings) = search(trial, scene, 0, highest + 1, |_| false);
+        eprintln!("control: {} {scene} 0..={highest}: {} findings", trial.name(), findings.len());
+        dirty.extend(findings.iter().map(|finding| {
+            format!("{} {scene} seed {}: {}: {}", trial.name(), finding.seed, finding.property, finding.story)
+        }));
+    }
+    dirty
+}
+
+/// One bug and one seed.
+fn one(bug: &Bug, seed: &str) -> Result<(), String> {
+    let seed = number(seed)?;
+    let told = |finding: Option<Finding>| match finding {
+        Some(finding) => format!("{}: {}", finding.property, finding.story),
+        None => "nothing".to_string(),
+    };
+    println!("with {}: {}", bug.name, told(with(bug, || run(bug.trial, bug.name, seed))));
+    println!("without: {}", told(run(bug.trial, bug.name, seed)));
+    Ok(())
+}
+
+/// The first seeds without any bug.
+fn clean(count: &str) -> Result<(), String> {
+    let count = number(count)?;
+    let mut dirty = Vec::new();
+    for trial in [Trial::Images, Trial::Storms] {
+        let (_, findings) = search(trial, "", 0, count, |_| false);
+        println!("{}: {count} seeds, {} findings", trial.name(), findings.len());
+        dirty.extend(findings.iter().map(|finding| {
+            format!("{} seed {}: {}: {}", trial.name(), finding.seed, finding.property, finding.story)
+        }));
+    }
+    verdict(&[], &dirty)
+}
+
+fn number(word: &str) -> Result<u64, String> {
+    word.parse().map_err(|_| format!("`{word}` is no number"))
+}
+
+/// Every bug by its witness, and the witness without the bug.
+fn fast() -> Result<(), String> {
+    let start = Instant::now();
+    let witnesses = witness::read()?;
+    let (mut rows, mut missed, mut dirty, mut moved) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    for bug in &BUGS {
+        let seed = witnesses.get(bug.name).copied().unwrap_or(0);
+        let claimed = |finding: &Finding| finding.is_claimed_by(bug);
+        let (mut caught, _) = with(bug, || search(bug.trial, bug.name, seed, 1, claimed));
+        if caught.is_none() {
+            moved.push(bug.name);
+            caught = with(bug, || search(bug.trial, bug.name, 0, SEEDS_NEAR, claimed)).0;
+        }
+        match &caught {
+            Some(finding) => {
+                if let Some(broken) = run(bug.trial, bug.name, finding.seed) {
+                    dirty.push(format!(
+                        "{} seed {}: {}: {}",
+                        bug.trial.name(),
+                        broken.seed,
+                        broken.property,
+                        broken.story
+                    ));
+                }
+            }
+            None => missed.push(bug.name),
+        }
+        rows.push((bug, caught));
+    }
+    println!("{}", table::of_catches(&rows));
+    if !moved.is_empty() {
+        println!("witnesses that moved: {}\nnext: cargo xtask bugs --write", moved.join(", "));
+    }
+    println!(
+        "{} bugs, {} caught by witnesses, {} controls dirty, {:.0} s",
+        rows.len(),
+        rows.len() - missed.len(),
+        dirty.len(),
+        start.elapsed().as_secs_f64()
+    );
+    verdict(&missed, &dirty)
+}
+
+fn verdict(missed: &[&str], dirty: &[String]) -> Result<(), String> {
+    match (missed, dirty) {
+        ([], []) => Ok(()),
+        ([], dirty) => Err(format!("without a bug, and still:\n{}", dirty.join("\n"))),
+        (missed, _) => Err(format!("no judge claimed: {}", missed.join(", "))),
+    }
+}
+
+/// The shrunk timeline of the storm that shows a bug.
+fn show(bug: &'static Bug) -> Result<(), String> {
+    if bug.trial != Trial::Storms {
+        return Err(format!("{} is found by {}, which have no timeline", bug.name, bug.trial.name()));
+    }
+    let seed = witness::read()?.get(bug.name).copied().unwrap_or(0);
+    with(bug, || {
+        let claimed = |finding: &Finding| finding.is_claimed_by(bug);
+        let (near, _) = search(bug.trial, bug.name, seed, 1, claimed);
+        let caught = near.or_else(|| search(bug.trial, bug.name, 0, seeds_max(), claimed).0);
+        let finding = caught.ok_or_else(|| format!("no storm shows {}", bug.name))?;
+        println!("planted: {} ({})\n{}\n", bug.name, bug.incident, bug.story);
+        print!("{}", storms::timeline(finding.seed));
+        Ok(())
+    })
+}
+
+fn first_line(text: &str) -> &str {
+    text.lines().next().unwrap_or("")
+}

@@ -1,0 +1,136 @@
+//! Scenes: a situation made for one bug, where what it breaks is no promise that a storm could watch at every step.
+//!
+//! | Bug | What must be true in its scene |
+//! |---|---|
+//! | `check-quorum-hears-one` | a leader that a quorum does not answer steps down |
+//! | `stickiness-switched-off` | a partial partition costs no election |
+//! | `late-append-confirms-a-restart` | a member never serves an older state than it did before its restart |
+//!
+//! Knows nothing of: bugs other than these.
+
+#[path = "../../../core/node/tests/world/mod.rs"]
+mod world;
+
+use kattu_node::contract::{Consistency, PeerMessage};
+use kattu_raft::{Duration, Message, NodeId};
+use std::cell::Cell;
+use std::rc::Rc;
+use world::{ET, World, get, is_done, put, value_of};
+
+/// Plays the scene of the named bug.
+///
+/// # Panics
+/// If what must be true is not; if there is no such scene.
+pub fn trial(name: &str, seed: u64) {
+    match name {
+        "check-quorum-hears-one" => a_leader_that_one_peer_hears(seed),
+        "stickiness-switched-off" => a_link_between_two_of_three(seed),
+        "late-append-confirms-a-restart" => an_append_from_before_the_restart(seed),
+        other => panic!("there is no scene for {other}"),
+    }
+}
+
+/// The promise that was broken, and the rest of what the panic said.
+pub fn promise_of(said: String) -> (String, String) {
+    match said.split_once(": ") {
+        Some((promise, story)) => (promise.to_string(), story.to_string()),
+        None => (said, String::new()),
+    }
+}
+
+/// Lets some time pass, so that seeds differ in who leads and when.
+fn begin(size: u64, seed: u64) -> World {
+    let mut world = World::new(size);
+    world.pass(Duration::from_millis(seed * 37 % 2000));
+    world
+}
+
+fn a_leader_that_one_peer_hears(seed: u64) {
+    let mut world = begin(5, seed);
+    let leader = world.elect();
+    let kept = 1 + (leader + seed % 4) % 5;
+    let inside = move |id: NodeId| id.0 == leader || id.0 == kept;
+    world.loses = Box::new(move |message| inside(message.from()) != inside(message.to()));
+    world.pass(ET * 4);
+    let still = world.member(leader).node.raft().is_leader();
+    assert!(!still, "leader_without_quorum_steps_down: n{leader} leads although only n{kept} answers it");
+}
+
+fn a_link_between_two_of_three(seed: u64) {
+    let mut world = begin(3, seed);
+    let leader = world.elect();
+    let other = 1 + (leader + seed % 2) % 3;
+    let before = world.member(leader).node.raft().term();
+    world.loses = Box::new(move |message| {
+        let ends = [message.from().0, message.to().0];
+        ends.contains(&leader) && ends.contains(&other)
+    });
+    world.pass(ET * 30);
+    let after = (1..=3).map(|id| world.member(id).node.raft().term()).max().unwrap_or_default();
+    assert!(
+        after == before,
+        "partial_partition_costs_no_election: {before:?} before n{leader} and n{other} lost each other, now {after:?}"
+    );
+}
+
+fn an_append_from_before_the_restart(seed: u64) {
+    let mut world = begin(3, seed);
+    let leader = world.elect();
+    let follower = 1 + (leader + seed % 2) % 3;
+    assert!(is_done({
+        let first = world.ask(leader, put("a", "first"));
+        world.deliver();
+        world.outcome(leader, first)
+    }));
+    world.pass(ET / 2);
+    // One heartbeat to the follower is held up somewhere.
+    let mut held = None;
+    while held.is_none() {
+        world.now += Duration::from_millis(10);
+        for id in 1..=3 {
+            if world.member(id).node.deadline() <= world.now {
+                world.give(id, kattu_node::contract::Event::Tick);
+            }
+        }
+        held = world.network.iter().find(|message| is_append_to(message, follower)).cloned();
+        world.deliver();
+    }
+    let writes = 1 + seed % 5;
+    for number in 0..writes {
+        world.ask(leader, put("a", &format!("later-{number}")));
+        world.deliver();
+    }
+    world.pass(Duration::from_millis(200)); // told to all, marked on no disk yet
+    let served = world.ask(follower, get("a", Consistency::Serializable));
+    assert_eq!(value_of(world.outcome(follower, served)), Some(format!("later-{}", writes - 1)));
+    world.kill(follower);
+    world.restart(follower);
+    // All that reaches it now is the one that was held up.
+    let cut = Rc::new(Cell::new(true));
+    let is_cut = cut.clone();
+    world.loses =
+        Box::new(move |message| is_cut.get() && (message.to().0 == follower || message.from().0 == follower));
+    let again = world.ask(follower, get("a", Consistency::Serializable));
+    cut.set(false);
+    world.deliver_one(held.expect("one was held up"));
+    cut.set(true);
+    world.deliver();
+    world.pass(ET / 4);
+    if let Some(outcome) = world.outcome(follower, again) {
+        let value = value_of(Some(outcome));
+        let newest = format!("later-{}", writes - 1);
+        assert!(
+            value.as_deref() == Some(newest.as_str()),
+            "never_older_than_before_a_restart: {value:?} after {newest}"
+        );
+    }
+}
+
+fn is_append_to(message: &PeerMessage, member: u64) -> bool {
+    match message {
+        PeerMessage::Raft(envelope) => {
+            envelope.to.0 == member && matches!(envelope.message, Message::Append(_))
+        }
+        PeerMessage::Forward(_) | PeerMessage::ForwardReply(_) => false,
+    }
+}
