@@ -22,7 +22,8 @@
 //! **Reading order.** [`types`], [`contract`] and [`message`] are the vocabulary. `raft` holds the state and the
 //! table of who answers what; `role` what each role knows; [`log`] and `marks` what is remembered and how far things
 //! have come. Then the chapters: `election`, `replication` with `progress`, `acceptance`, [`quorum`] and `commit`, `durability`,
-//! `apply`, `read`. [`policy`] names the seams of the protocol's variants; [`invariants`] says what must always hold.
+//! `apply`, `read`. [`policy`] names the seams of the protocol's variants; [`invariants`] says what must always hold,
+//! [`canonical`] in which form states are compared by those who look at all of them.
 //!
 //! **Why it is safe**, in four sentences. A term has one leader, because a vote is durable before it is told and two
 //! quorums share a voter. Logs that share an entry share all before it, because entries are appended only after one
