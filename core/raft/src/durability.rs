@@ -148,6 +148,7 @@ impl Raft {
         self.durability.last_lsn = lsn;
         match &body {
             LogBody::HardState(_) => self.durability.hard_lsn = lsn,
+            LogBody::Truncate(_) if planted!("completion-matched-by-index") => {}
             LogBody::Truncate(first) => self.durability.forget(*first),
             LogBody::Entry(entry) => self.durability.wrote(lsn, entry.id().index),
             LogBody::Commit(index) => {
@@ -167,7 +168,6 @@ impl Raft {
         self.record(LogBody::HardState(hard), effects);
     }
 
-            LogBody::Truncate(_) if planted!("completion-matched-by-index") => {}
     /// Forgets the messages that wait: the term they speak for is over. [replication-protocols O7]
     pub(crate) fn drop_held(&mut self) {
         self.durability.held.clear();

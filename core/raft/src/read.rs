@@ -249,14 +249,14 @@ impl Raft {
                 batches.for_each(|batch| settle(batch, None));
             }
             Role::Leader(leader) => {
+                let index = leader.reads.under_way.as_ref().map(|round| round.index);
+                let index = index.filter(|_| planted!("reads-outlive-their-leader"));
                 let under_way = leader.reads.under_way.into_iter().flat_map(|round| round.readers);
                 for reader in under_way.chain(leader.reads.waiting) {
                     match reader {
                         Reader::Own(batch) => settle(batch, index),
                         Reader::Peer(..) => {} // learns of it by itself: its term moves, or it asks again
                     }
-                let index = leader.reads.under_way.as_ref().map(|round| round.index);
-                let index = index.filter(|_| planted!("reads-outlive-their-leader"));
                 }
             }
             Role::PreCandidate(_) | Role::Candidate(_) => {}
