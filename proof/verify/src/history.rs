@@ -129,7 +129,7 @@ pub struct Compare {
 }
 
 /// How a condition compares: the key's side stands left.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum How {
     /// Equal.
     #[serde(rename = "=")]

@@ -1,6 +1,8 @@
 //! Random operations on few keys, so that they meet.
 #![allow(dead_code)] // each test file uses its share
 
+pub mod execution;
+
 use kattu_verify::history::{Compare, How, Operation, Target};
 use proptest::prelude::*;
 

@@ -1,0 +1,232 @@
+//! Model: a few keys, each with a value and a version, changed one operation at a time, and back.
+//!
+//! Keys and values are numbers. A condition on a create or mod revision may be undecided here; then an answer decides it,
+//! and for an open operation both ways are tried.
+//! Knows nothing of: time.
+
+use crate::history::How;
+use crate::spec::fits;
+use std::cmp::Ordering;
+
+/// The number of a key in its part.
+pub(super) type Key = u32;
+
+/// The number of a value.
+pub(super) type Value = u32;
+
+/// Transactions of one operation whose branch may have to be guessed.
+pub(super) const GUESSES_MAX: u32 = 4;
+
+/// The first revision that a write can make.
+const FIRST_WRITE: i64 = 2;
+
+/// What an operation does, and what it was answered as far as that is judged.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Step {
+    Put(Key, Value),
+    /// Of these keys.
+    Delete(Vec<Key>, Option<i64>),
+    /// Keys with what was read of each: nothing, or value and version.
+    Read(Vec<(Key, Option<(Value, i64)>)>),
+    /// How many of these keys live.
+    Count(Vec<Key>, i64),
+    Txn(Box<Txn>),
+    /// Judged elsewhere.
+    Nothing,
+}
+
+/// A transaction.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Txn {
+    pub(super) compare: Vec<Condition>,
+    pub(super) then: Vec<Step>,
+    pub(super) otherwise: Vec<Step>,
+    /// Which branch was taken, by the answer.
+    pub(super) succeeded: Option<bool>,
+}
+
+/// One condition.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Condition {
+    pub(super) key: Key,
+    pub(super) how: How,
+    pub(super) target: Target,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Target {
+    Value(Value),
+    Version(i64),
+    /// A create or mod revision.
+    Revision(i64),
+}
+
+/// What a key holds; version 0 while it holds nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Cell {
+    value: Value,
+    version: i64,
+}
+
+/// The keys of a part.
+pub(super) struct State<'a> {
+    cells: Vec<Cell>,
+    /// What was overwritten, to step back.
+    past: Vec<(Key, Cell)>,
+    hash: u128,
+    /// Values as text, for conditions that order them.
+    texts: &'a [String],
+    path: Vec<bool>,
+}
+
+impl<'a> State<'a> {
+    pub(super) fn new(keys: usize, texts: &'a [String]) -> State<'a> {
+        State { cells: vec![Cell::default(); keys], past: Vec::new(), hash: 0, texts, path: Vec::new() }
+    }
+
+    /// Equal states have equal ones; different ones practically never.
+    pub(super) fn hash(&self) -> u128 {
+        self.hash
+    }
+
+    /// Where the past stands now.
+    pub(super) fn mark(&self) -> usize {
+        self.past.len()
+    }
+
+    /// Does a step if its answer allows it; else nothing. Bit by bit, `guess` says which way undecided conditions go.
+    pub(super) fn step(&mut self, step: &Step, guess: u32) -> bool {
+        let mark = self.mark();
+        self.path.clear();
+        let mut path = std::mem::take(&mut self.path);
+        let mut guess = guess;
+        let decided = self.decide(step, &mut path, &mut guess);
+        let done = decided && self.execute(step, &mut path.iter());
+        self.path = path;
+        if !done {
+            self.back(mark);
+        }
+        done
+    }
+
+    /// Goes back to a mark.
+    pub(super) fn back(&mut self, mark: usize) {
+        while self.past.len() > mark {
+            if let Some((key, cell)) = self.past.pop() {
+                self.set(key, cell);
+            }
+        }
+    }
+
+    /// Which branch each transaction takes, from the state before all of them.
+    fn decide(&self, step: &Step, path: &mut Vec<bool>, guess: &mut u32) -> bool {
+        let Step::Txn(txn) = step else { return true };
+        let holds = self.all_hold(&txn.compare);
+        let succeeds = match (holds, txn.succeeded) {
+            (Some(holds), Some(told)) if holds != told => return false,
+            (Some(holds), _) => holds,
+            (None, Some(told)) => told,
+            (None, None) => {
+                let first = *guess & 1 == 0;
+                *guess >>= 1;
+                first
+            }
+        };
+        path.push(succeeds);
+        let branch = if succeeds { &txn.then } else { &txn.otherwise };
+        branch.iter().all(|step| self.decide(step, path, guess))
+    }
+
+    fn all_hold(&self, conditions: &[Condition]) -> Option<bool> {
+        let mut all = Some(true);
+        for condition in conditions {
+            match self.holds(condition) {
+                Some(true) => {}
+                Some(false) => return Some(false),
+                None => all = None,
+            }
+        }
+        all
+    }
+
+    fn holds(&self, condition: &Condition) -> Option<bool> {
+        let Cell { value, version } = self.cells[condition.key as usize];
+        let how = condition.how;
+        match condition.target {
+            Target::Value(_) if version == 0 => Some(false),
+            Target::Value(operand) => {
+                let order = self.texts[value as usize].cmp(&self.texts[operand as usize]);
+                Some(fits(how, order))
+            }
+            Target::Version(operand) => Some(fits(how, version.cmp(&operand))),
+            Target::Revision(operand) if version == 0 => Some(fits(how, 0.cmp(&operand))),
+            // It is some revision from the first on.
+            Target::Revision(operand) if operand < FIRST_WRITE => Some(fits(how, Ordering::Greater)),
+            Target::Revision(FIRST_WRITE) if how == How::Less => Some(false),
+            Target::Revision(_) => None,
+        }
+    }
+
+    fn execute(&mut self, step: &Step, path: &mut std::slice::Iter<'_, bool>) -> bool {
+        match step {
+            Step::Put(key, value) => {
+                let version = self.cells[*key as usize].version + 1;
+                self.write(*key, Cell { value: *value, version });
+                true
+            }
+            Step::Delete(keys, told) => {
+                let mut deleted = 0;
+                for &key in keys {
+                    if self.cells[key as usize].version > 0 {
+                        self.write(key, Cell::default());
+                        deleted += 1;
+                    }
+                }
+                told.is_none_or(|told| told == deleted)
+            }
+            Step::Read(told) => told.iter().all(|&(key, told)| {
+                let Cell { value, version } = self.cells[key as usize];
+                told.unwrap_or_default() == (value, version)
+            }),
+            Step::Count(keys, told) => {
+                let live = keys.iter().filter(|&&key| self.cells[key as usize].version > 0);
+                live.count() as i64 == *told
+            }
+            Step::Txn(txn) => {
+                let Some(succeeds) = path.next() else { unreachable!("each transaction was decided") };
+                let branch = if *succeeds { &txn.then } else { &txn.otherwise };
+                branch.iter().all(|step| self.execute(step, path))
+            }
+            Step::Nothing => true,
+        }
+    }
+
+    fn write(&mut self, key: Key, cell: Cell) {
+        self.past.push((key, self.cells[key as usize]));
+        self.set(key, cell);
+    }
+
+    fn set(&mut self, key: Key, cell: Cell) {
+        let old = std::mem::replace(&mut self.cells[key as usize], cell);
+        self.hash ^= hash_of(key, old) ^ hash_of(key, cell);
+    }
+}
+
+fn hash_of(key: Key, cell: Cell) -> u128 {
+    if cell == Cell::default() {
+        return 0;
+    }
+    let content = u64::from(key) << 32 | u64::from(cell.value);
+    scatter(content, cell.version as u64)
+}
+
+/// 128 well-mixed bits of two numbers.
+pub(super) fn scatter(a: u64, b: u64) -> u128 {
+    let mut low = (a ^ 0x9e37_79b9_7f4a_7c15).wrapping_mul(0xbf58_476d_1ce4_e5b9) ^ b;
+    low = (low ^ (low >> 32)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    low = (low ^ (low >> 29)).wrapping_mul(0xd6e8_feb8_6659_fd93);
+    let mut high = (b ^ 0x2545_f491_4f6c_dd1d).wrapping_mul(0x9fb2_1c65_1e98_df25) ^ a;
+    high = (high ^ (high >> 32)).wrapping_mul(0xc2b2_ae3d_27d4_eb4f);
+    high = (high ^ (high >> 31)).wrapping_mul(0x1656_67b1_9e37_79f9);
+    u128::from(high ^ (high >> 32)) << 64 | u128::from(low ^ (low >> 32))
+}

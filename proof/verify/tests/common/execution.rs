@@ -1,0 +1,259 @@
+//! Random correct executions: clients of a store that does everything at one instant, with lost answers, refusals,
+//! lagging members and their deaths.
+
+use kattu_verify::history::{Answer, Compare, How, Operation, Record, Target, What};
+use kattu_verify::judges::FinalState;
+use kattu_verify::spec::Spec;
+
+pub struct Rng(pub u64);
+
+impl Rng {
+    pub fn below(&mut self, n: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ (mixed >> 31)) % n
+    }
+
+    pub fn chance(&mut self, percent: u64) -> bool {
+        self.below(100) < percent
+    }
+}
+
+/// What an execution is like.
+#[derive(Clone, Copy)]
+pub struct Shape {
+    pub operations: u64,
+    pub clients: u32,
+    pub keys: u64,
+    /// Percent of the operations.
+    pub unknown: u64,
+    pub refused: u64,
+    /// Percent of the operations that are more than one put or get of one key.
+    pub many: u64,
+}
+
+enum Client {
+    Idle,
+    Asked { id: u64, member: u64, operation: Operation, fate: Fate },
+    Answered { id: u64, what: What },
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Fate {
+    Answer,
+    Unknown,
+    Refusal,
+}
+
+struct Execution {
+    rng: Rng,
+    shape: Shape,
+    spec: Spec,
+    compacted: i64,
+    /// What each member has applied.
+    members: [i64; 3],
+    /// Open operations that may still take effect.
+    adrift: Vec<Operation>,
+    records: Vec<Record>,
+    values: u64,
+}
+
+/// A history, and the state it ends in.
+pub fn execute(seed: u64, shape: Shape) -> (Vec<Record>, FinalState) {
+    let mut execution = Execution {
+        rng: Rng(seed),
+        shape,
+        spec: Spec::new(),
+        compacted: -1,
+        members: [1; 3],
+        adrift: Vec::new(),
+        records: Vec::new(),
+        values: 0,
+    };
+    execution.run();
+    let everything = everything();
+    let Ok((revision, Answer::Range { kvs, .. })) = execution.spec.apply(&everything) else {
+        unreachable!("reads of the present succeed")
+    };
+    (execution.records, FinalState { revision, kvs })
+}
+
+pub fn everything() -> Operation {
+    Operation::Range {
+        key: "\0".to_string(),
+        end: "\0".to_string(),
+        revision: 0,
+        limit: 0,
+        count_only: false,
+        serializable: false,
+    }
+}
+
+impl Execution {
+    fn run(&mut self) {
+        let mut clients: Vec<Client> = (0..self.shape.clients).map(|_| Client::Idle).collect();
+        let mut next = 1;
+        let mut idle = clients.len();
+        while next <= self.shape.operations || idle < clients.len() {
+            let number = self.rng.below(clients.len() as u64) as usize;
+            let client = number as u32;
+            clients[number] = match std::mem::replace(&mut clients[number], Client::Idle) {
+                Client::Idle if next > self.shape.operations => Client::Idle,
+                Client::Idle => {
+                    let (id, member) = (next, self.rng.below(3));
+                    next += 1;
+                    idle -= 1;
+                    let operation = self.operation();
+                    let lot = self.rng.below(100);
+                    let fate = if lot < self.shape.unknown {
+                        Fate::Unknown
+                    } else if lot < self.shape.unknown + self.shape.refused {
+                        Fate::Refusal
+                    } else {
+                        Fate::Answer
+                    };
+                    self.record(
+                        client,
+                        id,
+                        What::Invoke { member: member + 1, operation: operation.clone() },
+                    );
+                    Client::Asked { id, member, operation, fate }
+                }
+                Client::Asked { id, member, operation, fate } => {
+                    let what = match fate {
+                        Fate::Answer => self.answer(member, &operation),
+                        Fate::Refusal => What::Refused { reason: "busy".to_string() },
+                        Fate::Unknown => {
+                            self.adrift.push(operation);
+                            What::Unknown { reason: "timed out".to_string() }
+                        }
+                    };
+                    Client::Answered { id, what }
+                }
+                Client::Answered { id, what } => {
+                    idle += 1;
+                    self.record(client, id, what);
+                    Client::Idle
+                }
+            };
+            if self.rng.chance(30) && !self.adrift.is_empty() {
+                let place = self.rng.below(self.adrift.len() as u64) as usize;
+                let operation = self.adrift.swap_remove(place);
+                if self.rng.chance(70) {
+                    let _ = self.apply(&operation);
+                }
+            }
+            if self.rng.below(1000) == 0 {
+                let member = self.rng.below(3);
+                self.members[member as usize] = 1;
+                self.record(0, 0, What::Crashed { member: member + 1 });
+            }
+        }
+    }
+
+    fn record(&mut self, client: u32, id: u64, what: What) {
+        let at = self.records.len() as u64 * 10;
+        self.records.push(Record { at, client, id, what });
+    }
+
+    fn apply(&mut self, operation: &Operation) -> Result<(i64, Answer), kattu_verify::history::Rejection> {
+        let told = self.spec.apply(operation);
+        if let (Operation::Compact { revision }, Ok(_)) = (operation, &told) {
+            self.compacted = *revision;
+        }
+        told
+    }
+
+    fn answer(&mut self, member: u64, operation: &Operation) -> What {
+        if let Operation::Range { serializable: true, .. } = operation {
+            let applied = &mut self.members[member as usize];
+            let behind = (self.spec.revision() - *applied) as u64;
+            *applied += self.rng.below(behind + 1) as i64;
+            let applied = *applied;
+            let mut as_of = operation.clone();
+            if let Operation::Range { revision, .. } = &mut as_of {
+                *revision = applied;
+            }
+            self.spec.set_compacted(-1);
+            let told = self.spec.apply(&as_of).map(|(_, answer)| answer);
+            self.spec.set_compacted(self.compacted);
+            return What::Done { revision: Some(applied), answer: told };
+        }
+        match self.apply(operation) {
+            Ok((revision, answer)) => What::Done { revision: Some(revision), answer: Ok(answer) },
+            Err(rejection) => What::Done { revision: None, answer: Err(rejection) },
+        }
+    }
+
+    fn key(&mut self) -> String {
+        format!("k{:03}", self.rng.below(self.shape.keys))
+    }
+
+    fn put(&mut self) -> Operation {
+        self.values += 1;
+        let value = if self.rng.chance(90) { format!("v{}", self.values) } else { "same".to_string() };
+        Operation::Put { key: self.key(), value }
+    }
+
+    fn range(&mut self, end: String, revision: i64, serializable: bool) -> Operation {
+        let limit = if self.rng.chance(20) { self.rng.below(3) as i64 } else { 0 };
+        let count_only = self.rng.chance(10);
+        Operation::Range { key: self.key(), end, revision, limit, count_only, serializable }
+    }
+
+    fn operation(&mut self) -> Operation {
+        if !self.rng.chance(self.shape.many) {
+            return match self.rng.below(10) {
+                0..5 => self.put(),
+                _ => Operation::Range {
+                    key: self.key(),
+                    end: String::new(),
+                    revision: 0,
+                    limit: 0,
+                    count_only: false,
+                    serializable: false,
+                },
+            };
+        }
+        match self.rng.below(20) {
+            0..4 => Operation::Delete { key: self.key(), end: String::new() },
+            4 => Operation::Delete { key: self.key(), end: self.key() },
+            5..8 => {
+                let end = if self.rng.chance(50) { "\0".to_string() } else { self.key() };
+                self.range(end, 0, false)
+            }
+            8..10 => self.range(String::new(), 0, true),
+            10..12 => {
+                let revision = self.spec.revision() + 1 - self.rng.below(12) as i64;
+                self.range(String::new(), revision, false)
+            }
+            12 => Operation::Compact { revision: self.spec.revision() - self.rng.below(10) as i64 },
+            _ => self.txn(),
+        }
+    }
+
+    fn txn(&mut self) -> Operation {
+        let (a, b) = (self.key(), self.key());
+        let target = match self.rng.below(4) {
+            0 => Target::Version(self.rng.below(3) as i64),
+            1 => Target::Create(0),
+            2 => Target::Mod(self.spec.revision() - self.rng.below(10) as i64),
+            _ => Target::Value("same".to_string()),
+        };
+        let how = [How::Equal, How::Greater, How::Less, How::NotEqual][self.rng.below(4) as usize];
+        let compare = vec![Compare { key: a.clone(), how, target }];
+        let mut put = |key: &String| match self.put() {
+            Operation::Put { value, .. } => Operation::Put { key: key.clone(), value },
+            other => other,
+        };
+        let mut then = vec![put(&a)];
+        if a != b {
+            then.push(put(&b));
+        }
+        let nested = Operation::Txn { compare: compare.clone(), then: vec![], otherwise: vec![put(&b)] };
+        then.push(self.range("\0".to_string(), 0, false));
+        let otherwise = vec![Operation::Delete { key: a, end: String::new() }, nested];
+        Operation::Txn { compare, then, otherwise }
+    }
+}

@@ -1,0 +1,208 @@
+//! Correct executions pass before every judge; executions with one thing changed do not.
+//!
+//! A change may by chance make another correct history (two reads that overlapped exchange their answers, say), so the
+//! second half counts.
+
+mod common;
+
+use common::execution::{Rng, Shape, execute};
+use kattu_verify::history::{Answer, Record, What};
+use kattu_verify::judges::{self, FinalState, Summary, Violation, judge_all};
+use std::collections::BTreeMap;
+
+fn shape(seed: u64) -> Shape {
+    Shape {
+        operations: 30 + seed % 7 * 40,
+        clients: 1 + (seed % 9) as u32,
+        keys: 1 + seed % 5 * 3,
+        unknown: [0, 0, 3, 10, 20][(seed % 5) as usize],
+        refused: 3,
+        many: [0, 30, 60][(seed % 3) as usize],
+    }
+}
+
+#[test]
+fn correct_executions_pass_before_every_judge() {
+    let mut sum = Summary::default();
+    let mut few_undecided = 0;
+    for seed in 0..300 {
+        let (history, last) = execute(seed, shape(seed));
+        let summary = judge_all(&history, &last);
+        let summary = summary.unwrap_or_else(|violation| {
+            let lines: Vec<String> =
+                history.iter().map(|record| serde_json::to_string(record).expect("JSON")).collect();
+            panic!("seed {seed}: {violation}\n{}", lines.join("\n"))
+        });
+        assert_eq!(judges::lost_writes(&history, &last).expect("a history"), []);
+        let few_open = shape(seed).unknown <= 3;
+        few_undecided += u64::from(few_open && summary.undecided > 0);
+        sum.operations += summary.operations;
+        sum.unknown += summary.unknown;
+        sum.judged += summary.judged;
+        sum.undecided += summary.undecided;
+    }
+    println!("{sum:?}");
+    assert!(sum.unknown > 2000, "{sum:?}");
+    assert!(sum.undecided <= 40, "{sum:?}");
+    assert!(few_undecided <= 3, "{few_undecided} histories of which little was open were given up");
+}
+
+/// Changes one thing; false if the history has nothing to change.
+type Change = fn(&mut Rng, &mut Vec<Record>, &mut FinalState) -> bool;
+
+fn reads(history: &[Record]) -> Vec<usize> {
+    let is_read = |record: &Record| matches!(&record.what, What::Done { answer: Ok(Answer::Range { kvs, .. }), .. } if !kvs.is_empty());
+    (0..history.len()).filter(|&place| is_read(&history[place])).collect()
+}
+
+fn writes(history: &[Record]) -> Vec<usize> {
+    let is_write = |record: &Record| matches!(&record.what, What::Done { answer: Ok(Answer::Put), .. });
+    (0..history.len()).filter(|&place| is_write(&history[place])).collect()
+}
+
+fn one<T: Copy>(rng: &mut Rng, of: &[T]) -> Option<T> {
+    (!of.is_empty()).then(|| of[rng.below(of.len() as u64) as usize])
+}
+
+fn change_a_value(rng: &mut Rng, history: &mut Vec<Record>, _: &mut FinalState) -> bool {
+    let Some(place) = one(rng, &reads(history)) else { return false };
+    if let What::Done { answer: Ok(Answer::Range { kvs, .. }), .. } = &mut history[place].what {
+        kvs[0].value.push('!');
+    }
+    true
+}
+
+fn change_a_version(rng: &mut Rng, history: &mut Vec<Record>, _: &mut FinalState) -> bool {
+    let Some(place) = one(rng, &reads(history)) else { return false };
+    if let What::Done { answer: Ok(Answer::Range { kvs, .. }), .. } = &mut history[place].what {
+        kvs[0].version += 1;
+    }
+    true
+}
+
+fn drop_a_pair(rng: &mut Rng, history: &mut Vec<Record>, _: &mut FinalState) -> bool {
+    let Some(place) = one(rng, &reads(history)) else { return false };
+    if let What::Done { answer: Ok(Answer::Range { kvs, count, .. }), .. } = &mut history[place].what {
+        kvs.pop();
+        *count -= 1;
+    }
+    true
+}
+
+fn exchange_two_answers(rng: &mut Rng, history: &mut Vec<Record>, _: &mut FinalState) -> bool {
+    let reads = reads(history);
+    let (Some(a), Some(b)) = (one(rng, &reads), one(rng, &reads)) else { return false };
+    if history[a].what == history[b].what {
+        return false;
+    }
+    let what = history[a].what.clone();
+    history[a].what = std::mem::replace(&mut history[b].what, what);
+    true
+}
+
+/// A read shows what an earlier read of the same key showed, with or without that one's revision.
+fn show_an_old_answer(rng: &mut Rng, history: &mut Vec<Record>, _: &mut FinalState) -> bool {
+    let Some(late) = one(rng, &reads(history)) else { return false };
+    let key = |record: &Record| match &record.what {
+        What::Done { answer: Ok(Answer::Range { kvs, .. }), .. } if kvs.len() == 1 => {
+            Some(kvs[0].key.clone())
+        }
+        _ => None,
+    };
+    let same = |&place: &usize| {
+        place < late && key(&history[place]).is_some() && key(&history[place]) == key(&history[late])
+    };
+    let Some(early) = reads(history).into_iter().find(same) else { return false };
+    let (old, new) = (history[early].what.clone(), history[late].what.clone());
+    let (What::Done { revision: was, answer: old }, What::Done { revision: is, answer: new }) = (old, new)
+    else {
+        return false;
+    };
+    if old == new {
+        return false;
+    }
+    let revision = if rng.chance(50) { was } else { is };
+    history[late].what = What::Done { revision, answer: old };
+    true
+}
+
+fn raise_a_revision(rng: &mut Rng, history: &mut Vec<Record>, _: &mut FinalState) -> bool {
+    let Some(place) = one(rng, &writes(history)) else { return false };
+    if let What::Done { revision: Some(revision), .. } = &mut history[place].what {
+        *revision += 1;
+    }
+    true
+}
+
+/// A write that took effect is told to have had none.
+fn refuse_a_write(rng: &mut Rng, history: &mut Vec<Record>, _: &mut FinalState) -> bool {
+    let Some(place) = one(rng, &writes(history)) else { return false };
+    history[place].what = What::Refused { reason: "no leader".to_string() };
+    true
+}
+
+/// Power is lost, and with it the last writes of the final state.
+fn lose_the_end(rng: &mut Rng, _: &mut Vec<Record>, last: &mut FinalState) -> bool {
+    let Some(newest) = last.kvs.iter().map(|pair| pair.modified).max() else { return false };
+    last.kvs.retain(|pair| pair.modified < newest);
+    if rng.chance(50) {
+        last.revision = newest - 1;
+    }
+    true
+}
+
+/// A write is acknowledged and never done: everything of it is taken out of a correct execution but its answer.
+fn lose_a_write(rng: &mut Rng, history: &mut Vec<Record>, _: &mut FinalState) -> bool {
+    // Whoever writes last at this moment repeats the revision of the one before.
+    let writes = writes(history);
+    if writes.len() < 2 {
+        return false;
+    }
+    let place = writes[rng.below(writes.len() as u64 - 1) as usize + 1];
+    if let What::Done { revision: Some(revision), .. } = &mut history[place].what {
+        *revision -= 1;
+    }
+    true
+}
+
+#[test]
+fn changed_executions_are_caught() {
+    let changes: [(&str, Change, u64); 9] = [
+        ("change a value", change_a_value, 99),
+        ("change a version", change_a_version, 95),
+        ("drop a pair", drop_a_pair, 85),
+        ("exchange two answers", exchange_two_answers, 85),
+        ("show an old answer", show_an_old_answer, 85),
+        ("raise a revision", raise_a_revision, 85),
+        ("refuse a write", refuse_a_write, 85),
+        ("lose the end", lose_the_end, 90),
+        ("lose a write", lose_a_write, 85),
+    ];
+    type Judge = fn(&[Record]) -> Result<Summary, Violation>;
+    let alone: [(&str, Judge); 4] = [
+        ("revisions_never_back", judges::revisions_never_back),
+        ("txn_atomic", judges::txn_atomic),
+        ("revision_order", judges::revision_order),
+        ("linearizable", judges::linearizable),
+    ];
+    for (name, change, least) in changes {
+        let (mut made, mut caught) = (0, 0);
+        let mut by: BTreeMap<&str, u32> = BTreeMap::new();
+        for seed in 0..60 {
+            let mut rng = Rng(seed * 77 + 5);
+            let (mut history, mut last) = execute(seed + 10_000, shape(seed));
+            if !change(&mut rng, &mut history, &mut last) {
+                continue;
+            }
+            made += 1;
+            caught += u64::from(judge_all(&history, &last).is_err());
+            for (judge, function) in alone {
+                *by.entry(judge).or_default() += u32::from(function(&history).is_err());
+            }
+            *by.entry("durable").or_default() += u32::from(judges::durable(&history, &last).is_err());
+        }
+        println!("{name}: {caught} of {made}; alone: {by:?}");
+        assert!(made > 30, "{name}: {made}");
+        assert!(caught * 100 >= made * least, "{name}: {caught} of {made}");
+    }
+}
