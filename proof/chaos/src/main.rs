@@ -16,6 +16,7 @@ cargo xtask chaos|kills [--trials N] [--seed S] [--target kattu|etcd]
   --seed S         of the first trial; the others count up (from the clock)
   --target T       kattu, or etcd to see that the judges are fair (kattu)
   --seconds T      about how long a storm lasts, chaos only (8)
+  --control        chaos that cheats: every trial must be caught
   --jobs J         trials at once, kills only (2)
   --most T         begin no trial after so many seconds";
 
@@ -74,7 +75,11 @@ fn parse(words: &[String]) -> Result<(Verb, Wish), String> {
     let clock = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |time| time.as_secs());
     let jobs = if matches!(verb, Verb::Kills) { 2 } else { 1 };
     let length = Duration::from_secs(8);
-    let mut wish = Wish { trials: 20, seed: clock, target: Target::Kattu, length, jobs, most: None };
+    let mut wish =
+        Wish { trials: 20, seed: clock, target: Target::Kattu, length, jobs, is_control: false, most: None };
+    let is_control = |word: &&String| *word == "--control" && matches!(verb, Verb::Chaos);
+    wish.is_control = rest.iter().any(|word| is_control(&word));
+    let rest: Vec<&String> = rest.iter().filter(|word| !is_control(word)).collect();
     for pair in rest.chunks(2) {
         let [flag, value] = pair else { return Err(format!("{} needs a value", pair[0])) };
         let number = || value.parse::<u64>().map_err(|_| format!("{flag} {value}: not a number"));

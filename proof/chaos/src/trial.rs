@@ -1,9 +1,14 @@
 //! One trial: a cluster, clients, a storm, calm, the verdict.
 //!
-//! 1. Start, and wait until everybody serves. 2. Clients ask without pause; the plan of the seed is carried out.
-//! 3. Everything is healed; every member must serve, writes must be acknowledged again. 4. Clients stop; all replicas must
-//! hold the same. 5. Everybody is killed and started once more: what is there now is the final state. 6. The judges.
-//! A trial that fails keeps its folder: history, timeline, members' logs.
+//! 1. Start, and wait until everybody serves.
+//! 2. Clients ask without pause; the plan of the seed is carried out.
+//! 3. Everything is healed; every member must serve, writes must be acknowledged again.
+//! 4. Clients stop; all replicas must hold the same.
+//! 5. Everybody is killed and started once more: what is there now is the final state.
+//! 6. The judges decide.
+//!
+//! A trial that fails keeps its folder: history, timeline, members' logs. A *control* cheats between 4 and 5: everybody
+//! goes back to what it held after the storm, as if all disks had lied. The judges must see it.
 //! Knows nothing of: how many trials there are.
 
 use crate::clients::Clients;
@@ -40,6 +45,8 @@ pub struct Setting {
     pub rules: Result<Rules, String>,
     /// What cannot be had here.
     pub skipped: Skipped,
+    /// Cheat, and see whether it is seen.
+    pub is_control: bool,
 }
 
 /// What came of a trial.
@@ -168,9 +175,12 @@ impl Trial {
         let raged = storm.rage(&plan);
         self.outcome.faults = std::mem::take(&mut storm.counts);
         self.outcome.pieces = proxy.links.counts();
-        let ended = raged.and_then(|()| self.calm(&mut cluster, &recorder));
+        let mut ended = raged.and_then(|()| self.calm(&mut cluster, &recorder));
+        if setting.is_control && ended.is_ok() {
+            ended = remember(&mut cluster).and_then(|()| self.calm(&mut cluster, &recorder));
+        }
         clients.stop();
-        let ended = ended.and_then(|()| self.settle(&mut cluster, &recorder));
+        let ended = ended.and_then(|()| self.settle(&mut cluster, &recorder, setting.is_control));
         self.history = recorder.take();
         self.outcome.ends = ends(&self.history);
         let last = ended?;
@@ -204,12 +214,23 @@ impl Trial {
     }
 
     /// Replicas agree, and still do after everybody was killed at once.
-    fn settle(&mut self, cluster: &mut Cluster, recorder: &Arc<Recorder>) -> Result<FinalState, String> {
+    fn settle(
+        &mut self,
+        cluster: &mut Cluster,
+        recorder: &Arc<Recorder>,
+        is_control: bool,
+    ) -> Result<FinalState, String> {
         let before = cluster.agreed_state()?;
         self.timeline.say(format!("all hold revision {} with {} keys", before.revision, before.kvs.len()));
         cluster.kill_all();
         for i in 0..cluster.members.len() {
             recorder.crashed(i as u64);
+        }
+        if is_control {
+            forget(cluster)?;
+            cluster.start_all()?;
+            cluster.until_served()?;
+            return cluster.agreed_state();
         }
         cluster.start_all()?;
         cluster.until_served()?;
@@ -223,6 +244,32 @@ impl Trial {
             ));
         }
         Ok(after)
+    }
+}
+
+/// Copies every member's directory while all are down.
+fn remember(cluster: &mut Cluster) -> Result<(), String> {
+    cluster.kill_all();
+    for member in &cluster.members {
+        copy(&member.data, &member.data.with_extension("old"))?;
+    }
+    cluster.start_all()
+}
+
+/// Puts the copies back.
+fn forget(cluster: &Cluster) -> Result<(), String> {
+    for member in &cluster.members {
+        std::fs::remove_dir_all(&member.data).map_err(|error| error.to_string())?;
+        copy(&member.data.with_extension("old"), &member.data)?;
+    }
+    Ok(())
+}
+
+fn copy(from: &Path, to: &Path) -> Result<(), String> {
+    let copied = std::process::Command::new("cp").arg("-a").args([from, to]).status();
+    match copied.map_err(|error| error.to_string())?.success() {
+        true => Ok(()),
+        false => Err(format!("cp -a {} {}", from.display(), to.display())),
     }
 }
 

@@ -33,7 +33,7 @@ async fn try_ask(kv: &mut KvClient<Channel>, operation: &Operation) -> Result<An
         }
         Some(Request::RequestRange(request)) => {
             let it = kv.range(request).await?.into_inner();
-            (it.header.clone(), range_answer(it))
+            (it.header, range_answer(it))
         }
         Some(Request::RequestDeleteRange(request)) => {
             let it = kv.delete_range(request).await?.into_inner();
@@ -41,7 +41,7 @@ async fn try_ask(kv: &mut KvClient<Channel>, operation: &Operation) -> Result<An
         }
         Some(Request::RequestTxn(request)) => {
             let it = kv.txn(request).await?.into_inner();
-            (it.header.clone(), txn_answer(it))
+            (it.header, txn_answer(it))
         }
         None => {
             let Operation::Compact { revision } = operation else {
