@@ -45,7 +45,13 @@ pub fn campaign(trials: u64, seed: u64, target: Target, most: Option<Duration>) 
             break;
         }
         let seed = seed.wrapping_add(number);
-        let outcome = trial(&Plan::new(seed), target, false);
+        let at = Instant::now();
+        let outcome = trial(&Plan::new(seed, target), target, false);
+        if bar.is_hidden() {
+            // Nobody looks at a bar in a log.
+            let (writes, took) = (outcome.ends.writes, at.elapsed().as_secs_f64());
+            println!("seed {seed}: {took:.0} s, {writes} acknowledged writes, {} lost", outcome.lost);
+        }
         sum.trials += 1;
         sum.operations += outcome.ends.operations;
         sum.writes += outcome.ends.writes;

@@ -10,18 +10,30 @@ use crate::trial::{rig_sees, trial};
 use kattu_chaos::target::Target;
 use std::process::ExitCode;
 
+/// Files on the rig, without any member.
+pub fn files() -> ExitCode {
+    let folder = room::runs().join(format!("run-{}", std::process::id())).join("files");
+    match rig_sees(&folder) {
+        Ok(()) => {
+            println!("files: what was synced survives, what was not is gone, a disk that lies is seen");
+            ExitCode::SUCCESS
+        }
+        Err(what) => {
+            println!("the rig does not see: {what}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
 /// Files on the rig first, then `trials` lying clusters; success means that everything was noticed.
 pub fn control(trials: u64, seed: u64, target: Target) -> ExitCode {
-    let folder = room::runs().join(format!("run-{}", std::process::id())).join("files");
-    if let Err(what) = rig_sees(&folder) {
-        println!("the rig does not see: {what}");
+    if files() != ExitCode::SUCCESS {
         return ExitCode::FAILURE;
     }
-    println!("files: what was synced survives, what was not is gone, a disk that lies is seen");
     let mut noticed = 0;
     for number in 0..trials {
         let seed = seed.wrapping_add(number);
-        let outcome = trial(&Plan::of_control(seed), target, true);
+        let outcome = trial(&Plan::of_control(seed, target), target, true);
         if let Some(what) = &outcome.rig {
             println!("seed {seed}: THE RIG FAILED: {what}");
             continue;

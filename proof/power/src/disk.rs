@@ -18,6 +18,8 @@ use std::time::{Duration, Instant};
 /// How a file system is made and mounted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
+    /// Bytes of the disk.
+    pub disk_bytes: u64,
     /// Bytes per block of ext4.
     pub block_bytes: u64,
     /// What ext4 promises of data: `ordered`, `writeback` or `journal`.
@@ -26,8 +28,6 @@ pub struct Layout {
     pub commit_secs: u64,
 }
 
-/// Bytes of every disk.
-pub const DISK_BYTES: u64 = 96 << 20;
 /// A mount that does not go away for longer than this is let go lazily.
 const UNMOUNT_LIMIT: Duration = Duration::from_secs(5);
 
@@ -37,7 +37,7 @@ const UNMOUNT_LIMIT: Duration = Duration::from_secs(5);
 /// What `mkfs.ext4` said.
 pub fn format(folder: &Path, layout: &Layout) -> Result<Image, String> {
     let path = folder.join("fresh.ext4");
-    let made = std::fs::File::create(&path).and_then(|file| file.set_len(DISK_BYTES));
+    let made = std::fs::File::create(&path).and_then(|file| file.set_len(layout.disk_bytes));
     made.map_err(|error| format!("{}: {error}", path.display()))?;
     let block = layout.block_bytes.to_string();
     // Nothing lazy: a kernel thread that writes tables behind our back would only blur the counts.

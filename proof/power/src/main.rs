@@ -10,20 +10,30 @@ use std::time::Duration;
 const USAGE: &str = "\
 cargo xtask power [--trials N (5)] [--seed S] [--minutes M] [--target kattu|etcd]
 cargo xtask power --control [--trials N (3)] [--seed S]
+cargo xtask power --files
 
 Clusters of the release binary, each member on a disk of its own: ext4, a loop device, a file served through FUSE. The
 power goes, what was not flushed is dropped, reordered or torn, the rest is mounted again and judged. Trial k has the seed
-S + k. --control runs the same on disks that lie: every trial must be found broken.";
+S + k. --control runs the same on disks that lie: every trial must be found broken. --files tries the rig on two
+files, without any member.";
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Verb {
+    Campaign,
+    Control,
+    Files,
+}
 
 fn main() -> ExitCode {
-    let (mut trials, mut seed, mut most, mut target, mut is_control) =
-        (None, None, None, Target::Kattu, false);
+    let (mut trials, mut seed, mut most, mut target) = (None, None, None, Target::Kattu);
+    let mut verb = Verb::Campaign;
     let mut words = std::env::args().skip(1);
     while let Some(word) = words.next() {
-        let value = if word == "--control" { None } else { words.next() };
+        let value = if ["--control", "--files"].contains(&word.as_str()) { None } else { words.next() };
         let number = value.as_ref().and_then(|text| text.parse::<u64>().ok());
         match (word.as_str(), number, value.as_deref()) {
-            ("--control", ..) => is_control = true,
+            ("--control", ..) => verb = Verb::Control,
+            ("--files", ..) => verb = Verb::Files,
             ("--trials", Some(number), _) if 0 < number => trials = Some(number),
             ("--seed", Some(number), _) => seed = Some(number),
             ("--minutes", Some(number), _) => most = Some(Duration::from_secs(number * 60)),
@@ -39,7 +49,9 @@ fn main() -> ExitCode {
         println!("SKIPPED power: {why}");
         return ExitCode::SUCCESS;
     }
-    if let Err(why) = target.program() {
+    if verb != Verb::Files
+        && let Err(why) = target.program()
+    {
         eprintln!("{why}");
         return ExitCode::FAILURE;
     }
@@ -53,9 +65,10 @@ fn main() -> ExitCode {
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
         now.as_nanos() as u64 % 1_000_000_000
     });
-    let code = match is_control {
-        true => control::control(trials.unwrap_or(3), seed, target),
-        false => campaign::campaign(trials.unwrap_or(5), seed, target, most),
+    let code = match verb {
+        Verb::Files => control::files(),
+        Verb::Control => control::control(trials.unwrap_or(3), seed, target),
+        Verb::Campaign => campaign::campaign(trials.unwrap_or(5), seed, target, most),
     };
     room::leave();
     code

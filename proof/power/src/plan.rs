@@ -6,6 +6,7 @@
 use crate::disk::Layout;
 use crate::station::Trip;
 use kattu_chaos::random::Random;
+use kattu_chaos::target::Target;
 use kattu_chaos::workload::Shape;
 use std::fmt;
 
@@ -75,20 +76,20 @@ pub struct Plan {
 
 impl Plan {
     /// The plan of a seed.
-    pub fn new(seed: u64) -> Plan {
+    pub fn new(seed: u64, target: Target) -> Plan {
         let mut random = Random::of_part(seed, "power");
         let members = *random.pick(&[3, 3, 3, 3, 3, 1, 1, 5]);
         let layout = Layout {
+            disk_bytes: disk_bytes(target),
             block_bytes: *random.pick(&[4096, 4096, 4096, 1024]),
             data: *random.pick(&["ordered", "ordered", "writeback", "journal"]),
             commit_secs: *random.pick(&[1, 5, 300]),
         };
         let mut flags = Vec::new();
-        if random.per_mille(400) {
-            flags.extend(["--log-io", "thread"]);
-        }
-        if random.per_mille(400) {
-            flags.extend(["--apply", "thread"]);
+        for flag in ["--log-io", "--apply"] {
+            if random.per_mille(400) && target == Target::Kattu {
+                flags.extend([flag, "thread"]);
+            }
         }
         // As fast as they can: there must always be something that is not flushed yet.
         let shape = Shape {
@@ -110,8 +111,8 @@ impl Plan {
     }
 
     /// The plan of a seed for disks that lie: one loss for all, late enough that there is something to lose.
-    pub fn of_control(seed: u64) -> Plan {
-        let mut plan = Plan::new(seed);
+    pub fn of_control(seed: u64, target: Target) -> Plan {
+        let mut plan = Plan::new(seed, target);
         let when = When::Load { after: 150, point: Point::Before(Trip::Flush(1)) };
         plan.blows = vec![Blow { who: Who::All, when, again: None }];
         plan
@@ -128,9 +129,17 @@ impl Blow {
             _ => Who::Minority,
         };
         let point = if random.per_mille(600) { Point::Dam } else { Point::Before(trip(random, 60)) };
-        let when = When::Load { after: random.within(20..500), point };
+        let when = When::Load { after: random.within(20..800), point };
         let again = random.per_mille(350).then(|| trip(random, 40));
         Blow { who, when, again }
+    }
+}
+
+/// Small, but with room for all that a trial may write: etcd allots its log in pieces of 64 MiB, two at a time.
+fn disk_bytes(target: Target) -> u64 {
+    match target {
+        Target::Kattu => 96 << 20,
+        Target::Etcd => 384 << 20,
     }
 }
 
@@ -144,7 +153,7 @@ fn trip(random: &mut Random, most: u64) -> Trip {
 
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Layout { block_bytes, data, commit_secs } = &self.layout;
+        let Layout { block_bytes, data, commit_secs, .. } = &self.layout;
         write!(
             f,
             "seed {}: {} members{}, ext4 of {block_bytes}-byte blocks, data={data}, commit={commit_secs}, {} clients",
@@ -164,15 +173,15 @@ mod tests {
     #[test]
     fn a_seed_repeats_its_plan_and_every_plan_takes_the_power_from_all() {
         for seed in 0..200 {
-            let plan = Plan::new(seed);
-            assert_eq!(plan.to_string(), Plan::new(seed).to_string());
+            let plan = Plan::new(seed, Target::Kattu);
+            assert_eq!(plan.to_string(), Plan::new(seed, Target::Kattu).to_string());
             assert!(plan.blows.iter().any(|blow| blow.who == Who::All));
         }
     }
 
     #[test]
     fn seeds_draw_every_kind_of_loss() {
-        let blows: Vec<Blow> = (0..300).flat_map(|seed| Plan::new(seed).blows).collect();
+        let blows: Vec<Blow> = (0..300).flat_map(|seed| Plan::new(seed, Target::Kattu).blows).collect();
         for who in [Who::All, Who::Leader, Who::Follower, Who::Minority] {
             assert!(20 < blows.iter().filter(|blow| blow.who == who).count(), "{who:?}");
         }

@@ -313,10 +313,9 @@ impl Trial {
     }
 
     fn start(&mut self, cluster: &mut Cluster, which: Option<&[usize]>) -> Done {
-        let flags = if self.target == Target::Kattu { self.plan.flags.clone() } else { Vec::new() };
         for (i, member) in cluster.members.iter_mut().enumerate() {
             if which.is_none_or(|which| which.contains(&i)) {
-                member.start(&[], &flags).map_err(Trouble::Rig)?;
+                member.start(&[], &self.plan.flags).map_err(Trouble::Rig)?;
             }
         }
         Ok(())
@@ -507,7 +506,7 @@ fn inspect(data: &Path) -> Result<String, String> {
 /// # Errors
 /// What is not as it should be.
 pub fn rig_sees(folder: &Path) -> Result<(), String> {
-    let layout = Layout { block_bytes: 4096, data: "ordered", commit_secs: 300 };
+    let layout = Layout { disk_bytes: 32 << 20, block_bytes: 4096, data: "ordered", commit_secs: 300 };
     let failed = |error: std::io::Error| error.to_string();
     std::fs::create_dir_all(folder).map_err(failed)?;
     let fresh = format(folder, &layout)?;
