@@ -24,7 +24,10 @@ pub(super) fn stepped(ghost: &mut Ghost, place: usize, view: &View, tasks: &[Kee
             }
             KeeperTask::Read { .. } | KeeperTask::Members { .. } => {
                 expect(member.marked <= handed, NAME, || {
-                    format!("{id:?} serves a read at {handed:?}; its log said at the start: {:?}", member.marked)
+                    format!(
+                        "{id:?} serves a read at {handed:?}; its log said at the start: {:?}",
+                        member.marked
+                    )
                 })?;
                 member.served = member.served.max(handed);
             }

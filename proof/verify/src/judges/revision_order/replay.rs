@@ -14,9 +14,9 @@ use crate::operations::{End, Operation};
 use crate::spec::Spec;
 use std::collections::{BTreeSet, HashSet};
 
-/// Steps taken for a history of which much is open, per operation and at least, before it is given up.
+/// Operations done for a history of which much is open, per operation and at least, before it is given up.
 const STEPS_PER_OPERATION: u64 = 20;
-const STEPS_MIN: u64 = 2_000_000;
+const STEPS_MIN: u64 = 500_000;
 
 /// One gap, filled for now.
 struct Choice<'a> {
@@ -43,7 +43,10 @@ pub(super) struct Replay<'a, 'o> {
     spec: Spec,
     choices: Vec<Choice<'a>>,
     chosen: HashSet<usize>,
+    /// Operations done so far, those that were taken back included.
     steps: u64,
+    /// The highest revision at which something did not fit: only what comes further is worth a story.
+    furthest: i64,
 }
 
 impl<'a, 'o> Replay<'a, 'o> {
@@ -63,6 +66,7 @@ impl<'a, 'o> Replay<'a, 'o> {
             choices: Vec::new(),
             chosen: HashSet::new(),
             steps: 0,
+            furthest: 0,
         }
     }
 
@@ -70,13 +74,12 @@ impl<'a, 'o> Replay<'a, 'o> {
     pub(super) fn run(mut self) -> Result<bool, Violation> {
         let steps_max = STEPS_MIN.max(self.operations.len() as u64 * STEPS_PER_OPERATION);
         // What is told in the end is the contradiction that was met furthest along.
-        let mut furthest: Option<(i64, Violation)> = None;
+        let mut furthest: Option<Violation> = None;
         let mut going = self.others_at(1).map(|()| 2);
         loop {
             match going {
                 Ok(revision) if revision > self.order.last() => return Ok(true),
                 Ok(revision) => {
-                    self.steps += 1;
                     if self.steps > steps_max && !self.choices.is_empty() {
                         return Ok(false);
                     }
@@ -88,16 +91,15 @@ impl<'a, 'o> Replay<'a, 'o> {
                 }
                 Err(contradiction) => {
                     let here = self.spec.revision();
-                    if furthest.as_ref().is_none_or(|(revision, _)| *revision < here) {
-                        furthest = Some((here, contradiction.violation));
+                    if self.furthest < here {
+                        self.furthest = here;
+                        furthest = Some(contradiction.violation);
                     }
                     let Some(choice) = self.back_to_blame(&contradiction.blame) else {
-                        let (_, violation) = furthest.expect("it was just set");
-                        return Err(violation);
+                        return Err(furthest.expect("the first contradiction set it: revisions begin at 1"));
                     };
                     let Choice { revision, next, mut blame, .. } = choice;
                     blame.extend(contradiction.blame);
-                    self.steps += 1;
                     going = self.fill(revision, next, blame);
                     going = going.and_then(|next| self.others_at(revision).map(|()| next));
                 }
@@ -119,6 +121,7 @@ impl<'a, 'o> Replay<'a, 'o> {
 
     /// Does one operation and compares its answer with the one that was given.
     fn expect(&mut self, number: usize, revision: i64) -> Result<(), Contradiction<'a>> {
+        self.steps += 1;
         let operation = &self.operations[number];
         self.spec.set_compacted(self.compacted.before(number, revision));
         let expected = self.spec.apply(operation.asked);
@@ -130,12 +133,15 @@ impl<'a, 'o> Replay<'a, 'o> {
         }
         let mut blame = BTreeSet::new();
         add_footprint(operation.asked, &mut blame);
-        let story = format!(
-            "{} was answered {} at revision {revision}; {}",
-            told(operation),
-            shown_answer(given),
-            told_expected(&expected)
-        );
+        let tell = || {
+            let expected = told_expected(&expected);
+            format!(
+                "{} was answered {} at revision {revision}; {expected}",
+                told(operation),
+                shown_answer(given)
+            )
+        };
+        let story = if self.furthest < self.spec.revision() { tell() } else { String::new() };
         Err(Contradiction { blame, violation: violation(&[operation], story) })
     }
 
@@ -152,6 +158,7 @@ impl<'a, 'o> Replay<'a, 'o> {
         for (place, &filler) in fillers.iter().enumerate().skip(from) {
             let operation = &self.operations[filler];
             if !self.chosen.contains(&filler) {
+                self.steps += 1;
                 // What is compacted is no matter for what has bytes in the log, unless it reads the past; then it is
                 // not known, and it is taken to be served.
                 self.spec.set_compacted(-1);
