@@ -1,10 +1,13 @@
 //! One trial.
 //!
-//! 1. Every member gets a disk of its own and is started. 2. Clients ask without pause. 3. At each moment of the plan the
-//! power goes: all disks concerned are held still, the members on them are killed, the disks are cut, so that no member
-//! ever sees an error of its disk. 4. The images that are left are mounted again, `kattu wal inspect` judges the logs on
-//! them, the members start. 5. At the end everybody must serve, all replicas must hold the same, the judges decide; the
-//! members stop in good order and the file systems are checked.
+//! 1. Every member gets a disk of its own and is started.
+//! 2. Clients ask without pause.
+//! 3. At each moment of the plan the power goes: all disks concerned are held still, the members on them are killed, the
+//!    disks are cut, so that no member ever sees an error of its disk.
+//! 4. The images that are left are mounted again, `kattu wal inspect` judges the logs on them, the members start.
+//! 5. At the end everybody must serve, all replicas must hold the same, the judges decide; the members stop in good order
+//!    and the file systems are checked.
+//!
 //! A trial that fails keeps its folder: history, timeline, members' logs, the images after the last losses.
 //! Knows nothing of: how many trials there are.
 
