@@ -110,6 +110,7 @@ fn run(wanted: &Wanted) -> ExitCode {
             Err(broken) => {
                 violations += 1;
                 states += broken.states;
+                depth = depth.max(broken.timeline.len());
                 took += broken.took;
                 clear();
                 println!("{:<18} {:>10} states until\n\n{broken}", scope.name, broken.states);

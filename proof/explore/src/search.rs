@@ -146,6 +146,7 @@ pub fn explore_and_tell(
     let begun = Instant::now();
     let mut tables = Tables::new(scope);
     let first = World::first(scope, &mut tables).map_err(|story| {
+        let story = format!("{story} (on the way to the first world of the scope)");
         let timeline = Vec::new();
         Box::new(Counterexample { story, timeline, states: 0, took: begun.elapsed() })
     })?;
