@@ -2,11 +2,16 @@
 //!
 //! Keys and values are numbers. A condition on a create or mod revision may be undecided here; then an answer decides it,
 //! and for an open operation both ways are tried.
+//! It also looks ahead. What an answered read is still to show must not be lost for good: a value that only one write
+//! puts is not overwritten while reads of it are to come, and the version of a key that nobody deletes does not pass one
+//! that is still to be read. Orders that do so could only fail later.
 //! Knows nothing of: time.
 
+use super::partition::Part;
 use crate::history::How;
 use crate::spec::fits;
 use std::cmp::Ordering;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// The number of a key in its part.
 pub(super) type Key = u32;
@@ -77,11 +82,91 @@ pub(super) struct State<'a> {
     /// Values as text, for conditions that order them.
     texts: &'a [String],
     path: Vec<bool>,
+    ahead: Ahead,
+}
+
+/// What reads that are not placed yet are to show.
+struct Ahead {
+    /// How many show a value; by value.
+    values: Vec<u32>,
+    /// Values that one write puts, once.
+    unique: Vec<bool>,
+    /// How many show a version; by key. Nothing for keys that may be deleted.
+    versions: Vec<Option<BTreeMap<i64, u32>>>,
+}
+
+impl Ahead {
+    fn of(part: &Part) -> Ahead {
+        let mut authors: HashMap<Value, u32> = HashMap::new();
+        let mut deleted = BTreeSet::new();
+        for operation in &part.operations {
+            add_writes(&operation.step, &mut authors, &mut deleted);
+        }
+        let unique = |value: usize| authors.get(&(value as Value)) == Some(&1);
+        let versions = |key: usize| (!deleted.contains(&(key as Key))).then(BTreeMap::new);
+        let mut ahead = Ahead {
+            values: vec![0; part.texts.len()],
+            unique: (0..part.texts.len()).map(unique).collect(),
+            versions: (0..part.keys.len()).map(versions).collect(),
+        };
+        part.operations.iter().for_each(|operation| ahead.note(&operation.step, false));
+        ahead
+    }
+
+    /// A read was placed, or is to come (again). Reads inside transactions are not looked ahead for.
+    fn note(&mut self, step: &Step, placed: bool) {
+        let Step::Read(told) = step else { return };
+        for &(key, told) in told {
+            let Some((value, version)) = told else { continue };
+            let values = &mut self.values[value as usize];
+            *values = if placed { *values - 1 } else { *values + 1 };
+            if let Some(versions) = &mut self.versions[key as usize] {
+                let count = versions.entry(version).or_default();
+                *count = if placed { *count - 1 } else { *count + 1 };
+                if *count == 0 {
+                    versions.remove(&version);
+                }
+            }
+        }
+    }
+
+    /// Whether what is still to be read survives this change.
+    fn allows(&self, key: Key, from: Cell, to: Cell) -> bool {
+        let value = from.value as usize;
+        let still_read = self.unique[value] && self.values[value] > 0;
+        let versions = self.versions[key as usize].as_ref();
+        let least = versions.and_then(|versions| versions.first_key_value());
+        !still_read && least.is_none_or(|(&least, _)| to.version <= least)
+    }
+}
+
+fn add_writes(step: &Step, authors: &mut HashMap<Value, u32>, deleted: &mut BTreeSet<Key>) {
+    match step {
+        Step::Put(_, value) => *authors.entry(*value).or_default() += 1,
+        Step::Delete(keys, _) => deleted.extend(keys),
+        Step::Txn(txn) => {
+            let steps = txn.then.iter().chain(&txn.otherwise);
+            steps.for_each(|step| add_writes(step, authors, deleted));
+        }
+        Step::Read(_) | Step::Count(..) | Step::Nothing => {}
+    }
 }
 
 impl<'a> State<'a> {
-    pub(super) fn new(keys: usize, texts: &'a [String]) -> State<'a> {
-        State { cells: vec![Cell::default(); keys], past: Vec::new(), hash: 0, texts, path: Vec::new() }
+    pub(super) fn new(part: &'a Part) -> State<'a> {
+        State {
+            cells: vec![Cell::default(); part.keys.len()],
+            past: Vec::new(),
+            hash: 0,
+            texts: &part.texts,
+            path: Vec::new(),
+            ahead: Ahead::of(part),
+        }
+    }
+
+    /// An operation was given its place, or lost it again.
+    pub(super) fn placed(&mut self, step: &Step, placed: bool) {
+        self.ahead.note(step, placed);
     }
 
     /// Equal states have equal ones; different ones practically never.
@@ -171,14 +256,15 @@ impl<'a> State<'a> {
         match step {
             Step::Put(key, value) => {
                 let version = self.cells[*key as usize].version + 1;
-                self.write(*key, Cell { value: *value, version });
-                true
+                self.write(*key, Cell { value: *value, version })
             }
             Step::Delete(keys, told) => {
                 let mut deleted = 0;
                 for &key in keys {
                     if self.cells[key as usize].version > 0 {
-                        self.write(key, Cell::default());
+                        if !self.write(key, Cell::default()) {
+                            return false;
+                        }
                         deleted += 1;
                     }
                 }
@@ -201,9 +287,14 @@ impl<'a> State<'a> {
         }
     }
 
-    fn write(&mut self, key: Key, cell: Cell) {
-        self.past.push((key, self.cells[key as usize]));
+    fn write(&mut self, key: Key, cell: Cell) -> bool {
+        let before = self.cells[key as usize];
+        if !self.ahead.allows(key, before, cell) {
+            return false;
+        }
+        self.past.push((key, before));
         self.set(key, cell);
+        true
     }
 
     fn set(&mut self, key: Key, cell: Cell) {

@@ -193,7 +193,8 @@ struct Builder<'a> {
     keys: Vec<&'a str>,
     operations: Vec<(usize, Operation<'a>)>,
     texts: Vec<String>,
-    numbers: HashMap<String, Value>,
+    /// Values are numbered for each key by itself.
+    numbers: HashMap<(Key, String), Value>,
     /// Values that an answer or a condition tells apart; all, if a condition orders them.
     told_apart: BTreeSet<String>,
     all_are_told_apart: bool,
@@ -254,16 +255,16 @@ impl<'a> Builder<'a> {
         }
     }
 
-    fn value(&mut self, text: &str) -> Value {
+    fn value(&mut self, key: Key, text: &str) -> Value {
         if !self.all_are_told_apart && !self.told_apart.contains(text) {
             return SOME;
         }
-        if let Some(&number) = self.numbers.get(text) {
+        if let Some(&number) = self.numbers.get(&(key, text.to_string())) {
             return number;
         }
         let number = self.texts.len() as Value;
         self.texts.push(text.to_string());
-        self.numbers.insert(text.to_string(), number);
+        self.numbers.insert((key, text.to_string()), number);
         number
     }
 
@@ -283,7 +284,7 @@ impl<'a> Builder<'a> {
     ) -> Step {
         match (asked, answer) {
             (Asked::Put { key, value }, _) => match self.keys_in(key, "").first() {
-                Some(&(_, key)) => Step::Put(key, self.value(value)),
+                Some(&(_, key)) => Step::Put(key, self.value(key, value)),
                 None => Step::Nothing,
             },
             (Asked::Delete { key, end }, answer) => {
@@ -317,7 +318,7 @@ impl<'a> Builder<'a> {
                     let found = kvs.binary_search_by(|pair| pair.key.as_str().cmp(name));
                     told.push((
                         key,
-                        found.ok().map(|place| (self.value(&kvs[place].value), kvs[place].version)),
+                        found.ok().map(|place| (self.value(key, &kvs[place].value), kvs[place].version)),
                     ));
                 }
                 Step::Read(told)
@@ -346,7 +347,7 @@ impl<'a> Builder<'a> {
     fn condition(&mut self, compare: &crate::history::Compare) -> Option<Condition> {
         let &(_, key) = self.keys_in(&compare.key, "").first()?;
         let target = match &compare.target {
-            Wanted::Value(value) => Target::Value(self.value(value)),
+            Wanted::Value(value) => Target::Value(self.value(key, value)),
             Wanted::Version(version) => Target::Version(*version),
             Wanted::Create(revision) | Wanted::Mod(revision) => Target::Revision(*revision),
         };

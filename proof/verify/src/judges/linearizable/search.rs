@@ -57,7 +57,7 @@ pub(super) fn search(part: &Part, steps_left: &mut u64) -> Found {
     let mut list = List::of(part);
     let mut classes = classes(part);
     let reaches: Vec<Reach> = part.operations.iter().map(|operation| Reach::of(&operation.step)).collect();
-    let mut state = State::new(part.keys.len(), &part.texts);
+    let mut state = State::new(part);
     let mut order: Vec<Placed> = Vec::new();
     let mut seen: HashSet<u128, BuildHasherDefault<AsIs>> = HashSet::default();
     let mut placed = 0_u128;
@@ -104,6 +104,7 @@ pub(super) fn search(part: &Part, steps_left: &mut u64) -> Found {
                 match last.what {
                     Cursor::Must(node) => {
                         list.put_back(node);
+                        state.placed(&part.operations[List::operation(node)].step, false);
                         placed ^= scatter(List::operation(node) as u64, 1);
                     }
                     Cursor::May { class, .. } => {
@@ -139,7 +140,10 @@ pub(super) fn search(part: &Part, steps_left: &mut u64) -> Found {
         }
         placed = now;
         match what {
-            Cursor::Must(node) => list.take_out(node),
+            Cursor::Must(node) => {
+                list.take_out(node);
+                state.placed(&part.operations[operation].step, true);
+            }
             Cursor::May { class, .. } => classes[class].used += 1,
         }
         order.push(Placed { what, mark, next });
