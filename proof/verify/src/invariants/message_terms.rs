@@ -1,10 +1,11 @@
 //! Message terms: every message carries its sender's current term, and that term is on its sender's disk; only the
-//! leader of a term sends appends of it, and only what is in its log. [replication-protocols O6, L6]
+//! leader of a term sends appends of it, and only what is in its log; forwards are of the term too. [replication-protocols
+//! O6, L6, B13]
 
 use super::ghost::{Ghost, expect};
 use super::{Checked, View};
-use kattu_raft::LogIndex;
 use kattu_raft::message::{Append, Envelope, Message};
+use kattu_raft::{LogIndex, NodeId, Term};
 
 const NAME: &str = "message_terms";
 
@@ -22,6 +23,14 @@ pub(super) fn sent(ghost: &Ghost, place: usize, view: &View, envelope: &Envelope
         Message::Append(append) => appended(ghost, place, view, append),
         _ => Ok(()),
     }
+}
+
+/// A forward or its answer leaves: it speaks for the term it leaves in, and for no other. [B13]
+pub(super) fn forwarded(ghost: &Ghost, place: usize, view: &View, from: NodeId, term: Term) -> Checked {
+    let id = ghost.at(place).id;
+    expect(from == id && term == view.term, NAME, || {
+        format!("{id:?} of {:?} forwards, or takes a forward, as {from:?} of {term:?}", view.term)
+    })
 }
 
 fn appended(ghost: &Ghost, place: usize, view: &View, append: &Append) -> Checked {

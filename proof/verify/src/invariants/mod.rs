@@ -13,6 +13,7 @@
 //! | `leader_completeness.rs` | leaders hold everything committed |
 //! | `commits.rs` | O2, O3: commits are on a quorum's disks |
 //! | `committed_is_final.rs` | O8 |
+//! | `truncations.rs` | L3, L7: only a contradiction cuts a log |
 //! | `state_machine_safety.rs` | stores apply what is committed, once, in order |
 //! | `marks.rs` | marks are ordered and monotone, persisted is on the disk |
 //! | `acknowledgements.rs` | O1 |
@@ -41,6 +42,7 @@ mod matches;
 mod message_terms;
 mod served;
 mod state_machine_safety;
+mod truncations;
 mod verified;
 mod votes;
 
@@ -161,10 +163,18 @@ impl Invariants {
         verified::stepped(ghost, place, view)?;
         served::stepped(ghost, place, view, &effects.apply)?;
         for message in &effects.send {
-            if let PeerMessage::Raft(envelope) = message {
-                message_terms::sent(ghost, place, view, envelope)?;
-                votes::sent(ghost, place, envelope)?;
-                acknowledgements::sent(ghost, place, envelope)?;
+            match message {
+                PeerMessage::Raft(envelope) => {
+                    message_terms::sent(ghost, place, view, envelope)?;
+                    votes::sent(ghost, place, envelope)?;
+                    acknowledgements::sent(ghost, place, envelope)?;
+                }
+                PeerMessage::Forward(forward) => {
+                    message_terms::forwarded(ghost, place, view, forward.from, forward.term)?;
+                }
+                PeerMessage::ForwardReply(reply) => {
+                    message_terms::forwarded(ghost, place, view, reply.from, reply.term)?;
+                }
             }
         }
         Ok(())
@@ -262,6 +272,7 @@ fn persisted(ghost: &mut Ghost, place: usize, record: &LogRecord) -> Checked {
         LogBody::Truncate(first) => {
             leader_append_only::truncated(ghost, place, *first)?;
             committed_is_final::truncated(ghost, place, *first)?;
+            truncations::truncated(ghost, place, *first)?;
         }
         LogBody::Entry(entry) => {
             leader_append_only::appended(ghost, place, entry)?;
