@@ -15,7 +15,7 @@ fn main() {
     let number = |place: usize, default| numbers.get(place).copied().unwrap_or(default);
     let clients = u32::try_from(number(1, 20)).expect("fewer clients");
     let (operations, keys) = (number(0, 100_000), number(2, 100));
-    let shape = Shape { operations, clients, keys, unknown: 1, refused: 1, many: number(3, 10) };
+    let shape = Shape { operations, clients, keys, unknown: number(5, 1), refused: 1, many: number(3, 10) };
     let (history, last) = execute(number(4, 1), shape);
     println!(
         "{operations} operations of {clients} clients on {keys} keys, {} of a hundred not plain",

@@ -95,11 +95,10 @@ impl Spec {
         }
     }
 
-    /// Keys that a revision wrote.
+    /// The create revision and the version of a key, while it lives.
     #[must_use]
-    pub fn written(&self, revision: i64) -> &[String] {
-        let place = usize::try_from(revision - 2).ok();
-        place.and_then(|place| self.changes.get(place)).map_or(&[], Vec::as_slice)
+    pub fn life(&self, key: &str) -> Option<(i64, i64)> {
+        self.live(key, self.revision()).map(|live| (live.create, live.version))
     }
 
     /// Whether the revisions asked for can be read, along the branches that will be taken.

@@ -22,11 +22,17 @@ pub(super) fn durable(ghost: &mut Ghost, place: usize, lsn: Lsn) -> Checked {
     expect(lsn <= emitted, NAME, || {
         format!("record {} of {id:?} is durable, {} was the last", lsn.0, emitted.0)
     })?;
-    member.durable = member.durable.max(lsn);
-    while ghost.at(place).pending.front().is_some_and(|(pending, _)| *pending <= lsn) {
-        if let Some(Pending::Hard(hard)) = ghost.at_mut(place).sink() {
-            super::votes::durable(ghost, place, hard);
+    while let Some((pending, _)) = ghost.at(place).pending.front()
+        && *pending <= lsn
+    {
+        let number = *pending;
+        match ghost.at_mut(place).sink() {
+            // A hint: it travels with the next block, and losing it costs time only. [ST17]
+            None | Some(Pending::Commit) => continue,
+            Some(Pending::Hard(hard)) => super::votes::durable(ghost, place, hard),
+            Some(Pending::Truncate(_) | Pending::Entry(_)) => {}
         }
+        ghost.at_mut(place).durable = number;
     }
     Ok(())
 }

@@ -9,6 +9,7 @@
 //! for the replay to find out.
 //! Knows nothing of: states.
 
+use super::outlook::Outlook;
 use super::{Order, Violation, told};
 use crate::history::{Answer, Operation as Asked, Pair};
 use crate::operations::{End, NEVER, Operation, Place};
@@ -22,6 +23,8 @@ pub(super) type Keys<'a> = (&'a str, &'a str);
 pub(super) struct Gaps<'a> {
     /// Revision → operations that may have made it, in the order in which they are tried.
     pub(super) fillers: BTreeMap<i64, Vec<usize>>,
+    /// What is still to be read.
+    pub(super) outlook: Outlook<'a>,
     /// What each filler may write.
     pub(super) writes: HashMap<usize, Vec<Keys<'a>>>,
 }
@@ -74,12 +77,14 @@ type Seen<'a> = BTreeMap<i64, BTreeSet<(&'a str, Option<&'a str>)>>;
 
 impl<'a> Gaps<'a> {
     pub(super) fn of(operations: &[Operation<'a>], order: &Order) -> Result<Gaps<'a>, Violation> {
-        let mut gaps = Gaps { fillers: BTreeMap::new(), writes: HashMap::new() };
+        let outlook = Outlook::of(&[]);
+        let mut gaps = Gaps { fillers: BTreeMap::new(), outlook, writes: HashMap::new() };
         let revisions: Vec<i64> =
             (2..=order.last()).filter(|&revision| order.writer(revision).is_none()).collect();
         if revisions.is_empty() {
             return Ok(gaps);
         }
+        gaps.outlook = Outlook::of(operations);
         let mut open = Vec::new();
         for (number, operation) in operations.iter().enumerate() {
             let mut writes = Vec::new();

@@ -18,6 +18,7 @@
 
 mod compaction;
 mod gaps;
+mod outlook;
 mod replay;
 
 use super::back::revisions_never_back;

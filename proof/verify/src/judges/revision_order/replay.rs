@@ -2,11 +2,13 @@
 //!
 //! Where a revision is a gap, an open write is chosen for it; a choice that a later answer contradicts is taken back.
 //! Going back, only gaps matter whose candidates write keys that the contradiction depends on; all others would only
-//! lead to the same contradiction again. (A gap whose candidates are exhausted adds the keys on which they depend.)
+//! lead to the same contradiction again. (A gap whose candidates are exhausted adds the keys on which they depend.) What
+//! the next reads need is tried first, and what would spoil them is not tried: `outlook.rs`.
 //! Knows nothing of: real time.
 
 use super::compaction::Compacted;
 use super::gaps::{Gaps, Keys, add_footprint, meet};
+use super::outlook::Prospect;
 use super::{Order, Violation, told, violation};
 use crate::history::{Answer, Rejection};
 use crate::judges::shown_answer;
@@ -23,8 +25,8 @@ struct Choice<'a> {
     revision: i64,
     /// The candidate in place.
     filler: usize,
-    /// Where the candidates go on.
-    next: usize,
+    /// The candidates that are left, the next one last.
+    left: Vec<usize>,
     /// Keys on which it depends that all candidates so far have failed.
     blame: BTreeSet<Keys<'a>>,
 }
@@ -85,7 +87,7 @@ impl<'a, 'o> Replay<'a, 'o> {
                     }
                     going = match self.order.writer(revision) {
                         Some(writer) => self.answered(writer, revision),
-                        None => self.fill(revision, 0, BTreeSet::new()),
+                        None => self.open(revision),
                     };
                     going = going.and_then(|next| self.others_at(revision).map(|()| next));
                 }
@@ -98,9 +100,11 @@ impl<'a, 'o> Replay<'a, 'o> {
                     let Some(choice) = self.back_to_blame(&contradiction.blame) else {
                         return Err(furthest.expect("the first contradiction set it: revisions begin at 1"));
                     };
-                    let Choice { revision, next, mut blame, .. } = choice;
+                    let Choice { revision, filler, left, mut blame } = choice;
                     blame.extend(contradiction.blame);
-                    going = self.fill(revision, next, blame);
+                    // Other choices would leave it for later gaps.
+                    add_footprint(self.operations[filler].asked, &mut blame);
+                    going = self.fill(revision, left, blame);
                     going = going.and_then(|next| self.others_at(revision).map(|()| next));
                 }
             }
@@ -145,32 +149,46 @@ impl<'a, 'o> Replay<'a, 'o> {
         Err(Contradiction { blame, violation: violation(&[operation], story) })
     }
 
+    /// Fills a gap: first with what is missing for the next reads.
+    fn open(&mut self, revision: i64) -> Result<i64, Contradiction<'a>> {
+        let gaps = self.gaps;
+        let mut blame = BTreeSet::new();
+        let mut left: Vec<(Prospect, usize)> = Vec::new();
+        for &filler in gaps.fillers[&revision].iter().rev() {
+            let asked = self.operations[filler].asked;
+            let prospect = gaps.outlook.prospect(&self.spec, asked, revision);
+            if self.chosen.contains(&filler) || prospect == Prospect::Wrong {
+                add_footprint(asked, &mut blame);
+            } else {
+                left.push((prospect, filler));
+            }
+        }
+        left.sort_by_key(|(prospect, _)| std::cmp::Reverse(*prospect));
+        self.fill(revision, left.into_iter().map(|(_, filler)| filler).collect(), blame)
+    }
+
     /// Fills a gap with the next candidate that has an effect.
     fn fill(
         &mut self,
         revision: i64,
-        from: usize,
-        blame: BTreeSet<Keys<'a>>,
+        mut left: Vec<usize>,
+        mut blame: BTreeSet<Keys<'a>>,
     ) -> Result<i64, Contradiction<'a>> {
-        let gaps = self.gaps;
-        let fillers = &gaps.fillers[&revision];
-        let mut blame = blame;
-        for (place, &filler) in fillers.iter().enumerate().skip(from) {
+        while let Some(filler) = left.pop() {
             let operation = &self.operations[filler];
-            if !self.chosen.contains(&filler) {
-                self.steps += 1;
-                // What is compacted is no matter for what has bytes in the log, unless it reads the past; then it is
-                // not known, and it is taken to be served.
-                self.spec.set_compacted(-1);
-                let _ = self.spec.apply(operation.asked);
-                if self.spec.revision() == revision {
-                    self.chosen.insert(filler);
-                    self.choices.push(Choice { revision, filler, next: place + 1, blame });
-                    return Ok(revision + 1);
-                }
+            self.steps += 1;
+            // What is compacted is no matter for what has bytes in the log, unless it reads the past; then it is not
+            // known, and it is taken to be served.
+            self.spec.set_compacted(-1);
+            let _ = self.spec.apply(operation.asked);
+            if self.spec.revision() == revision {
+                self.chosen.insert(filler);
+                self.choices.push(Choice { revision, filler, left, blame });
+                return Ok(revision + 1);
             }
             add_footprint(operation.asked, &mut blame);
         }
+        let fillers = &self.gaps.fillers[&revision];
         let tried: Vec<u64> = fillers.iter().take(8).map(|&filler| self.operations[filler].id).collect();
         let story = format!(
             "revision {revision} was made by no answered write, and none of the open ones fits: {tried:?}"
