@@ -64,3 +64,58 @@ pub fn read(input: impl BufRead) -> Result<Vec<Record>, ReadError> {
     }
     Ok(records)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::history::{Answer, Operation, Rejection, What};
+    use crate::judges::testing::{crashed, done, invoke, put, read, refused, rejected, timed, txn, unknown};
+
+    #[test]
+    fn what_is_written_is_read_back() {
+        let asked = txn(vec![], vec![put("a", "\"\n\u{1f980}")], vec![Operation::Compact { revision: 3 }]);
+        let answered = Answer::Txn { succeeded: true, answers: vec![Answer::Put] };
+        let history = timed(&[
+            invoke(1, asked),
+            done(1, 2, answered),
+            invoke(2, put("b", "")),
+            rejected(2, Rejection::Compacted),
+            invoke(3, put("b", "")),
+            refused(3),
+            invoke(4, put("b", "")),
+            unknown(4),
+            crashed(7),
+            invoke(5, put("c", "")),
+            done(5, 3, read(&[("a", "1", 2, 2, 1)])),
+        ]);
+        let mut bytes = Vec::new();
+        write(&mut bytes, &history).expect("memory");
+        assert_eq!(bytes.iter().filter(|&&byte| byte == b'\n').count(), history.len());
+        assert_eq!(read_back(&bytes).expect("what was written"), history);
+    }
+
+    fn read_back(bytes: &[u8]) -> Result<Vec<Record>, ReadError> {
+        super::read(bytes)
+    }
+
+    #[test]
+    fn the_documented_lines_are_lines() {
+        let page = include_str!("../../../docs/formats/histories.md");
+        let lines: Vec<&str> = page.lines().filter(|line| line.starts_with("{\"at\"")).collect();
+        let history = read_back(lines.join("\n").as_bytes()).expect("the example of the page");
+        assert!(lines.len() > 6 && history.len() == lines.len());
+        crate::judges::revision_order(&history).expect("the example is correct");
+        assert!(history.iter().any(|record| matches!(record.what, What::Crashed { .. })));
+    }
+
+    #[test]
+    fn a_bad_line_is_named() {
+        let good = "{\"at\":1,\"client\":1,\"id\":1,\"what\":\"unknown\",\"reason\":\"\"}";
+        for bad in ["{", "{\"at\":-1}", "[]", "{\"at\":1,\"client\":1,\"id\":1,\"what\":\"forgotten\"}"] {
+            let text = format!("{good}\n\n{bad}\n{good}\n");
+            let error = read_back(text.as_bytes()).expect_err(bad).to_string();
+            assert!(error.starts_with("line 3: "), "{error}");
+        }
+        assert!(matches!(read_back(b"\xff\n"), Err(ReadError::Io(_))));
+    }
+}

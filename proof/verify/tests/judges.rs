@@ -48,7 +48,7 @@ fn correct_executions_pass_before_every_judge() {
 }
 
 /// Changes one thing; false if the history has nothing to change.
-type Change = fn(&mut Rng, &mut Vec<Record>, &mut FinalState) -> bool;
+type Change = fn(&mut Rng, &mut [Record], &mut FinalState) -> bool;
 
 fn reads(history: &[Record]) -> Vec<usize> {
     let is_read = |record: &Record| matches!(&record.what, What::Done { answer: Ok(Answer::Range { kvs, .. }), .. } if !kvs.is_empty());
@@ -64,7 +64,7 @@ fn one<T: Copy>(rng: &mut Rng, of: &[T]) -> Option<T> {
     (!of.is_empty()).then(|| of[rng.below(of.len() as u64) as usize])
 }
 
-fn change_a_value(rng: &mut Rng, history: &mut Vec<Record>, _: &mut FinalState) -> bool {
+fn change_a_value(rng: &mut Rng, history: &mut [Record], _: &mut FinalState) -> bool {
     let Some(place) = one(rng, &reads(history)) else { return false };
     if let What::Done { answer: Ok(Answer::Range { kvs, .. }), .. } = &mut history[place].what {
         kvs[0].value.push('!');
@@ -72,7 +72,7 @@ fn change_a_value(rng: &mut Rng, history: &mut Vec<Record>, _: &mut FinalState) 
     true
 }
 
-fn change_a_version(rng: &mut Rng, history: &mut Vec<Record>, _: &mut FinalState) -> bool {
+fn change_a_version(rng: &mut Rng, history: &mut [Record], _: &mut FinalState) -> bool {
     let Some(place) = one(rng, &reads(history)) else { return false };
     if let What::Done { answer: Ok(Answer::Range { kvs, .. }), .. } = &mut history[place].what {
         kvs[0].version += 1;
@@ -80,7 +80,7 @@ fn change_a_version(rng: &mut Rng, history: &mut Vec<Record>, _: &mut FinalState
     true
 }
 
-fn drop_a_pair(rng: &mut Rng, history: &mut Vec<Record>, _: &mut FinalState) -> bool {
+fn drop_a_pair(rng: &mut Rng, history: &mut [Record], _: &mut FinalState) -> bool {
     let Some(place) = one(rng, &reads(history)) else { return false };
     if let What::Done { answer: Ok(Answer::Range { kvs, count, .. }), .. } = &mut history[place].what {
         kvs.pop();
@@ -89,7 +89,7 @@ fn drop_a_pair(rng: &mut Rng, history: &mut Vec<Record>, _: &mut FinalState) -> 
     true
 }
 
-fn exchange_two_answers(rng: &mut Rng, history: &mut Vec<Record>, _: &mut FinalState) -> bool {
+fn exchange_two_answers(rng: &mut Rng, history: &mut [Record], _: &mut FinalState) -> bool {
     let reads = reads(history);
     let (Some(a), Some(b)) = (one(rng, &reads), one(rng, &reads)) else { return false };
     if history[a].what == history[b].what {
@@ -101,7 +101,7 @@ fn exchange_two_answers(rng: &mut Rng, history: &mut Vec<Record>, _: &mut FinalS
 }
 
 /// A read shows what an earlier read of the same key showed, with or without that one's revision.
-fn show_an_old_answer(rng: &mut Rng, history: &mut Vec<Record>, _: &mut FinalState) -> bool {
+fn show_an_old_answer(rng: &mut Rng, history: &mut [Record], _: &mut FinalState) -> bool {
     let Some(late) = one(rng, &reads(history)) else { return false };
     let key = |record: &Record| match &record.what {
         What::Done { answer: Ok(Answer::Range { kvs, .. }), .. } if kvs.len() == 1 => {
@@ -126,7 +126,7 @@ fn show_an_old_answer(rng: &mut Rng, history: &mut Vec<Record>, _: &mut FinalSta
     true
 }
 
-fn raise_a_revision(rng: &mut Rng, history: &mut Vec<Record>, _: &mut FinalState) -> bool {
+fn raise_a_revision(rng: &mut Rng, history: &mut [Record], _: &mut FinalState) -> bool {
     let Some(place) = one(rng, &writes(history)) else { return false };
     if let What::Done { revision: Some(revision), .. } = &mut history[place].what {
         *revision += 1;
@@ -135,14 +135,14 @@ fn raise_a_revision(rng: &mut Rng, history: &mut Vec<Record>, _: &mut FinalState
 }
 
 /// A write that took effect is told to have had none.
-fn refuse_a_write(rng: &mut Rng, history: &mut Vec<Record>, _: &mut FinalState) -> bool {
+fn refuse_a_write(rng: &mut Rng, history: &mut [Record], _: &mut FinalState) -> bool {
     let Some(place) = one(rng, &writes(history)) else { return false };
     history[place].what = What::Refused { reason: "no leader".to_string() };
     true
 }
 
 /// Power is lost, and with it the last writes of the final state.
-fn lose_the_end(rng: &mut Rng, _: &mut Vec<Record>, last: &mut FinalState) -> bool {
+fn lose_the_end(rng: &mut Rng, _: &mut [Record], last: &mut FinalState) -> bool {
     let Some(newest) = last.kvs.iter().map(|pair| pair.modified).max() else { return false };
     last.kvs.retain(|pair| pair.modified < newest);
     if rng.chance(50) {
@@ -152,7 +152,7 @@ fn lose_the_end(rng: &mut Rng, _: &mut Vec<Record>, last: &mut FinalState) -> bo
 }
 
 /// A write is acknowledged and never done: everything of it is taken out of a correct execution but its answer.
-fn lose_a_write(rng: &mut Rng, history: &mut Vec<Record>, _: &mut FinalState) -> bool {
+fn lose_a_write(rng: &mut Rng, history: &mut [Record], _: &mut FinalState) -> bool {
     // Whoever writes last at this moment repeats the revision of the one before.
     let writes = writes(history);
     if writes.len() < 2 {

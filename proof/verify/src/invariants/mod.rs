@@ -285,3 +285,6 @@ fn persisted(ghost: &mut Ghost, place: usize, record: &LogRecord) -> Checked {
     ghost.at_mut(place).emit(record, line);
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

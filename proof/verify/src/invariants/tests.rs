@@ -1,0 +1,439 @@
+//! Traces by hand: for each invariant one that breaks it, and one that nearly does.
+
+use super::*;
+use kattu_raft::message::{Append, AppendReply, AppendVerdict, Envelope, Message, Vote, VoteReply};
+use kattu_raft::{
+    EntryHead, EntryId, EntryKind, Form, GroupId, HardState, Incarnation, Round, SharedBytes, Stamp,
+};
+
+/// A cluster of three that is told, step by step, what its members do.
+struct Cluster {
+    invariants: Invariants,
+    views: [View; 3],
+    lsns: [u64; 3],
+}
+
+fn idle() -> View {
+    View {
+        term: Term(0),
+        leads: false,
+        leader: None,
+        committed: LogIndex(0),
+        handed: LogIndex(0),
+        persisted: LogIndex(0),
+        verified: LogIndex(0),
+        confirmed: None,
+    }
+}
+
+fn entry(term: u64, index: u64, payload: &str) -> Entry {
+    let head = EntryHead {
+        id: EntryId::new(term, index),
+        kind: EntryKind::Command,
+        form: Form::Whole,
+        stamp: Stamp(0),
+    };
+    Entry::new(head, SharedBytes::from(payload.as_bytes().to_vec()), 0)
+}
+
+fn hard(term: u64, vote: u64) -> LogBody {
+    LogBody::HardState(HardState { term: Term(term), vote: (vote > 0).then_some(NodeId(vote)) })
+}
+
+fn matches(upto: u64) -> Message {
+    Message::AppendReply(AppendReply {
+        round: Round(1),
+        verdict: AppendVerdict::Match { upto: LogIndex(upto) },
+    })
+}
+
+impl Cluster {
+    fn new() -> Cluster {
+        let ids = [1, 2, 3].map(NodeId);
+        let mut invariants = Invariants::new(&ids);
+        for id in ids {
+            invariants.restarted(id, &Recovered::default()).expect("an empty start");
+        }
+        Cluster { invariants, views: std::array::from_fn(|_| idle()), lsns: [0; 3] }
+    }
+
+    fn step(
+        &mut self,
+        member: u64,
+        bodies: Vec<LogBody>,
+        sends: Vec<(u64, Message)>,
+        change: impl FnOnce(&mut View),
+    ) -> Checked {
+        self.traced(member, Vec::new(), bodies, sends, change)
+    }
+
+    fn traced(
+        &mut self,
+        member: u64,
+        trace: Vec<Trace>,
+        bodies: Vec<LogBody>,
+        sends: Vec<(u64, Message)>,
+        change: impl FnOnce(&mut View),
+    ) -> Checked {
+        let place = member as usize - 1;
+        let view = &mut self.views[place];
+        change(view);
+        let (id, term) = (NodeId(member), view.term);
+        let mut effects = Effects { trace, ..Effects::default() };
+        for body in bodies {
+            self.lsns[place] += 1;
+            effects.persist.push(LogRecord { lsn: Lsn(self.lsns[place]), body });
+        }
+        let envelope = |(to, message): (u64, Message)| {
+            let (group, incarnation) = (GroupId(0), Incarnation(1));
+            PeerMessage::Raft(Envelope { group, from: id, incarnation, to: NodeId(to), term, message })
+        };
+        effects.send = sends.into_iter().map(envelope).collect();
+        self.invariants.saw(id, view, &effects)
+    }
+
+    fn sync(&mut self, member: u64) -> Checked {
+        self.invariants.durable(NodeId(member), Lsn(self.lsns[member as usize - 1]))
+    }
+
+    /// Term and vote, on the disk.
+    fn votes(&mut self, member: u64, term: u64, candidate: u64) -> Checked {
+        self.step(member, vec![hard(term, candidate)], vec![], |view| {
+            (view.term, view.leads, view.leader) = (Term(term), false, None);
+        })?;
+        self.sync(member)
+    }
+
+    fn leads(&mut self, member: u64, term: u64, noop: Entry) -> Checked {
+        let trace = vec![Trace::BecameLeader(Term(term))];
+        self.traced(member, trace, vec![LogBody::Entry(noop)], vec![], |view| {
+            (view.leads, view.leader) = (true, Some(NodeId(member)));
+        })
+    }
+
+    /// Votes that nobody cast: as if the vote rule had not been asked.
+    fn votes_by_decree(&mut self, member: u64, term: u64) {
+        let ballots = self.invariants.ghost.ballots.entry((Term(term), NodeId(member))).or_default();
+        ballots.extend([1, 2, 3].map(NodeId));
+        let campaign = vec![hard(term, member)];
+        self.step(member, campaign, vec![], |view| view.term = Term(term)).expect("a campaign");
+    }
+
+    fn leads_by_decree(&mut self, member: u64, term: u64, noop: Entry) {
+        self.votes_by_decree(member, term);
+        self.leads(member, term, noop).expect("a leader");
+    }
+
+    /// Member 1 is elected in term 1 by itself and 2, and writes its no-op.
+    fn led() -> Cluster {
+        let mut cluster = Cluster::new();
+        cluster.votes(1, 1, 1).expect("a campaign");
+        cluster.votes(2, 1, 1).expect("a vote");
+        cluster.leads(1, 1, entry(1, 1, "noop")).expect("a leader");
+        cluster
+    }
+
+    fn appends(&mut self, member: u64, entries: Vec<Entry>) -> Checked {
+        let verified = LogIndex(entries.last().expect("some").id().index.0);
+        self.step(member, entries.into_iter().map(LogBody::Entry).collect(), vec![], |view| {
+            (view.term, view.leader, view.verified) = (Term(1), Some(NodeId(1)), verified);
+        })
+    }
+
+    fn persists(&mut self, member: u64, upto: u64) -> Checked {
+        self.sync(member)?;
+        self.step(member, vec![], vec![], |view| view.persisted = LogIndex(upto))
+    }
+
+    /// ... and commits it with 2.
+    fn committed() -> Cluster {
+        let mut cluster = Cluster::led();
+        cluster.persists(1, 1).expect("on 1's disk");
+        cluster.appends(2, vec![entry(1, 1, "noop")]).expect("at 2");
+        cluster.persists(2, 1).expect("on 2's disk");
+        cluster.step(1, vec![], vec![], |view| view.committed = LogIndex(1)).expect("a quorum holds it");
+        cluster
+    }
+}
+
+fn caught(checked: Checked, by: &str) {
+    assert_eq!(checked.expect_err("it must be caught").property, by);
+}
+
+#[test]
+fn two_leaders_of_one_term_are_caught_and_two_terms_are_fine() {
+    let mut cluster = Cluster::led();
+    cluster.votes(3, 1, 3).expect("it may campaign");
+    caught(cluster.leads(3, 1, entry(1, 1, "other")), "election_safety");
+
+    let mut cluster = Cluster::led();
+    cluster.votes(3, 2, 3).expect("a campaign");
+    cluster.votes(2, 2, 3).expect("a vote in a new term");
+    cluster.leads(3, 2, entry(2, 1, "noop")).expect("nothing was committed");
+}
+
+#[test]
+fn a_leader_without_a_quorum_of_durable_votes_is_caught() {
+    let mut cluster = Cluster::new();
+    cluster.votes(1, 1, 1).expect("a campaign");
+    cluster.step(2, vec![hard(1, 1)], vec![], |view| view.term = Term(1)).expect("voted, not yet on disk");
+    caught(cluster.leads(1, 1, entry(1, 1, "noop")), "election_safety");
+}
+
+#[test]
+fn a_second_vote_is_caught_even_if_the_first_was_forgotten() {
+    let mut cluster = Cluster::new();
+    cluster.votes(1, 1, 1).expect("a campaign");
+    cluster.votes(3, 1, 3).expect("a campaign");
+    cluster.votes(2, 1, 1).expect("a vote");
+    caught(cluster.votes(2, 1, 3), "votes");
+
+    // Lost before it was durable, it was never told: the member is free again.
+    let mut cluster = Cluster::new();
+    cluster.votes(1, 1, 1).expect("a campaign");
+    cluster.votes(3, 1, 3).expect("a campaign");
+    cluster.step(2, vec![hard(1, 1)], vec![], |view| view.term = Term(1)).expect("a vote on its way");
+    cluster.invariants.crashed(NodeId(2)).expect("it ran");
+    cluster.invariants.restarted(NodeId(2), &Recovered::default()).expect("nothing was durable");
+    (cluster.lsns[1], cluster.views[1]) = (0, idle());
+    cluster.votes(2, 1, 3).expect("the first vote for all that anybody knows");
+}
+
+#[test]
+fn a_vote_for_a_shorter_log_is_caught() {
+    let mut cluster = Cluster::led();
+    cluster.appends(2, vec![entry(1, 1, "noop")]).expect("2 follows");
+    cluster.votes(3, 2, 3).expect("3 campaigns with an empty log");
+    caught(cluster.votes(2, 2, 3), "votes");
+}
+
+#[test]
+fn a_vote_that_leaves_before_it_is_durable_is_caught() {
+    let grant = || vec![(1, Message::VoteReply(VoteReply { granted: true }))];
+    let mut cluster = Cluster::new();
+    cluster.votes(1, 1, 1).expect("a campaign");
+    cluster.step(2, vec![hard(1, 1)], vec![], |view| view.term = Term(1)).expect("on its way");
+    caught(cluster.step(2, vec![], grant(), |_| {}), "message_terms");
+    cluster.sync(2).expect("durable");
+    cluster.step(2, vec![], grant(), |_| {}).expect("now it may");
+    let request = Vote { last: EntryId::new(1, 7), transfer: false };
+    caught(cluster.step(1, vec![], vec![(2, Message::Vote(request))], |_| {}), "votes");
+}
+
+#[test]
+fn a_leader_that_truncates_or_writes_in_old_terms_is_caught() {
+    caught(
+        Cluster::led().step(1, vec![LogBody::Truncate(LogIndex(1))], vec![], |_| {}),
+        "leader_append_only",
+    );
+    let old = LogBody::Entry(entry(0, 2, "old"));
+    caught(Cluster::led().step(1, vec![old], vec![], |_| {}), "leader_append_only");
+    let gap = LogBody::Entry(entry(1, 3, "gap"));
+    caught(Cluster::led().step(1, vec![gap], vec![], |_| {}), "leader_append_only");
+    let next = LogBody::Entry(entry(1, 2, "next"));
+    Cluster::led().step(1, vec![next], vec![], |_| {}).expect("a leader appends");
+}
+
+#[test]
+fn two_entries_of_one_index_and_term_that_differ_are_caught() {
+    caught(Cluster::led().appends(2, vec![entry(1, 1, "noqp")]), "log_matching");
+    Cluster::led().appends(2, vec![entry(1, 1, "noop")]).expect("the same entry");
+    // The same entry after another history.
+    let mut cluster = Cluster::led();
+    cluster.step(1, vec![LogBody::Entry(entry(1, 2, "b"))], vec![], |_| {}).expect("more");
+    cluster
+        .invariants
+        .ghost
+        .created
+        .insert(EntryId::new(0, 1), ghost::Created { hash: 0, after: Term(0), by: NodeId(3) });
+    let line = Line::of(&entry(1, 2, "b"));
+    let place = cluster.invariants.ghost.place(NodeId(3));
+    caught(
+        log_matching::appended(&mut cluster.invariants.ghost, place, EntryId::new(1, 2), line),
+        "log_matching",
+    );
+}
+
+#[test]
+fn a_leader_without_a_committed_entry_is_caught() {
+    let mut cluster = Cluster::committed();
+    cluster.votes_by_decree(3, 2);
+    caught(cluster.leads(3, 2, entry(2, 1, "other")), "leader_completeness");
+
+    let mut cluster = Cluster::committed();
+    cluster.votes(2, 2, 2).expect("2 holds everything");
+    cluster.votes(3, 2, 2).expect("a vote");
+    cluster.leads(2, 2, entry(2, 2, "noop")).expect("a complete leader");
+}
+
+#[test]
+fn a_commit_that_no_quorum_holds_is_caught() {
+    let mut cluster = Cluster::led();
+    cluster.persists(1, 1).expect("on 1's disk");
+    cluster.appends(2, vec![entry(1, 1, "noop")]).expect("at 2, not on its disk");
+    caught(cluster.step(1, vec![], vec![], |view| view.committed = LogIndex(1)), "commits");
+    assert_eq!(Cluster::committed().invariants.committed(), LogIndex(1));
+}
+
+#[test]
+fn a_commit_by_an_old_entry_alone_is_caught() {
+    let mut cluster = Cluster::led();
+    cluster.appends(2, vec![entry(1, 1, "noop")]).expect("at 2");
+    for member in [1, 2] {
+        cluster.persists(member, 1).expect("durable");
+    }
+    cluster.votes(2, 2, 2).expect("a campaign");
+    cluster.votes(3, 2, 2).expect("a vote");
+    cluster.leads(2, 2, entry(2, 2, "noop")).expect("a leader");
+    caught(cluster.step(2, vec![], vec![], |view| view.committed = LogIndex(1)), "commits");
+}
+
+#[test]
+fn a_follower_that_commits_what_no_leader_has_is_caught() {
+    let mut cluster = Cluster::led();
+    cluster.appends(2, vec![entry(1, 1, "noop")]).expect("at 2");
+    caught(cluster.step(2, vec![], vec![], |view| view.committed = LogIndex(1)), "commits");
+    let mut cluster = Cluster::committed();
+    cluster.step(2, vec![], vec![], |view| view.committed = LogIndex(1)).expect("its leader has");
+    caught(cluster.step(2, vec![], vec![], |view| view.committed = LogIndex(0)), "commits");
+}
+
+#[test]
+fn a_committed_entry_that_leaves_a_log_is_caught_whoever_knows_of_the_commit() {
+    let truncate = || vec![LogBody::Truncate(LogIndex(1))];
+    let mut cluster = Cluster::committed();
+    caught(cluster.step(2, truncate(), vec![], |_| {}), "committed_is_final");
+    let mut cluster = Cluster::led();
+    cluster.appends(2, vec![entry(1, 1, "noop")]).expect("at 2, not committed");
+    cluster.leads_by_decree(3, 2, entry(2, 1, "other"));
+    let other = || LogBody::Entry(entry(2, 1, "other"));
+    let bodies = [vec![hard(2, 0)], truncate(), vec![other()]].concat();
+    let follow = |view: &mut View| (view.term, view.leader) = (Term(2), Some(NodeId(3)));
+    cluster.step(2, bodies, vec![], follow).expect("it may go");
+}
+
+#[test]
+fn what_counts_as_persisted_is_on_the_disk() {
+    let mut cluster = Cluster::led();
+    caught(cluster.step(1, vec![], vec![], |view| view.persisted = LogIndex(1)), "marks");
+    let mut cluster = Cluster::led();
+    cluster.persists(1, 1).expect("it is there");
+    caught(cluster.step(1, vec![], vec![], |view| view.persisted = LogIndex(0)), "marks");
+}
+
+#[test]
+fn nothing_is_handed_out_before_it_is_committed_and_persisted() {
+    let mut cluster = Cluster::committed();
+    caught(cluster.step(2, vec![], vec![], |view| view.handed = LogIndex(1)), "marks");
+    let mut cluster = Cluster::committed();
+    cluster.step(1, vec![], vec![], |view| view.handed = LogIndex(1)).expect("committed and persisted");
+    caught(cluster.step(2, vec![], vec![], |view| (view.term, view.leader) = (Term(0), None)), "marks");
+}
+
+#[test]
+fn an_acknowledgement_of_what_is_not_on_the_disk_is_caught() {
+    let mut cluster = Cluster::led();
+    cluster.appends(2, vec![entry(1, 1, "noop")]).expect("at 2");
+    caught(cluster.step(2, vec![], vec![(1, matches(1))], |_| {}), "acknowledgements");
+    let mut cluster = Cluster::led();
+    cluster.appends(2, vec![entry(1, 1, "noop")]).expect("at 2");
+    cluster.persists(2, 1).expect("durable");
+    cluster.step(2, vec![], vec![(1, matches(1))], |_| {}).expect("it is");
+    caught(cluster.step(2, vec![], vec![(3, matches(1))], |_| {}), "acknowledgements");
+}
+
+#[test]
+fn a_match_beyond_the_acknowledgement_is_caught() {
+    let believes = |acknowledged: bool, matched: u64| {
+        let mut cluster = Cluster::committed();
+        if acknowledged {
+            cluster.step(2, vec![], vec![(1, matches(1))], |_| {}).expect("it is");
+        }
+        let place = cluster.invariants.ghost.place(NodeId(1));
+        matches::stepped(&mut cluster.invariants.ghost, place, Term(1), NodeId(2), LogIndex(matched))
+    };
+    caught(believes(false, 1), "matches");
+    caught(believes(true, 2), "matches");
+    believes(true, 1).expect("acknowledged");
+}
+
+#[test]
+fn a_message_of_another_term_or_of_what_is_not_in_the_log_is_caught() {
+    let append = |prev: EntryId, entries: Vec<Entry>| {
+        let append = Append { prev, entries, commit: LogIndex(0), round: Round(1) };
+        vec![(2, Message::Append(append))]
+    };
+    let noop = || vec![entry(1, 1, "noop")];
+    Cluster::led().step(1, vec![], append(EntryId::default(), noop()), |_| {}).expect("its log");
+    let wrong = append(EntryId::new(1, 1), vec![entry(1, 2, "x")]);
+    caught(Cluster::led().step(1, vec![], wrong, |_| {}), "message_terms");
+    caught(Cluster::led().step(2, vec![], append(EntryId::default(), noop()), |_| {}), "message_terms");
+    let early = vec![(1, matches(0))];
+    caught(Cluster::led().step(2, vec![hard(2, 0)], early, |view| view.term = Term(2)), "message_terms");
+}
+
+#[test]
+fn a_follower_that_takes_more_for_verified_than_agrees_is_caught() {
+    let mut cluster = Cluster::led();
+    cluster.step(1, vec![LogBody::Entry(entry(1, 2, "b"))], vec![], |_| {}).expect("more");
+    cluster.votes(3, 2, 3).expect("a campaign");
+    cluster.votes(2, 2, 3).expect("a vote");
+    cluster.leads(3, 2, entry(2, 1, "noop")).expect("nothing was committed");
+    // 1 hears of the new leader and keeps what the old term had made it believe.
+    let believes = |cluster: &mut Cluster, verified: u64| {
+        cluster.step(1, vec![hard(2, 0)], vec![], |view| {
+            (view.term, view.leads, view.leader) = (Term(2), false, Some(NodeId(3)));
+            view.verified = LogIndex(verified);
+        })
+    };
+    caught(believes(&mut cluster, 1), "verified");
+    let mut cluster = Cluster::led();
+    cluster.votes(3, 2, 3).expect("a campaign");
+    cluster.votes(2, 2, 3).expect("a vote");
+    cluster.leads(3, 2, entry(2, 1, "noop")).expect("nothing was committed");
+    believes(&mut cluster, 0).expect("nothing is verified yet");
+}
+
+#[test]
+fn a_store_applies_what_is_committed_once_and_in_order() {
+    let mut cluster = Cluster::committed();
+    caught(cluster.invariants.applied(NodeId(1), &entry(1, 1, "noqp")), "state_machine_safety");
+    caught(cluster.invariants.applied(NodeId(1), &entry(1, 2, "noop")), "state_machine_safety");
+    cluster.invariants.applied(NodeId(1), &entry(1, 1, "noop")).expect("the very entry");
+    caught(cluster.invariants.applied(NodeId(1), &entry(1, 1, "noop")), "state_machine_safety");
+}
+
+#[test]
+fn a_disk_that_forgets_a_vote_or_an_entry_or_invents_one_is_caught() {
+    let back = |hard: HardState, lsn: u64, last: EntryId, starts: Vec<EntryId>| {
+        let mut cluster = Cluster::led();
+        cluster.sync(1).expect("durable");
+        cluster.invariants.crashed(NodeId(1)).expect("it ran");
+        let recovered = Recovered { hard, lsn: Lsn(lsn), last, term_starts: starts, ..Recovered::default() };
+        cluster.invariants.restarted(NodeId(1), &recovered)
+    };
+    let voted = HardState { term: Term(1), vote: Some(NodeId(1)) };
+    let first = EntryId::new(1, 1);
+    back(voted, 2, first, vec![first]).expect("all is there");
+    caught(back(HardState { vote: None, ..voted }, 2, first, vec![first]), "durability");
+    caught(back(voted, 1, first, vec![first]), "durability");
+    caught(back(voted, 2, EntryId::default(), vec![]), "durability");
+    caught(back(voted, 3, EntryId::new(1, 2), vec![first]), "durability");
+}
+
+#[test]
+fn what_is_told_out_of_order_is_refused() {
+    let mut cluster = Cluster::new();
+    cluster.invariants.crashed(NodeId(1)).expect("it ran");
+    caught(cluster.invariants.crashed(NodeId(1)), "told_in_order");
+    caught(cluster.step(1, vec![], vec![], |_| {}), "told_in_order");
+    cluster.invariants.wiped(NodeId(1));
+    cluster.invariants.restarted(NodeId(1), &Recovered::default()).expect("as one that never was");
+}
+
+#[test]
+fn a_record_number_is_used_once() {
+    let mut cluster = Cluster::led();
+    cluster.lsns[0] -= 1;
+    caught(cluster.step(1, vec![hard(1, 1)], vec![], |_| {}), "durability");
+}
