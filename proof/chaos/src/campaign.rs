@@ -93,6 +93,16 @@ fn bar(wish: &Wish) -> ProgressBar {
     bar
 }
 
+/// One trial more. Where no bar can be drawn, a line now and then.
+fn step(bar: &ProgressBar, sum: &Sum) {
+    let message = format!("{} writes, {} violations", sum.writes, sum.violations);
+    bar.inc(1);
+    if bar.is_hidden() && sum.trials.is_multiple_of(10) {
+        println!("{} of {} trials, {message}", sum.trials, bar.length().unwrap_or(0));
+    }
+    bar.set_message(message);
+}
+
 fn report(bar: &ProgressBar, verb: &str, wish: &Wish, seed: u64, violations: &[String]) {
     let target = if wish.target == Target::Etcd { " --target etcd" } else { "" };
     bar.suspend(|| {
@@ -165,8 +175,7 @@ pub fn chaos(wish: &Wish) -> ExitCode {
             sum.violations += 1;
             report(&bar, "chaos", wish, seed, &outcome.violations);
         }
-        bar.set_message(format!("{} writes, {} violations", sum.writes, sum.violations));
-        bar.inc(1);
+        step(&bar, sum);
     });
     bar.finish_and_clear();
     let (sum, faults, pieces, mut backs) = total.into_inner().expect("nobody panics with it");
@@ -247,8 +256,7 @@ pub fn kills(wish: &Wish) -> ExitCode {
             sum.violations += 1;
             report(&bar, "kills", wish, seed, &outcome.violations);
         }
-        bar.set_message(format!("{} writes, {} violations", sum.writes, sum.violations));
-        bar.inc(1);
+        step(&bar, sum);
     });
     bar.finish_and_clear();
     let (sum, cells, phases) = total.into_inner().expect("nobody panics with it");
