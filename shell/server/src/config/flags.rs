@@ -118,7 +118,12 @@ pub const FLAGS: &[Flag] = &[
     works("client-threads", Number, "0", "threads that serve clients; 0 is the node's thread"),
     works("segment-bytes", Number, "16777216", "size of one file of the log"),
     works("disk-reserve-bytes", Number, "67108864", "disk space kept free for the way out of a full disk"),
-    works("disk-stall-timeout", Number, "10000", "milliseconds after which a disk, node or store that hangs ends the process"),
+    works(
+        "disk-stall-timeout",
+        Number,
+        "10000",
+        "milliseconds after which a disk, node or store that hangs ends the process",
+    ),
     tolerated("snapshot-count", Number, WHOLE_LOG),
     tolerated("log-level", Text, NO_LOG_FILES),
     tolerated("logger", Text, NO_LOG_FILES),
