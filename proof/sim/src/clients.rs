@@ -208,7 +208,9 @@ impl Clients {
         } else {
             self.dice.log_within(1, self.load.value_bytes)
         };
-        format!("v{:<width$}", self.asked.len(), width = bytes as usize)
+        let mut value = format!("v{}", self.asked.len());
+        value.extend(std::iter::repeat_n('.', (bytes as usize).saturating_sub(value.len())));
+        value
     }
 
     fn keys(&mut self) -> (String, String) {

@@ -217,7 +217,7 @@ pub(crate) fn draw_injections(
     let mut all = Vec::new();
     for kind in kinds.iter() {
         let mut dice = dice.fork(kind as u64);
-        let gap = dice.log_within(3 * SEC, 90 * SEC);
+        let gap = dice.log_within(5 * SEC, 90 * SEC);
         let mut at = dice.below(gap);
         while at < length {
             if let Some(what) = draw(kind, &mut dice, members, settings) {

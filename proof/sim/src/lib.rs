@@ -15,6 +15,7 @@
 //! | `calm.rs` | what must hold afterwards |
 //! | `watch.rs` | what must hold all the time |
 //! | `faults.rs`, `trace.rs`, `report.rs` | what is counted and told |
+//! | `run.rs`, `campaign.rs`, `shrink.rs` | one storm, many, the smallest that fails |
 //! | `dice.rs`, `clock.rs`, `queue.rs` | chance, time, order |
 //!
 //! ```
@@ -27,6 +28,7 @@
 #![forbid(unsafe_code)]
 
 mod calm;
+pub mod campaign;
 mod clients;
 mod clock;
 mod dice;
@@ -39,6 +41,7 @@ mod process;
 mod queue;
 mod report;
 mod run;
+mod shrink;
 mod storm;
 pub mod trace;
 mod watch;
@@ -47,3 +50,4 @@ mod world;
 pub use plan::{Options, Plan};
 pub use report::{StormReport, Violation};
 pub use run::{run_plan, run_storm};
+pub use shrink::{Shrunk, shrink};

@@ -9,6 +9,7 @@ use crate::dice::Dice;
 use crate::inject::{Injection, Kinds, draw_injections};
 use kattu_raft::{Duration, Limits};
 use kattu_wal::sim::Speed;
+use std::fmt;
 
 /// What a caller may decide in the seed's place: for speed, for reading, for shrinking.
 #[derive(Clone, Debug, Default)]
@@ -153,14 +154,13 @@ impl Plan {
         // Three and five are what people run; the rest is for the arithmetic of quorums.
         let drawn = *dice.pick(&[1, 2, 3, 3, 3, 3, 3, 3, 4, 5, 5, 5, 5, 6, 7, 8, 9]);
         let members = options.members.unwrap_or(drawn);
-        let mut dice = Dice::new(seed, "length");
-        let length = match options.seconds {
-            Some(seconds) => seconds * SEC,
-            None => dice.log_within(60, 1200).min(1200) * SEC,
-        };
         let settings = draw_settings(&mut Dice::new(seed, "settings"));
         let pace = draw_pace(&mut Dice::new(seed, "pace"), &settings);
         let mut load = draw_load(&mut Dice::new(seed, "load"), &settings);
+        let length = match options.seconds {
+            Some(seconds) => seconds * SEC,
+            None => draw_length(&mut Dice::new(seed, "length"), members, &settings, &load),
+        };
         load.clients = options.clients.unwrap_or(load.clients);
         let kinds = Kinds::draw(&mut Dice::new(seed, "kinds"));
         let mut injections: Vec<(u32, Injection)> =
@@ -210,6 +210,27 @@ impl Plan {
     }
 }
 
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let settings = &self.settings;
+        let without = |has: bool, what: &str| if has { String::new() } else { format!(", no {what}") };
+        write!(
+            f,
+            "{} members, {} s, {} clients, election timeout {:?}, log {:?}, apply {:?}{}{}{}; faults: {:?}",
+            self.members,
+            self.length / SEC,
+            self.load.clients,
+            settings.election_timeout,
+            settings.log_io,
+            settings.apply,
+            without(settings.pre_vote, "pre-vote"),
+            without(settings.pipelining, "pipelining"),
+            without(settings.parallel_append, "parallel append"),
+            self.kinds,
+        )
+    }
+}
+
 /// etcd's times, small files.
 fn default_settings() -> Settings {
     Settings {
@@ -222,7 +243,7 @@ fn default_settings() -> Settings {
         request_timeout: Duration::from_secs(7),
         pending_max: 1 << 18,
         pending_bytes_max: 64 << 20,
-        request_bytes_max: 64 << 10,
+        request_bytes_max: 4 << 10,
         quota: u64::MAX,
         log_io: Place::Inline,
         apply: Place::Inline,
@@ -232,6 +253,20 @@ fn default_settings() -> Settings {
         block_bytes: 1 << 20,
         disk_stall: SEC,
     }
+}
+
+/// What all storms may cost on average: messages and operations in one of them.
+const MESSAGES_MAX: u64 = 200_000;
+const OPERATIONS_MAX: u64 = 4_000;
+
+/// One to twenty minutes; large and busy clusters get the shorter ones, so that no seed is worth many others.
+fn draw_length(dice: &mut Dice, members: u64, settings: &Settings, load: &Load) -> u64 {
+    let drawn = dice.log_within(60, 1200);
+    let heartbeats = SEC / (settings.heartbeat_interval.as_nanos() as u64).max(1);
+    let operations = (u64::from(load.clients) * SEC / load.rest).max(1);
+    let messages = (heartbeats + 2 * operations) * 2 * (members - 1);
+    let most = (MESSAGES_MAX / messages.max(1)).min(OPERATIONS_MAX / operations);
+    drawn.min(most.max(60)) * SEC
 }
 
 fn draw_settings(dice: &mut Dice) -> Settings {
@@ -253,6 +288,8 @@ fn draw_settings(dice: &mut Dice) -> Settings {
     }
     let place = |dice: &mut Dice| if dice.one_in(2) { Place::Thread } else { Place::Inline };
     let segment_bytes = (dice.log_within(16 << 10, 512 << 10)).max(4 * request_bytes_max as u64);
+    // As in production, a segment has room for several of the largest batches.
+    limits.batch_bytes_max = limits.batch_bytes_max.min(segment_bytes as usize / 4);
     Settings {
         election_timeout: Duration::from_millis(election_ms),
         heartbeat_interval: Duration::from_millis(heartbeat_ms),
@@ -314,9 +351,10 @@ fn draw_load(dice: &mut Dice, settings: &Settings) -> Load {
         *weight = if dice.one_in(4) { 0 } else { dice.within(1, most) };
     }
     weights[0] = weights[0].max(5);
+    let clients = dice.log_within(1, 24);
     Load {
-        clients: dice.log_within(1, 24) as u32,
-        rest: dice.log_within(10 * MS, 4 * SEC),
+        clients: clients as u32,
+        rest: dice.log_within(20 * MS, 4 * SEC) * clients.div_ceil(4),
         keys: dice.log_within(1, 200),
         weights,
         value_bytes: dice.log_within(8, (settings.request_bytes_max as u64 / 2).min(4096)),

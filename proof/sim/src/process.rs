@@ -209,6 +209,16 @@ impl Process {
         waiting.chain(self.calls.drain(..).map(|(operation, _)| operation)).collect()
     }
 
+    /// What it is doing and what room its log has, for stories.
+    pub(crate) fn room(&self) -> String {
+        format!(
+            "{} bytes{}, {:?}",
+            self.space.log_bytes,
+            if self.space.short { " (short)" } else { "" },
+            self.stage
+        )
+    }
+
     /// Whether nothing is under way here.
     pub(crate) fn is_quiet(&self) -> bool {
         self.stage == Stage::Idle && self.calls.is_empty() && self.waiting.is_empty()

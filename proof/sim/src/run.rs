@@ -1,13 +1,17 @@
 //! Run: one storm from its seed to its report.
 //!
-//! Knows nothing of: threads, what is done with reports.
+//! A panic inside is a promise of the code that did not hold: it is reported, not passed on. Where panics abort the process
+//! (release builds of the command), the storm has a thread of its own, which is put to sleep in the middle of its panic.
+//! Knows nothing of: what is done with reports.
 
 use crate::plan::{Options, Plan};
 use crate::report::{StormReport, Violation};
-use crate::trace::Trace;
+use crate::trace::Told;
 use crate::world::World;
 use std::cell::RefCell;
-use std::panic::{self, AssertUnwindSafe};
+use std::panic;
+use std::sync::mpsc::{self, Sender};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Runs the storm of a seed: never panics, whatever panics inside.
 #[must_use]
@@ -18,12 +22,46 @@ pub fn run_storm(seed: u64, options: &Options) -> StormReport {
 /// Runs a storm that was planned already.
 #[must_use]
 pub fn run_plan(plan: Plan, options: &Options) -> StormReport {
-    let mut world = World::new(plan, options);
+    listen_to_panics();
+    let told = Told { lines: options.timeline.then(Vec::new), ..Told::default() };
+    let told = Arc::new(Mutex::new(told));
+    let (tell, hear) = mpsc::channel();
+    let mut report = StormReport {
+        seed: plan.seed,
+        members: plan.members,
+        injections_planned: plan.injections_planned,
+        plan: plan.to_string(),
+        ..StormReport::default()
+    };
+    let (inside, options) = (told.clone(), options.clone());
+    let storm = move || {
+        TELL.set(Some(tell.clone()));
+        let report = run(plan, inside, &options);
+        TELL.set(None);
+        let _ = tell.send(Ok(Box::new(report))); // whoever wanted to know may have gone
+    };
+    if cfg!(panic = "abort") {
+        let spawned = std::thread::Builder::new().name("storm".into()).spawn(storm);
+        spawned.expect("the system gives a thread");
+    } else {
+        let _ = panic::catch_unwind(panic::AssertUnwindSafe(storm)); // the listener has told
+    }
+    match hear.recv() {
+        Ok(Ok(whole)) => report = *whole,
+        Ok(Err(said)) => report.violation = Some(Violation::new("assertion", said)),
+        Err(_) => report.violation = Some(Violation::new("assertion", "the storm ended without a word")),
+    }
+    let mut told = told.lock().unwrap_or_else(PoisonError::into_inner);
+    report.time = report.time.max(told.at);
+    report.injected = std::mem::take(&mut told.injected);
+    report.timeline = told.lines.take().unwrap_or_default();
+    report
+}
+
+fn run(plan: Plan, told: Arc<Mutex<Told>>, options: &Options) -> StormReport {
+    let mut world = World::new(plan, told);
     let length = world.plan.length;
-    let outcome = caught(|| {
-        world.run_until(length)?;
-        world.heal_and_judge()
-    });
+    let outcome = world.run_until(length).and_then(|()| world.heal_and_judge());
     let mut report = StormReport {
         seed: world.plan.seed,
         members: world.plan.members,
@@ -35,9 +73,8 @@ pub fn run_plan(plan: Plan, options: &Options) -> StormReport {
         unknown: world.clients.unknown,
         looks: world.sh.watch.looks,
         faults: world.sh.tally.clone(),
-        injected: std::mem::take(&mut world.injected),
         injections_planned: world.plan.injections_planned,
-        plan: world.describe(),
+        plan: world.plan.to_string(),
         ..StormReport::default()
     };
     match outcome {
@@ -50,39 +87,31 @@ pub fn run_plan(plan: Plan, options: &Options) -> StormReport {
             report.violation = Some(violation);
         }
     }
-    report.timeline = std::mem::replace(&mut world.sh.trace, Trace::new(false)).into_lines();
     if options.history {
         report.history = std::mem::take(&mut world.clients.history);
     }
     report
 }
 
-thread_local! {
-    /// What the panic under way said.
-    static SAID: RefCell<Option<String>> = const { RefCell::new(None) };
-}
+type Outcome = Result<Box<StormReport>, String>;
 
-/// A panic inside is a promise of the code that did not hold.
-fn caught<T>(work: impl FnOnce() -> Result<T, Violation>) -> Result<T, Violation> {
-    quiet_panics();
-    SAID.set(Some(String::new()));
-    let outcome = panic::catch_unwind(AssertUnwindSafe(work));
-    let said = SAID.take().unwrap_or_default();
-    outcome.unwrap_or_else(|_| Err(Violation::new("assertion", said)))
+thread_local! {
+    /// Whom a panic on this thread is told.
+    static TELL: RefCell<Option<Sender<Outcome>>> = const { RefCell::new(None) };
 }
 
 /// Panics of storms are told in reports, not on standard error; others as ever.
-fn quiet_panics() {
+fn listen_to_panics() {
     static ONCE: std::sync::Once = std::sync::Once::new();
     ONCE.call_once(|| {
         let before = panic::take_hook();
-        panic::set_hook(Box::new(move |info| {
-            let told = SAID.with(|said| {
-                let mut said = said.borrow_mut();
-                said.as_mut().map(|said| *said = info.to_string().replace('\n', " ")).is_some()
-            });
-            if !told {
-                before(info);
+        panic::set_hook(Box::new(move |info| match TELL.take() {
+            None => before(info),
+            Some(tell) => {
+                let _ = tell.send(Err(info.to_string().replace('\n', " ")));
+                while cfg!(panic = "abort") {
+                    std::thread::park(); // going on would end the process
+                }
             }
         }));
     });

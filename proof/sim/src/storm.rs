@@ -16,7 +16,7 @@ use kattu_wal::{DataDir, WalError};
 use std::sync::Arc;
 
 /// Requests of floods in one storm, at most: judges have to read them all.
-const FLOOD_MAX: u64 = 6_000;
+const FLOOD_MAX: u64 = 3_000;
 /// A flood comes in waves.
 const WAVE: u64 = 10 * MS;
 /// A follower so many entries behind has really lagged.
@@ -42,11 +42,10 @@ impl World {
             return Ok(());
         }
         let (number, injection) = self.plan.injections[place].clone();
-        let before = self.injected.len();
-        self.injected.push(number);
         self.sh.line(None, "fault", || format!("#{number} {}", injection.what));
+        self.sh.trace.injected(number);
         if !self.strike(place, &injection.what)? {
-            self.injected.truncate(before); // nobody was there to be struck
+            self.sh.trace.not_injected(); // nobody was there to be struck
         }
         Ok(())
     }
@@ -391,7 +390,9 @@ impl World {
         {
             return Ok(false);
         }
+        let term = own.term();
         self.members[member].down = down;
+        self.members[member].wiped_in = Some(term);
         self.kill(member, "its directory is lost")?;
         let seed = self.dice.roll();
         self.members[member].disk = SimDisk::seeded(seed, self.plan.pace.disk);

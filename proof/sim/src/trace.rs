@@ -5,6 +5,7 @@
 //! Knows nothing of: what the numbers mean.
 
 use crate::clock::MS;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// One line of the timeline.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,19 +28,36 @@ impl std::fmt::Display for Line {
     }
 }
 
+/// What of a storm is still known when it ends in a panic.
+#[derive(Debug, Default)]
+pub(crate) struct Told {
+    /// The timeline, if somebody wants to read it.
+    pub(crate) lines: Option<Vec<Line>>,
+    /// Numbers of the injections carried out.
+    pub(crate) injected: Vec<u32>,
+    /// When the last of them was.
+    pub(crate) at: u64,
+}
+
 /// The course of one storm.
-pub struct Trace {
+pub(crate) struct Trace {
     hash: u64,
-    lines: Option<Vec<Line>>,
+    is_read: bool,
+    told: Arc<Mutex<Told>>,
 }
 
 const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
 
 impl Trace {
-    /// An empty one; with `lines`, it can be read afterwards.
+    /// An empty one.
     #[must_use]
-    pub fn new(lines: bool) -> Trace {
-        Trace { hash: 0xcbf2_9ce4_8422_2325, lines: lines.then(Vec::new) }
+    pub(crate) fn new(told: Arc<Mutex<Told>>) -> Trace {
+        let is_read = told.lock().is_ok_and(|told| told.lines.is_some());
+        Trace { hash: 0xcbf2_9ce4_8422_2325, is_read, told }
+    }
+
+    fn told(&self) -> MutexGuard<'_, Told> {
+        self.told.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Mixes in one number.
@@ -68,23 +86,27 @@ impl Trace {
         crate::dice::mix(self.hash)
     }
 
-    /// Whether somebody wants to read it.
-    #[must_use]
-    pub fn is_read(&self) -> bool {
-        self.lines.is_some()
-    }
-
     /// Adds a line, if somebody wants to read it.
     pub fn line(&mut self, at: u64, member: Option<u64>, kind: &'static str, what: impl FnOnce() -> String) {
-        if let Some(lines) = &mut self.lines {
-            lines.push(Line { at, member, kind, what: what() });
+        if self.is_read {
+            let line = Line { at, member, kind, what: what() };
+            self.told().lines.get_or_insert_default().push(line);
         }
     }
 
-    /// All lines.
-    #[must_use]
-    pub fn into_lines(self) -> Vec<Line> {
-        self.lines.unwrap_or_default()
+    /// An injection is carried out.
+    pub(crate) fn injected(&mut self, number: u32) {
+        self.told().injected.push(number);
+    }
+
+    /// The last one found nobody to strike.
+    pub(crate) fn not_injected(&mut self) {
+        self.told().injected.pop();
+    }
+
+    /// Everything until then has happened.
+    pub(crate) fn passed(&mut self, at: u64) {
+        self.told().at = at;
     }
 }
 
@@ -95,7 +117,7 @@ mod tests {
     #[test]
     fn order_and_length_change_the_hash() {
         let hash = |parts: &[&[u8]]| {
-            let mut trace = Trace::new(false);
+            let mut trace = Trace::new(Arc::default());
             parts.iter().for_each(|part| trace.mix_bytes(part));
             trace.hash()
         };

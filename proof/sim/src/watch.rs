@@ -11,7 +11,7 @@ use kattu_raft::{Entry, Lsn, NodeId, Raft, Recovered};
 use kattu_verify::invariants::{Invariants, Violation as Broken};
 
 /// Stores are compared at every index that is a multiple of this.
-const DIGEST_EVERY: u64 = 256;
+const DIGEST_EVERY: u64 = 1024;
 
 impl From<Broken> for Violation {
     fn from(broken: Broken) -> Violation {
@@ -73,10 +73,6 @@ impl Watch {
     /// Looks at everything.
     pub(crate) fn whole(&mut self, members: &[(NodeId, &Raft)]) -> Result<(), Violation> {
         self.looks += 1;
-        for (member, raft) in members {
-            kattu_raft::invariants::check(raft)
-                .map_err(|broken| Violation::new(broken.name, format!("n{}: {}", member.0, broken.detail)))?;
-        }
         Ok(self.invariants.whole(members)?)
     }
 }

@@ -10,22 +10,24 @@ use crate::dice::Dice;
 use crate::faults::{Fault, Tally};
 use crate::log::{GROUP, Log};
 use crate::net::{Around, CLUSTER, Flying, Heard, Net, id_of};
-use crate::plan::{Options, Pace, Plan, Settings};
+use crate::plan::{Pace, Plan, Settings};
 use crate::process::{End, Process};
 use crate::queue::Queue;
 use crate::report::Violation;
-use crate::trace::Trace;
+use crate::trace::{Told, Trace};
 use crate::watch::Watch;
 use kattu_node::contract::{Event as Input, Forward, MemberInfo, Outcome, PeerMessage};
 use kattu_node::{Keeper, Node, NodeConfig};
-use kattu_raft::{Config, Incarnation, LogIndex, Policies, RecordEncoder, Recovered};
+use kattu_raft::{Config, Incarnation, LogIndex, Policies, RecordEncoder, Recovered, Term};
 use kattu_verify::history::{Record, What};
 use kattu_wal::sim::{FaultId, SimDisk, Truth};
 use kattu_wal::{DataDir, Identity, InitialMember, Wal, WalError, WalOptions};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 /// How often the whole is looked at.
-const LOOK_EVERY: u64 = SEC;
+const LOOK_EVERY: u64 = 2 * SEC;
+/// With each so many entries in the longest log, the time between looks grows by as much again.
+const LOOK_ENTRIES: u64 = 1000;
 
 /// Something that will happen. `run` names the run of a process: for another one it is void.
 #[allow(missing_docs)]
@@ -198,6 +200,8 @@ pub(crate) struct Member {
     pub(crate) ruined: bool,
     /// How long it stays down after a fault that ends it.
     pub(crate) down: u64,
+    /// It lost its directory in this term.
+    pub(crate) wiped_in: Option<Term>,
     /// It was far behind, and is to come up to here.
     pub(crate) lagging: Option<LogIndex>,
 }
@@ -209,7 +213,6 @@ pub(crate) struct World {
     pub(crate) members: Vec<Member>,
     pub(crate) clients: Clients,
     pub(crate) dice: Dice,
-    pub(crate) injected: Vec<u32>,
     /// The storm is over.
     pub(crate) calm: bool,
     /// After the calm: when each member first took a write.
@@ -226,7 +229,7 @@ fn encoder() -> RecordEncoder {
 }
 
 impl World {
-    pub(crate) fn new(plan: Plan, options: &Options) -> World {
+    pub(crate) fn new(plan: Plan, told: Arc<Mutex<Told>>) -> World {
         let seed = plan.seed;
         let count = plan.members as usize;
         let mut dice = Dice::new(seed, "members");
@@ -239,7 +242,7 @@ impl World {
             settings: plan.settings.clone(),
             pace: plan.pace.clone(),
             tally: Tally::default(),
-            trace: Trace::new(options.timeline),
+            trace: Trace::new(told),
             watch: Watch::new(&voters),
             net: Net::new(seed, count, &plan.pace, retry_max, keeps_old),
             dice: Dice::new(seed, "processes"),
@@ -266,6 +269,7 @@ impl World {
                     damaged: None,
                     ruined: false,
                     down: 0,
+                    wiped_in: None,
                     lagging: None,
                 }
             })
@@ -276,7 +280,6 @@ impl World {
             members,
             clients,
             dice: Dice::new(seed, "storm"),
-            injected: Vec::new(),
             calm: false,
             probes: vec![None; count],
             probing: Vec::new(),
@@ -308,6 +311,7 @@ impl World {
             && at < end
         {
             let (at, event) = self.sh.queue.pop().expect("its time was just seen");
+            assert!(self.sh.now <= at, "something was planned for the past");
             self.sh.now = at;
             self.happen(event)?;
         }
@@ -499,7 +503,7 @@ impl World {
         }
         if self.is_paused(member) {
             // It counts its own looks: time that it was stopped is no time. [shell/runtime `watchdog`]
-            let at = self.members[member].paused_until + self.plan.settings.disk_stall;
+            let at = self.sh.now.max(self.members[member].paused_until) + self.plan.settings.disk_stall;
             self.sh.queue.plan(at, Event::Watchdog { member, run });
             return Ok(());
         }
@@ -742,7 +746,9 @@ impl World {
         self.members[member].disk_failed = false;
         let (net, mut around) = self.sh.net();
         net.started(&mut around, member, run, incarnation);
-        if !self.calm && let Some(operation) = self.clients.early(self.sh.now, member) {
+        if !self.calm
+            && let Some(operation) = self.clients.early(self.sh.now, member)
+        {
             self.set_out(operation)?;
         }
         self.work(member, run, |_, _| Ok(()))
@@ -768,7 +774,11 @@ impl World {
 
     /// Looks at everything, now and then.
     fn look(&mut self) -> Result<(), Violation> {
-        self.sh.queue.plan(self.sh.now + LOOK_EVERY, Event::Look);
+        // A look walks along whole logs: the longer they are, the rarer it is.
+        let rafts = self.members.iter().filter_map(|member| Some(member.process.as_ref()?.node.raft()));
+        let longest = rafts.map(|raft| raft.last_id().index.0).max().unwrap_or(0);
+        self.sh.queue.plan(self.sh.now + LOOK_EVERY * (1 + longest / LOOK_ENTRIES), Event::Look);
+        self.sh.trace.passed(self.sh.now);
         for member in 0..self.members.len() {
             self.count_fired(member);
             if let (Some(target), Some(process)) =

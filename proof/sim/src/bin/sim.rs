@@ -1,47 +1,87 @@
-//! Storms without the rest of the command: `sim SEED [COUNT] [SECONDS] [timeline]`.
-use kattu_sim::{Options, run_storm};
+//! Storms without the rest of the command, for debug builds and builds with planted bugs.
+//!
+//! ```text
+//!  sim hash SEED [SECONDS]          the trace hash
+//!  sim storms FIRST COUNT [SECONDS] storms one after the other; exit code 1 if one fails
+//!  sim shrink SEED                  the smallest storm that fails in the same way, with its timeline
+//!  sim speed [SECONDS]              three members, ten requests a second, no faults
+//! ```
+//! `kattu sim` is the command for people.
+//! Knows nothing of: what storms do.
 
-fn main() {
-    let args: Vec<String> = std::env::args().skip(1).collect();
-    let number = |at: usize, default: u64| args.get(at).and_then(|arg| arg.parse().ok()).unwrap_or(default);
-    let (first, count, seconds) = (number(0, 1), number(1, 1), number(2, 0));
-    let options = Options {
-        seconds: (seconds > 0).then_some(seconds),
-        timeline: args.iter().any(|arg| arg == "timeline"),
-        ..Options::default()
-    };
-    let mut sum = kattu_sim::faults::Tally::default();
-    let (mut violations, mut time) = (0, 0);
-    let began = std::time::Instant::now();
-    for seed in first..first + count {
-        let report = run_storm(seed, &options);
-        report.timeline.iter().for_each(|line| println!("{line}"));
-        time += report.time;
-        sum.add_storm(&report.faults);
-        println!(
-            "{seed}: {:016x} {} done, {} refused, {} unknown, {} events, {} judged, {} undecided, {}/{} injected: {}",
-            report.hash,
-            report.done,
-            report.refused,
-            report.unknown,
-            report.events,
-            report.judged,
-            report.undecided,
-            report.injected.len(),
-            report.injections_planned,
-            report.plan
-        );
-        if let Some(violation) = report.violation {
-            violations += 1;
-            println!("  VIOLATION at {:.3} s: {violation}", report.time as f64 / 1e9);
+use kattu_sim::campaign::run_storms;
+use kattu_sim::faults::Fault;
+use kattu_sim::{Options, Plan, run_plan, run_storm, shrink};
+use std::process::ExitCode;
+use std::time::Instant;
+
+fn main() -> ExitCode {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let number = |at: usize| words.get(at).and_then(|word| word.parse::<u64>().ok());
+    let began = Instant::now();
+    match (words.first().map(String::as_str), number(1), number(2)) {
+        (Some("hash"), Some(seed), seconds) => {
+            let report = run_storm(seed, &Options { seconds, ..Options::default() });
+            println!("{:016x}", report.hash);
+            ExitCode::SUCCESS
+        }
+        (Some("storms"), Some(first), Some(count)) => {
+            let options = Options { seconds: number(3), ..Options::default() };
+            let sum = run_storms(first..first + count, 1, usize::MAX, &options, |report| {
+                let at = began.elapsed().as_secs_f64();
+                println!("{at:>8.1} s  seed {}  {:016x}  {}", report.seed, report.hash, report.plan);
+                if let Some(violation) = &report.violation {
+                    println!("  violation at {:.3} s: {violation}", report.time as f64 / 1e9);
+                }
+            });
+            for &fault in Fault::ALL {
+                println!("{} {:>8}  {}", fault.id(), sum.faults.count(fault), fault.about());
+            }
+            println!(
+                "{} storms, {} violations, {} cluster-seconds, {:.1} s",
+                sum.storms,
+                sum.violations.len(),
+                sum.time / 1_000_000_000,
+                began.elapsed().as_secs_f64()
+            );
+            ExitCode::from(u8::from(!sum.violations.is_empty()))
+        }
+        (Some("shrink"), Some(seed), _) => {
+            let options = Options::default();
+            let report = run_storm(seed, &options);
+            if report.violation.is_none() {
+                println!("seed {seed} breaks no promise");
+                return ExitCode::SUCCESS;
+            }
+            let shrunk = shrink(&report, &options);
+            shrunk.report.timeline.iter().for_each(|line| println!("{line}"));
+            println!(
+                "{} attempts, {} injections: {}",
+                shrunk.attempts,
+                shrunk.report.injected.len(),
+                shrunk.report.plan
+            );
+            ExitCode::from(1)
+        }
+        (Some("speed"), seconds, _) => {
+            let report = run_plan(Plan::calm(1, seconds.unwrap_or(10_000)), &Options::default());
+            let took = began.elapsed().as_secs_f64();
+            let (simulated, asked) =
+                (report.time as f64 / 1e9, report.done + report.refused + report.unknown);
+            println!(
+                "{simulated:.0} cluster-seconds in {took:.2} s: {:.0} per second; {:.1} requests and {:.0} events per \
+                 cluster-second",
+                simulated / took,
+                asked as f64 / simulated,
+                report.events as f64 / simulated
+            );
+            ExitCode::from(u8::from(report.violation.is_some()))
+        }
+        _ => {
+            eprintln!(
+                "sim hash SEED [SECONDS] | storms FIRST COUNT [SECONDS] | shrink SEED | speed [SECONDS]"
+            );
+            ExitCode::from(2)
         }
     }
-    for &fault in kattu_sim::faults::Fault::ALL {
-        println!("{} {:>8}  {}", fault.id(), sum.count(fault), fault.about());
-    }
-    let seconds = time / 1_000_000_000;
-    println!(
-        "{count} storms, {violations} violations, {seconds} cluster-seconds, {:.1} s",
-        began.elapsed().as_secs_f64()
-    );
 }

@@ -1,0 +1,94 @@
+//! Campaign: many storms on all cores, and what they came to together.
+//!
+//! One storm per thread at a time; the order in which they end says nothing, the sum is the same whatever it is.
+//! Knows nothing of: how progress is shown.
+
+use crate::faults::Tally;
+use crate::plan::Options;
+use crate::report::{StormReport, Violation};
+use crate::run::run_storm;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc;
+
+/// From so many storms on, every fault must have happened often enough.
+pub const CAMPAIGN_STORMS: u64 = 300;
+
+/// What many storms came to.
+#[derive(Clone, Debug, Default)]
+pub struct Sum {
+    /// Storms that were run.
+    pub storms: u64,
+    /// Seeds whose storm broke a promise, with the promise.
+    pub violations: Vec<(u64, Violation)>,
+    /// Time of all worlds together, in nanoseconds.
+    pub time: u64,
+    /// Events handled by members.
+    pub events: u64,
+    /// Operations answered for good, refused, and open.
+    pub operations: (u64, u64, u64),
+    /// Answers compared.
+    pub judged: u64,
+    /// Parts of histories that judges gave up.
+    pub undecided: u64,
+    /// Whole-state looks.
+    pub looks: u64,
+    /// Faults.
+    pub faults: Tally,
+}
+
+impl Sum {
+    /// Adds one storm.
+    pub fn add(&mut self, report: &StormReport) {
+        self.storms += 1;
+        self.time += report.time;
+        self.events += report.events;
+        self.operations.0 += report.done;
+        self.operations.1 += report.refused;
+        self.operations.2 += report.unknown;
+        self.judged += report.judged;
+        self.undecided += report.undecided;
+        self.looks += report.looks;
+        self.faults.add_storm(&report.faults);
+        if let Some(violation) = &report.violation {
+            self.violations.push((report.seed, violation.clone()));
+            self.violations.sort_by_key(|(seed, _)| *seed);
+        }
+    }
+}
+
+/// Runs the storms of `seeds` on `threads` threads; `ended` sees each report. Stops early once it has `violations_max`
+/// violations.
+pub fn run_storms(
+    seeds: Range<u64>,
+    threads: usize,
+    violations_max: usize,
+    options: &Options,
+    mut ended: impl FnMut(&StormReport),
+) -> Sum {
+    let next = AtomicU64::new(seeds.start);
+    let mut sum = Sum::default();
+    std::thread::scope(|scope| {
+        let (tell, hear) = mpsc::channel();
+        for _ in 0..threads.max(1) {
+            let (tell, next, end) = (tell.clone(), &next, seeds.end);
+            scope.spawn(move || {
+                loop {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    if end <= seed || tell.send(run_storm(seed, options)).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+        drop(tell);
+        for report in hear {
+            ended(&report);
+            sum.add(&report);
+            if sum.violations.len() >= violations_max {
+                next.store(seeds.end, Ordering::Relaxed);
+            }
+        }
+    });
+    sum
+}
