@@ -14,6 +14,7 @@ mod fix;
 mod power;
 mod shell;
 mod stage;
+mod storms;
 mod test;
 mod tools;
 

@@ -1,0 +1,70 @@
+//! The simulator's slices of `cargo xtask test`: seeds that failed once, the same course in every build, and fresh storms.
+//!
+//! Knows nothing of: what a storm is.
+
+use crate::shell::{self, Failure, cargo, run_logged};
+use crate::stage::Tally;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+const BUILD_LIMIT: Duration = Duration::from_secs(1800);
+const STORM_LIMIT: Duration = Duration::from_secs(600);
+/// Fresh storms for every commit.
+const STORMS: u64 = 300;
+/// Seeds whose course is compared between builds, and for how many simulated minutes.
+const COMPARED: u64 = 4;
+const MINUTES: u64 = 1;
+
+fn kattu(words: &[&str]) -> Command {
+    let mut command = Command::new(shell::target().join("release/kattu"));
+    command.arg("sim").args(words).current_dir(shell::root());
+    command
+}
+
+/// Seeds that failed once, and the trace hash of fresh ones in debug and release.
+pub fn regressions(seed: u64, log: &Path) -> Result<Tally, Failure> {
+    let mut tally = Tally::default();
+    let file = shell::root().join("proof/sim/regressions.txt");
+    let text = std::fs::read_to_string(&file)?;
+    for line in text.lines().filter(|line| !line.starts_with('#') && !line.is_empty()) {
+        let known = line.split('|').next().unwrap_or("").trim();
+        run_logged(&mut kattu(&["--seed", known]), log, STORM_LIMIT)?;
+        tally.passed += 1;
+    }
+    let replayed = tally.passed;
+    run_logged(&mut cargo(&["build", "--locked", "-p", "kattu-sim", "--bin", "sim"]), log, BUILD_LIMIT)?;
+    let debug = shell::target().join("debug/sim");
+    let mut hashes: Vec<String> = Vec::new();
+    for seed in seed..seed + COMPARED {
+        let shown = seed.to_string();
+        let minutes = MINUTES.to_string();
+        let released =
+            shell::output(&mut kattu(&["--seed", &shown, "--minutes", &minutes, "--hash"]), STORM_LIMIT)?;
+        let seconds = (MINUTES * 60).to_string();
+        let debugged = shell::output(Command::new(&debug).args(["hash", &shown, &seconds]), STORM_LIMIT)?;
+        let (released, debugged) = (released.trim().to_string(), debugged.trim().to_string());
+        if released != debugged || released.is_empty() {
+            return Err(Failure::new(format!(
+                "seed {seed} takes another course in release ({released}) than in debug ({debugged})"
+            ))
+            .then(format!("kattu sim --seed {seed} --minutes {MINUTES} --hash, in both builds")));
+        }
+        if hashes.contains(&released) {
+            return Err(Failure::new(format!("seed {seed} has the hash of another seed: {released}")));
+        }
+        hashes.push(released);
+        tally.passed += 1;
+    }
+    tally.note = format!("{replayed} regressions, {COMPARED} seeds the same in debug and release");
+    Ok(tally)
+}
+
+/// Fresh storms: their seeds follow from the commit.
+pub fn fresh(seed: u64, log: &Path) -> Result<Tally, Failure> {
+    let (storms, first) = (STORMS.to_string(), seed.to_string());
+    run_logged(&mut kattu(&["--seed", &first, "--storms", &storms]), log, STORM_LIMIT)?;
+    let text = std::fs::read_to_string(log)?;
+    let last = text.lines().rfind(|line| line.contains(" storms, ")).unwrap_or("").to_string();
+    Ok(Tally { passed: STORMS as usize, note: last, ..Tally::default() })
+}
