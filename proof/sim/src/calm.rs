@@ -71,6 +71,7 @@ impl World {
 
     fn begin_calm(&mut self) -> Result<(), Violation> {
         self.calm = true;
+        self.sh.settings.quota = u64::MAX; // whoever ran out of it is given more
         self.sh.line(None, "fault", || "everything works again".into());
         let (net, mut around) = self.sh.net();
         net.calm(&mut around);

@@ -204,7 +204,7 @@ impl Invariants {
     pub fn wiped(&mut self, member: NodeId) {
         let place = self.ghost.place(member);
         *self.ghost.at_mut(place) = Member::new(member);
-        self.ghost.acknowledged.retain(|(_, peer), _| *peer != member);
+        // What it acknowledged was true when it said so, and may arrive late.
         self.ghost.votes.retain(|(_, voter), _| *voter != member);
         self.ghost.ballots.values_mut().for_each(|voters| {
             voters.remove(&member);
