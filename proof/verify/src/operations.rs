@@ -157,7 +157,7 @@ impl Operation<'_> {
     }
 }
 
-/// Whether some state that existed is enough: a serializable read, or a transaction of nothing else., as etcd has it
+/// Whether some state that existed is enough: a serializable read, or a transaction of nothing else, as etcd has it.
 #[must_use]
 pub fn is_serializable(asked: &Asked) -> bool {
     match asked {
