@@ -8,6 +8,7 @@ use crate::dev::DevArgs;
 use crate::export::ExportArgs;
 use crate::import::ImportArgs;
 use crate::kv::{CompactArgs, DelArgs, GetArgs, PutArgs};
+use crate::sim::SimArgs;
 use crate::txn::TxnArgs;
 use crate::wal::InspectArgs;
 use clap::{Parser, Subcommand};
@@ -66,6 +67,8 @@ pub enum Verb {
     Export(ExportArgs),
     /// Put the cluster under load and measure it
     Bench(BenchArgs),
+    /// Attack simulated clusters with storms of faults, from seeds
+    Sim(SimArgs),
     /// Look at a log
     Wal {
         /// How.
@@ -125,6 +128,7 @@ mod tests {
             "import",
             "export",
             "bench",
+            "sim",
             "wal",
         ] {
             assert!(verbs.contains(&verb), "{verb}");

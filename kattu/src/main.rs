@@ -11,6 +11,7 @@
 //! | `cluster.rs` | status, member-list |
 //! | `import.rs`, `export.rs` | directories in and out |
 //! | `bench.rs` | load, measured |
+//! | `sim.rs` | storms over simulated clusters |
 //! | `wal.rs` | looking at a log |
 //! | `serve.rs`, `dev.rs` | one member; a whole cluster in one process |
 //!
@@ -33,6 +34,7 @@ mod import;
 mod kv;
 mod output;
 mod serve;
+mod sim;
 mod txn;
 mod wal;
 
@@ -78,6 +80,7 @@ fn dispatch(cli: Cli) -> ended::Outcome {
         Verb::Import(args) => import::run(&args),
         Verb::Export(args) => export::run(&args),
         Verb::Bench(args) => bench::run(&args),
+        Verb::Sim(args) => sim::run(&args),
         Verb::Wal { verb: WalVerb::Inspect(args) } => wal::inspect(&args),
     }
 }

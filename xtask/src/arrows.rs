@@ -114,6 +114,7 @@ const ROOMS: &[Room] = &[
             "kattu-server",
             "kattu-client",
             "kattu-bench",
+            "kattu-sim",
             "kattu-runtime",
             "kattu-wal",
             "kattu-wire",

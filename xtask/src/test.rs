@@ -59,6 +59,20 @@ const SLICES: &[Stage] = &[
         run: crash_images,
     },
     Stage {
+        name: "regressions",
+        about: "seeds that failed once, and the same course in debug and release",
+        next: "kattu sim --seed <seed>, with the seed named above",
+        needs: &["release"],
+        run: |log| crate::storms::regressions(seed_of_commit(), log),
+    },
+    Stage {
+        name: "storms",
+        about: "simulated clusters in storms of faults, seeds from the commit",
+        next: "the command printed above, after `replay:`",
+        needs: &["release"],
+        run: |log| crate::storms::fresh(seed_of_commit(), log),
+    },
+    Stage {
         name: "chaos",
         about: "real clusters in storms of kills, pauses, cuts and bad links",
         next: "the command printed above, after `repeat:`",

@@ -1,0 +1,263 @@
+//! sim: storms over simulated clusters, from seeds.
+//!
+//! Knows nothing of: what a storm is, who judges it.
+
+use crate::ended::{Ended, Outcome};
+use crate::output::{self, Format};
+use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
+use kattu_sim::campaign::{CAMPAIGN_STORMS, Sum, run_storms};
+use kattu_sim::faults::{Fault, NOT_BUILT};
+use kattu_sim::{Options, Plan, StormReport, run_plan, run_storm, shrink};
+use serde_json::{Value, json};
+use std::time::Instant;
+
+/// Storms without `--seed` and `--storms`.
+const STORMS: u64 = 100;
+/// A campaign ends early once so many seeds have failed.
+const VIOLATIONS_MAX: usize = 10;
+/// Cluster-seconds that `--speed` runs for.
+const SPEED_SECONDS: u64 = 10_000;
+/// Lines of a timeline that are no fault, shown before its end.
+const LINES_MAX: usize = 60;
+
+/// Arguments of sim.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Each storm is a cluster of 1 to 9 members that run the code of production in virtual time, with a configuration, a
+workload and a choice of faults that its seed decides; then everything works again and must heal. A storm that breaks
+a promise is cut down and shown as a timeline. From 300 storms on, each kind of fault must have happened at least 20
+times. The same seed takes the same course in every build.
+
+The last line is: K storms, V violations, seeds A..B, S cluster-seconds, T s (B itself is not among them).
+The exit code is 1 if a promise was broken, or a fault was too rare.
+
+Examples:
+  kattu sim --storms 300
+  kattu sim --seed 7 --hash")]
+pub struct SimArgs {
+    /// Seed of the first storm; the next ones follow. Drawn and printed if absent
+    #[arg(long)]
+    seed: Option<u64>,
+    /// How many storms; 1 with a seed, 100 without
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
+    storms: Option<u64>,
+    /// Length of every storm in simulated minutes; from 1 to 20 as the seed decides, if absent
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=1440))]
+    minutes: Option<u64>,
+    /// Print the trace hash of one seed and nothing else
+    #[arg(long, requires = "seed", conflicts_with = "storms")]
+    hash: bool,
+    /// Measure: three members, ten requests per simulated second, all checks on, no faults
+    #[arg(long, conflicts_with_all = ["seed", "storms", "minutes", "hash"])]
+    speed: bool,
+    /// Write the result as this
+    #[arg(short, long, value_enum, default_value = "table")]
+    output: Format,
+}
+
+/// Runs storms.
+pub fn run(args: &SimArgs) -> Outcome {
+    if args.speed {
+        return speed(args);
+    }
+    let options = Options { seconds: args.minutes.map(|minutes| minutes * 60), ..Options::default() };
+    if let (true, Some(seed)) = (args.hash, args.seed) {
+        return output::print(format!("{:016x}\n", run_storm(seed, &options).hash).as_bytes());
+    }
+    let count = args.storms.unwrap_or(if args.seed.is_some() { 1 } else { STORMS });
+    let first = match args.seed {
+        Some(seed) => seed,
+        None => drawn_seed(args)?,
+    };
+    let end = first.checked_add(count).ok_or_else(|| Ended::usage("the last seed is beyond 2^64"))?;
+
+    let began = Instant::now();
+    let bar = progress_bar(count);
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let mut failed: Vec<StormReport> = Vec::new();
+    let mut violations = 0;
+    let sum = run_storms(first..end, threads, VIOLATIONS_MAX, &options, |report| {
+        if report.violation.is_some() {
+            violations += 1;
+            failed.push(report.clone());
+        }
+        bar.set_message(format!("{violations} violations"));
+        bar.inc(1);
+    });
+    bar.finish_and_clear();
+    failed.sort_by_key(|report| report.seed);
+    let shrunk =
+        failed.first().filter(|_| args.output == Format::Table).map(|report| shrink(report, &options));
+    let seconds = began.elapsed().as_secs_f64();
+    let too_rare = if sum.storms >= CAMPAIGN_STORMS { sum.faults.too_rare() } else { Vec::new() };
+    match args.output {
+        Format::Json => output::print_json(&as_json(&sum, first..end, seconds))?,
+        Format::Table => {
+            print_faults(&sum)?;
+            if let Some(shrunk) = &shrunk {
+                print_timeline(&shrunk.report, shrunk.attempts)?;
+            }
+            print_violations(&sum, args.minutes)?;
+            print_last_line(&sum, first..end, seconds)?;
+        }
+    }
+    if let [(seed, violation), ..] = &sum.violations[..] {
+        return Err(Ended::failed(format!("seed {seed}: {violation}")));
+    }
+    if too_rare.is_empty() {
+        return Ok(());
+    }
+    let named: Vec<String> =
+        too_rare.iter().map(|&fault| format!("{} ({})", fault.id(), sum.faults.count(fault))).collect();
+    Err(Ended::failed(format!("faults that happened too rarely to be evidence: {}", named.join(", "))))
+}
+
+/// A seed that nobody has tried, told before it is used.
+fn drawn_seed(args: &SimArgs) -> Result<u64, Ended> {
+    use std::hash::{BuildHasher, Hasher};
+    // The standard library seeds its hashers from the operating system.
+    let drawn = std::hash::RandomState::new().build_hasher().finish() >> 16;
+    if args.output == Format::Table {
+        output::print(format!("seed: {drawn}\n").as_bytes())?;
+    }
+    Ok(drawn)
+}
+
+fn progress_bar(count: u64) -> ProgressBar {
+    let style = ProgressStyle::with_template("{msg} {bar:40} {pos}/{len} storms, {eta} left");
+    ProgressBar::new(count).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+}
+
+fn print_faults(sum: &Sum) -> Outcome {
+    let rows = Fault::ALL.iter().map(|&fault| {
+        vec![fault.id().to_string(), fault.about().to_string(), sum.faults.count(fault).to_string()]
+    });
+    output::print_table(&["fault", "what", "times"], rows.collect())?;
+    let possible = Fault::ALL.len() * (Fault::ALL.len() - 1) / 2;
+    let pairs = sum.faults.pairs();
+    let mut text = format!("pairs of faults that met in one storm: {} of {possible}", pairs.len());
+    if let (Some(rarest), true) = (pairs.iter().min_by_key(|(_, storms)| **storms), pairs.len() == possible) {
+        let ((first, second), storms) = rarest;
+        text += &format!("; the rarest, {} and {}, in {storms}", first.id(), second.id());
+    } else if sum.storms >= CAMPAIGN_STORMS {
+        let missing = (0..Fault::ALL.len())
+            .flat_map(|first| Fault::ALL[first + 1..].iter().map(move |&second| (Fault::ALL[first], second)));
+        let missing = missing.filter(|pair| !pairs.contains_key(pair));
+        let named: Vec<String> =
+            missing.map(|(first, second)| format!("{}+{}", first.id(), second.id())).collect();
+        text += &format!("; never: {}", named.join(" "));
+    }
+    text += &format!("\nnot built yet: {}\n", NOT_BUILT.join(" "));
+    let (done, refused, unknown) = sum.operations;
+    text += &format!(
+        "operations: {done} done, {refused} refused, {unknown} open; {} answers judged, {} parts of histories left \
+         undecided; {} events, {} looks at whole clusters\n",
+        sum.judged, sum.undecided, sum.events, sum.looks
+    );
+    output::print(text.as_bytes())
+}
+
+/// All faults of the smallest storm, and what else happened last.
+fn print_timeline(report: &StormReport, attempts: usize) -> Outcome {
+    let mut text = format!(
+        "\nseed {} cut down in {attempts} attempts to {} injected faults: {}\n",
+        report.seed,
+        report.injected.len(),
+        report.plan
+    );
+    let lines = &report.timeline;
+    for (at, line) in lines.iter().enumerate() {
+        if line.kind == "fault" || lines.len() <= at + LINES_MAX {
+            text += &format!("{line}\n");
+        }
+    }
+    output::print(text.as_bytes())
+}
+
+fn print_violations(sum: &Sum, minutes: Option<u64>) -> Outcome {
+    let mut text = String::new();
+    for (seed, violation) in &sum.violations {
+        let length = minutes.map(|minutes| format!(" --minutes {minutes}")).unwrap_or_default();
+        text += &format!("violation: {violation}\nreplay: kattu sim --seed {seed}{length}\n");
+    }
+    output::print(text.as_bytes())
+}
+
+fn print_last_line(sum: &Sum, seeds: std::ops::Range<u64>, seconds: f64) -> Outcome {
+    let line = format!(
+        "{} storms, {} violations, seeds {}..{}, {} cluster-seconds, {seconds:.1} s\n",
+        sum.storms,
+        sum.violations.len(),
+        seeds.start,
+        seeds.end,
+        sum.time / 1_000_000_000
+    );
+    output::print(line.as_bytes())
+}
+
+fn as_json(sum: &Sum, seeds: std::ops::Range<u64>, seconds: f64) -> Value {
+    let faults: serde_json::Map<String, Value> =
+        Fault::ALL.iter().map(|&fault| (fault.id().to_string(), sum.faults.count(fault).into())).collect();
+    let pairs: serde_json::Map<String, Value> = sum
+        .faults
+        .pairs()
+        .iter()
+        .map(|((first, second), storms)| (format!("{}+{}", first.id(), second.id()), (*storms).into()))
+        .collect();
+    let violations: Vec<Value> = sum
+        .violations
+        .iter()
+        .map(|(seed, violation)| {
+            json!({
+                "seed": seed,
+                "property": violation.property,
+                "story": violation.story,
+                "replay": format!("kattu sim --seed {seed}"),
+            })
+        })
+        .collect();
+    json!({
+        "storms": sum.storms,
+        "violations": violations,
+        "seeds": {"start": seeds.start, "end": seeds.end},
+        "cluster_seconds": sum.time / 1_000_000_000,
+        "seconds": seconds,
+        "operations": {"done": sum.operations.0, "refused": sum.operations.1, "unknown": sum.operations.2},
+        "judged": sum.judged,
+        "undecided": sum.undecided,
+        "faults": faults,
+        "pairs": pairs,
+        "not_built_yet": NOT_BUILT,
+    })
+}
+
+fn speed(args: &SimArgs) -> Outcome {
+    let began = Instant::now();
+    let report = run_plan(Plan::calm(1, SPEED_SECONDS), &Options::default());
+    let seconds = began.elapsed().as_secs_f64();
+    if let Some(violation) = report.violation {
+        return Err(Ended::failed(violation));
+    }
+    let simulated = report.time as f64 / 1e9;
+    let requests = (report.done + report.refused + report.unknown) as f64 / simulated;
+    let per_second = simulated / seconds;
+    match args.output {
+        Format::Json => output::print_json(&json!({
+            "cluster_seconds": simulated,
+            "seconds": seconds,
+            "cluster_seconds_per_second": per_second,
+            "requests_per_cluster_second": requests,
+            "events": report.events,
+        })),
+        Format::Table => output::print(
+            format!(
+                "{simulated:.0} cluster-seconds in {seconds:.2} s on one core: {per_second:.0} per second ({} members, \
+                 {requests:.1} requests and {:.0} events per cluster-second)\n",
+                report.members,
+                report.events as f64 / simulated
+            )
+            .as_bytes(),
+        ),
+    }
+}
