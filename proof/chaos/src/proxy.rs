@@ -283,9 +283,7 @@ async fn give(
             sink.forget();
             return;
         };
-        if Instant::now() < at {
-            tokio::time::sleep_until(at).await;
-        }
+        links.until_due(from, to, at).await;
         links.until_open(from, to).await;
         if sink.write_all(&bytes).await.is_err() {
             return;
@@ -363,6 +361,21 @@ mod tests {
         assert!(ended.is_err(), "a reset is no polite end");
         assert!(heard.len() < 1000);
         assert_eq!(proxy.links.counts().get("reset"), Some(&1));
+    }
+
+    #[test]
+    fn what_waits_behind_a_narrow_link_passes_when_it_is_wide_again() {
+        let (place, proxy, listener) = pair();
+        let (mut here, mut there) = open(&place, &listener);
+        // A thousand seconds for these bytes; the read above gives up after twenty.
+        proxy.links.set(0, 1, Weather { bandwidth: 1, ..Weather::default() });
+        here.write_all(&[7; 1000]).expect("the proxy takes it");
+        there.set_nonblocking(true).expect("a socket");
+        let mut heard = [0; 1000];
+        assert_eq!(there.read(&mut heard).expect_err("narrow").kind(), std::io::ErrorKind::WouldBlock);
+        there.set_nonblocking(false).expect("a socket");
+        proxy.links.calm();
+        there.read_exact(&mut heard).expect("bytes");
     }
 
     #[test]

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::time::Duration;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 /// What becomes of bytes on their way; chances are per piece, in thousandths.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -78,6 +79,19 @@ impl Links {
             if changed.changed().await.is_err() {
                 return;
             }
+        }
+    }
+
+    /// Returns when a piece's time has come, or when its link has become fast again: what was queued behind a narrow link
+    /// does not stay late after it.
+    pub async fn until_due(&self, from: usize, to: usize, at: Instant) {
+        let mut changed = self.changed.subscribe();
+        while Instant::now() < at {
+            let weather = self.weather(from, to);
+            if weather.bandwidth == 0 && weather.delay.1.is_zero() {
+                return;
+            }
+            let _ = tokio::time::timeout_at(at, changed.changed()).await;
         }
     }
 
