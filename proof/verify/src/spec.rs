@@ -9,6 +9,7 @@
 use crate::history::{Answer, Compare, How, Operation, Pair, Rejection, Target};
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 
 /// Operations along one path of a transaction, and how deep transactions nest. [etcd `--max-txn-ops`; fault-model §10]
 const TXN_OPS_MAX: usize = 128;
@@ -187,7 +188,7 @@ impl Spec {
     /// The keys of a range that live as of a revision, with the revision that wrote what they hold.
     fn live_keys(&self, key: &str, end: &str, as_of: i64) -> impl Iterator<Item = (&String, i64, &Live)> {
         let one = end.is_empty();
-        let found = self.keys.range(key.to_string()..);
+        let found = self.keys.range::<str, _>((Bound::Included(key), Bound::Unbounded));
         found
             .take_while(
                 move |(found, _)| if one { *found == key } else { end == "\0" || found.as_str() < end },

@@ -49,7 +49,11 @@ struct Begun {
 /// # Errors
 /// The first operation that shows an older state than it may.
 pub fn revisions_never_back(history: &[Record]) -> Result<Summary, Violation> {
-    let operations = paired(history)?;
+    over(history, &paired(history)?)
+}
+
+/// The same, of operations that are put together already.
+pub(super) fn over(history: &[Record], operations: &[Operation<'_>]) -> Result<Summary, Violation> {
     let numbers: std::collections::HashMap<u64, usize> =
         operations.iter().enumerate().map(|(number, operation)| (operation.id, number)).collect();
     let mut begun = vec![Begun::default(); operations.len()];
@@ -90,7 +94,7 @@ pub fn revisions_never_back(history: &[Record]) -> Result<Summary, Violation> {
             What::Refused { .. } | What::Unknown { .. } => {}
         }
     }
-    Ok(Summary { judged, ..summary(&operations) })
+    Ok(Summary { judged, ..summary(operations) })
 }
 
 fn not_below(operation: &Operation<'_>, revision: i64, least: Shown, who: &str) -> Result<(), Violation> {

@@ -21,8 +21,7 @@ mod gaps;
 mod outlook;
 mod replay;
 
-use super::back::revisions_never_back;
-use super::{Summary, Violation, shown, summary};
+use super::{Summary, Violation, back, shown, summary};
 use crate::history::Record;
 use crate::operations::{End, Operation, has_written, paired};
 
@@ -33,8 +32,8 @@ const NAME: &str = "revision_order";
 /// # Errors
 /// The first answer that the order does not explain.
 pub fn revision_order(history: &[Record]) -> Result<Summary, Violation> {
-    revisions_never_back(history)?;
     let operations = paired(history)?;
+    back::over(history, &operations)?;
     let order = Order::of(&operations)?;
     let compacted = compaction::judge(&operations)?;
     let gaps = gaps::Gaps::of(&operations, &order)?;
