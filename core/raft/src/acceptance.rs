@@ -9,6 +9,7 @@
 //!   3. An acknowledgement says what is durable *and* verified. It is a function of this state, not of one message,
 //!      so one answers any number of appends, and a heartbeat is answered whatever the disk does.
 //!   4. A mismatch carries a hint in terms, so that the leader skips a whole term per round trip.
+//!   5. Of more entries than there is room for, those that fit are taken; busy is who has room for none.
 //!
 //! Knows nothing of: other peers, what entries mean, clients.
 
@@ -76,7 +77,7 @@ impl Raft {
     /// Brings the log in line with the append; the end of what now agrees, or why nothing was taken.
     fn take_in(&mut self, append: Append, effects: &mut Effects) -> Result<LogIndex, AppendVerdict> {
         let Append { mut prev, mut entries, .. } = append;
-        let end = LogIndex(prev.index.0 + entries.len() as u64);
+        let mut end = LogIndex(prev.index.0 + entries.len() as u64);
         let committed = self.marks.committed;
         if end <= committed {
             return Ok(end); // identical by Leader Completeness [L2]
@@ -94,11 +95,13 @@ impl Raft {
             true => 0,
             false => entries.iter().take_while(|entry| self.log.holds(entry.id())).count(),
         };
-        let new_bytes: usize = entries[known..].iter().map(Entry::len).sum();
         if known < entries.len() {
-            if new_bytes as u64 > self.log_space || self.apply_is_backlogged() {
+            let fitting = self.fitting(&entries[known..]);
+            if fitting == 0 || self.apply_is_backlogged() {
                 return Err(AppendVerdict::Busy);
             }
+            entries.truncate(known + fitting);
+            end = LogIndex(prev.index.0 + entries.len() as u64);
             let first_new = LogIndex(prev.index.0 + 1 + known as u64);
             if first_new <= self.log.last().index {
                 let verified = self.verified();
@@ -118,6 +121,18 @@ impl Raft {
             following.verified = following.verified.max(end);
         }
         Ok(end)
+    }
+
+    /// How many of these entries the log has room for. Those are taken: a batch larger than the room that there will
+    /// ever be at once would otherwise come again and again and be refused each time.
+    fn fitting(&self, entries: &[Entry]) -> usize {
+        let mut room = self.log_space;
+        let fits = |entry: &&Entry| {
+            let rest = room.checked_sub(entry.len() as u64);
+            room = rest.unwrap_or(0);
+            rest.is_some()
+        };
+        entries.iter().take_while(fits).count()
     }
 
     /// The answer to a previous entry that is not in the log, with the hint that skips terms. [L4]
