@@ -154,6 +154,6 @@ mod tests {
         });
         assert_eq!(kept, [3, 57, 58, 99]);
         assert!(attempts < 80, "{attempts} attempts");
-        assert_eq!(fewer(vec![1, 2, 3], |_| true), [], "it fails without any");
+        assert!(fewer(vec![1, 2, 3], |_| true).is_empty(), "it fails without any");
     }
 }

@@ -51,7 +51,7 @@ fn a_storm_without_faults_counts_none() {
     for &fault in Fault::ALL.iter().filter(|&&fault| fault != Fault::F71) {
         assert_eq!(report.faults.count(fault), 0, "{}", fault.id());
     }
-    assert_eq!(report.injected, []);
+    assert!(report.injected.is_empty());
 }
 
 #[test]
