@@ -25,7 +25,7 @@ fn shape(seed: u64) -> Shape {
 fn correct_executions_pass_before_every_judge() {
     let mut sum = Summary::default();
     let mut few_undecided = 0;
-    for seed in 0..300 {
+    for seed in 0..100 {
         let (history, last) = execute(seed, shape(seed));
         let summary = judge_all(&history, &last);
         let summary = summary.unwrap_or_else(|violation| {
@@ -42,9 +42,9 @@ fn correct_executions_pass_before_every_judge() {
         sum.undecided += summary.undecided;
     }
     println!("{sum:?}");
-    assert!(sum.unknown > 2000, "{sum:?}");
-    assert!(sum.undecided <= 40, "{sum:?}");
-    assert!(few_undecided <= 3, "{few_undecided} histories of which little was open were given up");
+    assert!(sum.unknown > 600, "{sum:?}");
+    assert!(sum.undecided <= 15, "{sum:?}");
+    assert!(few_undecided <= 1, "{few_undecided} histories of which little was open were given up");
 }
 
 /// Changes one thing; false if the history has nothing to change.
@@ -188,7 +188,7 @@ fn changed_executions_are_caught() {
     for (name, change, least) in changes {
         let (mut made, mut caught) = (0, 0);
         let mut by: BTreeMap<&str, u32> = BTreeMap::new();
-        for seed in 0..60 {
+        for seed in 0..30 {
             let mut rng = Rng(seed * 77 + 5);
             let (mut history, mut last) = execute(seed + 10_000, shape(seed));
             if !change(&mut rng, &mut history, &mut last) {
@@ -202,7 +202,7 @@ fn changed_executions_are_caught() {
             *by.entry("durable").or_default() += u32::from(judges::durable(&history, &last).is_err());
         }
         println!("{name}: {caught} of {made}; alone: {by:?}");
-        assert!(made > 30, "{name}: {made}");
+        assert!(made > 15, "{name}: {made}");
         assert!(caught * 100 >= made * least, "{name}: {caught} of {made}");
     }
 }
