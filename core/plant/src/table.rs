@@ -153,7 +153,7 @@ pub static BUGS: [Bug; 55] = [
         "after the append rule of a published Raft variant",
         "A follower cuts its log at every append with entries, also where they are the same.",
         Trial::Storms,
-        &["committed_is_final", "acknowledgements", "commits"],
+        &["truncations", "committed_is_final", "acknowledgements"],
     ),
     bug(
         RAFT,
@@ -201,7 +201,7 @@ pub static BUGS: [Bug; 55] = [
         "after CCF#5674",
         "A leader that steps down cuts off what it has not committed, although a quorum may hold it.",
         Trial::Storms,
-        &["commits", "leader_completeness", "acknowledgements", "log_matching"],
+        &["truncations"],
     ),
     // core/raft: reads
     bug(
@@ -210,7 +210,7 @@ pub static BUGS: [Bug; 55] = [
         "after etcd and Consul in 2014: leaders served reads of their own",
         "A leader confirms reads without asking anybody.",
         Trial::Storms,
-        &["linearizable", "revision_order", "revisions_never_back"],
+        &["revisions_never_back", "linearizable", "revision_order", "served"],
     ),
     bug(
         RAFT,
@@ -218,7 +218,7 @@ pub static BUGS: [Bug; 55] = [
         "after redisraft#18 and #19",
         "A new leader confirms reads before it has committed anything in its term.",
         Trial::Storms,
-        &["linearizable", "revision_order", "revisions_never_back"],
+        &["revisions_never_back", "linearizable", "revision_order", "served"],
     ),
     bug(
         RAFT,
@@ -226,7 +226,7 @@ pub static BUGS: [Bug; 55] = [
         "after tikv#9208",
         "The index of a read is what the leader has applied, not what it has committed.",
         Trial::Storms,
-        &["linearizable", "revision_order", "revisions_never_back"],
+        &["revisions_never_back", "linearizable", "revision_order", "served"],
     ),
     bug(
         RAFT,
@@ -234,7 +234,7 @@ pub static BUGS: [Bug; 55] = [
         "kin of etcd#20418: an answer from before the read began",
         "Any answer confirms the newest round, also one to an older heartbeat.",
         Trial::Storms,
-        &["linearizable", "revision_order", "revisions_never_back"],
+        &["revisions_never_back", "linearizable", "revision_order", "served"],
     ),
     bug(
         RAFT,
@@ -242,7 +242,7 @@ pub static BUGS: [Bug; 55] = [
         "after etcd PR 21387: reads across a change of leader",
         "Reads that waited for a round are released when the leader steps down.",
         Trial::Storms,
-        &["linearizable", "revision_order", "revisions_never_back"],
+        &["revisions_never_back", "linearizable", "revision_order", "served"],
     ),
     bug(
         RAFT,
@@ -290,8 +290,8 @@ pub static BUGS: [Bug; 55] = [
         "compacted-read-judged-by-tidying",
         "after etcd#18667: a transaction fails on some members only",
         "Whether a revision is compacted depends on how far this member has come with forgetting.",
-        Trial::Storms,
-        &["digests", "revision_order", "linearizable", "stores_converge"],
+        Trial::Scene,
+        &["pace_changes_no_answer"],
     ),
     // core/node
     bug(
@@ -308,7 +308,7 @@ pub static BUGS: [Bug; 55] = [
         "rule B13: a forwarded write delivered late",
         "A leader takes forwarded writes that were meant for an earlier term of its own.",
         Trial::Storms,
-        &["revision_order", "linearizable", "durable"],
+        &["message_terms", "revision_order", "linearizable", "durable"],
     ),
     bug(
         NODE,

@@ -6,6 +6,7 @@
 //!  kattu-bugs --only NAME     one bug
 //!  kattu-bugs --seed S NAME   one bug, one seed: what is found with it and without it
 //!  kattu-bugs --control N     no bug: storms and images of the first N seeds
+//!  kattu-bugs --storm S       no bug: the storm of one seed, cut down, if it breaks a promise
 //!  kattu-bugs --show NAME     the timeline of one failing storm, shrunk
 //!  kattu-bugs --write         every bug, and the witnesses on record are written anew
 //!  kattu-bugs --list          the table
@@ -53,6 +54,12 @@ fn main() -> ExitCode {
         }
         ["--doc"] => document::write().map_err(|error| format!("docs/planted-bugs.md: {error}")),
         ["--control", count] => clean(count),
+        ["--storm", seed] => number(seed).map(|seed| {
+            print!(
+                "{}",
+                storms::timeline(seed).unwrap_or_else(|| format!("seed {seed} breaks no promise\n"))
+            );
+        }),
         ["--seed", seed, name] => find(name).and_then(|bug| one(bug, seed)),
         ["--only", name] => find(name).and_then(|bug| all(&[bug], false)),
         ["--show", name] => find(name).and_then(show),
@@ -242,7 +249,8 @@ fn show(bug: &'static Bug) -> Result<(), String> {
         let caught = near.or_else(|| search(bug.trial, bug.name, 0, seeds_max(), claimed).0);
         let finding = caught.ok_or_else(|| format!("no storm shows {}", bug.name))?;
         println!("planted: {} ({})\n{}\n", bug.name, bug.incident, bug.story);
-        print!("{}", storms::timeline(finding.seed));
+        let timeline = storms::timeline(finding.seed);
+        print!("{}", timeline.ok_or_else(|| format!("seed {} shows nothing the second time", finding.seed))?);
         Ok(())
     })
 }

@@ -5,14 +5,18 @@
 //! | `check-quorum-hears-one` | a leader that a quorum does not answer steps down |
 //! | `stickiness-switched-off` | a partial partition costs no election |
 //! | `late-append-confirms-a-restart` | a member never serves an older state than it did before its restart |
+//! | `compacted-read-judged-by-tidying` | stores that forget at another pace answer and end alike |
 //!
 //! Knows nothing of: bugs other than these.
 
 #[path = "../../../core/node/tests/world/mod.rs"]
 mod world;
 
+use kattu_kv::api::{Command, DeleteRange, KeyRange, Operation, Put, Range, Txn};
+use kattu_kv::store::{Pace, Store};
 use kattu_node::contract::{Consistency, PeerMessage};
 use kattu_raft::{Duration, Message, NodeId};
+use kattu_wal::sim::Dice;
 use std::cell::Cell;
 use std::rc::Rc;
 use world::{ET, World, get, is_done, put, value_of};
@@ -26,6 +30,7 @@ pub fn trial(name: &str, seed: u64) {
         "check-quorum-hears-one" => a_leader_that_one_peer_hears(seed),
         "stickiness-switched-off" => a_link_between_two_of_three(seed),
         "late-append-confirms-a-restart" => an_append_from_before_the_restart(seed),
+        "compacted-read-judged-by-tidying" => stores_of_another_pace(seed),
         other => panic!("there is no scene for {other}"),
     }
 }
@@ -132,5 +137,40 @@ fn is_append_to(message: &PeerMessage, member: u64) -> bool {
             envelope.to.0 == member && matches!(envelope.message, Message::Append(_))
         }
         PeerMessage::Forward(_) | PeerMessage::ForwardReply(_) => false,
+    }
+}
+
+/// One command: mostly puts, now and then a compaction or a transaction that reads the past before it writes.
+fn command(dice: &mut Dice, revision: i64) -> Command {
+    let key = |dice: &mut Dice| vec![b'a' + dice.below(6) as u8];
+    let keys = |start| KeyRange { start, end: Vec::new() };
+    let put = |key| Put { key, value: b"v".to_vec(), ..Put::default() };
+    match dice.below(12) {
+        0 => Command::Compact(revision - dice.below(4) as i64),
+        1..=2 => Command::DeleteRange(DeleteRange { keys: keys(key(dice)), prev_kv: false }),
+        3..=5 => {
+            let past = (revision - dice.below(12) as i64).max(1);
+            let read = Range { keys: keys(key(dice)), revision: past, ..Range::default() };
+            let success = vec![Operation::Range(read), Operation::Put(put(key(dice)))];
+            Command::Txn(Txn { success, ..Txn::default() })
+        }
+        _ => Command::Put(put(key(dice))),
+    }
+}
+
+fn stores_of_another_pace(seed: u64) {
+    let mut dice = Dice::new(seed);
+    let mut at_leisure = Store::with_pace(Pace { changes_per_command: 0, changes_per_compaction: 0 });
+    let mut at_once = Store::new();
+    for number in 0..200 {
+        let command = command(&mut dice, at_once.revision());
+        let answers = (at_leisure.apply(&command), at_once.apply(&command));
+        assert!(
+            answers.0 == answers.1 && at_leisure.digest() == at_once.digest(),
+            "pace_changes_no_answer: command {number}, {command:?}: {answers:?}"
+        );
+        if dice.one_in(20) {
+            at_leisure.tidy(dice.below(20) as usize);
+        }
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! Knows nothing of: how the world works, bugs.
 
-use kattu_sim::{Options, run_storm};
+use kattu_sim::{Options, run_storm, shrink};
+use std::fmt::Write;
 
 /// Length of a storm, in seconds of the world.
 const SECONDS: u64 = 25;
@@ -18,8 +19,22 @@ pub fn trial(seed: u64) -> Option<(String, String)> {
     run_storm(seed, &options()).violation.map(|broken| (broken.property, broken.story))
 }
 
-/// The timeline of the storm of a seed.
-pub fn timeline(seed: u64) -> String {
-    let report = run_storm(seed, &Options { timeline: true, ..options() });
-    report.timeline.iter().map(|line| format!("{line}\n")).collect()
+/// The storm of a failing seed, cut down to what matters, line by line; nothing if it does not fail.
+pub fn timeline(seed: u64) -> Option<String> {
+    let report = run_storm(seed, &options());
+    let violation = report.violation.clone()?;
+    let shrunk = shrink(&report, &options());
+    let mut text = format!("seed {seed}, {}\n", shrunk.report.plan);
+    for line in &shrunk.report.timeline {
+        let _ = writeln!(text, "{line}");
+    }
+    let _ = writeln!(
+        text,
+        "{} faults of {} are enough ({} storms tried) to break {}",
+        shrunk.report.injected.len(),
+        report.injections_planned,
+        shrunk.attempts,
+        violation.property
+    );
+    Some(text)
 }
