@@ -10,6 +10,8 @@ use kattu_chaos::target::Target;
 use kattu_chaos::workload::Shape;
 use std::fmt;
 
+/// Room for all that a trial may write: a full disk is another fault. etcd allots its log in pieces of 64 MiB.
+const DISK_BYTES: u64 = 384 << 20;
 /// What ext4 may promise of data; its default twice.
 const MODES: [&str; 4] = ["ordered", "ordered", "writeback", "journal"];
 
@@ -83,7 +85,7 @@ impl Plan {
         let mut random = Random::of_part(seed, "power");
         let members = *random.pick(&[3, 3, 3, 3, 3, 1, 1, 5]);
         let layout = Layout {
-            disk_bytes: disk_bytes(target),
+            disk_bytes: DISK_BYTES,
             block_bytes: *random.pick(&[4096, 4096, 4096, 1024]),
             data: MODES[random.below(MODES.len())],
             commit_secs: *random.pick(&[1, 5, 300]),
@@ -94,10 +96,10 @@ impl Plan {
                 flags.extend([flag, "thread"]);
             }
         }
-        // As fast as they can: there must always be something that is not flushed yet.
+        // Enough that there is always something to flush, and not so much that who was away never catches up.
         let shape = Shape {
-            clients: random.within(6..17) as u32,
-            pause_ms_max: 0,
+            clients: random.within(4..13) as u32,
+            pause_ms_max: *random.pick(&[1, 4, 10]),
             value_bytes: (*random.pick(&[32, 300, 1500, 5000]), *random.pick(&[16 << 10, 64 << 10])),
             ..Shape::of_storm(&mut random)
         };
@@ -135,14 +137,6 @@ impl Blow {
         let when = When::Load { after: random.within(20..800), point };
         let again = random.per_mille(350).then(|| trip(random, 40));
         Blow { who, when, again }
-    }
-}
-
-/// Small, but with room for all that a trial may write: etcd allots its log in pieces of 64 MiB, two at a time.
-fn disk_bytes(target: Target) -> u64 {
-    match target {
-        Target::Kattu => 96 << 20,
-        Target::Etcd => 384 << 20,
     }
 }
 

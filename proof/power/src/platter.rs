@@ -44,7 +44,7 @@ impl Image {
         let mut page = [0; PAGE as usize];
         for number in 0..image.len / PAGE {
             file.read_exact(&mut page)?;
-            if page.iter().any(|byte| *byte != 0) {
+            if page != [0; PAGE as usize] {
                 image.pages.insert(number, Arc::new(page));
             }
         }

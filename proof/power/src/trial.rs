@@ -8,7 +8,8 @@
 //! 5. At the end everybody must serve, all replicas must hold the same, the judges decide; the members stop in good order
 //!    and the file systems are checked.
 //!
-//! A trial that fails keeps its folder: history, timeline, members' logs, the images after the last losses.
+//! A trial that fails keeps its folder: history, timeline, members' logs, the images after the last losses and at
+//! the end.
 //! Knows nothing of: how many trials there are.
 
 use crate::disk::{Disk, Layout, format, run};
@@ -18,6 +19,7 @@ use crate::room;
 use crate::station::{Counts, Held, Station, Trip};
 use kattu_chaos::clients::Clients;
 use kattu_chaos::cluster::{BACK_LIMIT, Cluster, tail};
+use kattu_chaos::member::Member;
 use kattu_chaos::place::Place;
 use kattu_chaos::random::Random;
 use kattu_chaos::record::{Ends, Recorder, ends};
@@ -175,8 +177,7 @@ impl Trial {
         } else {
             self.start(cluster, None)?;
         }
-        cluster.until_served().map_err(Trouble::Broken)?;
-        self.timeline.say("everybody serves");
+        self.await_service(cluster)?;
         let clients = Clients::start(hosts, &self.plan.shape, self.plan.seed, recorder);
         for blow in blows {
             let When::Load { after, point } = blow.when else { continue };
@@ -191,10 +192,11 @@ impl Trial {
             let victims = self.victims(cluster, blow.who);
             self.await_point(cluster, &victims, point)?;
             self.strike_at(cluster, blow, victims)?;
-            cluster.until_served().map_err(Trouble::Broken)?;
+            self.await_service(cluster)?;
             self.await_writes(cluster, WRITES_AFTER)?;
         }
         clients.stop();
+        self.timeline.say("clients stop");
         self.judge(cluster)?;
         self.end_in_order(cluster)
     }
@@ -383,6 +385,30 @@ impl Trial {
         Ok(())
     }
 
+    /// Everybody serves. While somebody does not, the timeline says once a second how far each is.
+    fn await_service(&mut self, cluster: &mut Cluster) -> Done {
+        let begun = Instant::now();
+        let mut said = begun;
+        for i in 0..self.plan.members {
+            while !cluster.members[i].serves() {
+                cluster.check_ended().map_err(Trouble::Broken)?;
+                if Duration::from_secs(1) < said.elapsed() {
+                    self.timeline.say(format!("n{i} does not serve yet: {}", progress(cluster)));
+                    said = Instant::now();
+                }
+                if BACK_LIMIT < begun.elapsed() {
+                    let says = tail(&cluster.members[i].says());
+                    return Err(Trouble::Broken(format!(
+                        "n{i} does not serve {BACK_LIMIT:?} after a loss: {says}"
+                    )));
+                }
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        }
+        self.timeline.say(format!("everybody serves after {:.2?}", begun.elapsed()));
+        Ok(())
+    }
+
     /// So many more writes are acknowledged.
     fn await_writes(&mut self, cluster: &mut Cluster, more: u64) -> Done {
         let wanted = self.recorder.acknowledged() + more;
@@ -401,6 +427,7 @@ impl Trial {
 
     fn judge(&mut self, cluster: &mut Cluster) -> Done {
         let last = cluster.agreed_state().map_err(Trouble::Broken)?;
+        self.timeline.say("replicas agree");
         self.history = self.recorder.take();
         self.outcome.ends = ends(&self.history);
         let (broken, lost, judged) = judge(&self.history, &last);
@@ -449,23 +476,29 @@ impl Trial {
 
     /// Takes everything down; keeps what explains a failure.
     fn close(mut self, lying: bool) -> Outcome {
-        for disk in self.disks.iter().flatten() {
-            self.outcome.counts.add(disk.station.counts());
+        let mut last = Vec::new();
+        for (i, disk) in self.disks.iter_mut().enumerate() {
+            let Some(disk) = disk.take() else { continue };
+            let station = disk.station.clone();
+            self.outcome.counts.add(station.counts());
+            disk.down();
+            station.hold().cut();
+            last.push((format!("n{i}-at-end.ext4"), station.remains(Fate::Kept, &mut self.random).0));
         }
-        self.disks.clear();
         if self.history.is_empty() {
             self.history = self.recorder.take();
             self.outcome.ends = ends(&self.history);
         }
         let failed = !self.outcome.violations.is_empty() || self.outcome.rig.is_some();
         if failed && !lying || std::env::var_os("KATTU_KEEP").is_some() {
-            self.outcome.kept = self.keep().map_err(|error| eprintln!("nothing could be kept: {error}")).ok();
+            self.outcome.kept =
+                self.keep(&last).map_err(|error| eprintln!("nothing could be kept: {error}")).ok();
         }
         let _ = std::fs::remove_dir_all(&self.folder);
         self.outcome
     }
 
-    fn keep(&mut self) -> std::io::Result<PathBuf> {
+    fn keep(&mut self, last: &[(String, Image)]) -> std::io::Result<PathBuf> {
         let kept = room::runs().join(format!("seed-{}", self.plan.seed));
         let _ = std::fs::remove_dir_all(&kept);
         std::fs::create_dir_all(&kept)?;
@@ -485,6 +518,9 @@ impl Trial {
                 image.save(&kept.join(format!("n{i}-after-loss.ext4")))?;
             }
         }
+        for (name, image) in last {
+            image.save(&kept.join(name))?;
+        }
         Ok(kept)
     }
 }
@@ -495,6 +531,21 @@ impl Outcome {
         self.loss.add(loss);
         self.counts.add(counts);
     }
+}
+
+/// How far each member says that it is.
+fn progress(cluster: &Cluster) -> String {
+    let of = |member: &Member| match member.kv.status() {
+        Ok(it) => {
+            let revision = it.header.map_or(0, |header| header.revision);
+            format!(
+                "{} revision {revision}, index {}, applied {}, term {}",
+                member.name, it.raft_index, it.raft_applied_index, it.raft_term
+            )
+        }
+        Err(status) => format!("{} {}", member.name, status.message()),
+    };
+    cluster.members.iter().map(of).collect::<Vec<_>>().join("; ")
 }
 
 /// What `kattu wal inspect` says of a log at last; an error if it says damaged.
