@@ -18,7 +18,7 @@ use std::collections::{BTreeSet, HashSet};
 
 /// Operations done for a history of which much is open, per operation and at least, before it is given up.
 const STEPS_PER_OPERATION: u64 = 20;
-const STEPS_MIN: u64 = 500_000;
+const STEPS_MIN: u64 = 50_000;
 
 /// One gap, filled for now.
 struct Choice<'a> {
