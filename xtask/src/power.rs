@@ -2,7 +2,7 @@
 //!
 //! Knows nothing of: how the power goes.
 
-use crate::shell::{self, Failure, cargo, run_logged};
+use crate::shell::{Failure, cargo, run_logged};
 use crate::stage::Tally;
 use crate::test::{in_foreground, seed_of_commit, with_programs};
 use std::path::Path;
@@ -43,6 +43,7 @@ pub fn slice(log: &Path) -> Result<Tally, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::shell;
 
     #[test]
     fn words_reach_the_program_behind_its_own() {
