@@ -4,6 +4,7 @@
 
 use crate::member::{Member, shown};
 use crate::place::Place;
+use crate::proxy::Processes;
 use crate::target::{Naming, Target};
 use crate::words;
 use kattu_proto::etcdserverpb::RangeRequest;
@@ -20,6 +21,8 @@ pub struct Cluster {
     pub members: Vec<Member>,
     /// What they are.
     pub target: Target,
+    /// Process ids of those that run, for whoever must know a member by them.
+    pub processes: Processes,
     _place: Place,
 }
 
@@ -60,6 +63,7 @@ impl Cluster {
             .collect();
         let roll = roll.join(",");
         let mut members = Vec::new();
+        let processes = Processes::default();
         for (i, (seat, home)) in place.seats.iter().zip(homes).enumerate() {
             need_real_disk(home)?;
             let (name, data) = (format!("n{i}"), home.join("data"));
@@ -69,7 +73,7 @@ impl Cluster {
             let log = logs.join(format!("{name}.log"));
             members.push(Member::new(name, seat.clone(), data, log, program.clone(), arguments));
         }
-        Ok(Cluster { members, target, _place: place })
+        Ok(Cluster { members, target, processes, _place: place })
     }
 
     /// Starts all that do not run.
@@ -77,10 +81,17 @@ impl Cluster {
     /// # Errors
     /// One cannot be started.
     pub fn start_all(&mut self) -> Result<(), String> {
-        self.members
-            .iter_mut()
-            .filter(|member| !member.is_started())
-            .try_for_each(|member| member.start(&[], &[]))
+        for member in self.members.iter_mut().filter(|member| !member.is_started()) {
+            member.start(&[], &[])?;
+        }
+        self.note_processes();
+        Ok(())
+    }
+
+    /// Tells the processes that run now.
+    pub fn note_processes(&self) {
+        let processes = self.members.iter().map(Member::process).collect();
+        *self.processes.lock().expect("nobody panics with it") = processes;
     }
 
     /// Waits until every member serves linearizable reads; returns how long that took.

@@ -6,7 +6,7 @@
 use crate::cluster::{Cluster, tail};
 use crate::faults::{Fault, Plan, Step};
 use crate::member::shown;
-use crate::proxy::{Processes, Proxy};
+use crate::proxy::Proxy;
 use crate::random::Random;
 use crate::record::Recorder;
 use crate::rules::Rules;
@@ -62,8 +62,6 @@ pub struct Storm<'a> {
     pub recorder: &'a Arc<Recorder>,
     /// What happened.
     pub timeline: &'a mut Timeline,
-    /// Who opened a connection is found by these.
-    pub processes: &'a Processes,
     /// Faults that were carried out.
     pub counts: BTreeMap<Fault, u64>,
     /// Members that a fault of the first lane has in its hands.
@@ -80,7 +78,6 @@ impl<'a> Storm<'a> {
         disks: &'a [SmallDisk],
         recorder: &'a Arc<Recorder>,
         timeline: &'a mut Timeline,
-        processes: &'a Processes,
     ) -> Storm<'a> {
         Storm {
             cluster,
@@ -89,7 +86,6 @@ impl<'a> Storm<'a> {
             disks,
             recorder,
             timeline,
-            processes,
             counts: BTreeMap::new(),
             hit: Vec::new(),
             hoard: None,
@@ -180,13 +176,8 @@ impl<'a> Storm<'a> {
                 member.start(&[], &[])?;
             }
         }
-        self.note_processes();
+        self.cluster.note_processes();
         Ok(())
-    }
-
-    fn note_processes(&self) {
-        let processes = self.cluster.members.iter().map(|member| member.process()).collect();
-        *self.processes.lock().expect("nobody panics with it") = processes;
     }
 
     fn kill(&mut self, members: &[usize]) {
@@ -197,7 +188,7 @@ impl<'a> Storm<'a> {
             self.cluster.members[*member].kill();
             self.recorder.crashed(*member as u64);
         }
-        self.note_processes();
+        self.cluster.note_processes();
     }
 
     /// Whoever leads, or will in a moment.
@@ -236,6 +227,7 @@ impl<'a> Storm<'a> {
                 for _ in 0..random.within(2..6) {
                     self.kill(&[any]);
                     self.cluster.members[any].start(&[], &[])?;
+                    self.cluster.note_processes();
                     std::thread::sleep(Duration::from_millis(random.within(0..120)));
                     self.cluster.check_ended()?;
                 }

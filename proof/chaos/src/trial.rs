@@ -15,7 +15,7 @@ use crate::clients::Clients;
 use crate::cluster::{BACK_LIMIT, Cluster};
 use crate::faults::{Fault, Plan, Skipped};
 use crate::place::{Place, is_inside};
-use crate::proxy::{Processes, Proxy};
+use crate::proxy::Proxy;
 use crate::random::Random;
 use crate::record::{Ends, Recorder, ends};
 use crate::rules::Rules;
@@ -28,7 +28,7 @@ use kattu_verify::history::Record;
 use kattu_verify::judges::{FinalState, judge_all, lost_writes};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 const DISK_MIB: u64 = 200;
@@ -140,8 +140,6 @@ impl Trial {
             true => Place::namespaces(plan.members)?,
             false => Place::loopback(plan.members, true),
         };
-        let processes: Processes = Arc::new(Mutex::new(vec![None; plan.members]));
-        let proxy = Proxy::start(&place.seats, setting.target == Target::Kattu, seed, processes.clone())?;
         let disks = small_disks(&plan, seed)?;
         let homes: Vec<PathBuf> = match disks.is_empty() {
             true => (0..plan.members).map(|i| folder.join(format!("n{i}"))).collect(),
@@ -151,10 +149,11 @@ impl Trial {
             std::fs::create_dir_all(home).map_err(|error| error.to_string())?;
         }
         let hosts: Vec<String> = place.seats.iter().map(|seat| seat.host.clone()).collect();
+        let seats = place.seats.clone();
         let mut cluster = Cluster::new(setting.target, place, &homes, folder, &format!("chaos-{seed}"))?;
+        let knows_frames = setting.target == Target::Kattu;
+        let proxy = Proxy::start(&seats, knows_frames, seed, cluster.processes.clone())?;
         cluster.start_all()?;
-        *processes.lock().expect("nobody panics with it") =
-            cluster.members.iter().map(|member| member.process()).collect();
         cluster.until_served()?;
         let what = if plan.small_disks { ", a small disk each" } else { "" };
         self.timeline.say(format!("{} members serve{what}", plan.members));
@@ -170,7 +169,6 @@ impl Trial {
             &disks,
             &recorder,
             &mut self.timeline,
-            &processes,
         );
         let raged = storm.rage(&plan);
         self.outcome.faults = std::mem::take(&mut storm.counts);
