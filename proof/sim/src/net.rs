@@ -78,12 +78,10 @@ struct Lane {
     connection: u32,
     pause: u64,
     opened_at: u64,
-    /// Frames not yet handed to the system: (when they are, bytes).
-    leaving: VecDeque<(u64, u64)>,
-    leaving_bytes: u64,
+    /// While clogged: when the next frame can leave.
     free_at: u64,
     last_arrival: u64,
-    /// Frames sent into a cut, waiting for its end.
+    /// Frames sent into a cut or a clog, waiting to leave.
     held: VecDeque<SharedBytes>,
     held_bytes: u64,
     held_since: u64,
@@ -205,11 +203,10 @@ impl Net {
     ) -> Option<Forward> {
         let to = (message.to().0 - 1) as usize;
         let at = self.at(from, to);
-        let now = around.now;
         let link = &mut self.lanes[at];
-        link.iter_mut().for_each(|lane| lane.leave(now));
-        let kind = if is_control(&message) && link[BULK].unsent() > 0 && link[CONTROL].up {
-            if self.paths[at].clog.is_some() {
+        let is_clogged = self.paths[at].clog.is_some();
+        let kind = if is_control(&message) && link[BULK].unsent(is_clogged) > 0 && link[CONTROL].up {
+            if is_clogged {
                 around.tally.add(Fault::F37);
             }
             CONTROL
@@ -217,7 +214,7 @@ impl Net {
             BULK
         };
         let lane = &mut link[kind];
-        if !lane.up || lane.unsent() > LANE_BYTES_MAX {
+        if !lane.up || lane.unsent(is_clogged) > LANE_BYTES_MAX {
             around.trace.mix(3);
             return match message {
                 PeerMessage::Forward(forward) => Some(forward),
@@ -273,16 +270,46 @@ impl Net {
             }
             return;
         }
-        let len = bytes.len() as u64;
-        let takes = match path.clog {
-            Some(rate) if kind == BULK => len * SEC / rate.max(1),
-            _ => 0,
-        };
-        lane.free_at = lane.free_at.max(now) + takes;
-        if takes > 0 {
-            lane.leaving.push_back((lane.free_at, len));
-            lane.leaving_bytes += len;
+        if let (Some(rate), BULK) = (path.clog, kind) {
+            if now < lane.free_at || !lane.held.is_empty() {
+                if lane.held.is_empty() {
+                    lane.held_since = now;
+                    let connection = lane.connection;
+                    around.queue.plan(lane.free_at, Event::Drain { from, to, connection });
+                }
+                lane.held_bytes += bytes.len() as u64;
+                lane.held.push_back(bytes);
+                return;
+            }
+            lane.free_at = now + bytes.len() as u64 * SEC / rate.max(1);
         }
+        self.transmit(around, from, to, kind, bytes);
+    }
+
+    /// The next frame of a clogged lane leaves.
+    pub(crate) fn drain(&mut self, around: &mut Around<'_>, from: usize, to: usize, connection: u32) {
+        let at = self.at(from, to);
+        let (path, lane) = (&self.paths[at], &mut self.lanes[at][BULK]);
+        let Some(rate) = path.clog else { return };
+        if lane.connection != connection || path.cut_by().is_some() {
+            return;
+        }
+        let Some(bytes) = lane.held.pop_front() else { return };
+        lane.held_bytes -= bytes.len() as u64;
+        lane.held_since = around.now;
+        lane.free_at = around.now + bytes.len() as u64 * SEC / rate.max(1);
+        if !lane.held.is_empty() {
+            around.queue.plan(lane.free_at, Event::Drain { from, to, connection });
+        }
+        self.transmit(around, from, to, BULK, bytes);
+    }
+
+    /// A frame is on its way, whatever happens to it there.
+    fn transmit(&mut self, around: &mut Around<'_>, from: usize, to: usize, kind: usize, bytes: SharedBytes) {
+        let at = self.at(from, to);
+        let path = &mut self.paths[at];
+        let lane = &mut self.lanes[at][kind];
+        let len = bytes.len() as u64;
         let mut harm = Harm::None;
         let mut bytes = bytes;
         if path.corrupt_next > 0 {
@@ -304,7 +331,7 @@ impl Net {
             return;
         }
         let jitter = self.dice.below(self.pace.frame_jitter + 1);
-        let mut arrival = lane.free_at + self.pace.frame + jitter;
+        let mut arrival = around.now + self.pace.frame + jitter;
         if late > 0 && self.dice.one_in(4) {
             around.tally.add(Fault::F33);
             arrival += self.dice.below(late);
@@ -589,12 +616,18 @@ impl Net {
                     continue;
                 }
                 for lane in [BULK, CONTROL] {
-                    if self.lanes[at][lane].held.is_empty() {
+                    let state = &mut self.lanes[at][lane];
+                    if state.held.is_empty() {
                         continue;
                     }
-                    self.lanes[at][lane].held_bytes = 0;
-                    for bytes in std::mem::take(&mut self.lanes[at][lane].held) {
-                        self.send_bytes(around, from, to, lane, bytes);
+                    if lane == BULK && self.paths[at].clog.is_some() {
+                        let connection = state.connection;
+                        around.queue.plan(around.now, Event::Drain { from, to, connection });
+                        continue;
+                    }
+                    state.held_bytes = 0;
+                    for bytes in std::mem::take(&mut state.held) {
+                        self.transmit(around, from, to, lane, bytes);
                     }
                 }
             }
@@ -607,13 +640,6 @@ impl Net {
         for path in &mut self.paths {
             let museum = std::mem::take(&mut path.museum);
             *path = Path { museum, ..Path::default() };
-        }
-        for link in &mut self.lanes {
-            for lane in link {
-                lane.free_at = lane.free_at.min(around.now);
-                lane.leaving.clear();
-                lane.leaving_bytes = 0;
-            }
         }
         self.let_go(around);
         // A connection that is silent on one side is noticed at the next reset; the calm does not wait for that.
@@ -628,25 +654,14 @@ impl Net {
 }
 
 impl Lane {
-    fn unsent(&self) -> u64 {
-        self.leaving_bytes + self.held_bytes.saturating_sub(SOCKET_BYTES)
-    }
-
-    /// Forgets what has left by now.
-    fn leave(&mut self, now: u64) {
-        while let Some(&(at, bytes)) = self.leaving.front()
-            && at <= now
-        {
-            self.leaving.pop_front();
-            self.leaving_bytes -= bytes;
-        }
+    /// Bytes that the system has not taken: of a clogged lane its buffers are full already.
+    fn unsent(&self, is_clogged: bool) -> u64 {
+        if is_clogged { self.held_bytes } else { self.held_bytes.saturating_sub(SOCKET_BYTES) }
     }
 
     fn close(&mut self) {
         self.up = false;
         self.connection += 1;
-        self.leaving.clear();
-        self.leaving_bytes = 0;
         self.held.clear();
         self.held_bytes = 0;
     }

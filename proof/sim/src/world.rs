@@ -89,6 +89,12 @@ pub(crate) enum Event {
         lane: usize,
         connection: u32,
     },
+    /// The next frame leaves a clogged lane.
+    Drain {
+        from: usize,
+        to: usize,
+        connection: u32,
+    },
     Dial {
         from: usize,
         to: usize,
@@ -384,6 +390,11 @@ impl World {
             Event::Silence { from, to, lane, connection } => {
                 let (net, mut around) = self.sh.net();
                 net.silence(&mut around, from, to, lane, connection);
+                Ok(())
+            }
+            Event::Drain { from, to, connection } => {
+                let (net, mut around) = self.sh.net();
+                net.drain(&mut around, from, to, connection);
                 Ok(())
             }
             Event::Dial { from, to, lane, connection } => {
