@@ -78,7 +78,10 @@ pub fn run(seed: u64, setting: &Setting) -> Outcome {
         Ok(Err(what)) => trial.outcome.violations.push(what),
         Err(_) => trial.outcome.violations.push("the rig panicked; its words are above".into()),
     }
-    keep_or_remove(&folder, &trial.outcome.violations, &trial.timeline, &trial.history);
+    // A control that was caught has nothing left to tell.
+    let is_caught = setting.is_control && 0 < trial.outcome.lost;
+    let worth_keeping = if is_caught { &[][..] } else { &trial.outcome.violations[..] };
+    keep_or_remove(&folder, worth_keeping, &trial.timeline, &trial.history);
     trial.outcome
 }
 
