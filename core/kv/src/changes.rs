@@ -1,61 +1,63 @@
 //! Changes: which keys each revision changed, in the order it changed them.
 //!
 //! Compaction reads it to find what it may forget without walking the store; counts at recent revisions read it
-//! backwards from now. Changes are numbered from 0 for ever; those before `first` are forgotten.
+//! backwards from now. Changes are numbered from 0; those before `first` are forgotten. A copy shares nearly all with
+//! the original (`queue.rs`).
 //! Knows nothing of: values, versions, compaction's rules.
 
 use crate::api::{Key, Revision};
-use alloc::collections::VecDeque;
+use crate::queue::Queue;
 
-/// The changes of all revisions from `first_revision` on.
+/// The changes of all revisions from the first one known on.
 ///
-/// Invariant: `starts[i]` is the number of the first change of revision `first_revision + i`; each has at least one.
-/// Of the first revision some may be forgotten already.
+/// Invariant: `starts[r]` is the number of the first change of revision `r`; each has at least one. Of the first
+/// revision some may be forgotten already.
 #[derive(Clone, Debug)]
 pub(crate) struct Changes {
-    first_revision: Revision,
-    starts: VecDeque<u64>,
-    /// Number of `keys[0]`.
-    first: u64,
-    keys: VecDeque<Key>,
+    /// Numbered by revision.
+    starts: Queue<u64>,
+    keys: Queue<Key>,
 }
 
 impl Changes {
-    /// None yet, of a store at revision 1.
-    pub(crate) fn new() -> Changes {
-        Changes { first_revision: 2, starts: VecDeque::new(), first: 0, keys: VecDeque::new() }
+    /// None yet; the first will be at this revision, which is 2 in a store that begins.
+    pub(crate) fn starting_at(revision: Revision) -> Changes {
+        let revision = u64::try_from(revision).expect("revisions of changes are positive");
+        Changes { starts: Queue::starting_at(revision), keys: Queue::starting_at(0) }
     }
 
     /// The newest revision that changed anything.
     pub(crate) fn last_revision(&self) -> Revision {
-        self.first_revision + self.starts.len() as Revision - 1
+        self.starts.end() as Revision - 1
     }
 
     /// Number of the oldest change still known.
     pub(crate) fn first(&self) -> u64 {
-        self.first
+        self.keys.first()
     }
 
     /// Number the next change will have.
     pub(crate) fn end(&self) -> u64 {
-        self.first + self.keys.len() as u64
+        self.keys.end()
     }
 
     /// Number of the first change at or after a revision that is still known.
     pub(crate) fn start_of(&self, revision: Revision) -> u64 {
-        match usize::try_from(revision - self.first_revision) {
-            Ok(i) => self.starts.get(i).map_or_else(|| self.end(), |&start| start.max(self.first)),
-            Err(_) => self.first,
+        match u64::try_from(revision) {
+            Ok(revision) if revision >= self.starts.first() => {
+                self.starts.get(revision).map_or_else(|| self.end(), |&start| start.max(self.first()))
+            }
+            _ => self.first(),
         }
     }
 
     /// The keys changed from a number on.
     pub(crate) fn keys_from(&self, number: u64) -> impl Iterator<Item = &Key> {
-        self.keys.range(self.position(number)..)
+        self.keys.from(number)
     }
 
     pub(crate) fn key(&self, number: u64) -> &Key {
-        &self.keys[self.position(number)]
+        self.keys.get(number).expect("a number of a change that is known")
     }
 
     /// Adds a change of the newest revision or of the one after it.
@@ -78,19 +80,12 @@ impl Changes {
 
     /// Forgets all changes below a number.
     pub(crate) fn forget_below(&mut self, number: u64) {
-        self.keys.drain(..self.position(number));
-        self.first = number;
-        while self.starts.get(1).is_some_and(|&next| next <= number) {
+        self.keys.forget_below(number);
+        while self.starts.get(self.starts.first() + 1).is_some_and(|&next| next <= number) {
             self.starts.pop_front();
-            self.first_revision += 1;
         }
     }
-
-    fn position(&self, number: u64) -> usize {
-        usize::try_from(number - self.first).expect("a number of a change in memory")
-    }
 }
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -98,7 +93,7 @@ mod tests {
     use alloc::vec::Vec;
 
     fn changes(of: &[(Revision, &str)]) -> Changes {
-        let mut changes = Changes::new();
+        let mut changes = Changes::starting_at(2);
         of.iter().for_each(|&(revision, key)| changes.push(revision, Key::from(key.as_bytes())));
         changes
     }
@@ -117,12 +112,12 @@ mod tests {
 
         changes.forget_below(2);
         assert_eq!(
-            (all(&changes), changes.first_revision),
+            (all(&changes), changes.starts.first()),
             (["", "", "c", "a", "d", ""].map(String::from).into(), 3)
         );
         changes.forget_below(3);
         assert_eq!(
-            (all(&changes), changes.first_revision),
+            (all(&changes), changes.starts.first()),
             (["", "", "", "a", "d", ""].map(String::from).into(), 4)
         );
         assert_eq!((changes.first(), changes.end(), changes.last_revision()), (3, 5, 5));

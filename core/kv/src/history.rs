@@ -1,13 +1,13 @@
 //! History: the versions of one key that can still be read, oldest to newest.
 //!
 //! Most keys have one version most of the time, so the newest stands in the index itself and only older ones cost a heap
-//! block. A delete is a version without a value.
+//! block, which copies of the history share. A delete is a version without a value.
 //! Knows nothing of: the key, other keys.
 
 use crate::api::{Key, KeyValue, Revision, Value};
 use crate::index::Weigh;
-use alloc::boxed::Box;
-use alloc::collections::VecDeque;
+use crate::queue::Queue;
+use alloc::sync::Arc;
 
 /// One version of a key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -60,9 +60,8 @@ impl Version {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct History {
     newest: Version,
-    /// Boxed, because most keys have none and the index is full of histories.
-    #[allow(clippy::box_collection)]
-    older: Option<Box<VecDeque<Version>>>,
+    /// Never empty. Behind a pointer, because most keys have none and the index is full of histories.
+    older: Option<Arc<Queue<Version>>>,
 }
 
 impl Weigh for History {
@@ -94,13 +93,17 @@ impl History {
         let before = core::mem::replace(&mut self.newest, version);
         // A default history has nothing to remember.
         if before.mod_revision > 0 {
-            self.older.get_or_insert_with(|| Box::new(VecDeque::with_capacity(1))).push_back(before);
+            match &mut self.older {
+                Some(older) => Arc::make_mut(older).push_back(before),
+                None => self.older = Some(Arc::new(Queue::of(before))),
+            }
         }
     }
 
     /// Takes the newest version back; what remains may be empty.
     pub(crate) fn pop(&mut self) -> Version {
-        let before = self.older.as_mut().and_then(|older| older.pop_back()).unwrap_or_default();
+        let before =
+            self.older.as_mut().and_then(|older| Arc::make_mut(older).pop_back()).unwrap_or_default();
         self.drop_empty_block();
         core::mem::replace(&mut self.newest, before)
     }
@@ -113,7 +116,7 @@ impl History {
     /// still start; no more than `most` versions, the oldest first. Tells each forgotten version.
     pub(crate) fn trim(&mut self, compacted: Revision, most: usize, mut forget: impl FnMut(&Version)) {
         for _ in 0..self.forgotten(compacted, most) {
-            let oldest = self.older.as_mut().and_then(|older| older.pop_front());
+            let oldest = self.older.as_mut().and_then(|older| Arc::make_mut(older).pop_front());
             forget(&oldest.unwrap_or_else(|| core::mem::take(&mut self.newest)));
         }
         self.drop_empty_block();
@@ -124,12 +127,22 @@ impl History {
         self.versions().skip(self.forgotten(compacted, usize::MAX))
     }
 
+    /// How many versions there are.
+    pub(crate) fn len(&self) -> usize {
+        self.older.as_ref().map_or(0, |older| older.len()) + usize::from(!self.is_empty())
+    }
+
+    /// The `n`th version, the oldest first; the newest past all of them.
+    pub(crate) fn version(&self, n: usize) -> &Version {
+        self.older.as_ref().and_then(|older| older.get(older.first() + n as u64)).unwrap_or(&self.newest)
+    }
+
     fn versions(&self) -> impl Iterator<Item = &Version> {
         self.older.iter().flat_map(|older| older.iter()).chain(Some(&self.newest))
     }
 
     /// How many of the oldest versions may go, counted up to `most`.
-    fn forgotten(&self, compacted: Revision, most: usize) -> usize {
+    pub(crate) fn forgotten(&self, compacted: Revision, most: usize) -> usize {
         let followers = self.versions().skip(1).map(Some).chain([None]);
         self.versions()
             .zip(followers)

@@ -14,6 +14,7 @@
 //! | `history.rs` | the versions of one key |
 //! | `changes.rs` | which keys each revision changed |
 //! | `index.rs` | keys in order, with ranks |
+//! | `queue.rs` | a long queue whose copy shares nearly all with the original |
 //! | `run.rs` | a few sorted keys, found quickly: a node of the index |
 //! | `span.rs` | which keys a request means |
 //!
@@ -55,6 +56,7 @@ pub mod check;
 pub mod command;
 mod history;
 mod index;
+mod queue;
 mod range;
 mod run;
 mod span;

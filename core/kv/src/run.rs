@@ -40,6 +40,17 @@ impl<T> Default for Run<T> {
 }
 
 impl<T> Run<T> {
+    /// A run of these, at most [`RUN_MAX`] and in ascending order.
+    pub(crate) fn of(entries: Vec<(Key, T)>) -> Run<T> {
+        let mut run = Run { entries, ..Run::default() };
+        run.share_most();
+        run
+    }
+
+    pub(crate) fn into_entries(self) -> Vec<(Key, T)> {
+        self.entries
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.entries.len()
     }
@@ -118,6 +129,11 @@ impl<T> Run<T> {
         };
         self.heads.copy_within(i..self.entries.len(), i + 1);
         self.heads[i] = head(&key, shared);
+        // A vector on its own would make room for twice as many as a run may ever have.
+        if self.entries.len() == self.entries.capacity() {
+            let more = self.entries.len().max(4).min(RUN_MAX + 1 - self.entries.len());
+            self.entries.reserve_exact(more);
+        }
         self.entries.insert(i, (key, it));
         if shared != self.shared {
             self.take_heads(shared);
@@ -137,8 +153,7 @@ impl<T> Run<T> {
 
     /// Keeps the first `at` entries and returns the others.
     pub(crate) fn split_off(&mut self, at: usize) -> Run<T> {
-        let mut right = Run { entries: self.entries.split_off(at), ..Run::default() };
-        right.share_most();
+        let right = Run::of(self.entries.split_off(at));
         self.share_most();
         right
     }

@@ -97,7 +97,7 @@ impl Store {
         Store {
             pace,
             index: Index::new(),
-            changes: Changes::new(),
+            changes: Changes::starting_at(2),
             revision: 1,
             compacted: NEVER_COMPACTED,
             tidied: 0,
