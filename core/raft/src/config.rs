@@ -57,6 +57,10 @@ pub struct Limits {
     pub apply_bytes_max: usize,
     /// Bytes of recent entries kept in memory; older ones are fetched.
     pub window_bytes_max: usize,
+    /// Bytes of a snapshot in one message.
+    pub snapshot_chunk_bytes_max: usize,
+    /// Bytes of a snapshot sent to one peer in a second, so that it does not crowd out entries; 0: no limit.
+    pub snapshot_bytes_per_s: u64,
 }
 
 impl Default for Limits {
@@ -69,6 +73,8 @@ impl Default for Limits {
             uncommitted_bytes_max: 256 << 20,
             apply_bytes_max: 64 << 20,
             window_bytes_max: 8 << 20,
+            snapshot_chunk_bytes_max: 1 << 20,
+            snapshot_bytes_per_s: 64 << 20,
         }
     }
 }

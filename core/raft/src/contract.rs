@@ -5,7 +5,9 @@
 //! Knows nothing of: how effects are carried out.
 
 use crate::entry::Entry;
+use crate::membership::Membership;
 use crate::message::Envelope;
+use crate::snapshot::{ReadChunk, SnapshotMeta, StoreChunk};
 use crate::trace::Trace;
 use crate::types::{EntryId, LogIndex, Lsn, NodeId, Stamp, Term};
 use alloc::vec::Vec;
@@ -30,6 +32,10 @@ pub enum LogBody {
     Entry(Entry),
     /// The commit index has reached this; a hint for recovery, losing it costs time only. [fault-model ST17]
     Commit(LogIndex),
+    /// Everything up to here is covered by a durable, verified snapshot, and so committed. If the log holds this very
+    /// entry, those after it stay, and those up to it may go when this record is durable; else the log is empty after
+    /// it. [replication-protocols N3; fault-model ST9]
+    Base(EntryId),
 }
 
 /// What must survive besides the log. [Ongaro14 §3.4]
@@ -48,6 +54,12 @@ pub struct Recovered {
     pub hard: HardState,
     /// Position right before the first entry of the log; 0.0 while the log is kept whole.
     pub base: EntryId,
+    /// The newest good snapshot that the log holds the end of: `base ≤ snapshot.last ≤ last`. The store starts from
+    /// it. `None` while there is none; with a `base` above 0 this says that every snapshot is lost, and the member
+    /// asks its leader for one before it does anything else.
+    pub snapshot: Option<SnapshotMeta>,
+    /// The configuration entries of the log, ascending; those that the snapshot covers may be left out.
+    pub memberships: Vec<(LogIndex, Membership)>,
     /// First position of each run of entries with one term, ascending. Empty for an empty log.
     pub term_starts: Vec<EntryId>,
     /// Last position; equals `base` for an empty log.
@@ -58,7 +70,7 @@ pub struct Recovered {
     pub committed: LogIndex,
     /// Highest record number found.
     pub lsn: Lsn,
-    /// Stamp of the last entry.
+    /// Stamp of the last entry; the snapshot's for a log that is empty after it.
     pub stamp: Stamp,
 }
 
@@ -111,8 +123,15 @@ pub struct Effects {
     pub send: Vec<Envelope>,
     /// Entries to read back.
     pub fetch: Vec<Fetch>,
+    /// The store becomes what this snapshot holds: in the order of `apply`, before the entries there. Done when
+    /// everything up to its last entry is reported applied.
+    pub install: Option<SnapshotMeta>,
     /// Committed entries for the store, in log order, each handed out once.
     pub apply: Vec<Entry>,
+    /// Pieces of snapshots to read.
+    pub read_chunks: Vec<ReadChunk>,
+    /// Pieces of a snapshot to store; ordered.
+    pub store_chunks: Vec<StoreChunk>,
     /// Verdicts on reads.
     pub reads: Vec<ReadVerdict>,
     /// Heavy work.

@@ -151,6 +151,7 @@ impl Raft {
             LogBody::Truncate(_) if planted!("completion-matched-by-index") => {}
             LogBody::Truncate(first) => self.durability.forget(*first),
             LogBody::Entry(entry) => self.durability.wrote(lsn, entry.id().index),
+            LogBody::Base(base) => self.durability.marked = self.durability.marked.max(base.index),
             LogBody::Commit(index) => {
                 self.durability.marked = *index;
                 self.durability.mark_at = Instant::NEVER;

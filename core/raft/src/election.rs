@@ -50,7 +50,10 @@ impl Raft {
             | Message::PreVoteReply(_)
             | Message::VoteReply(_)
             | Message::ReadIndex(_)
-            | Message::ReadIndexReply(_) => false,
+            | Message::ReadIndexReply(_)
+            | Message::SnapshotChunk(_)
+            | Message::SnapshotReply(_)
+            | Message::TimeoutNow(_) => false,
         };
         asks_for_vote && envelope.term >= self.term && self.config.check_quorum && self.hears_leader(now)
     }

@@ -94,6 +94,7 @@ pub mod entry;
 pub mod invariants;
 pub mod log;
 mod marks;
+pub mod membership;
 pub mod message;
 pub mod policy;
 mod progress;
@@ -103,6 +104,7 @@ mod read;
 mod replication;
 mod rng;
 mod role;
+pub mod snapshot;
 pub mod trace;
 pub mod types;
 
@@ -112,9 +114,11 @@ pub use contract::{
     Effects, Fetch, FetchFor, HardState, Job, LogBody, LogRecord, ReadBatch, ReadVerdict, Recovered,
 };
 pub use entry::{Entry, EntryHead, EntryKind, Form, RecordEncoder};
+pub use membership::{Membership, MembershipError};
 pub use message::{Envelope, Message};
 pub use policy::Policies;
 pub use raft::{ProposeError, Raft};
+pub use snapshot::{ChunkRead, ChunkStored, ReadChunk, SnapshotMeta, StoreChunk};
 pub use trace::Trace;
 pub use types::{
     Duration, EntryId, GroupId, Incarnation, Instant, LogIndex, Lsn, NodeId, Round, Stamp, Term,

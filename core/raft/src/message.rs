@@ -4,7 +4,9 @@
 //! term a pre-candidate would use, or the terms of entries, are never used in its place. [replication-protocols O6]
 //! Knows nothing of: bytes, connections.
 
+use crate::bytes::SharedBytes;
 use crate::entry::Entry;
+use crate::snapshot::SnapshotMeta;
 use crate::types::{EntryId, GroupId, Incarnation, LogIndex, NodeId, Round, Term};
 use alloc::vec::Vec;
 
@@ -44,6 +46,12 @@ pub enum Message {
     ReadIndex(ReadIndex),
     /// Answer to `ReadIndex`.
     ReadIndexReply(ReadIndexReply),
+    /// A piece of a snapshot. [replication-protocols N4]
+    SnapshotChunk(SnapshotChunk),
+    /// Answer to `SnapshotChunk`.
+    SnapshotReply(SnapshotReply),
+    /// "Campaign now: I hand over to you." [Ongaro14 §3.10]
+    TimeoutNow(TimeoutNow),
 }
 
 /// Leader → peer. Without entries it is a heartbeat.
@@ -140,3 +148,31 @@ pub struct ReadIndexReply {
     /// Reads of the batch may be served once this index is applied; `None`: ask again later.
     pub index: Option<LogIndex>,
 }
+
+/// Leader → peer that is behind the log: one piece of a snapshot's file.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct SnapshotChunk {
+    /// What the snapshot covers.
+    pub meta: SnapshotMeta,
+    /// Where in the file the piece belongs.
+    pub offset: u64,
+    /// The piece.
+    pub bytes: SharedBytes,
+    /// Size of the whole file.
+    pub total: u64,
+}
+
+/// Peer → leader: how far it has come with a snapshot. That it is installed shows in an `AppendReply`, a match.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct SnapshotReply {
+    /// Which snapshot; 0.0 asks for whichever the leader has, because this peer's own one is lost.
+    pub last: EntryId,
+    /// The first byte that is still missing.
+    pub next: u64,
+    /// This snapshot is not wanted: a newer one is coming in.
+    pub refused: bool,
+}
+
+/// Leader → the peer that shall lead: campaign at once. The envelope's term is the one that ends.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct TimeoutNow;

@@ -199,6 +199,27 @@ impl Raft {
                 self.on_read_index_reply(now, from, &reply, effects);
             }
             (Role::PreCandidate(_) | Role::Candidate(_) | Role::Leader(_), Message::ReadIndexReply(_)) => {}
+
+            (Role::Follower(_), Message::SnapshotChunk(chunk)) => {
+                self.on_snapshot_chunk(now, from, chunk, effects);
+            }
+            (Role::PreCandidate(_) | Role::Candidate(_), Message::SnapshotChunk(chunk)) => {
+                self.become_follower(now, effects);
+                self.on_snapshot_chunk(now, from, chunk, effects);
+            }
+            (Role::Leader(_), Message::SnapshotChunk(_)) => {
+                panic!("two leaders in {:?}: {from:?} and {:?} [Election Safety]", self.term, self.config.id);
+            }
+
+            (Role::Leader(_), Message::SnapshotReply(reply)) => {
+                self.on_snapshot_reply(now, from, incarnation, reply, effects);
+            }
+            (Role::Follower(_) | Role::PreCandidate(_) | Role::Candidate(_), Message::SnapshotReply(_)) => {}
+
+            (
+                Role::Follower(_) | Role::PreCandidate(_) | Role::Candidate(_) | Role::Leader(_),
+                Message::TimeoutNow(_),
+            ) => {}
         }
     }
 

@@ -246,7 +246,7 @@ impl Raft {
     /// Answers a message of an older term, so that its sender learns the newer one. [E5]
     pub(crate) fn answer_stale(&mut self, from: NodeId, message: Message, effects: &mut Effects) {
         let reply = match message {
-            Message::Append(_) => {
+            Message::Append(_) | Message::SnapshotChunk(_) => {
                 Message::AppendReply(AppendReply { round: Round(0), verdict: AppendVerdict::StaleTerm })
             }
             Message::PreVote(request) => {
@@ -259,7 +259,9 @@ impl Raft {
             Message::AppendReply(_)
             | Message::PreVoteReply(_)
             | Message::VoteReply(_)
-            | Message::ReadIndexReply(_) => return,
+            | Message::ReadIndexReply(_)
+            | Message::SnapshotReply(_)
+            | Message::TimeoutNow(_) => return,
         };
         self.send_when_durable(self.envelope(from, reply), effects);
     }

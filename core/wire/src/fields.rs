@@ -129,6 +129,12 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// All bytes that are left, for a reader of their own.
+    #[must_use]
+    pub fn rest(&self) -> &'a [u8] {
+        self.rest
+    }
+
     /// Bytes that are left.
     #[must_use]
     pub fn left(&self) -> usize {

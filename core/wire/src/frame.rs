@@ -21,7 +21,7 @@ use alloc::vec::Vec;
 use core::fmt;
 use core::ops::Range;
 use kattu_node::contract::PeerMessage;
-use kattu_raft::{EntryId, GroupId, SharedBytes};
+use kattu_raft::{EntryId, GroupId, MembershipError, SharedBytes};
 
 /// Bytes before the fields.
 pub const HEADER_BYTES: usize = 24;
@@ -51,6 +51,9 @@ pub(crate) mod kind {
     pub const VOTE_REPLY: u8 = 21;
     pub const READ_INDEX: u8 = 22;
     pub const READ_INDEX_REPLY: u8 = 23;
+    pub const SNAPSHOT_CHUNK: u8 = 24;
+    pub const SNAPSHOT_REPLY: u8 = 25;
+    pub const TIMEOUT_NOW: u8 = 26;
     pub const FORWARD: u8 = 48;
     pub const FORWARD_REPLY: u8 = 49;
 }
@@ -149,6 +152,15 @@ pub enum FrameError {
         /// Which of the frame's commands, from 0.
         number: usize,
     },
+    /// A piece of a snapshot is not what was sent.
+    ChunkChecksum {
+        /// What the frame says.
+        found: u32,
+        /// What its bytes give.
+        computed: u32,
+    },
+    /// The members that a snapshot tells of cannot be read.
+    Membership(MembershipError),
 }
 
 impl fmt::Display for FrameError {
@@ -180,6 +192,13 @@ impl fmt::Display for FrameError {
             FrameError::CommandChecksum { number } => {
                 write!(f, "frame's command {number} does not match its checksum")
             }
+            FrameError::ChunkChecksum { found, computed } => {
+                write!(
+                    f,
+                    "frame's piece of a snapshot has checksum {found:#010x}, its bytes give {computed:#010x}"
+                )
+            }
+            FrameError::Membership(error) => write!(f, "frame's snapshot: {error}"),
         }
     }
 }

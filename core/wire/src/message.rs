@@ -11,10 +11,12 @@ use crate::record::record_decode;
 use alloc::vec::Vec;
 use kattu_node::contract::{Forward, ForwardReply, PeerMessage, Refusal};
 use kattu_raft::message::{
-    Append, AppendReply, AppendVerdict, PreVote, PreVoteReply, ReadIndex, ReadIndexReply, Vote, VoteReply,
+    Append, AppendReply, AppendVerdict, PreVote, PreVoteReply, ReadIndex, ReadIndexReply, SnapshotChunk,
+    SnapshotReply, TimeoutNow, Vote, VoteReply,
 };
 use kattu_raft::{
-    Entry, EntryId, Envelope, GroupId, Incarnation, LogIndex, Message, NodeId, Round, SharedBytes, Term,
+    Entry, EntryId, Envelope, GroupId, Incarnation, LogIndex, Membership, Message, NodeId, Round,
+    SharedBytes, SnapshotMeta, Stamp, Term,
 };
 
 pub(crate) fn kind_of(message: &PeerMessage) -> u8 {
@@ -28,6 +30,9 @@ pub(crate) fn kind_of(message: &PeerMessage) -> u8 {
             Message::VoteReply(_) => kind::VOTE_REPLY,
             Message::ReadIndex(_) => kind::READ_INDEX,
             Message::ReadIndexReply(_) => kind::READ_INDEX_REPLY,
+            Message::SnapshotChunk(_) => kind::SNAPSHOT_CHUNK,
+            Message::SnapshotReply(_) => kind::SNAPSHOT_REPLY,
+            Message::TimeoutNow(_) => kind::TIMEOUT_NOW,
         },
         PeerMessage::Forward(_) => kind::FORWARD,
         PeerMessage::ForwardReply(_) => kind::FORWARD_REPLY,
@@ -35,7 +40,7 @@ pub(crate) fn kind_of(message: &PeerMessage) -> u8 {
 }
 
 pub(crate) fn is_known(kind: u8) -> bool {
-    matches!(kind, kind::APPEND..=kind::READ_INDEX_REPLY | kind::FORWARD..=kind::FORWARD_REPLY)
+    matches!(kind, kind::APPEND..=kind::TIMEOUT_NOW | kind::FORWARD..=kind::FORWARD_REPLY)
 }
 
 /// Calls `visit` with everything that stands behind the fields, in order.
@@ -44,6 +49,7 @@ pub(crate) fn for_each_behind(message: &PeerMessage, mut visit: impl FnMut(&Shar
         PeerMessage::Raft(Envelope { message: Message::Append(append), .. }) => {
             append.entries.iter().for_each(|entry| visit(entry.record()));
         }
+        PeerMessage::Raft(Envelope { message: Message::SnapshotChunk(chunk), .. }) => visit(&chunk.bytes),
         PeerMessage::Forward(forward) => forward.commands.iter().for_each(visit),
         PeerMessage::Raft(_) | PeerMessage::ForwardReply(_) => {}
     }
@@ -67,7 +73,7 @@ pub(crate) fn put_fields(crc: Crc, message: &PeerMessage, out: &mut Vec<u8>) {
             out.put_u64(envelope.incarnation.0);
             out.put_u64(envelope.to.0);
             out.put_u64(envelope.term.0);
-            put_raft(&envelope.message, out);
+            put_raft(crc, &envelope.message, out);
         }
         PeerMessage::Forward(forward) => {
             out.put_u64(forward.from.0);
@@ -106,7 +112,7 @@ fn put_id(id: EntryId, out: &mut Vec<u8>) {
     out.put_u64(id.index.0);
 }
 
-fn put_raft(message: &Message, out: &mut Vec<u8>) {
+fn put_raft(crc: Crc, message: &Message, out: &mut Vec<u8>) {
     match message {
         Message::Append(append) => {
             put_id(append.prev, out);
@@ -150,6 +156,21 @@ fn put_raft(message: &Message, out: &mut Vec<u8>) {
             out.put_u8(reply.index.is_some().into());
             out.put_u64(reply.index.unwrap_or_default().0);
         }
+        Message::SnapshotChunk(chunk) => {
+            put_id(chunk.meta.last, out);
+            out.put_u64(chunk.meta.stamp.0);
+            out.put_u64(chunk.meta.membership_at.0);
+            out.put_u64(chunk.offset);
+            out.put_u64(chunk.total);
+            out.put_u32(crc(0, &chunk.bytes));
+            chunk.meta.membership.encode(out);
+        }
+        Message::SnapshotReply(reply) => {
+            put_id(reply.last, out);
+            out.put_u64(reply.next);
+            out.put_u8(reply.refused.into());
+        }
+        Message::TimeoutNow(TimeoutNow) => {}
     }
 }
 
@@ -174,6 +195,10 @@ pub(crate) fn decode(
             if kind == kind::APPEND {
                 let append = take_append(crc, reader, behind, group, term)?;
                 return Ok(envelope(Message::Append(append)));
+            }
+            if kind == kind::SNAPSHOT_CHUNK {
+                let chunk = take_snapshot_chunk(crc, reader, behind)?;
+                return Ok(envelope(Message::SnapshotChunk(chunk)));
             }
             envelope(take_raft(kind, &mut reader)?)
         }
@@ -228,6 +253,36 @@ fn take_append(
     Ok(Append { prev, entries, commit, round })
 }
 
+/// The members stand at the end of the fields; the piece itself is what stands behind them.
+fn take_snapshot_chunk(
+    crc: Crc,
+    mut reader: Reader<'_>,
+    behind: &SharedBytes,
+) -> Result<SnapshotChunk, FrameError> {
+    let last = take_id(&mut reader, "last")?;
+    let stamp = Stamp(reader.u64("stamp")?);
+    let membership_at = LogIndex(reader.u64("membership_at")?);
+    let offset = reader.u64("offset")?;
+    let total = reader.u64("total")?;
+    let found = reader.u32("checksum")?;
+    let (membership, rest) = Membership::decode(reader.rest()).map_err(FrameError::Membership)?;
+    if !rest.is_empty() {
+        return Err(FieldError::Trailing { bytes: rest.len() }.into());
+    }
+    if last.index < membership_at {
+        return Err(FieldError::Value { field: "membership_at", value: membership_at.0 }.into());
+    }
+    if offset.checked_add(behind.len() as u64).is_none_or(|end| total < end) {
+        return Err(FieldError::Value { field: "offset", value: offset }.into());
+    }
+    let computed = crc(0, behind);
+    if found != computed {
+        return Err(FrameError::ChunkChecksum { found, computed });
+    }
+    let meta = SnapshotMeta { last, stamp, membership, membership_at };
+    Ok(SnapshotChunk { meta, offset, bytes: behind.clone(), total })
+}
+
 fn take_raft(kind: u8, reader: &mut Reader<'_>) -> Result<Message, FieldError> {
     Ok(match kind {
         kind::APPEND_REPLY => {
@@ -267,6 +322,12 @@ fn take_raft(kind: u8, reader: &mut Reader<'_>) -> Result<Message, FieldError> {
             }
             Message::ReadIndexReply(ReadIndexReply { batch, index: known.then_some(LogIndex(index)) })
         }
+        kind::SNAPSHOT_REPLY => Message::SnapshotReply(SnapshotReply {
+            last: take_id(reader, "last")?,
+            next: reader.u64("next")?,
+            refused: reader.bool("refused")?,
+        }),
+        kind::TIMEOUT_NOW => Message::TimeoutNow(TimeoutNow),
         other => return Err(FieldError::Value { field: "kind", value: other.into() }),
     })
 }

@@ -73,7 +73,7 @@ fn a_layout_of_tomorrow_is_refused_by_name() {
 
 #[test]
 fn a_kind_of_tomorrow_is_skipped_by_its_length() {
-    for kind in [0, 5, 15, 24, 47, 50, 255] {
+    for kind in [0, 5, 15, 27, 47, 50, 255] {
         let mut frame = bytes(&one_of_each()[4].1);
         frame[5] = kind;
         seal_frame(&mut frame);
@@ -117,6 +117,43 @@ fn counts_beyond_the_bytes_are_refused_before_anything_is_allocated() {
         seal_frame(&mut bytes);
         assert!(matches!(CODEC.decode(&bytes.into()), Err(FrameError::Field(_))), "{name}");
     }
+}
+
+#[test]
+fn a_piece_of_a_snapshot_must_be_what_was_sent_and_lie_within_its_file() {
+    let at = one_of_each().iter().position(|(name, _)| *name == "snapshot-chunk").unwrap();
+    let whole = bytes(&one_of_each()[at].1);
+    let fields_at = 24 + 36;
+    let changed = |at: usize, value: u64| {
+        let mut frame = whole.clone();
+        frame[at..at + 8].copy_from_slice(&value.to_le_bytes());
+        seal_frame(&mut frame);
+        CODEC.decode(&frame.into()).unwrap_err().to_string()
+    };
+    let (offset_at, total_at) = (fields_at + 32, fields_at + 40);
+    assert_eq!(changed(offset_at, (1 << 20) - 3), "frame field `offset` holds 1048573, which has no meaning");
+    assert_eq!(
+        changed(offset_at, u64::MAX),
+        format!("frame field `offset` holds {}, which has no meaning", u64::MAX)
+    );
+    assert_eq!(changed(total_at, 4096), "frame field `offset` holds 4096, which has no meaning");
+    assert_eq!(changed(fields_at + 24, 13), "frame field `membership_at` holds 13, which has no meaning");
+    assert!(changed(fields_at + 52, 0x0002).contains("frame's snapshot: membership layout 2"));
+    assert!(changed(fields_at + 53, 0xFFFF).contains("frame's snapshot: the membership is cut off"));
+
+    let mut frame = whole.clone();
+    *frame.last_mut().unwrap() ^= 1;
+    assert!(matches!(CODEC.decode(&frame.into()), Err(FrameError::ChunkChecksum { .. })));
+    let Frame::Message(kattu_node::contract::PeerMessage::Raft(mut bad)) = one_of_each().swap_remove(at).1
+    else {
+        panic!("a message")
+    };
+    if let Message::SnapshotChunk(chunk) = &mut bad.message {
+        chunk.meta.membership.learners = chunk.meta.membership.voters.clone();
+    }
+    let frame = Frame::Message(kattu_node::contract::PeerMessage::Raft(bad));
+    let error = CODEC.decode(&bytes(&frame).into()).unwrap_err();
+    assert_eq!(error.to_string(), "frame's snapshot: a member cannot be voter and learner at once");
 }
 
 #[test]

@@ -4,10 +4,10 @@ mod common;
 
 use common::{CODEC, one_of_each};
 use kattu_node::contract::{Forward, PeerMessage};
-use kattu_raft::message::Append;
+use kattu_raft::message::{Append, SnapshotChunk};
 use kattu_raft::{
-    Entry, EntryHead, EntryId, EntryKind, Envelope, Form, GroupId, Incarnation, LogIndex, Message, NodeId,
-    Round, SharedBytes, Stamp, Term,
+    Entry, EntryHead, EntryId, EntryKind, Envelope, Form, GroupId, Incarnation, LogIndex, Membership,
+    Message, NodeId, Round, SharedBytes, SnapshotMeta, Stamp, Term,
 };
 use kattu_wire::{Frame, FrameWriter, record_decode, record_encode};
 use proptest::collection::vec;
@@ -45,6 +45,26 @@ fn frame() -> impl Strategy<Value = Frame> {
             message: Message::Append(append),
         }))
     });
+    let chunk = (payload(), any::<[u64; 6]>(), 0..1000u64).prop_map(|(piece, n, rest)| {
+        let voters = [n[0] >> 1, n[0] >> 1 | 1 << 63].map(|id| NodeId(id.max(1))).to_vec();
+        let meta = SnapshotMeta {
+            last: EntryId::new(n[1], n[2]),
+            stamp: Stamp(n[3]),
+            membership: Membership::new(voters, Vec::new()),
+            membership_at: LogIndex(n[2] / 2),
+        };
+        let offset = n[4] / 2;
+        let chunk =
+            SnapshotChunk { meta, offset, total: offset + piece.len() as u64 + rest, bytes: piece.into() };
+        Frame::Message(PeerMessage::Raft(Envelope {
+            group: GroupId(3),
+            from: NodeId(n[5]),
+            incarnation: Incarnation(1),
+            to: NodeId(2),
+            term: Term(100),
+            message: Message::SnapshotChunk(chunk),
+        }))
+    });
     let forward = (vec(payload(), 0..6), any::<[u64; 5]>()).prop_map(|(commands, n)| {
         Frame::Message(PeerMessage::Forward(Forward {
             from: NodeId(n[0]),
@@ -55,7 +75,7 @@ fn frame() -> impl Strategy<Value = Frame> {
             commands: commands.into_iter().map(SharedBytes::from).collect(),
         }))
     });
-    prop_oneof![sample, append, forward]
+    prop_oneof![sample, append, chunk, forward]
 }
 
 /// Reads frames off a stream as a peer link does.

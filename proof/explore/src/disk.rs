@@ -71,6 +71,7 @@ impl State {
                 }
                 self.committed = *index;
             }
+            LogBody::Base(base) => return broken(format!("prunes up to {base}; no cluster here does")),
         }
         Ok(())
     }
@@ -134,6 +135,8 @@ impl Disk {
         Recovered {
             hard: *hard,
             base: EntryId::default(),
+            snapshot: None,
+            memberships: Vec::new(),
             term_starts,
             last: log.last().map(Entry::id).unwrap_or_default(),
             tail: log.clone(),

@@ -325,7 +325,10 @@ impl Member {
             | Message::Vote(_)
             | Message::VoteReply(_)
             | Message::ReadIndex(_)
-            | Message::ReadIndexReply(_) => Ok(()),
+            | Message::ReadIndexReply(_)
+            | Message::SnapshotChunk(_)
+            | Message::SnapshotReply(_)
+            | Message::TimeoutNow(_) => Ok(()),
         }
     }
 }

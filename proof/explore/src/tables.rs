@@ -292,8 +292,14 @@ fn parcel(envelope: &Envelope) -> Parcel {
         Message::AppendReply(_)
         | Message::PreVoteReply(_)
         | Message::VoteReply(_)
-        | Message::ReadIndexReply(_) => true,
-        Message::Append(_) | Message::PreVote(_) | Message::Vote(_) | Message::ReadIndex(_) => false,
+        | Message::ReadIndexReply(_)
+        | Message::SnapshotReply(_) => true,
+        Message::Append(_)
+        | Message::PreVote(_)
+        | Message::Vote(_)
+        | Message::ReadIndex(_)
+        | Message::SnapshotChunk(_)
+        | Message::TimeoutNow(_) => false,
     };
     Parcel {
         to: envelope.to.0 as usize - 1,

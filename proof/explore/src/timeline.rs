@@ -143,6 +143,11 @@ pub fn envelope(envelope: &Envelope) -> String {
             Some(index) => format!("read from {}", index.0),
             None => "read: not now".into(),
         },
+        Message::SnapshotChunk(chunk) => {
+            format!("snapshot to {}, from byte {}", chunk.meta.last, chunk.offset)
+        }
+        Message::SnapshotReply(reply) => format!("snapshot: from byte {}?", reply.next),
+        Message::TimeoutNow(_) => "campaign now".into(),
     };
     format!("{}→{} t{} {text}", from.0, to.0, term.0)
 }

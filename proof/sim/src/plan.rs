@@ -290,6 +290,7 @@ fn draw_settings(dice: &mut Dice) -> Settings {
             uncommitted_bytes_max: dice.log_within(4 << 10, 1 << 20) as usize,
             apply_bytes_max: dice.log_within(4 << 10, 1 << 20) as usize,
             window_bytes_max: dice.log_within(512, 64 << 10) as usize,
+            ..limits
         };
     }
     let place = |dice: &mut Dice| if dice.one_in(2) { Place::Thread } else { Place::Inline };

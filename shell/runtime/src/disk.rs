@@ -185,7 +185,7 @@ impl Disk {
 fn record_bytes(record: &LogRecord) -> u64 {
     match &record.body {
         LogBody::Entry(entry) => entry.len() as u64,
-        LogBody::HardState(_) | LogBody::Truncate(_) | LogBody::Commit(_) => 0,
+        LogBody::HardState(_) | LogBody::Truncate(_) | LogBody::Commit(_) | LogBody::Base(_) => 0,
     }
 }
 

@@ -111,7 +111,10 @@ fn is_control(message: &PeerMessage) -> bool {
             | Message::Vote(_)
             | Message::VoteReply(_)
             | Message::ReadIndex(_)
-            | Message::ReadIndexReply(_) => true,
+            | Message::ReadIndexReply(_)
+            | Message::SnapshotReply(_)
+            | Message::TimeoutNow(_) => true,
+            Message::SnapshotChunk(_) => false,
         },
         PeerMessage::Forward(_) | PeerMessage::ForwardReply(_) => false,
     }

@@ -151,6 +151,8 @@ impl GroupReplay {
         Ok(Recovered {
             hard: kattu_raft::HardState::default(),
             base: EntryId::default(),
+            snapshot: None,
+            memberships: Vec::new(),
             term_starts: core::mem::take(&mut self.term_starts),
             last: self.last,
             tail,

@@ -277,6 +277,7 @@ impl Wal {
                 }
                 self.pending.push(&record, Change::Truncate { group: id, from });
             }
+            LogBody::Base(base) => unreachable!("nothing is pruned up to {base} before the log can"),
             LogBody::Entry(entry) => {
                 let (last, new) = (group.last, entry.id());
                 assert_eq!(new.index, last.index.next(), "entry {new} does not follow {last}");

@@ -263,6 +263,7 @@ pub fn entries(disk: &[LogRecord]) -> Vec<Entry> {
             LogBody::Entry(entry) => entries.push(entry.clone()),
             LogBody::Truncate(from) => entries.retain(|e| e.id().index < *from),
             LogBody::HardState(_) | LogBody::Commit(_) => {}
+            LogBody::Base(base) => unreachable!("nothing is pruned up to {base} here"),
         }
     }
     entries

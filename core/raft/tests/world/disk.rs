@@ -58,6 +58,7 @@ impl State {
                 assert!(self.committed < *index, "a commit mark says nothing new");
                 self.committed = *index;
             }
+            LogBody::Base(base) => unreachable!("nothing is pruned up to {base} here"),
         }
     }
 
@@ -118,6 +119,8 @@ impl Disk {
         Recovered {
             hard: *hard,
             base: EntryId::default(),
+            snapshot: None,
+            memberships: Vec::new(),
             term_starts,
             last: log.last().map(Entry::id).unwrap_or_default(),
             tail: log[log.len() - tail..].to_vec(),

@@ -173,7 +173,7 @@ impl World {
     }
 
     fn carry_out(&mut self, id: NodeId, effects: Effects) {
-        let Effects { persist, send, fetch, apply, reads, compute, trace } = effects;
+        let Effects { persist, send, fetch, apply, reads, compute, trace, .. } = effects;
         assert!(compute.is_empty());
         for event in &trace {
             if !matches!(event, Trace::Term(_)) {

@@ -161,6 +161,9 @@ fn check_honesty(id: NodeId, peers: &Peers, envelope: &Envelope) {
         | Message::PreVoteReply(_)
         | Message::VoteReply(_)
         | Message::ReadIndex(_)
-        | Message::ReadIndexReply(_) => {}
+        | Message::ReadIndexReply(_)
+        | Message::SnapshotChunk(_)
+        | Message::SnapshotReply(_)
+        | Message::TimeoutNow(_) => {}
     }
 }

@@ -51,6 +51,15 @@ pub fn envelope(envelope: &Envelope) -> String {
             Some(index) => format!("read index {}", index.0),
             None => "read index unknown".into(),
         },
+        Message::SnapshotChunk(chunk) => {
+            let end = chunk.offset + chunk.bytes.len() as u64;
+            format!("snapshot {} bytes {}..{end} of {}", chunk.meta.last, chunk.offset, chunk.total)
+        }
+        Message::SnapshotReply(reply) => {
+            let refused = if reply.refused { ", refused" } else { "" };
+            format!("snapshot {} next {}{refused}", reply.last, reply.next)
+        }
+        Message::TimeoutNow(_) => "campaign now".into(),
     };
     format!("{}→{} t{} {text}", from.0, to.0, term.0)
 }
@@ -61,6 +70,7 @@ pub fn record(record: &LogRecord) -> String {
         LogBody::Truncate(first) => format!("truncate from {}", first.0),
         LogBody::Entry(written) => format!("entry {}", entry(written)),
         LogBody::Commit(index) => format!("commit mark {}", index.0),
+        LogBody::Base(base) => format!("base {base}"),
     };
     format!("#{} {text}", record.lsn.0)
 }

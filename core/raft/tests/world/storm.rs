@@ -35,6 +35,7 @@ fn draw_group(dice: &mut Dice) -> Vec<Config> {
         uncommitted_bytes_max: 100,
         apply_bytes_max: 50,
         window_bytes_max: 60,
+        ..Limits::default()
     };
     (1..=voters + learners)
         .map(|id| Config {

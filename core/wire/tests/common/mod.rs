@@ -3,11 +3,12 @@
 
 use kattu_node::contract::{Forward, ForwardReply, PeerMessage, Refusal};
 use kattu_raft::message::{
-    Append, AppendReply, AppendVerdict, PreVote, PreVoteReply, ReadIndex, ReadIndexReply, Vote, VoteReply,
+    Append, AppendReply, AppendVerdict, PreVote, PreVoteReply, ReadIndex, ReadIndexReply, SnapshotChunk,
+    SnapshotReply, TimeoutNow, Vote, VoteReply,
 };
 use kattu_raft::{
-    Entry, EntryHead, EntryId, EntryKind, Envelope, Form, GroupId, Incarnation, LogIndex, Message, NodeId,
-    Round, SharedBytes, Stamp, Term,
+    Entry, EntryHead, EntryId, EntryKind, Envelope, Form, GroupId, Incarnation, LogIndex, Membership,
+    Message, NodeId, Round, SharedBytes, SnapshotMeta, Stamp, Term,
 };
 use kattu_wire::{Codec, Frame, FrameWriter, Goodbye, Hello, Lane, Refused, Welcome, record_encode};
 
@@ -99,6 +100,30 @@ pub fn one_of_each() -> Vec<(&'static str, Frame)> {
             "read-index-reply",
             envelope(Message::ReadIndexReply(ReadIndexReply { batch: 3, index: Some(LogIndex(15)) })),
         ),
+        (
+            "snapshot-chunk",
+            envelope(Message::SnapshotChunk(SnapshotChunk {
+                meta: SnapshotMeta {
+                    last,
+                    stamp: Stamp(1012),
+                    membership: Membership {
+                        voters: vec![NodeId(1), NodeId(2), NodeId(3)],
+                        outgoing: vec![NodeId(1), NodeId(4)],
+                        learners: vec![NodeId(5)],
+                        learners_next: vec![NodeId(4)],
+                    },
+                    membership_at: LogIndex(9),
+                },
+                offset: 4096,
+                bytes: SharedBytes::from(b"piece of a file".to_vec()),
+                total: 1 << 20,
+            })),
+        ),
+        (
+            "snapshot-reply",
+            envelope(Message::SnapshotReply(SnapshotReply { last, next: 8192, refused: false })),
+        ),
+        ("timeout-now", envelope(Message::TimeoutNow(TimeoutNow))),
         ("read-index-later", envelope(Message::ReadIndexReply(ReadIndexReply { batch: 3, index: None }))),
         (
             "forward",

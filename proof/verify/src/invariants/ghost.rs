@@ -174,6 +174,7 @@ impl Member {
                 Pending::Entry(line)
             }
             LogBody::Commit(_) => Pending::Commit,
+            LogBody::Base(base) => unreachable!("no judged cluster prunes up to {base} yet"),
         };
         self.emitted = record.lsn;
         self.pending.push_back((record.lsn, pending));

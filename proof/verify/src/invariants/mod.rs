@@ -280,7 +280,7 @@ fn persisted(ghost: &mut Ghost, place: usize, record: &LogRecord) -> Checked {
             log_matching::appended(ghost, place, entry.id(), new)?;
             line = Some(new);
         }
-        LogBody::Commit(_) => {}
+        LogBody::Commit(_) | LogBody::Base(_) => {}
     }
     ghost.at_mut(place).emit(record, line);
     Ok(())

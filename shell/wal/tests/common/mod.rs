@@ -90,6 +90,7 @@ impl Twin {
             LogBody::Truncate(from) => moment.entries.truncate(from.0 as usize - 1),
             LogBody::Entry(entry) => moment.entries.push(entry.clone()),
             LogBody::Commit(index) => moment.commit = *index,
+            LogBody::Base(base) => unreachable!("no story prunes up to {base} yet"),
         }
         let lsn = moment.lsn;
         history.moments.push(moment);

@@ -1,0 +1,308 @@
+//! Membership: who votes, who learns, and what a quorum of them is while they change.
+//!
+//! ```text
+//!   C_old ───────▶ C_old,new ───────▶ C_new
+//!          joint: both sets decide        the new set alone
+//! ```
+//!
+//! In:    a configuration, and what each member has reached.
+//! Out:   what a quorum has reached; the configuration that enters a change, and the one that leaves it.
+//! Rules: [replication-protocols M1–M3; Ongaro14 §4.3]
+//!   1. While a change is under way, every decision (commit, election, read round, check of the quorum) needs a
+//!      quorum of the new voters *and* one of the outgoing ones.
+//!   2. Only the newest configuration of a log counts, committed or not; who truncates it falls back to the one before.
+//!   3. A change that leaves the voters alone (a learner comes or goes) changes no quorum and takes one step.
+//!
+//! Knows nothing of: logs, roles, names and addresses of members.
+
+use crate::quorum::{quorum, quorum_value};
+use crate::types::NodeId;
+use alloc::vec::Vec;
+use core::fmt;
+
+/// The layout that [`Membership::encode`] writes, and the only one that [`Membership::decode`] reads.
+const VERSION: u8 = 1;
+
+/// The members of one group. Every list is ascending and without repeats.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Membership {
+    /// Who votes. Empty only for a member that joins an existing group and knows nobody yet.
+    pub voters: Vec<NodeId>,
+    /// Who voted before the change under way; empty when none is.
+    pub outgoing: Vec<NodeId>,
+    /// Who receives entries and neither votes nor counts.
+    pub learners: Vec<NodeId>,
+    /// Outgoing voters that become learners when the change is over.
+    pub learners_next: Vec<NodeId>,
+}
+
+/// Why bytes are not a membership, or a membership is none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MembershipError {
+    /// A layout that this program does not read.
+    Version(u8),
+    /// The bytes end too early.
+    Cut,
+    /// A rule of [`Membership::check`] is broken.
+    Broken(&'static str),
+}
+
+impl fmt::Display for MembershipError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            MembershipError::Version(found) => {
+                write!(f, "membership layout {found}, this program reads layout {VERSION}")
+            }
+            MembershipError::Cut => f.write_str("the membership is cut off"),
+            MembershipError::Broken(rule) => f.write_str(rule),
+        }
+    }
+}
+
+impl core::error::Error for MembershipError {}
+
+impl Membership {
+    /// A configuration without a change under way.
+    #[must_use]
+    pub fn new(voters: Vec<NodeId>, learners: Vec<NodeId>) -> Membership {
+        Membership { voters, learners, ..Membership::default() }
+    }
+
+    /// Whether a change is under way: two sets decide together. [Ongaro14 §4.3]
+    #[must_use]
+    pub fn is_joint(&self) -> bool {
+        !self.outgoing.is_empty()
+    }
+
+    /// Whether nobody is known: a member that waits for the group it joins to speak to it.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.voters.is_empty()
+    }
+
+    /// Whether `member` has a vote, in either set.
+    #[must_use]
+    pub fn is_voter(&self, member: NodeId) -> bool {
+        self.voters.contains(&member) || self.outgoing.contains(&member)
+    }
+
+    /// Whether `member` belongs to the group in any way.
+    #[must_use]
+    pub fn contains(&self, member: NodeId) -> bool {
+        self.is_voter(member) || self.learners.contains(&member)
+    }
+
+    /// Whether `member` is the only voter, so that it decides alone.
+    #[must_use]
+    pub fn is_alone(&self, member: NodeId) -> bool {
+        self.voters == [member] && !self.is_joint()
+    }
+
+    /// Everybody with a vote, each once, the new voters first.
+    pub fn all_voters(&self) -> impl Iterator<Item = NodeId> + Clone {
+        let outgoing = self.outgoing.iter().filter(|&voter| !self.voters.contains(voter));
+        self.voters.iter().chain(outgoing).copied()
+    }
+
+    /// Everybody, each once, voters first.
+    pub fn members(&self) -> impl Iterator<Item = NodeId> + Clone {
+        self.all_voters().chain(self.learners.iter().copied())
+    }
+
+    /// Everybody but `me`.
+    pub fn peers(&self, me: NodeId) -> impl Iterator<Item = NodeId> + Clone {
+        self.members().filter(move |&member| member != me)
+    }
+
+    /// The largest value that a quorum has reached, given what each voter has; of two sets, that of the slower one.
+    /// `None` without voters.
+    #[must_use]
+    pub fn reached<T: Ord + Copy>(&self, by: impl Fn(NodeId) -> T) -> Option<T> {
+        let incoming = quorum_value(self.voters.iter().map(|&voter| by(voter)))?;
+        if !self.is_joint() {
+            return Some(incoming);
+        }
+        let outgoing = quorum_value(self.outgoing.iter().map(|&voter| by(voter)))?;
+        Some(incoming.min(outgoing))
+    }
+
+    /// Whether those of whom `is_one` says yes make a quorum of every set that decides. Nobody is no quorum of nobody.
+    #[must_use]
+    pub fn has_quorum(&self, is_one: impl Fn(NodeId) -> bool) -> bool {
+        let of = |set: &[NodeId]| set.iter().filter(|&&voter| is_one(voter)).count() >= quorum(set.len());
+        of(&self.voters) && (!self.is_joint() || of(&self.outgoing))
+    }
+
+    /// The configuration that enters the change from this one to `target`: both sets of voters decide. An outgoing
+    /// voter that will be a learner becomes one at the end; everybody else who will be a learner is one now.
+    #[must_use]
+    pub fn enter(&self, target: &Membership) -> Membership {
+        let (learners_next, learners) =
+            target.learners.iter().partition::<Vec<NodeId>, _>(|&learner| self.voters.contains(learner));
+        Membership { voters: target.voters.clone(), outgoing: self.voters.clone(), learners, learners_next }
+    }
+
+    /// The configuration that ends the change under way.
+    #[must_use]
+    pub fn leave(&self) -> Membership {
+        let mut learners: Vec<NodeId> = self.learners.iter().chain(&self.learners_next).copied().collect();
+        learners.sort_unstable();
+        Membership::new(self.voters.clone(), learners)
+    }
+
+    /// What is wrong with this membership, in words an operator understands.
+    ///
+    /// # Errors
+    /// The first rule that is broken.
+    pub fn check(&self) -> Result<(), &'static str> {
+        let Membership { voters, outgoing, learners, learners_next } = self;
+        let ascends = |list: &[NodeId]| list.is_sorted_by(|a, b| a < b);
+        if ![voters, outgoing, learners, learners_next].into_iter().all(|list| ascends(list)) {
+            return Err("voters and learners must be ascending, without repeats");
+        }
+        if self.members().any(|member| member == NodeId(0)) {
+            return Err("member id 0 is reserved");
+        }
+        if voters.is_empty() && !(outgoing.is_empty() && learners.is_empty()) {
+            return Err("a group needs at least one voter");
+        }
+        if learners.iter().any(|&learner| self.is_voter(learner)) {
+            return Err("a member cannot be voter and learner at once");
+        }
+        if learners_next.iter().any(|next| !outgoing.contains(next) || voters.contains(next)) {
+            return Err("only an outgoing voter can become a learner at the end of a change");
+        }
+        Ok(())
+    }
+
+    /// Appends the bytes of this membership: the beginning of a configuration entry's payload.
+    /// [docs/formats/membership.md]
+    ///
+    /// # Panics
+    /// If a list is longer than 65,535.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        let lists = [&self.voters, &self.outgoing, &self.learners, &self.learners_next];
+        out.push(VERSION);
+        for list in lists {
+            let count = u16::try_from(list.len()).expect("groups are small");
+            out.extend_from_slice(&count.to_le_bytes());
+        }
+        for member in lists.into_iter().flatten() {
+            out.extend_from_slice(&member.0.to_le_bytes());
+        }
+    }
+
+    /// Reads a membership and what follows it: in a configuration entry, the node's own bytes.
+    ///
+    /// # Errors
+    /// Why these bytes begin with none.
+    pub fn decode(bytes: &[u8]) -> Result<(Membership, &[u8]), MembershipError> {
+        let (&version, bytes) = bytes.split_first().ok_or(MembershipError::Cut)?;
+        if version != VERSION {
+            return Err(MembershipError::Version(version));
+        }
+        let (counts, mut rest) = bytes.split_at_checked(8).ok_or(MembershipError::Cut)?;
+        let mut counts =
+            counts.chunks_exact(2).map(|count| usize::from(u16::from_le_bytes([count[0], count[1]])));
+        let mut list = || -> Result<Vec<NodeId>, MembershipError> {
+            let count = counts.next().unwrap_or_default();
+            let (ids, behind) = rest.split_at_checked(count * 8).ok_or(MembershipError::Cut)?;
+            rest = behind;
+            let (ids, _) = ids.as_chunks::<8>();
+            Ok(ids.iter().map(|id| NodeId(u64::from_le_bytes(*id))).collect())
+        };
+        let membership =
+            Membership { voters: list()?, outgoing: list()?, learners: list()?, learners_next: list()? };
+        membership.check().map_err(MembershipError::Broken)?;
+        Ok((membership, rest))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec;
+    use proptest::prelude::*;
+    use std::string::ToString;
+
+    fn ids(ids: &[u64]) -> Vec<NodeId> {
+        ids.iter().copied().map(NodeId).collect()
+    }
+
+    fn joint() -> Membership {
+        let old = Membership::new(ids(&[1, 2, 3]), ids(&[4]));
+        old.enter(&Membership::new(ids(&[3, 4, 5]), ids(&[1, 6])))
+    }
+
+    #[test]
+    fn a_change_goes_through_both_sets_and_ends_in_the_new_one() {
+        let joint = joint();
+        assert_eq!(joint.outgoing, ids(&[1, 2, 3]));
+        assert_eq!((joint.learners.clone(), joint.learners_next.clone()), (ids(&[6]), ids(&[1])));
+        assert!(joint.is_joint() && joint.check().is_ok());
+        assert_eq!(joint.members().collect::<Vec<_>>(), ids(&[3, 4, 5, 1, 2, 6]));
+        let after = joint.leave();
+        assert_eq!(after, Membership::new(ids(&[3, 4, 5]), ids(&[1, 6])));
+    }
+
+    #[test]
+    fn a_joint_quorum_is_a_quorum_of_both_sets() {
+        let joint = joint();
+        let quorum = |of: &[u64]| joint.has_quorum(|member| of.contains(&member.0));
+        assert!(quorum(&[3, 4, 1]) && quorum(&[4, 5, 1, 2]));
+        assert!(!quorum(&[3, 4, 5]), "one of three outgoing voters");
+        assert!(!quorum(&[1, 2, 3]), "one of three new voters");
+        assert!(!quorum(&[3, 6]), "a learner does not count");
+        assert!(!Membership::default().has_quorum(|_| true), "nobody decides nothing");
+    }
+
+    proptest! {
+        #[test]
+        fn what_both_sets_reached_agrees_with_counting(
+            values in proptest::collection::vec(0u64..20, 7),
+            voters in proptest::sample::subsequence(vec![1u64, 2, 3, 4, 5, 6], 1..6),
+            outgoing in proptest::sample::subsequence(vec![1u64, 2, 3, 4, 5, 6], 0..6),
+        ) {
+            let outgoing = ids(&outgoing);
+            let membership = Membership { voters: ids(&voters), outgoing, ..Membership::default() };
+            let by = |member: NodeId| values[member.0 as usize];
+            let naive = (0..20).rev().find(|&value| membership.has_quorum(|member| value <= by(member)));
+            prop_assert_eq!(membership.reached(by), naive);
+        }
+
+        #[test]
+        fn a_membership_survives_its_bytes_and_no_truncation_of_them(context in proptest::collection::vec(any::<u8>(), 0..20)) {
+            for membership in [joint(), joint().leave(), Membership::default()] {
+                let mut bytes = Vec::new();
+                membership.encode(&mut bytes);
+                let len = bytes.len();
+                bytes.extend_from_slice(&context);
+                prop_assert_eq!(Membership::decode(&bytes), Ok((membership, &context[..])));
+                for cut in 0..len {
+                    prop_assert_eq!(Membership::decode(&bytes[..cut]), Err(MembershipError::Cut));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn bytes_of_tomorrow_and_broken_rules_are_named() {
+        let read = |membership: &Membership| {
+            let mut bytes = Vec::new();
+            membership.encode(&mut bytes);
+            Membership::decode(&bytes).map(|_| ()).map_err(|error| error.to_string())
+        };
+        let broken = |voters: &[u64], outgoing: &[u64], learners: &[u64], next: &[u64]| {
+            let [voters, outgoing, learners, learners_next] = [voters, outgoing, learners, next].map(ids);
+            read(&Membership { voters, outgoing, learners, learners_next }).unwrap_err()
+        };
+        assert_eq!(broken(&[2, 1], &[], &[], &[]), "voters and learners must be ascending, without repeats");
+        assert_eq!(broken(&[0, 1], &[], &[], &[]), "member id 0 is reserved");
+        assert_eq!(broken(&[], &[], &[4], &[]), "a group needs at least one voter");
+        assert_eq!(broken(&[1, 2], &[], &[2], &[]), "a member cannot be voter and learner at once");
+        let next = "only an outgoing voter can become a learner at the end of a change";
+        assert_eq!(broken(&[1, 2], &[1], &[], &[1]), next);
+        let tomorrow = Membership::decode(&[2, 0, 0]).unwrap_err().to_string();
+        assert_eq!(tomorrow, "membership layout 2, this program reads layout 1");
+    }
+}
