@@ -8,7 +8,10 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 use kattu_kv::api as kv;
-use kattu_raft::{Entry, EntryId, Fetch, Incarnation, Job, LogIndex, LogRecord, Lsn, NodeId, Term, Trace};
+use kattu_raft::Trace;
+use kattu_raft::{
+    Duration, Entry, EntryId, Fetch, Incarnation, Job, LinkEnd, LogIndex, LogRecord, Lsn, NodeId, Term,
+};
 
 /// Names one waiting client. Drawn by the driver: ascending, never used twice in one run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -22,6 +25,11 @@ pub enum Consistency {
     Linearizable,
     /// Sees some state that existed, never going back on one member.
     Serializable,
+    /// Sees everything up to this position of the log: what a client's own earlier requests saw or did, wherever they
+    /// were served, if it says the highest position that it was told.
+    Session(LogIndex),
+    /// Sees every write that was answered longer ago than this. Members that were confirmed so recently answer at once.
+    Bounded(Duration),
 }
 
 /// What a client may ask of a replica.
@@ -274,8 +282,8 @@ pub enum Event {
     },
     /// Room for growth has changed.
     Space(Space),
-    /// The link to a peer is gone; what was in flight on it may be lost.
-    LinkClosed(NodeId),
+    /// The link to a peer is gone, in this way; what was in flight on it may be lost.
+    LinkClosed(NodeId, LinkEnd),
     /// The process is about to stop: answer everybody.
     Stop,
 }

@@ -155,8 +155,8 @@ impl Node {
                 self.space = space;
                 self.raft.set_log_space(space.log_bytes);
             }
-            Event::LinkClosed(peer) => {
-                self.raft.link_closed(now, peer, out);
+            Event::LinkClosed(peer, end) => {
+                self.raft.link_closed(now, peer, end, out);
                 self.on_link_closed(peer, effects);
             }
             Event::Stop => self.on_stop(effects),

@@ -4,7 +4,13 @@
 //!  linearizable ─▶ gathering ──drained──▶ confirming(batch) ──verdict(index)──▶ due at index ──handed out──▶ keeper
 //!                      ▲────────── verdict "ask again", or no verdict for a while ──┘
 //!  serializable ─▶ keeper, or waits until this replica may serve at all (ST17)
+//!  session(index) ─▶ the same, and waits until everything up to its index has been handed out
+//!  bounded(δ) ─▶ the same, if the last confirmed question was asked at most δ ago; else as linearizable
 //! ```
+//! A bounded read compares this replica's clock with itself only: an index that was confirmed after a question covers
+//! everything that was answered before the question was *asked*. Nobody else's clock, and no age of a message, is
+//! believed, so no bound on anybody's clock is needed. One question serves all bounded reads of the next δ.
+//!
 //! One question to the leader stands for the whole batch [replication-protocols Q5, Q6]; reads are then served here.
 //! Few questions are open at once, and a refused one is not repeated at once: what waits meanwhile shares the next.
 //! The keeper's queue is ordered, so a read may be queued as soon as every entry up to its index has been.
@@ -39,6 +45,8 @@ struct Waiting {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Confirming {
     reads: Vec<Waiting>,
+    /// When the question was asked.
+    asked_at: Instant,
     /// When to ask again: the question or its answer may be lost.
     ask_again: Instant,
 }
@@ -54,6 +62,10 @@ pub(crate) struct Reads {
     due: VecDeque<(LogIndex, Vec<Waiting>)>,
     /// Serializable reads that came before this replica may serve.
     not_serving: VecDeque<Waiting>,
+    /// Reads of sessions that have seen more than was handed out here, by what they have seen.
+    behind_session: BTreeMap<LogIndex, Vec<Waiting>>,
+    /// The newest question that was confirmed: when it was asked, and up to where everything answered before stands.
+    fresh: Option<(Instant, LogIndex)>,
     batch: u64,
     /// Nobody is asked before this: the last answer was "not now". Zero when it was not.
     ask_after: Instant,
@@ -74,6 +86,7 @@ impl Reads {
             self.gathering.first().map(|read| read.expires),
             self.due.front().and_then(|(_, reads)| reads.first()).map(|read| read.expires),
             self.not_serving.front().map(|read| read.expires),
+            self.behind_session.values().flatten().map(|read| read.expires).min(),
             self.confirming.values().map(|confirming| confirming.ask_again).min(),
             Some(self.ask_after).filter(|&at| at != Instant(0)),
         ];
@@ -90,7 +103,8 @@ impl Reads {
         let due = core::mem::take(&mut self.due).into_iter().flat_map(|(_, reads)| reads);
         let gathering = core::mem::take(&mut self.gathering).into_iter();
         let not_serving = core::mem::take(&mut self.not_serving).into_iter();
-        for read in confirming.chain(due).chain(gathering).chain(not_serving) {
+        let behind = core::mem::take(&mut self.behind_session).into_values().flatten();
+        for read in confirming.chain(due).chain(gathering).chain(not_serving).chain(behind) {
             answer(effects, read.ticket, Outcome::Refused(Refusal::Stopping));
         }
         self.count = 0;
@@ -116,11 +130,30 @@ impl Node {
                 self.reads.count += 1;
                 self.reads.not_serving.push_back(read);
             }
-            Consistency::Linearizable => {
+            Consistency::Session(seen) if self.serves() && self.has_handed_out(seen) => {
+                self.serve(read, effects)
+            }
+            Consistency::Session(seen) => {
+                self.reads.count += 1;
+                self.reads.behind_session.entry(seen).or_default().push(read);
+            }
+            Consistency::Bounded(age) if self.is_as_fresh_as(now, age) => self.serve(read, effects),
+            Consistency::Bounded(_) | Consistency::Linearizable => {
                 self.reads.count += 1;
                 self.reads.gathering.push(read);
             }
         }
+    }
+
+    fn has_handed_out(&self, seen: LogIndex) -> bool {
+        seen <= self.handed_out || planted!("session-read-behind-its-session")
+    }
+
+    /// Whether everything that was answered longer than `age` ago is visible here.
+    fn is_as_fresh_as(&self, now: Instant, age: kattu_raft::Duration) -> bool {
+        self.reads
+            .fresh
+            .is_some_and(|(asked_at, index)| now.since(asked_at) <= age && index <= self.handed_out)
     }
 
     /// The batch is complete: one question to the leader for all reads that wait.
@@ -133,7 +166,7 @@ impl Node {
         let batch = self.reads.batch;
         let reads = core::mem::take(&mut self.reads.gathering);
         let ask_again = now + self.config.raft.election_timeout / 2;
-        self.reads.confirming.insert(batch, Confirming { reads, ask_again });
+        self.reads.confirming.insert(batch, Confirming { reads, asked_at: now, ask_again });
         self.raft.read(now, ReadBatch(batch), out);
     }
 
@@ -141,6 +174,8 @@ impl Node {
         let Some(confirming) = self.reads.confirming.remove(&verdict.batch.0) else {
             return; // asked again meanwhile
         };
+        let fresh = verdict.index.map(|index| (confirming.asked_at, index));
+        self.reads.fresh = self.reads.fresh.max(fresh);
         match verdict.index {
             Some(index) if index <= self.handed_out || planted!("read-served-before-apply") => {
                 for read in confirming.reads {
@@ -182,6 +217,15 @@ impl Node {
             }
         }
         if self.serves() {
+            while let Some(seen) = self.reads.behind_session.first_entry() {
+                if *seen.key() > self.handed_out {
+                    break;
+                }
+                for read in seen.remove() {
+                    self.reads.count -= 1;
+                    self.serve(read, effects);
+                }
+            }
             while let Some(read) = self.reads.not_serving.pop_front() {
                 self.reads.count -= 1;
                 self.serve(read, effects);
@@ -227,6 +271,12 @@ impl Node {
             refused.extend(reads.drain(..old).map(|read| (read.ticket, Refusal::ReadTimedOut)));
         }
         self.reads.due.retain(|(_, reads)| !reads.is_empty());
+        for reads in self.reads.behind_session.values_mut() {
+            refused.extend(
+                reads.extract_if(.., |read| expired(read)).map(|read| (read.ticket, Refusal::ReadTimedOut)),
+            );
+        }
+        self.reads.behind_session.retain(|_, reads| !reads.is_empty());
         while self.reads.not_serving.front().is_some_and(expired) {
             let read = self.reads.not_serving.pop_front().expect("its front was just seen");
             refused.push((read.ticket, Refusal::Replaying));

@@ -192,8 +192,11 @@ impl Node {
     }
 
     /// Leader: puts the write that waits longest into the log, or refuses it. `false` when it goes on waiting: its room
-    /// in the log is being made ready.
+    /// in the log is being made ready, or this leader hands over and somebody will soon take it.
     fn propose_next(&mut self, now: Instant, out: &mut kattu_raft::Effects, effects: &mut Effects) -> bool {
+        if self.raft.transferring().is_some() {
+            return false;
+        }
         let write = self.writes.pop_unplaced().expect("the caller has looked");
         match self.propose_command(now, &write.command, out) {
             Ok(id) => {
@@ -224,6 +227,7 @@ impl Node {
             ProposeError::NotLeader => Refusal::NoLeader,
             ProposeError::TooMuch => Refusal::TooManyRequests,
             ProposeError::NoSpace => Refusal::NoSpace,
+            ProposeError::Transferring => Refusal::LeaderChanged,
         })
     }
 

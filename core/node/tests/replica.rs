@@ -3,7 +3,7 @@
 mod world;
 
 use kattu_node::contract::*;
-use kattu_raft::{Duration, LogIndex, Message, NodeId};
+use kattu_raft::{Duration, LinkEnd, LogIndex, Message, NodeId};
 use world::*;
 
 #[test]
@@ -93,7 +93,7 @@ fn a_forward_whose_leader_hangs_up_is_in_doubt_at_once() {
     let follower = world.follower();
     world.loses = Box::new(|m| matches!(m, PeerMessage::Forward(_)));
     let ticket = world.ask(follower, put("a", "1"));
-    world.give(follower, Event::LinkClosed(NodeId(leader)));
+    world.give(follower, Event::LinkClosed(NodeId(leader), LinkEnd::Otherwise));
     assert!(matches!(world.outcome(follower, ticket), Some(Outcome::Unknown(Doubt::LeaderChanged))));
 }
 

@@ -11,7 +11,7 @@ mod world;
 use kattu_kv::api as kv;
 use kattu_node::command::Command;
 use kattu_node::contract::*;
-use kattu_raft::{Duration, EntryKind, LogIndex, NodeId};
+use kattu_raft::{Duration, EntryKind, LinkEnd, LogIndex, NodeId};
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -103,7 +103,10 @@ impl Storm {
         match self.dice.below(100) {
             0 if lives => self.kill(member),
             0..=3 if !lives => self.world.restart(member),
-            4..=5 => self.world.give(member, Event::LinkClosed(NodeId(1 + self.dice.below(3)))),
+            4..=5 => {
+                let end = if self.dice.below(2) == 0 { LinkEnd::ByPeer } else { LinkEnd::Otherwise };
+                self.world.give(member, Event::LinkClosed(NodeId(1 + self.dice.below(3)), end));
+            }
             6..=25 if lives => self.ask(member, Some(number)),
             26..=40 if lives => self.ask(member, None),
             41..=60 => {

@@ -71,7 +71,9 @@ impl Raft {
         follower.timer.started = now;
         if let Some(following) = &mut follower.following {
             following.heard_at = now;
+            following.ask_at = None;
         }
+        self.promise_to_leader(now);
     }
 
     /// Brings the log in line with the append; the end of what now agrees, or why nothing was taken.
@@ -224,6 +226,7 @@ impl Following {
             told: LogIndex(0),
             owes: Owes::default(),
             asked: crate::read::Asked::default(),
+            ask_at: None,
         }
     }
 }

@@ -11,6 +11,7 @@
 //!      order in which deadlines of one role fall due, so firing a later one fires the earlier ones too.
 //!   2. An age is kept as far as something compares with it: an election timeout without a word of the leader, a
 //!      heartbeat without an answer to an append. Leadership has no age: the log's clock stands still.
+//!      Promises and leases keep whether they hold; what rounds under way would earn is not told apart by age.
 //!   3. Chance starts anew, and every election timeout is the longest one.
 //!   4. Record numbers count on from 1, the newest durable record; 0 stays "nothing was ever written".
 //!
@@ -46,11 +47,19 @@ pub enum Moment {
     HandOut,
     /// A follower or candidate has waited for long enough.
     Election,
+    /// A voter whose leader's link was closed asks others.
+    Suspicion,
+    /// A leader has tried for an election timeout to hand over.
+    TransferEnds,
+    /// A leader may not answer reads by its clock any more.
+    LeaseEnds,
+    /// A voter has kept its promise to a leader for an election timeout.
+    PromiseEnds,
 }
 
 impl Moment {
     /// All of them, in the order of their numbers.
-    pub const ALL: [Moment; 8] = [
+    pub const ALL: [Moment; 12] = [
         Moment::CommitNotice,
         Moment::Heartbeat,
         Moment::AskAgain,
@@ -59,6 +68,10 @@ impl Moment {
         Moment::QuorumCheck,
         Moment::HandOut,
         Moment::Election,
+        Moment::Suspicion,
+        Moment::TransferEnds,
+        Moment::LeaseEnds,
+        Moment::PromiseEnds,
     ];
 }
 
@@ -97,6 +110,21 @@ impl Canonical {
         self.heartbeat_interval / 10
     }
 
+    /// When a voter asks what others think of its leader: before anything else.
+    pub(crate) fn suspicion(&self) -> Duration {
+        self.heartbeat_interval / 10
+    }
+
+    /// When a lease ends: after the heartbeats that renew it, before a promise.
+    pub(crate) fn lease(&self) -> Duration {
+        self.election_timeout * 2 / 3
+    }
+
+    /// When a leader gives up handing over: before it looks whether a quorum has answered.
+    pub(crate) fn transfer(&self) -> Duration {
+        self.election_timeout * 5 / 6
+    }
+
     /// When a commit mark is written alone: between a heartbeat and an election timeout.
     pub(crate) fn mark(&self) -> Duration {
         self.heartbeat_interval * 3 / 2
@@ -121,6 +149,8 @@ impl Raft {
                 if let Some(following) = &mut follower.following {
                     following.heard_at = canonical.past(following.heard_at, canonical.election_timeout);
                     following.asked.canonicalize(&canonical);
+                    following.ask_at =
+                        following.ask_at.map(|at| canonical.deadline(at, canonical.suspicion()));
                 }
             }
             Role::PreCandidate(campaign) | Role::Candidate(campaign) => {
@@ -131,11 +161,23 @@ impl Raft {
                 leader.heartbeat_at = canonical.deadline(leader.heartbeat_at, canonical.heartbeat_interval);
                 leader.check_at = canonical.deadline(leader.check_at, canonical.election_timeout);
                 leader.notice_at = canonical.deadline(leader.notice_at, canonical.notice());
+                if let Some(transfer) = &mut leader.transfer {
+                    transfer.abort_at = canonical.deadline(transfer.abort_at, canonical.transfer());
+                }
+                leader.lease.canonicalize(&canonical);
+                leader.offer_at = match self.config.leadership.hand_over {
+                    true => canonical.deadline(leader.offer_at, canonical.election_timeout),
+                    false => Instant(0), // nobody looks at it
+                };
                 for progress in leader.peers.values_mut() {
                     progress.canonicalize(&canonical);
                 }
             }
         }
+        self.promise = match canonical.deadline(self.promise, canonical.election_timeout) {
+            CANONICAL_NOW => Instant(0), // nothing is promised
+            later => later,
+        };
         self.handover.canonicalize(&canonical);
         self.rng = Rng::new(0, 0);
         self.durability.canonicalize(&canonical)
@@ -150,6 +192,7 @@ impl Raft {
                 moments.push((Moment::Election, follower.timer.deadline()));
                 if let Some(following) = &follower.following {
                     moments.push((Moment::AskAgain, following.asked.retry_at()));
+                    moments.push((Moment::Suspicion, following.ask_at.unwrap_or(Instant::NEVER)));
                     if self.config.check_quorum {
                         moments
                             .push((Moment::LeaderSilent, following.heard_at + self.config.election_timeout));
@@ -163,10 +206,14 @@ impl Raft {
                 moments.push((Moment::CommitNotice, leader.notice_at));
                 moments.push((Moment::Heartbeat, leader.heartbeat_at));
                 moments.push((Moment::QuorumCheck, leader.check_at));
+                let gives_up = leader.transfer.as_ref().map_or(Instant::NEVER, |transfer| transfer.abort_at);
+                moments.push((Moment::TransferEnds, gives_up));
+                moments.push((Moment::LeaseEnds, leader.lease.until().unwrap_or(Instant::NEVER)));
             }
         }
         moments.push((Moment::CommitMark, self.durability.mark_at()));
         moments.push((Moment::HandOut, self.handover.retry_at()));
+        moments.push((Moment::PromiseEnds, self.promise));
         moments.retain(|(_, at)| now < *at && *at != Instant::NEVER);
         moments
     }
@@ -210,6 +257,7 @@ mod tests {
             election_timeout: HEARTBEAT * 3,
             heartbeat_interval: HEARTBEAT,
             pre_vote: true,
+            leadership: Default::default(),
             check_quorum: true,
             parallel_append: true,
             pipelining: true,

@@ -3,6 +3,7 @@
 //! Knows nothing of: flags, files, defaults of other crates.
 
 use crate::entry::RecordEncoder;
+use crate::lease::Lease;
 use crate::policy::Policies;
 use crate::types::{Duration, GroupId, Incarnation, NodeId};
 use alloc::vec::Vec;
@@ -32,12 +33,44 @@ pub struct Config {
     pub parallel_append: bool,
     /// More than one append in flight per peer. [Ongaro14 §10.2.2]
     pub pipelining: bool,
+    /// Who shall lead, how soon a dead leader is replaced, how far clocks are trusted.
+    pub leadership: Leadership,
     /// Limits in messages and bytes.
     pub limits: Limits,
     /// The protocol's variants.
     pub policies: Policies,
     /// Lays out new entries.
     pub encoder: RecordEncoder,
+}
+
+/// The priority of a member that nobody gave one.
+pub(crate) const PRIORITY: u8 = 100;
+
+/// What one peer does to become, to stay, and to stop being leader. Equal on all members, `priority` aside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Leadership {
+    /// How eager this member is to lead. Below 100 its election timeouts begin later, down to `2·ET..3·ET` for 0; above
+    /// they end earlier, down to `ET..1.25·ET` for 255. Never a matter of safety, and no promise of who leads.
+    pub priority: u8,
+    /// A leader offers its office to a voter of higher priority that is well and has caught up.
+    pub hand_over: bool,
+    /// A voter whose link to its leader was closed by the other end asks others after a random part of this, and as
+    /// much again for each voter before it; at most a tenth of `ET` counts. `None`: it waits for `ET`. Without effect
+    /// while leases are on. [replication-protocols E3a]
+    pub suspicion: Option<Duration>,
+    /// Reads by the leader's clock, and what everybody promises for them. [replication-protocols §9.4]
+    pub lease: Option<Lease>,
+}
+
+impl Default for Leadership {
+    fn default() -> Leadership {
+        Leadership {
+            priority: PRIORITY,
+            hand_over: false,
+            suspicion: Some(Duration::from_millis(2)),
+            lease: None,
+        }
+    }
 }
 
 /// Every bound of one peer. A single request always passes, whatever its size.
@@ -120,6 +153,16 @@ impl Config {
             return Err(
                 "pre-vote and check-quorum are switched on together: one alone livelocks or strands members",
             );
+        }
+        if let Some(lease) = &self.leadership.lease {
+            if !self.check_quorum {
+                return Err("leases need pre-vote and check-quorum: the promises they rest on are theirs");
+            }
+            if lease.length(self.election_timeout) <= self.heartbeat_interval {
+                return Err(
+                    "a lease must be longer than a heartbeat interval, or it is over before it is renewed",
+                );
+            }
         }
         Ok(())
     }

@@ -14,16 +14,19 @@
 //! The group's configuration is fixed, so the newest one is always in force when a campaign begins (E8).
 //! Knows nothing of: entries' contents, reads, clients.
 
+use crate::config::PRIORITY;
 use crate::contract::Effects;
 use crate::entry::EntryKind;
+use crate::lease::LeaseState;
 use crate::message::{Envelope, Message, PreVote, PreVoteReply, Vote, VoteReply};
 use crate::progress::Progress;
 use crate::quorum::{quorum, quorum_value};
 use crate::raft::Raft;
 use crate::read::ReadQueue;
 use crate::role::{Campaign, Follower, Leader, Role, Timer};
+use crate::suspicion::Hurry;
 use crate::trace::Trace;
-use crate::types::{Instant, NodeId, Round, Term};
+use crate::types::{Duration, Instant, NodeId, Round, Term};
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
@@ -35,8 +38,15 @@ impl Raft {
 
     /// A wait of random length, drawn anew for every role this peer takes on. [E1]
     pub(crate) fn election_timer(&mut self, now: Instant) -> Timer {
-        let shortest = self.config.election_timeout;
-        Timer { started: now, timeout: self.rng.duration(shortest, shortest * 2) }
+        let et = self.config.election_timeout;
+        let (later, earlier) = match self.config.leadership.priority {
+            low @ ..PRIORITY => (et * u32::from(PRIORITY - low) / u32::from(PRIORITY), Duration::ZERO),
+            high => {
+                let above = u32::from(high - PRIORITY);
+                (Duration::ZERO, et * above * 3 / (u32::from(u8::MAX - PRIORITY) * 4))
+            }
+        };
+        Timer { started: now, timeout: self.rng.duration(et + later, et * 2 + later - earlier) }
     }
 
     /// Whether a request for votes is ignored, its term too, because this peer hears a leader. A leader hears
@@ -55,7 +65,8 @@ impl Raft {
             | Message::SnapshotReply(_)
             | Message::TimeoutNow(_) => false,
         };
-        asks_for_vote && envelope.term >= self.term && self.config.check_quorum && self.hears_leader(now)
+        let bound = self.is_bound(now) || self.config.check_quorum && self.hears_leader(now);
+        asks_for_vote && envelope.term >= self.term && bound
     }
 
     fn hears_leader(&self, now: Instant) -> bool {
@@ -64,6 +75,7 @@ impl Raft {
             Role::Follower(Follower { following: Some(following), .. }) => {
                 !planted!("stickiness-switched-off")
                     && now.since(following.heard_at) < self.config.election_timeout
+                    && following.ask_at.is_none()
             }
             Role::Follower(_) | Role::PreCandidate(_) | Role::Candidate(_) => false,
         }
@@ -111,29 +123,41 @@ impl Raft {
         if !self.is_voter() {
             self.take_role(Role::Follower(Follower { timer: Timer::OFF, following: None }), effects);
         } else if self.config.pre_vote && self.config.voters.len() > 1 {
-            self.ask_for_pre_votes(now, effects);
+            let hurry = self.hurry(now);
+            if hurry.is_some() && planted!("suspicion-drops-the-quorum-question") {
+                return self.campaign(now, hurry, false, effects);
+            }
+            self.ask_for_pre_votes(now, hurry, effects);
         } else {
-            self.campaign(now, effects);
+            self.campaign(now, None, false, effects);
         }
     }
 
     /// Asks whether a campaign would succeed; changes nothing durable anywhere. [E2]
-    fn ask_for_pre_votes(&mut self, now: Instant, effects: &mut Effects) {
-        let timer = self.election_timer(now);
+    fn ask_for_pre_votes(&mut self, now: Instant, hurry: Option<Hurry>, effects: &mut Effects) {
+        let timer = self.pre_vote_timer(now, hurry);
         let votes = BTreeSet::from([self.config.id]);
-        self.take_role(Role::PreCandidate(Campaign { timer, votes }), effects);
+        let campaign = Campaign { timer, votes, hurry, refused: BTreeSet::new() };
+        self.take_role(Role::PreCandidate(campaign), effects);
         effects.trace.push(Trace::BecamePreCandidate(self.term));
         let request = PreVote { campaign_term: self.term.next(), last: self.log.last() };
         self.ask_voters(&Message::PreVote(request), effects);
     }
 
     /// Enters the next term as its candidate. The requests leave, and the own vote counts, when that is on disk.
-    fn campaign(&mut self, now: Instant, effects: &mut Effects) {
+    pub(crate) fn campaign(
+        &mut self,
+        now: Instant,
+        hurry: Option<Hurry>,
+        transfer: bool,
+        effects: &mut Effects,
+    ) {
         self.enter_term(self.term.next(), Some(self.config.id), effects);
         let timer = self.election_timer(now);
-        self.take_role(Role::Candidate(Campaign { timer, votes: BTreeSet::new() }), effects);
+        let campaign = Campaign { timer, votes: BTreeSet::new(), hurry, refused: BTreeSet::new() };
+        self.take_role(Role::Candidate(campaign), effects);
         effects.trace.push(Trace::BecameCandidate(self.term));
-        self.ask_voters(&Message::Vote(Vote { last: self.log.last(), transfer: false }), effects);
+        self.ask_voters(&Message::Vote(Vote { last: self.log.last(), transfer }), effects);
     }
 
     fn ask_voters(&mut self, request: &Message, effects: &mut Effects) {
@@ -156,6 +180,9 @@ impl Raft {
         let granted = log_complete && self.term < request.campaign_term && !self.hears_leader(now);
         let reply = PreVoteReply { campaign_term: request.campaign_term, granted };
         self.send_when_durable(self.envelope(from, Message::PreVoteReply(reply)), effects);
+        if granted {
+            self.let_asker_go_first(now);
+        }
     }
 
     /// A quorum that would vote is worth a campaign.
@@ -168,7 +195,8 @@ impl Raft {
     ) {
         let answers_this = reply.campaign_term == self.term.next();
         if reply.granted && answers_this && self.count_vote(from) {
-            self.campaign(now, effects);
+            let hurry = self.campaign_hurry();
+            self.campaign(now, hurry, false, effects);
         }
     }
 
@@ -207,7 +235,9 @@ impl Raft {
         reply: &VoteReply,
         effects: &mut Effects,
     ) {
-        if reply.granted && self.count_vote(from) {
+        if !reply.granted {
+            self.note_refusal(now, from);
+        } else if self.count_vote(from) {
             self.become_leader(now, effects);
         }
     }
@@ -252,6 +282,9 @@ impl Raft {
             heartbeat_at: if others.is_empty() { Instant::NEVER } else { now + config.heartbeat_interval },
             check_at: if watches_quorum { now + config.election_timeout } else { Instant::NEVER },
             notice_at: Instant::NEVER,
+            transfer: None,
+            lease: LeaseState::new(config),
+            offer_at: now + config.election_timeout,
         };
         self.take_role(Role::Leader(leader), effects);
         effects.trace.push(Trace::BecameLeader(self.term));

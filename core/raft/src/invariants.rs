@@ -7,8 +7,8 @@
 use crate::contract::FetchFor;
 use crate::progress::{Mode, Progress};
 use crate::raft::Raft;
-use crate::role::{Leader, Role};
-use crate::types::{EntryId, LogIndex};
+use crate::role::{Follower, Leader, Role};
+use crate::types::{EntryId, Instant, LogIndex, Round};
 use alloc::collections::BTreeSet;
 use alloc::format;
 use alloc::string::String;
@@ -46,13 +46,18 @@ pub fn check(raft: &Raft) -> Result<(), Violation> {
     handed_out_bytes_are_bounded(raft)?;
     fetches_are_one_per_purpose(raft)?;
     match &raft.role {
-        Role::Follower(_) => a_follower_commits_only_what_is_verified(raft),
+        Role::Follower(follower) => {
+            a_promise_outlasts_no_campaign(raft, follower.timer.deadline())?;
+            a_suspicion_needs_the_quorum_question(raft, follower)?;
+            a_follower_commits_only_what_is_verified(raft)
+        }
         Role::PreCandidate(campaign) | Role::Candidate(campaign) => {
             let voters = campaign.votes.iter().all(|vote| raft.config.voters.contains(vote));
             expect(voters, "only_voters_vote", || format!("{:?} of {:?}", campaign.votes, raft.config.voters))
         }
         Role::Leader(leader) => {
             a_leader_leads_its_own_term(raft, leader)?;
+            a_lease_is_earned(leader)?;
             leader.peers.values().try_for_each(|progress| progress_is_sane(raft, progress))
         }
     }
@@ -150,6 +155,39 @@ fn a_leader_leads_its_own_term(raft: &Raft, leader: &Leader) -> Checked {
     })?;
     let known: BTreeSet<_> = leader.peers.keys().copied().collect();
     expect(known == raft.config.peers().collect(), name, || format!("peers {known:?}"))
+}
+
+/// Who promised to help nobody does not campaign itself before the promise is over. [replication-protocols L-3]
+fn a_promise_outlasts_no_campaign(raft: &Raft, campaigns_at: Instant) -> Checked {
+    expect(raft.promise <= campaigns_at, "a_promise_outlasts_no_campaign", || {
+        format!("promised until {:?}, would campaign at {campaigns_at:?}", raft.promise)
+    })
+}
+
+/// Suspicion exists only where a quorum is asked, and never beside leases. [replication-protocols E3a]
+fn a_suspicion_needs_the_quorum_question(raft: &Raft, follower: &Follower) -> Checked {
+    let suspects = follower.following.as_ref().is_some_and(|following| following.ask_at.is_some());
+    let allowed = raft.config.pre_vote && raft.config.leadership.lease.is_none();
+    expect(!suspects || allowed, "a_suspicion_needs_the_quorum_question", || {
+        format!("{:?} without pre-vote, or with leases", follower.following)
+    })
+}
+
+/// There is a lease only where it is configured and not over for the term; rounds are stamped in their order, and none
+/// that a quorum has answered waits. [replication-protocols L-2, L-6]
+fn a_lease_is_earned(leader: &Leader) -> Checked {
+    let name = "a_lease_is_earned";
+    let handed_over = leader.transfer.as_ref().is_some_and(|transfer| transfer.told);
+    let may = !leader.lease.is_off() && !handed_over;
+    expect(may || leader.lease.until().is_none(), name, || format!("{:?}", leader.lease))?;
+    let stamps = leader.lease.stamps();
+    let mut last = (Round(0), Instant(0));
+    for stamp in stamps {
+        let follows = last.0 < stamp.0 && last.1 <= stamp.1 && stamp.0 <= leader.round;
+        expect(follows, name, || format!("{stamp:?} after {last:?} in round {:?}", leader.round))?;
+        last = stamp;
+    }
+    Ok(())
 }
 
 /// match < next ≤ last + 1; nothing is in flight while probing; messages and bytes in flight are within bounds.

@@ -22,7 +22,7 @@
 //! **Reading order.** [`types`], [`contract`] and [`message`] are the vocabulary. `raft` holds the state and the
 //! table of who answers what; `role` what each role knows; [`log`] and `marks` what is remembered and how far things
 //! have come. Then the chapters: `election`, `replication` with `progress`, `acceptance`, [`quorum`] and `commit`, `durability`,
-//! `apply`, `read`. [`policy`] names the seams of the protocol's variants; [`invariants`] says what must always hold,
+//! `apply`, `read` with `lease`, `suspicion`, `transfer`. [`policy`] names the seams of the protocol's variants; [`invariants`] says what must always hold,
 //! [`canonical`] in which form states are compared by those who look at all of them.
 //!
 //! **Why it is safe**, in four sentences. A term has one leader, because a vote is durable before it is told and two
@@ -32,8 +32,8 @@
 //! the same order.
 //!
 //! ```
-//! use kattu_raft::{Config, Effects, Entry, EntryKind, Incarnation, Instant, Limits, NodeId, Raft, RecordEncoder};
-//! use kattu_raft::{Duration, GroupId, Policies, Recovered};
+//! use kattu_raft::{Config, Effects, Entry, EntryKind, Incarnation, Instant, Leadership, Limits, NodeId, Raft};
+//! use kattu_raft::{Duration, GroupId, Policies, RecordEncoder, Recovered};
 //!
 //! let config = Config {
 //!     group: GroupId(0),
@@ -47,6 +47,7 @@
 //!     check_quorum: true,
 //!     parallel_append: true,
 //!     pipelining: true,
+//!     leadership: Leadership::default(),
 //!     limits: Limits::default(),
 //!     policies: Policies::default(),
 //!     encoder: RecordEncoder(|_, head, payload| Entry::new(head, payload.to_vec().into(), 0)),
@@ -92,6 +93,7 @@ mod durability;
 mod election;
 pub mod entry;
 pub mod invariants;
+mod lease;
 pub mod log;
 mod marks;
 pub mod membership;
@@ -105,21 +107,26 @@ mod replication;
 mod rng;
 mod role;
 pub mod snapshot;
+mod suspicion;
 pub mod trace;
+mod transfer;
 pub mod types;
 
 pub use bytes::SharedBytes;
-pub use config::{Config, Limits};
+pub use config::{Config, Leadership, Limits};
 pub use contract::{
     Effects, Fetch, FetchFor, HardState, Job, LogBody, LogRecord, ReadBatch, ReadVerdict, Recovered,
 };
 pub use entry::{Entry, EntryHead, EntryKind, Form, RecordEncoder};
+pub use lease::Lease;
 pub use membership::{Membership, MembershipError};
 pub use message::{Envelope, Message};
 pub use policy::Policies;
 pub use raft::{ProposeError, Raft};
 pub use snapshot::{ChunkRead, ChunkStored, ReadChunk, SnapshotMeta, StoreChunk};
+pub use suspicion::LinkEnd;
 pub use trace::Trace;
+pub use transfer::TransferError;
 pub use types::{
     Duration, EntryId, GroupId, Incarnation, Instant, LogIndex, Lsn, NodeId, Round, Stamp, Term,
 };

@@ -42,6 +42,10 @@ pub struct Raft {
     pub(crate) has_past: bool,
     /// See [`Raft::confirmed`].
     pub(crate) confirmed: Option<LogIndex>,
+    /// No vote, no pre-vote and no own campaign before this. [`crate::lease`]
+    pub(crate) promise: Instant,
+    /// Other members' priorities that are not the usual one, ascending by member.
+    pub(crate) priorities: Vec<(NodeId, u8)>,
     /// Added to batch numbers on the wire, so that an answer to an earlier run of this member fits no batch of this.
     pub(crate) read_nonce: u64,
 }
@@ -55,6 +59,8 @@ pub enum ProposeError {
     TooMuch,
     /// The log has no room for it.
     NoSpace,
+    /// This leader hands over. Soon there is another one, or this one goes on.
+    Transferring,
 }
 
 impl Raft {
@@ -86,6 +92,8 @@ impl Raft {
             log_space: u64::MAX,
             has_past: lsn > Lsn(0),
             confirmed: None,
+            promise: Instant(0),
+            priorities: Vec::new(),
             read_nonce,
             term: hard.term,
             vote: hard.vote,
@@ -93,6 +101,7 @@ impl Raft {
             rng,
             config,
         };
+        raft.promise_of_earlier_runs(now);
         let mut timer = raft.election_timer(now);
         if alone {
             timer.timeout = core::time::Duration::ZERO;
@@ -115,8 +124,11 @@ impl Raft {
                 self.tick_asked_reads(now, effects);
             }
             Role::Leader(_) => {
+                self.notice_pause(now);
                 self.tick_check_quorum(now, effects);
+                self.tick_transfer(now, effects);
                 self.tick_heartbeat(now, effects);
+                self.tick_offer(now, effects);
                 self.tick_commit_notices(now, effects);
             }
         }
@@ -134,8 +146,11 @@ impl Raft {
         if self.is_sticky_against(now, &envelope) {
             return;
         }
+        self.notice_pause(now);
         let believed = planted!("acknowledgement-of-an-older-term")
-            && matches!((&self.role, &envelope.message), (Role::Leader(_), Message::AppendReply(_)));
+            && matches!((&self.role, &envelope.message), (Role::Leader(_), Message::AppendReply(_)))
+            || planted!("timeout-now-of-an-older-term-obeyed")
+                && matches!((&self.role, &envelope.message), (Role::Follower(_), Message::TimeoutNow(_)));
         if envelope.term < self.term && !believed {
             self.answer_stale(from, envelope.message, effects);
             return;
@@ -216,10 +231,8 @@ impl Raft {
             }
             (Role::Follower(_) | Role::PreCandidate(_) | Role::Candidate(_), Message::SnapshotReply(_)) => {}
 
-            (
-                Role::Follower(_) | Role::PreCandidate(_) | Role::Candidate(_) | Role::Leader(_),
-                Message::TimeoutNow(_),
-            ) => {}
+            (Role::Follower(_), Message::TimeoutNow(_)) => self.on_timeout_now(now, from, effects),
+            (Role::PreCandidate(_) | Role::Candidate(_) | Role::Leader(_), Message::TimeoutNow(_)) => {}
         }
     }
 
@@ -237,6 +250,9 @@ impl Raft {
     ) -> Result<EntryId, ProposeError> {
         let backlogged = self.apply_is_backlogged();
         let Role::Leader(leader) = &self.role else { return Err(ProposeError::NotLeader) };
+        if leader.transfer.is_some() {
+            return Err(ProposeError::Transferring);
+        }
         let waiting = leader.uncommitted_bytes;
         let too_much = waiting > 0 && waiting + payload.len() > self.config.limits.uncommitted_bytes_max;
         if too_much || backlogged {
@@ -293,6 +309,11 @@ impl Raft {
     pub(crate) fn append(&mut self, entry: Entry, effects: &mut Effects) {
         assert!(entry.id().term <= self.term, "entry {} in {:?}", entry.id(), self.term);
         self.log_space = self.log_space.saturating_sub(entry.len() as u64);
+        if entry.head.kind == EntryKind::Config
+            && let Role::Leader(leader) = &mut self.role
+        {
+            leader.lease.drop_it(); // only rounds that start under the new configuration count [L-7]
+        }
         self.log.append(entry.clone());
         self.record(LogBody::Entry(entry), effects);
     }

@@ -81,6 +81,9 @@ impl Raft {
     /// Asks from which index on the reads of `batch` may be served; the verdict comes with the effects, now or
     /// later. Batch numbers ascend and are never used twice in one run; `u64::MAX` is not one.
     pub fn read(&mut self, now: Instant, batch: ReadBatch, effects: &mut Effects) {
+        if let Some(index) = self.index_by_lease(now) {
+            return effects.reads.push(ReadVerdict { batch, index: Some(index) });
+        }
         let retry_after = self.config.heartbeat_interval;
         match &mut self.role {
             Role::Leader(leader) => {
@@ -139,6 +142,9 @@ impl Raft {
         request: &ReadIndex,
         effects: &mut Effects,
     ) {
+        if let Some(reply) = self.answer_by_lease(now, from, request.batch) {
+            return effects.send.push(reply);
+        }
         let Role::Leader(leader) = &mut self.role else { return };
         let reader = Reader::Peer(from, request.batch);
         if !leader.reads.waiting.contains(&reader) {
@@ -196,6 +202,7 @@ impl Raft {
             return;
         }
         leader.round = leader.round.next();
+        leader.lease.stamp(leader.round, now);
         let readers = core::mem::take(&mut leader.reads.waiting);
         let index = match planted!("read-index-from-another-mark") {
             true => view.marks.applied,
@@ -210,14 +217,20 @@ impl Raft {
         self.settle_read_round(effects);
     }
 
-    /// Ends the round under way if a quorum has answered it; we answer ourselves.
+    /// The newest round that a quorum has answered; we answer ourselves.
+    pub(crate) fn confirmed_round(&self) -> Option<Round> {
+        let Role::Leader(leader) = &self.role else { return None };
+        let answered =
+            |voter: &NodeId| leader.peers.get(voter).map_or(leader.round, |progress| progress.heard_round);
+        quorum_value(self.config.voters.iter().map(answered))
+    }
+
+    /// Ends the round under way if a quorum has answered it.
     pub(crate) fn settle_read_round(&mut self, effects: &mut Effects) {
+        let confirmed_round = self.confirmed_round();
         let Some((leader, view, _)) = self.leading() else { return };
         let Some(under_way) = &leader.reads.under_way else { return };
-        let newest = leader.round;
-        let answered =
-            |voter: &NodeId| leader.peers.get(voter).map_or(newest, |progress| progress.heard_round);
-        let confirmed = Some(under_way.round) <= quorum_value(view.config.voters.iter().map(answered));
+        let confirmed = Some(under_way.round) <= confirmed_round;
         if !confirmed && !planted!("read-without-a-quorum-round") {
             return;
         }

@@ -144,6 +144,7 @@ impl Raft {
         }
         leader.heartbeat_at = now + view.config.heartbeat_interval;
         leader.round = leader.round.next();
+        leader.lease.stamp(leader.round, now);
         for (&peer, progress) in &mut leader.peers {
             effects.send.push(view.send_empty(peer, progress, leader.round, now));
         }
@@ -159,9 +160,8 @@ impl Raft {
         }
     }
 
-    /// The link to `peer` is gone: what was on its way may be lost, so replication to it starts over from what is
-    /// known to agree.
-    pub fn link_closed(&mut self, _now: Instant, peer: NodeId, _effects: &mut Effects) {
+    /// What was on its way to `peer` may be lost: replication to it starts over from what is known to agree.
+    pub(crate) fn replicate_anew(&mut self, peer: NodeId) {
         let Role::Leader(leader) = &mut self.role else { return };
         if let Some(progress) = leader.peers.get_mut(&peer) {
             progress.probe(LogIndex(0));
@@ -241,6 +241,8 @@ impl Raft {
             AppendVerdict::StaleTerm => {}
         }
         self.settle_read_round(effects);
+        self.extend_lease(now);
+        self.advance_transfer(effects);
     }
 
     /// Answers a message of an older term, so that its sender learns the newer one. [E5]

@@ -12,8 +12,11 @@
 //! [Ongaro14 §3.3, §9.6; replication-protocols O7]
 //! Knows nothing of: how a role is won or lost.
 
+use crate::lease::LeaseState;
 use crate::progress::Progress;
 use crate::read::{Asked, ReadQueue};
+use crate::suspicion::Hurry;
+use crate::transfer::Transfer;
 use crate::types::{Duration, Instant, LogIndex, NodeId, Round, Stamp};
 use alloc::collections::{BTreeMap, BTreeSet};
 
@@ -55,6 +58,8 @@ pub(crate) struct Following {
     pub(crate) owes: Owes,
     /// Batches of reads whose index was asked for.
     pub(crate) asked: Asked,
+    /// It seems dead, and then others are asked what they think. Ends when it is heard. [`crate::suspicion`]
+    pub(crate) ask_at: Option<Instant>,
 }
 
 /// The acknowledgement a follower owes. One answer covers many appends; it never covers more than is durable.
@@ -77,6 +82,10 @@ pub(crate) struct Campaign {
     pub(crate) timer: Timer,
     /// Who said yes, itself included; voters only.
     pub(crate) votes: BTreeSet<NodeId>,
+    /// It began with a suspicion.
+    pub(crate) hurry: Option<Hurry>,
+    /// Who said no to a hurried candidate.
+    pub(crate) refused: BTreeSet<NodeId>,
 }
 
 /// A leader's state.
@@ -102,6 +111,12 @@ pub(crate) struct Leader {
     pub(crate) check_at: Instant,
     /// When peers that nothing was sent to are told of a new commit index.
     pub(crate) notice_at: Instant,
+    /// The hand-over under way.
+    pub(crate) transfer: Option<Transfer>,
+    /// Until when nobody else can lead.
+    pub(crate) lease: LeaseState,
+    /// No voter of higher priority is offered the office before this.
+    pub(crate) offer_at: Instant,
 }
 
 /// One wait with an end.
@@ -137,7 +152,10 @@ impl Role {
     /// When the wait for a leader or for votes ends; never for a leader.
     pub(crate) fn timer_deadline(&self) -> Instant {
         match self {
-            Role::Follower(follower) => follower.timer.deadline(),
+            Role::Follower(follower) => {
+                let asks = follower.following.as_ref().and_then(|following| following.ask_at);
+                follower.timer.deadline().min(asks.unwrap_or(Instant::NEVER))
+            }
             Role::PreCandidate(campaign) | Role::Candidate(campaign) => campaign.timer.deadline(),
             Role::Leader(_) => Instant::NEVER,
         }
@@ -151,10 +169,13 @@ impl Role {
                     .following
                     .as_ref()
                     .map_or(Instant::NEVER, |following| following.asked.retry_at());
-                follower.timer.deadline().min(asked)
+                self.timer_deadline().min(asked)
             }
             Role::PreCandidate(campaign) | Role::Candidate(campaign) => campaign.timer.deadline(),
-            Role::Leader(leader) => leader.heartbeat_at.min(leader.check_at).min(leader.notice_at),
+            Role::Leader(leader) => {
+                let gives_up = leader.transfer.as_ref().map_or(Instant::NEVER, |transfer| transfer.abort_at);
+                leader.heartbeat_at.min(leader.check_at).min(leader.notice_at).min(gives_up)
+            }
         }
     }
 }

@@ -26,4 +26,10 @@ pub enum Trace {
     Committed(LogIndex),
     /// Own entries from this position on were overwritten by a leader.
     Truncated(EntryId),
+    /// The leader's end of the link was closed: this voter asks others soon.
+    Suspects(NodeId),
+    /// This leader hands over.
+    TransferBegan(NodeId),
+    /// It came to nothing; this leader goes on.
+    TransferFailed(NodeId),
 }

@@ -7,7 +7,7 @@ mod world;
 
 use goldenscript::{Command, Context, Runner};
 use kattu_raft::{
-    Config, Duration, Entry, EntryHead, EntryId, EntryKind, Form, HardState, LogBody, LogRecord, Lsn,
+    Config, Duration, Entry, EntryHead, EntryId, EntryKind, Form, HardState, LinkEnd, LogBody, LogRecord, Lsn,
 };
 use kattu_raft::{LogIndex, NodeId, Stamp, Term};
 use std::collections::BTreeMap;
@@ -236,7 +236,12 @@ impl Stage {
             "heal" => self.world.heal(),
             "unlink" => {
                 let peer = NodeId(number(1)?);
-                self.world.act(member()?, |raft, now, effects| raft.link_closed(now, peer, effects));
+                let end = match keys.get("end") {
+                    None => LinkEnd::Otherwise,
+                    Some(&"peer") => LinkEnd::ByPeer,
+                    Some(other) => return Err(format!("a link does not end by {other}").into()),
+                };
+                self.world.act(member()?, |raft, now, effects| raft.link_closed(now, peer, end, effects));
             }
             "notify" => {
                 let peer = NodeId(number(1)?);

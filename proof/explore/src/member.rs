@@ -119,6 +119,7 @@ fn config(id: NodeId, scope: &Scope) -> Config {
         election_timeout: Duration::from_nanos(30),
         heartbeat_interval: Duration::from_nanos(10),
         pre_vote: scope.guarded,
+        leadership: Default::default(),
         check_quorum: scope.guarded,
         parallel_append: true,
         pipelining: true,

@@ -79,6 +79,10 @@ fn told(event: &Event) -> String {
             Moment::QuorumCheck => "has not heard a quorum for long".into(),
             Moment::HandOut => "hands out what is committed".into(),
             Moment::Election => "election timeout".into(),
+            Moment::Suspicion => "asks what others think of its leader".into(),
+            Moment::TransferEnds => "handing over has taken too long".into(),
+            Moment::LeaseEnds => "lease is over".into(),
+            Moment::PromiseEnds => "promise to a leader is over".into(),
         },
         Event::Sync(1) => "disk has done a record".into(),
         Event::Sync(records) => format!("disk has done {records} records"),
@@ -111,6 +115,9 @@ fn trace(event: &Trace) -> Option<String> {
         Trace::BecamePreCandidate(_) => Some("asks for pre-votes".into()),
         Trace::BecameCandidate(_) => Some("campaigns".into()),
         Trace::Truncated(from) => Some(format!("truncates from {from}")),
+        Trace::Suspects(leader) => Some(format!("suspects {}", leader.0)),
+        Trace::TransferBegan(target) => Some(format!("hands over to {}", target.0)),
+        Trace::TransferFailed(target) => Some(format!("gives up handing over to {}", target.0)),
         Trace::Committed(_) => None,
     }
 }
@@ -143,9 +150,7 @@ pub fn envelope(envelope: &Envelope) -> String {
             Some(index) => format!("read from {}", index.0),
             None => "read: not now".into(),
         },
-        Message::SnapshotChunk(chunk) => {
-            format!("snapshot to {}, from byte {}", chunk.meta.last, chunk.offset)
-        }
+        Message::SnapshotChunk(chunk) => format!("snapshot to {}, from byte {}", chunk.meta.last, chunk.offset),
         Message::SnapshotReply(reply) => format!("snapshot: from byte {}?", reply.next),
         Message::TimeoutNow(_) => "campaign now".into(),
     };

@@ -14,7 +14,7 @@ use crate::queue::Queue;
 use crate::trace::Trace;
 use crate::world::Event;
 use kattu_node::contract::{Forward, PeerMessage};
-use kattu_raft::{GroupId, Incarnation, Message, NodeId, SharedBytes, Term};
+use kattu_raft::{GroupId, Incarnation, LinkEnd, Message, NodeId, SharedBytes, Term};
 use kattu_wire::{Codec, Frame, FrameWriter, Hello, PROTOCOL_MAX, PROTOCOL_MIN};
 use std::collections::VecDeque;
 
@@ -453,7 +453,7 @@ impl Net {
         self.silent[member] = false;
         for peer in (0..self.members).filter(|&peer| peer != member) {
             for lane in [BULK, CONTROL] {
-                self.close(around, peer, member, lane, true);
+                self.close(around, peer, member, lane, LinkEnd::Otherwise, true);
                 let at = self.at(member, peer);
                 self.lanes[at][lane].pause = PAUSE_MIN;
                 self.plan_dial(around, member, peer, lane);
@@ -479,7 +479,8 @@ impl Net {
                     around.queue.plan(around.now + SILENCE_MAX, silence);
                 } else {
                     if was_up && lane == BULK {
-                        around.queue.plan(tell_at, Event::LinkClosed { member: peer, peer: member });
+                        let end = LinkEnd::ByPeer; // as the kernel of a process that died says it
+                        around.queue.plan(tell_at, Event::LinkClosed { member: peer, peer: member, end });
                     }
                     let at = self.at(peer, member);
                     let connection = self.lanes[at][lane].connection;
@@ -500,7 +501,7 @@ impl Net {
     ) {
         let at = self.at(from, to);
         if self.lanes[at][lane].up && self.lanes[at][lane].connection == connection {
-            self.close(around, from, to, lane, true);
+            self.close(around, from, to, lane, LinkEnd::ByPeer, true);
         }
     }
 
@@ -517,17 +518,18 @@ impl Net {
         let state = &self.lanes[at][lane];
         let held_long = !state.held.is_empty() && state.held_since + SILENCE_MAX <= around.now;
         if state.up && state.connection == connection && (held_long || self.silent[to]) {
-            self.close(around, from, to, lane, true);
+            self.close(around, from, to, lane, LinkEnd::Otherwise, true);
         }
     }
 
-    /// Ends one connection: both ends are told, of the bulk lane; the sender dials again.
+    /// Ends one connection: both ends are told, of the bulk lane, in which way; the sender dials again.
     pub(crate) fn close(
         &mut self,
         around: &mut Around<'_>,
         from: usize,
         to: usize,
         lane: usize,
+        end: LinkEnd,
         redial: bool,
     ) {
         let at = self.at(from, to);
@@ -541,8 +543,9 @@ impl Net {
             state.close();
             around.trace.mix(7);
             if lane == BULK {
-                around.queue.plan(around.now, Event::LinkClosed { member: from, peer: to });
-                around.queue.plan(around.now + self.pace.frame, Event::LinkClosed { member: to, peer: from });
+                around.queue.plan(around.now, Event::LinkClosed { member: from, peer: to, end });
+                let told = Event::LinkClosed { member: to, peer: from, end };
+                around.queue.plan(around.now + self.pace.frame, told);
             }
         }
         if redial && was_up && self.runs[from] != 0 {
@@ -646,7 +649,7 @@ impl Net {
         for to in (0..self.members).filter(|&to| self.silent[to]).collect::<Vec<_>>() {
             for from in 0..self.members {
                 for lane in [BULK, CONTROL] {
-                    self.close(around, from, to, lane, true);
+                    self.close(around, from, to, lane, LinkEnd::Otherwise, true);
                 }
             }
         }

@@ -761,7 +761,7 @@ fn kind_of(event: &Event) -> u64 {
         Event::Fetched { .. } => 7,
         Event::Applied { .. } => 8,
         Event::Space(_) => 9,
-        Event::LinkClosed(_) => 10,
+        Event::LinkClosed(..) => 10,
         Event::Stop => 11,
     }
 }
@@ -792,6 +792,15 @@ fn note(sh: &mut Shared, id: NodeId, effects: &Effects) {
             }
             Trace::Truncated(id) => {
                 sh.trace.line(now, member, "log", || format!("drops its entries from {id} on"));
+            }
+            Trace::Suspects(leader) => {
+                sh.trace.line(now, member, "role", || format!("suspects n{}", leader.0));
+            }
+            Trace::TransferBegan(target) => {
+                sh.trace.line(now, member, "role", || format!("hands over to n{}", target.0));
+            }
+            Trace::TransferFailed(target) => {
+                sh.trace.line(now, member, "role", || format!("gives up handing over to n{}", target.0));
             }
             Trace::Term(_) | Trace::Committed(_) => {}
         }

@@ -10,6 +10,7 @@ use crate::inject::{Inject, Who, pairs};
 use crate::net::{BULK, CLUSTER, Weather, id_of};
 use crate::report::Violation;
 use crate::world::{Event, World};
+use kattu_raft::LinkEnd;
 use kattu_verify::history::What;
 use kattu_wal::sim::{Damage, Fault as DiskFault, SimDisk};
 use kattu_wal::{DataDir, WalError};
@@ -169,7 +170,7 @@ impl World {
                     self.sh.net.path(from, to).cut_off_next += 1;
                 } else {
                     let (net, mut around) = self.sh.net();
-                    net.close(&mut around, from, to, BULK, true);
+                    net.close(&mut around, from, to, BULK, LinkEnd::ByPeer, true);
                 }
             }
             Inject::Corrupt { from, to } => self.sh.net.path(from, to).corrupt_next += 1,

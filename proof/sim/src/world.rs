@@ -18,7 +18,7 @@ use crate::trace::{Told, Trace};
 use crate::watch::Watch;
 use kattu_node::contract::{Event as Input, Forward, MemberInfo, Outcome, PeerMessage};
 use kattu_node::{Keeper, Node, NodeConfig};
-use kattu_raft::{Config, Incarnation, LogIndex, Policies, RecordEncoder, Recovered, Term};
+use kattu_raft::{Config, Incarnation, LinkEnd, LogIndex, Policies, RecordEncoder, Recovered, Term};
 use kattu_verify::history::{Record, What};
 use kattu_wal::sim::{FaultId, SimDisk, Truth};
 use kattu_wal::{DataDir, Identity, InitialMember, Wal, WalError, WalOptions};
@@ -76,6 +76,7 @@ pub(crate) enum Event {
     LinkClosed {
         member: usize,
         peer: usize,
+        end: LinkEnd,
     },
     Hangup {
         from: usize,
@@ -378,9 +379,9 @@ impl World {
                 self.sh.trace.mix(13);
                 self.hear(to, run, Input::Peer(*message))
             }
-            Event::LinkClosed { member, peer } => {
+            Event::LinkClosed { member, peer, end } => {
                 let run = self.members[member].run;
-                self.hear(member, run, Input::LinkClosed(id_of(peer)))
+                self.hear(member, run, Input::LinkClosed(id_of(peer), end))
             }
             Event::Hangup { from, to, lane, connection } => {
                 let (net, mut around) = self.sh.net();
@@ -500,7 +501,7 @@ impl World {
                 self.hear(to, run, Input::Peer(message))
             }
             Heard::Broken => {
-                net.close(&mut around, flying.from, to, flying.lane, true);
+                net.close(&mut around, flying.from, to, flying.lane, LinkEnd::Otherwise, true);
                 Ok(())
             }
             Heard::Nothing => Ok(()),
@@ -725,6 +726,7 @@ impl World {
                 election_timeout: settings.election_timeout,
                 heartbeat_interval: settings.heartbeat_interval,
                 pre_vote: settings.pre_vote,
+                leadership: Default::default(),
                 check_quorum: settings.pre_vote,
                 parallel_append: settings.parallel_append,
                 pipelining: settings.pipelining,

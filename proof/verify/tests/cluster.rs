@@ -105,6 +105,7 @@ impl World {
                 election_timeout: Duration::from_millis(1000),
                 heartbeat_interval: Duration::from_millis(100),
                 pre_vote: true,
+                leadership: Default::default(),
                 check_quorum: true,
                 parallel_append: true,
                 pipelining: true,

@@ -10,7 +10,7 @@ use crate::inbox::Inbox;
 use crate::metrics::Metrics;
 use crate::report;
 use kattu_node::contract::{Event, PeerMessage};
-use kattu_raft::{Duration, GroupId, NodeId, SharedBytes};
+use kattu_raft::{Duration, GroupId, LinkEnd, NodeId, SharedBytes};
 use kattu_wire::{Frame, Hello, Lane};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -75,29 +75,31 @@ impl Hearing {
         let older = self.readers.borrow_mut().insert(lane, reading.abort_handle());
         if let Some(older) = older.filter(|older| !older.is_finished()) {
             older.abort();
-            self.closed(&hello);
+            self.closed(&hello, LinkEnd::Otherwise); // it has just come back: it lives
         }
-        match reading.await {
-            Ok(Ok(())) => {}
+        let end = match reading.await {
+            Ok(Ok(end)) => end,
             Ok(Err(reason)) => {
                 self.metrics.peer_rejected.add(1);
                 report::warn(format_args!("connection of member {:x} closed: {reason}", from.0));
+                LinkEnd::Otherwise
             }
             Err(stopped) if stopped.is_panic() => std::panic::resume_unwind(stopped.into_panic()),
             Err(_) => return, // whoever replaced it has said so
-        }
-        self.closed(&hello);
+        };
+        self.closed(&hello, end);
     }
 
-    /// What was on its way on this lane may be lost; of the control lane, all of it is repeated anyway.
-    fn closed(&self, hello: &Hello) {
-        if hello.lane == Lane::Bulk {
-            self.inbox.push(Event::LinkClosed(hello.from), 0);
+    /// What was on its way on this lane may be lost; of the control lane, all of it is repeated anyway, but that the
+    /// other end's kernel closed it is a hint that the member died, and the last message of either lane must not belie it.
+    fn closed(&self, hello: &Hello, end: LinkEnd) {
+        if hello.lane == Lane::Bulk || end == LinkEnd::ByPeer {
+            self.inbox.push(Event::LinkClosed(hello.from, end), 0);
         }
     }
 
-    /// Reads frames until the connection ends; the error says what was wrong with one.
-    async fn frames(&self, socket: &mut TcpStream, from: NodeId) -> Result<(), String> {
+    /// Reads frames until the connection ends, and tells how; the error says what was wrong with one.
+    async fn frames(&self, socket: &mut TcpStream, from: NodeId) -> Result<LinkEnd, String> {
         let codec = crate::codec();
         let mut buffer = Vec::with_capacity(READ_BYTES);
         let mut wanted = 0;
@@ -105,7 +107,8 @@ impl Hearing {
             self.inbox.room().await;
             buffer.reserve(READ_BYTES.max(wanted - buffer.len().min(wanted)));
             match socket.read_buf(&mut buffer).await {
-                Ok(0) | Err(_) => return Ok(()),
+                Ok(0) => return Ok(LinkEnd::ByPeer),
+                Err(error) => return Ok(crate::lane::how_it_ended(&error)),
                 Ok(count) => self.metrics.peer_received_bytes.add(count as u64),
             }
             if buffer.len() < wanted {
@@ -266,7 +269,7 @@ mod tests {
             inbox.arrived().await;
             assert_eq!(
                 events(&inbox),
-                [Event::LinkClosed(PEER)],
+                [Event::LinkClosed(PEER, LinkEnd::Otherwise)],
                 "what was on its way on the first may be lost"
             );
             assert_eq!(first.read(&mut [0; 8]).await.expect("an orderly end"), 0);
@@ -284,7 +287,7 @@ mod tests {
             let mut socket = connect(address, Lane::Bulk).await;
             socket.write_all(&[0xA5; 100]).await.expect("sent");
             inbox.arrived().await;
-            assert_eq!(events(&inbox), [Event::LinkClosed(PEER)]);
+            assert_eq!(events(&inbox), [Event::LinkClosed(PEER, LinkEnd::Otherwise)]);
             assert_eq!(socket.read(&mut [0; 8]).await.unwrap_or(0), 0, "given up");
             let _again = connect(address, Lane::Bulk).await;
             assert_eq!(events(&inbox), [], "the old one had ended already");

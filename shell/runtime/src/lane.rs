@@ -7,6 +7,7 @@
 
 use crate::metrics::Metrics;
 use kattu_node::contract::PeerMessage;
+use kattu_raft::LinkEnd;
 use kattu_wire::FrameWriter;
 use std::cell::{Cell, RefCell};
 use std::io::{ErrorKind, IoSlice};
@@ -26,7 +27,7 @@ pub(crate) struct Lane {
     queue: RefCell<Queue>,
     /// Wakes the connection's task: there is something unsent, or the socket has failed.
     kick: Notify,
-    failed: Cell<bool>,
+    failed: Cell<Option<LinkEnd>>,
 }
 
 /// Two writers take turns, so that a lane under constant load does not keep what it has sent.
@@ -76,7 +77,7 @@ impl Lane {
     /// Takes over a fresh, greeted connection.
     pub(crate) fn open(&self, socket: Rc<TcpStream>) {
         self.queue.borrow_mut().clear();
-        self.failed.set(false);
+        self.failed.set(None);
         *self.socket.borrow_mut() = Some(socket);
     }
 
@@ -109,38 +110,42 @@ impl Lane {
                 count += 1;
             }
             match socket.try_write_vectored(&slices[..count]) {
-                Ok(0) => return self.fail(),
+                Ok(0) => return self.fail(LinkEnd::Otherwise),
                 Ok(written) => {
                     metrics.peer_sent_bytes.add(written as u64);
                     queue.sent += written;
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return self.kick.notify_one(),
-                Err(_) => return self.fail(),
+                Err(error) => return self.fail(how_it_ended(&error)),
             }
         }
     }
 
-    fn fail(&self) {
-        self.failed.set(true);
+    fn fail(&self, end: LinkEnd) {
+        self.failed.set(Some(end));
         self.kick.notify_one();
     }
 
     /// Runs while the connection lives: sends what was held back, and notices its end.
-    pub(crate) async fn run(&self, socket: &TcpStream, metrics: &Metrics) {
+    /// Tells how.
+    pub(crate) async fn run(&self, socket: &TcpStream, metrics: &Metrics) -> LinkEnd {
         loop {
-            if self.failed.get() {
-                return;
+            if let Some(end) = self.failed.get() {
+                return end;
             }
             let has_unsent = self.unsent_bytes() > 0;
             tokio::select! {
                 ready = socket.readable() => {
-                    if ready.is_err() || !still_open(socket) {
-                        return;
+                    if let Err(error) = ready {
+                        return how_it_ended(&error);
+                    }
+                    if let Some(end) = has_ended(socket) {
+                        return end;
                     }
                 }
                 ready = socket.writable(), if has_unsent => {
-                    if ready.is_err() {
-                        return;
+                    if let Err(error) = ready {
+                        return how_it_ended(&error);
                     }
                     self.flush(metrics);
                 }
@@ -151,11 +156,20 @@ impl Lane {
 }
 
 /// A peer says nothing on a lane that is ours to speak on; bytes are read and ignored, an end is an end.
-fn still_open(socket: &TcpStream) -> bool {
+fn has_ended(socket: &TcpStream) -> Option<LinkEnd> {
     let mut scrap = [0u8; 256];
     match socket.try_read(&mut scrap) {
-        Ok(0) => false,
-        Ok(_) => true,
-        Err(error) => error.kind() == ErrorKind::WouldBlock,
+        Ok(0) => Some(LinkEnd::ByPeer),
+        Ok(_) => None,
+        Err(error) if error.kind() == ErrorKind::WouldBlock => None,
+        Err(error) => Some(how_it_ended(&error)),
+    }
+}
+
+/// Whether an error of a socket is the other end's kernel speaking, which it does at once when a process dies.
+pub(crate) fn how_it_ended(error: &std::io::Error) -> LinkEnd {
+    match error.kind() {
+        ErrorKind::ConnectionReset | ErrorKind::ConnectionAborted | ErrorKind::BrokenPipe => LinkEnd::ByPeer,
+        _ => LinkEnd::Otherwise,
     }
 }

@@ -11,7 +11,7 @@ use crate::lane::Lane;
 use crate::metrics::Metrics;
 use crate::report;
 use kattu_node::contract::{Event, Forward, PeerMessage};
-use kattu_raft::{Duration, Message, NodeId};
+use kattu_raft::{Duration, LinkEnd, Message, NodeId};
 use kattu_wire::Lane as LaneKind;
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -189,11 +189,11 @@ impl Dialler {
                     let opened = Instant::now();
                     let socket = Rc::new(socket);
                     self.lane.open(socket.clone());
-                    self.lane.run(&socket, &self.metrics).await;
+                    let end = self.lane.run(&socket, &self.metrics).await;
                     self.lane.close();
-                    if self.kind == LaneKind::Bulk {
-                        // The control lane carries only what is repeated anyway.
-                        self.inbox.push(Event::LinkClosed(self.peer.id), 0);
+                    if self.kind == LaneKind::Bulk || end == LinkEnd::ByPeer {
+                        // The control lane carries only what is repeated anyway; its end is a hint all the same.
+                        self.inbox.push(Event::LinkClosed(self.peer.id, end), 0);
                     }
                     pauses.lived(opened.elapsed());
                 }

@@ -264,6 +264,7 @@ fn raft_config(config: &RuntimeConfig) -> Config {
         election_timeout: config.election_timeout,
         heartbeat_interval: config.heartbeat_interval,
         pre_vote: true,
+        leadership: Default::default(),
         check_quorum: true,
         parallel_append: true,
         pipelining: true,

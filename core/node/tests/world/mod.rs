@@ -44,6 +44,7 @@ pub fn raft_config(id: NodeId, size: u64) -> Config {
         election_timeout: ET,
         heartbeat_interval: ET / 10,
         pre_vote: true,
+        leadership: Default::default(),
         check_quorum: true,
         parallel_append: true,
         pipelining: true,

@@ -38,6 +38,7 @@ pub fn config(id: u64, voters: u64, learners: u64) -> Config {
         election_timeout: Duration::from_millis(1000),
         heartbeat_interval: Duration::from_millis(100),
         pre_vote: true,
+        leadership: Default::default(),
         check_quorum: true,
         parallel_append: true,
         pipelining: true,

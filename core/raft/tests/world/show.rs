@@ -95,6 +95,9 @@ pub fn trace(trace: &Trace) -> String {
         Trace::BecameCandidate(term) => format!("campaigns in term {}", term.0),
         Trace::Committed(index) => format!("commits {}", index.0),
         Trace::Truncated(from) => format!("truncates from {from}"),
+        Trace::Suspects(leader) => format!("suspects {}", leader.0),
+        Trace::TransferBegan(target) => format!("hands over to {}", target.0),
+        Trace::TransferFailed(target) => format!("gives up handing over to {}", target.0),
     }
 }
 

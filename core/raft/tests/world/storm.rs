@@ -2,7 +2,7 @@
 //! was not synced; one seed decides all of it. Then the sky clears and the group must converge.
 
 use super::{World, config};
-use kattu_raft::{Config, Duration, Instant, Limits};
+use kattu_raft::{Config, Duration, Instant, Limits, LinkEnd};
 
 /// The storm's chance; not the peers'.
 struct Dice(u64);
@@ -124,7 +124,10 @@ fn blow(world: &mut World, dice: &mut Dice, proposals: &mut u64) {
             let (left, right) = ids.split_at(half.min(ids.len()));
             world.partition(&[left.to_vec(), right.to_vec()]);
         }
-        95 if world.runs(id) => world.act(id, |raft, now, effects| raft.link_closed(now, anybody, effects)),
+        95 if world.runs(id) => {
+            let end = if dice.one_in(2) { LinkEnd::ByPeer } else { LinkEnd::Otherwise };
+            world.act(id, |raft, now, effects| raft.link_closed(now, anybody, end, effects));
+        }
         96 if world.runs(id) => world.act(id, |raft, _, _| raft.notify_commit(anybody)),
         97 if world.runs(id) => {
             let bytes = if dice.one_in(2) { u64::MAX } else { dice.roll(100) as u64 };

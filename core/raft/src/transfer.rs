@@ -1,0 +1,218 @@
+//! Transfer: a leader hands its office to a voter of its choice.
+//!
+//! In:    the wish to hand over; answers of the target; `TimeoutNow` on the other side.
+//! Out:   `TimeoutNow`; a campaign that nobody may ignore; the choice of a good successor.
+//! Rules: [Ongaro14 §3.10; replication-protocols M9, L-6]
+//!   1. From the wish on no proposal is taken, so the target can catch up with a log that stands still. Whoever drives
+//!      this peer holds writes back meanwhile: they are refused for a moment, never lost.
+//!   2. The lease ends with the wish and does not come back in this term, because `TimeoutNow` may arrive at any time
+//!      later, and what it starts does not wait for anybody's promise.
+//!   3. The target campaigns when its log is known equal to the leader's. It asks no pre-vote, and its requests say
+//!      that the leader itself wanted this: voters that hear the leader answer them all the same.
+//!   4. After an election timeout without success the leader goes on as before.
+//!   5. `TimeoutNow` binds only who follows its sender in its term: a late or repeated one starts nothing in another.
+//!
+//! A transfer that fails half way costs an election at worst. Safety never rests on it: the campaign is a campaign.
+//! Knows nothing of: why a leader leaves, processes that stop.
+
+use crate::contract::Effects;
+use crate::message::{Message, TimeoutNow};
+use crate::progress::Mode;
+use crate::raft::Raft;
+use crate::role::{Follower, Leader, Role};
+use crate::trace::Trace;
+use crate::types::{Instant, NodeId};
+
+/// After an offer to a voter of higher priority came to nothing, this many election timeouts pass before the next.
+const OFFERS_APART: u32 = 10;
+
+/// Why a leader does not hand over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum TransferError {
+    /// This peer does not lead.
+    NotLeader,
+    /// The target is no member of the group.
+    Unknown,
+    /// The target has no vote.
+    Learner,
+    /// The target leads already.
+    Itself,
+    /// A transfer, to this or another target, is under way.
+    UnderWay,
+    /// The target needs a snapshot first.
+    NeedsSnapshot,
+}
+
+impl core::fmt::Display for TransferError {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(match self {
+            TransferError::NotLeader => "only a leader can hand over its leadership",
+            TransferError::Unknown => "the target is no member of this group",
+            TransferError::Learner => "a learner cannot lead: promote it first",
+            TransferError::Itself => "the target is the leader already",
+            TransferError::UnderWay => "a transfer is under way already",
+            TransferError::NeedsSnapshot => "the target is so far behind that it needs a snapshot first",
+        })
+    }
+}
+
+impl core::error::Error for TransferError {}
+
+/// A hand-over under way.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Transfer {
+    /// To whom.
+    pub(crate) target: NodeId,
+    /// When the leader gives up and goes on.
+    pub(crate) abort_at: Instant,
+    /// The target was told to campaign.
+    pub(crate) told: bool,
+}
+
+impl Raft {
+    /// Begins to hand leadership to `target`: proposals are refused with
+    /// [`ProposeError::Transferring`](crate::ProposeError::Transferring) until the target leads or an election timeout
+    /// has passed.
+    ///
+    /// # Errors
+    /// Nothing has changed.
+    pub fn transfer(
+        &mut self,
+        now: Instant,
+        target: NodeId,
+        effects: &mut Effects,
+    ) -> Result<(), TransferError> {
+        let abort_at = now + self.config.election_timeout;
+        let is_learner = self.config.has_peer(target) && !self.voters().contains(&target);
+        let is_voter = self.voters().contains(&target);
+        let first_index = self.first_index();
+        let Role::Leader(leader) = &mut self.role else { return Err(TransferError::NotLeader) };
+        if target == self.config.id {
+            return Err(TransferError::Itself);
+        }
+        if is_learner {
+            return Err(TransferError::Learner);
+        }
+        let Some(progress) = leader.peers.get(&target).filter(|_| is_voter) else {
+            return Err(TransferError::Unknown);
+        };
+        if leader.transfer.is_some() {
+            return Err(TransferError::UnderWay);
+        }
+        let needs_snapshot = match progress.mode {
+            Mode::Probe { .. } | Mode::Replicate => progress.next < first_index,
+        };
+        if needs_snapshot {
+            return Err(TransferError::NeedsSnapshot);
+        }
+        leader.transfer = Some(Transfer { target, abort_at, told: false });
+        if !planted!("lease-kept-after-transfer") {
+            leader.lease.end();
+        }
+        effects.trace.push(Trace::TransferBegan(target));
+        self.advance_transfer(effects);
+        Ok(())
+    }
+
+    /// To whom this leader hands over, while it does.
+    #[must_use]
+    pub fn transferring(&self) -> Option<NodeId> {
+        match &self.role {
+            Role::Leader(leader) => leader.transfer.as_ref().map(|transfer| transfer.target),
+            Role::Follower(_) | Role::PreCandidate(_) | Role::Candidate(_) => None,
+        }
+    }
+
+    /// The voter that could take over best: of those heard within an election timeout that hold everything committed,
+    /// the one of highest priority; of several, the one whose log is nearest to ours. Nobody's but a leader's.
+    #[must_use]
+    pub fn best_successor(&self, now: Instant) -> Option<NodeId> {
+        let Role::Leader(leader) = &self.role else { return None };
+        let heard = |at: Instant| now.since(at) < self.config.election_timeout;
+        let voters = self.voters().iter().filter_map(|&voter| Some((voter, leader.peers.get(&voter)?)));
+        voters
+            .filter(|(_, progress)| heard(progress.heard_at) && matches!(progress.mode, Mode::Replicate))
+            .max_by_key(|&(voter, progress)| {
+                let holds_committed = self.marks.committed <= progress.matched;
+                (holds_committed, self.priority_of(voter), progress.matched, core::cmp::Reverse(voter))
+            })
+            .map(|(voter, _)| voter)
+    }
+
+    /// Tells the target to campaign, as soon as its log is known equal to ours.
+    pub(crate) fn advance_transfer(&mut self, effects: &mut Effects) {
+        let Some((leader, view, _)) = self.leading() else { return };
+        let Some(transfer) = &mut leader.transfer else { return };
+        let Some(progress) = leader.peers.get(&transfer.target) else { return };
+        if transfer.told || progress.matched < view.log.last().index {
+            return;
+        }
+        transfer.told = true;
+        effects.send.push(view.envelope(transfer.target, Message::TimeoutNow(TimeoutNow {})));
+    }
+
+    /// Gives up a transfer that takes too long; repeats what may have been lost.
+    pub(crate) fn tick_transfer(&mut self, now: Instant, effects: &mut Effects) {
+        let Role::Leader(leader) = &mut self.role else { return };
+        let Leader { transfer, heartbeat_at, peers, .. } = leader;
+        let Some(under_way) = transfer else { return };
+        let target = under_way.target;
+        if under_way.abort_at <= now || !peers.contains_key(&target) {
+            *transfer = None;
+            effects.trace.push(Trace::TransferFailed(target));
+        } else if *heartbeat_at <= now {
+            under_way.told = false;
+            self.advance_transfer(effects);
+        }
+    }
+
+    /// The leader wants this peer to take over.
+    pub(crate) fn on_timeout_now(&mut self, now: Instant, from: NodeId, effects: &mut Effects) {
+        let Role::Follower(Follower { following: Some(following), .. }) = &self.role else { return };
+        let obeyed = following.leader == from || planted!("timeout-now-of-an-older-term-obeyed");
+        if obeyed && self.is_voter() {
+            self.campaign(now, None, true, effects);
+        }
+    }
+
+    /// Offers the office to a voter of higher priority that is well and has caught up. Off unless configured.
+    pub(crate) fn tick_offer(&mut self, now: Instant, effects: &mut Effects) {
+        let heartbeat_interval = self.config.heartbeat_interval;
+        let Role::Leader(leader) = &self.role else { return };
+        let settled = leader.term_start <= self.marks.committed && leader.transfer.is_none();
+        if !self.config.leadership.hand_over || !settled || now < leader.offer_at {
+            return;
+        }
+        let Some(better) = self.best_successor(now) else { return };
+        let Some(progress) = leader.peers.get(&better) else { return };
+        let caught_up = self.marks.committed <= progress.matched;
+        let well = now.since(progress.heard_at) <= heartbeat_interval * 2;
+        if caught_up && well && self.priority_of(self.config.id) < self.priority_of(better) {
+            let _ = self.transfer(now, better, effects); // it is a voter, and none is under way
+            let next = now + self.config.election_timeout * OFFERS_APART;
+            if let Role::Leader(leader) = &mut self.role {
+                leader.offer_at = next;
+            }
+        }
+    }
+
+    /// How eager a member is to lead, as far as it is known: 100 unless told. [`Config`](crate::Config) says it of this
+    /// peer, [`Raft::set_priority`] of others.
+    pub(crate) fn priority_of(&self, member: NodeId) -> u8 {
+        if member == self.config.id {
+            return self.config.leadership.priority;
+        }
+        let told = self.priorities.iter().find(|(known, _)| *known == member);
+        told.map_or(crate::config::PRIORITY, |(_, priority)| *priority)
+    }
+
+    /// Another member's priority was learnt. It decides who is offered the office and who asks first when the leader
+    /// seems dead; never what is safe.
+    pub fn set_priority(&mut self, member: NodeId, priority: u8) {
+        self.priorities.retain(|(known, _)| *known != member);
+        if priority != crate::config::PRIORITY && member != self.config.id {
+            self.priorities.push((member, priority));
+            self.priorities.sort_unstable();
+        }
+    }
+}
