@@ -251,7 +251,7 @@ fn write_keys(keys: &KeyRange, out: &mut Vec<u8>) {
     write_bytes(&keys.end, out);
 }
 
-fn write_bytes(bytes: &[u8], out: &mut Vec<u8>) {
+pub(crate) fn write_bytes(bytes: &[u8], out: &mut Vec<u8>) {
     write_number(bytes.len() as u64, out);
     out.extend_from_slice(bytes);
 }
@@ -263,12 +263,12 @@ fn write_present(n: i64, out: &mut Vec<u8>) {
     }
 }
 
-fn write_signed(n: i64, out: &mut Vec<u8>) {
+pub(crate) fn write_signed(n: i64, out: &mut Vec<u8>) {
     write_number((n << 1 ^ n >> 63) as u64, out);
 }
 
 /// Seven bits a byte, lowest first; the high bit says that more follow.
-fn write_number(mut n: u64, out: &mut Vec<u8>) {
+pub(crate) fn write_number(mut n: u64, out: &mut Vec<u8>) {
     while n >= 0x80 {
         out.push(n as u8 | 0x80);
         n >>= 7;
@@ -276,9 +276,10 @@ fn write_number(mut n: u64, out: &mut Vec<u8>) {
     out.push(n as u8);
 }
 
-struct Reader<'a> {
-    bytes: &'a [u8],
-    at: usize,
+/// Bytes, read from the front.
+pub(crate) struct Reader<'a> {
+    pub(crate) bytes: &'a [u8],
+    pub(crate) at: usize,
 }
 
 impl Reader<'_> {
@@ -429,12 +430,12 @@ impl Reader<'_> {
         }
     }
 
-    fn signed(&mut self) -> Result<i64, Malformed> {
+    pub(crate) fn signed(&mut self) -> Result<i64, Malformed> {
         let n = self.number()?;
         Ok((n >> 1) as i64 ^ -((n & 1) as i64))
     }
 
-    fn number(&mut self) -> Result<u64, Malformed> {
+    pub(crate) fn number(&mut self) -> Result<u64, Malformed> {
         let offset = self.at;
         let too_long = Malformed { offset, flaw: Flaw::Number };
         let mut n = 0;
@@ -453,7 +454,7 @@ impl Reader<'_> {
         Err(too_long)
     }
 
-    fn byte(&mut self) -> Result<u8, Malformed> {
+    pub(crate) fn byte(&mut self) -> Result<u8, Malformed> {
         let byte = *self.bytes.get(self.at).ok_or(self.flawed(Flaw::Truncated))?;
         self.at += 1;
         Ok(byte)

@@ -124,7 +124,24 @@ impl History {
 
     /// The versions that [`History::trim`] would leave in the end.
     pub(crate) fn kept(&self, compacted: Revision) -> impl Iterator<Item = &Version> {
-        self.versions().skip(self.forgotten(compacted, usize::MAX))
+        (self.kept_from(compacted)..self.len()).map(|n| self.version(n))
+    }
+
+    /// Which version is the first that [`History::trim`] would leave in the end; [`History::len`] if none is. The rule is
+    /// the one of `forgotten`, found without looking at every version.
+    pub(crate) fn kept_from(&self, compacted: Revision) -> usize {
+        let is_before = |version: &Version| version.mod_revision < compacted;
+        let before = match &self.older {
+            _ if self.is_empty() => 0,
+            _ if is_before(&self.newest) => self.len(),
+            Some(older) => (older.partition_point(is_before) - older.first()) as usize,
+            None => 0,
+        };
+        let Some(last) = before.checked_sub(1) else { return 0 };
+        let superseded = before < self.len() && self.version(before).mod_revision <= compacted;
+        let goes =
+            superseded || self.version(last).value.is_none() || planted!("compaction-forgets-the-newest");
+        if goes { before } else { last }
     }
 
     /// How many versions there are.
@@ -142,7 +159,7 @@ impl History {
     }
 
     /// How many of the oldest versions may go, counted up to `most`.
-    pub(crate) fn forgotten(&self, compacted: Revision, most: usize) -> usize {
+    fn forgotten(&self, compacted: Revision, most: usize) -> usize {
         let followers = self.versions().skip(1).map(Some).chain([None]);
         self.versions()
             .zip(followers)

@@ -13,6 +13,7 @@
 use crate::api::Key;
 use crate::run::{Look, RUN_MAX, Run};
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 use core::ops::ControlFlow;
 
 #[cfg(test)]
@@ -163,6 +164,110 @@ impl<V: Weigh + Clone + Default> Index<V> {
         mut visit: impl FnMut(&'a Key, &'a V) -> ControlFlow<()>,
     ) {
         let _ = self.root.walk_back(Some(start), end, heavy_only, &mut visit);
+    }
+}
+
+/// How many entries the nodes of a new index get: most nodes of one that grew have about as many.
+const NODE_NEW: usize = RUN_MAX * 3 / 4;
+
+/// An index in the making, from keys in ascending order.
+///
+/// Nodes are made from left to right, and a level above them when they are all there.
+#[derive(Debug)]
+pub(crate) struct Builder<V> {
+    /// The entries of the last leaves, which are not made yet: the very last must not be too small.
+    entries: Vec<(Key, V)>,
+    leaves: Vec<(Key, Child<V>)>,
+}
+
+impl<V> Default for Builder<V> {
+    fn default() -> Builder<V> {
+        Builder { entries: Vec::new(), leaves: Vec::new() }
+    }
+}
+
+impl<V: Weigh + Clone + Default> Builder<V> {
+    /// Adds a key, which must be above all before it.
+    pub(crate) fn push(&mut self, key: Key, value: V) {
+        if self.entries.len() == 2 * NODE_NEW {
+            let last = self.entries.split_off(NODE_NEW);
+            let entries = core::mem::replace(&mut self.entries, last);
+            self.leaves.push(leaf_child(entries));
+        }
+        self.entries.push((key, value));
+    }
+
+    pub(crate) fn finish(mut self) -> Index<V> {
+        if self.entries.len() > RUN_MAX {
+            let last = self.entries.split_off(self.entries.len() / 2);
+            self.leaves.push(leaf_child(core::mem::replace(&mut self.entries, last)));
+        }
+        self.leaves.push(leaf_child(self.entries));
+        let mut level = self.leaves;
+        while level.len() > 1 {
+            let nodes = level.len().div_ceil(NODE_NEW);
+            let (least, larger) = (level.len() / nodes, level.len() % nodes);
+            let mut children = level.into_iter();
+            level = (0..nodes)
+                .map(|i| {
+                    let children: Vec<_> = children.by_ref().take(least + usize::from(i < larger)).collect();
+                    let bound = children[0].0.clone();
+                    let node = Node::Branch(Arc::new(Run::of(children)));
+                    (bound, Child { weight: node.weight(), node })
+                })
+                .collect();
+        }
+        Index { root: level.pop().map_or_else(|| Node::Leaf(Arc::default()), |(_, child)| child.node) }
+    }
+}
+
+/// A leaf with its bound; the bound of one without entries is never looked at.
+fn leaf_child<V: Weigh + Clone + Default>(entries: Vec<(Key, V)>) -> (Key, Child<V>) {
+    let bound = entries.first().map(|(key, _)| key.clone()).unwrap_or_default();
+    let node = Node::Leaf(Arc::new(Run::of(entries)));
+    (bound, Child { weight: node.weight(), node })
+}
+
+/// The leaves of an index from left to right, each let go of once it has been passed: whoever shares the index need not
+/// copy any more what lies behind.
+#[derive(Debug)]
+pub(crate) struct Leaves<V> {
+    /// What is still to come, the nearest last; on each level the nodes right of the path.
+    levels: Vec<alloc::vec::IntoIter<Node<V>>>,
+}
+
+impl<V: Weigh + Clone + Default> Index<V> {
+    pub(crate) fn into_leaves(self) -> Leaves<V> {
+        Leaves { levels: Vec::from([Vec::from([self.root]).into_iter()]) }
+    }
+}
+
+impl<V> Iterator for Leaves<V> {
+    type Item = Arc<Run<V>>;
+
+    fn next(&mut self) -> Option<Arc<Run<V>>> {
+        loop {
+            match self.levels.last_mut()?.next() {
+                Some(Node::Leaf(leaf)) => return Some(leaf),
+                Some(Node::Branch(branch)) => {
+                    let children: Vec<Node<V>> = match Arc::try_unwrap(branch) {
+                        Ok(own) => own.into_entries().into_iter().map(|(_, child)| child.node).collect(),
+                        Err(shared) => shared.entries().iter().map(|(_, child)| child.node.share()).collect(),
+                    };
+                    self.levels.push(children.into_iter());
+                }
+                None => drop(self.levels.pop()),
+            }
+        }
+    }
+}
+
+impl<V> Node<V> {
+    fn share(&self) -> Node<V> {
+        match self {
+            Node::Leaf(leaf) => Node::Leaf(leaf.clone()),
+            Node::Branch(branch) => Node::Branch(branch.clone()),
+        }
     }
 }
 

@@ -13,9 +13,13 @@
 //! | `txn.rs` | transactions: decide, check, execute |
 //! | `history.rs` | the versions of one key |
 //! | `changes.rs` | which keys each revision changed |
+//! | `digest.rs` | whether members still agree |
+//! | `dump.rs` | a store as bytes, and back: the file's shape |
+//! | `load.rs` | a store from bytes |
 //! | `index.rs` | keys in order, with ranks |
 //! | `queue.rs` | a long queue whose copy shares nearly all with the original |
 //! | `run.rs` | a few sorted keys, found quickly: a node of the index |
+//! | `hash.rs` | 64 bits that tell two states apart |
 //! | `span.rs` | which keys a request means |
 //!
 //! ```
@@ -54,8 +58,12 @@ pub mod api;
 mod changes;
 pub mod check;
 pub mod command;
+pub mod digest;
+pub mod dump;
+mod hash;
 mod history;
 mod index;
+mod load;
 mod queue;
 mod range;
 mod run;

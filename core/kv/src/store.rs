@@ -7,14 +7,20 @@
 //! Compaction answers at once and forgets at leisure: it only moves the compacted revision; what can no longer be read
 //! is given back a little with every later command, and faster by [`Store::tidy`]. No single command stops the world.
 //!
+//! A copy of a store ([`Store::pin`]) shares all with it and costs next to nothing; whichever of the two is changed copies
+//! what it changes, a few hundred entries at most in one step.
+//!
 //! A store copies what it keeps; nothing in it points into the bytes of a request.
-//! Knows nothing of: reads (`range.rs`), transactions (`txn.rs`), logs, members.
+//! Knows nothing of: reads (`range.rs`), transactions (`txn.rs`), the bytes of a store (`dump.rs`), logs, members.
 
 use crate::api::{Answer, Command, DeleteRange, Error, Key, KeyValue, Put, Query, Response, Revision, Value};
 use crate::changes::Changes;
+use crate::digest;
+use crate::hash::Hasher;
 use crate::history::{History, Version};
 use crate::index::Index;
 use crate::span::Span;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ops::ControlFlow;
 
@@ -45,8 +51,12 @@ impl Default for Pace {
 /// compaction before had to leave: with two for each, none is left over, and a key of a million versions is no stall.
 const VERSIONS_PER_CHANGE: usize = 2;
 
+/// Changes looked at in one go while a copy of the store is held: each may copy a path through the index, which costs
+/// some ten microseconds.
+const CHANGES_WHILE_PINNED: usize = 32;
+
 /// The compacted revision before the first compaction.
-const NEVER_COMPACTED: Revision = -1;
+pub(crate) const NEVER_COMPACTED: Revision = -1;
 
 /// All keys, and as much of their history as is not compacted.
 ///
@@ -63,8 +73,11 @@ pub struct Store {
     tidied: u64,
     bytes: u64,
     bytes_in_use: u64,
+    pub(crate) running_digest: u64,
     /// The one empty value.
     pub(crate) empty: Value,
+    /// Held by every copy, so that each knows whether there are others.
+    pub(crate) copies: Arc<()>,
 }
 
 /// How large a store is.
@@ -103,8 +116,32 @@ impl Store {
             tidied: 0,
             bytes: 0,
             bytes_in_use: 0,
+            running_digest: 0,
             empty: Value::default(),
+            copies: Arc::default(),
         }
+    }
+
+    /// The store as of now, to be read or dumped elsewhere while this one goes on. Costs a few microseconds, however
+    /// large the store is; while it is held, what changes here is copied first, and forgetting goes in smaller steps.
+    #[must_use]
+    pub fn pin(&self) -> Store {
+        let mut pin = self.clone();
+        if planted!("pin-lacks-the-newest-change") {
+            pin.undo(pin.changes.end().saturating_sub(1), pin.running_digest);
+        }
+        pin
+    }
+
+    /// Takes over what a dump was made of: the keys, the changes that can be watched, and `bytes` and `bytes_in_use`.
+    pub(crate) fn restore(&mut self, index: Index<History>, changes: Changes, bytes: (u64, u64)) {
+        (self.index, self.changes) = (index, changes);
+        (self.bytes, self.bytes_in_use) = bytes;
+    }
+
+    /// Says that everything is forgotten that may be.
+    pub(crate) fn rest(&mut self) {
+        self.tidied = self.changes.start_of(self.compacted + 1);
     }
 
     /// The revision of the newest change.
@@ -159,27 +196,30 @@ impl Store {
     /// A digest of all that can be read: equal stores have equal ones. Costs a walk through the whole store.
     #[must_use]
     pub fn digest(&self) -> u64 {
-        let mut digest = Digest::new();
-        digest.number(self.revision);
-        digest.number(self.compacted);
+        let mut hasher = Hasher::new();
+        hasher.number(self.revision);
+        hasher.number(self.compacted);
         self.index.walk(&[], None, false, |key, history| {
             for version in history.kept(self.compacted) {
-                digest.bytes(key);
-                digest.number(version.mod_revision);
-                digest.number(version.create_revision);
-                digest.number(version.version);
-                digest.number(version.lease);
-                digest.number(i64::from(version.value.is_some()));
-                digest.bytes(version.value.as_deref().unwrap_or_default());
+                digest::version(&mut hasher, key, version);
             }
             ControlFlow::Continue(())
         });
-        digest.0
+        hasher.finish()
+    }
+
+    /// A digest of everything that ever changed this store, kept up to date by each change: equal on all members that
+    /// have applied the same log and took it for the same. `digest.rs` says what it finds and what it does not.
+    #[must_use]
+    pub fn running_digest(&self) -> u64 {
+        self.running_digest
     }
 
     /// Gives back some of what compaction has left: looks at no more than `changes_max` changes. Returns whether there
     /// is more to do. No answer depends on it, so members may call it whenever they have time.
     pub fn tidy(&mut self, changes_max: usize) -> bool {
+        let is_pinned = Arc::strong_count(&self.copies) > 1;
+        let changes_max = if is_pinned { changes_max.min(CHANGES_WHILE_PINNED) } else { changes_max };
         let end = self.changes.start_of(self.compacted + 1);
         for _ in 0..changes_max {
             if self.tidied >= end {
@@ -189,9 +229,11 @@ impl Store {
             self.trim(&key);
             self.tidied += 1;
         }
-        // Changes at the compacted revision itself stay known: watches may still start there.
-        self.changes.forget_below(self.tidied.min(self.changes.start_of(self.compacted)));
-        self.tidied < end
+        // Changes at the compacted revision itself stay known: watches may still start there. One revision may have
+        // changed very many keys, so their notes go step by step too; twice as fast as they are made.
+        let goal = self.tidied.min(self.changes.start_of(self.compacted));
+        self.changes.forget_below(goal.min(self.changes.first() + 2 * changes_max as u64));
+        self.tidied < end || self.changes.first() < goal
     }
 
     /// Whether a compacted revision is still read, because this member has not come around to forgetting it.
@@ -224,6 +266,7 @@ impl Store {
         let value = (!put.ignore_value).then(|| Value::from(&*put.value));
         let (empty, mut prev_kv) = (&self.empty, None);
         let (mut bytes, mut used_bytes, mut freed_bytes) = (0, 0, 0);
+        let mut digest = 0;
         let key = self.index.upsert(&put.key, |key, history| {
             let key_bytes = key_bytes(key);
             bytes = if history.is_empty() { key_bytes } else { 0 };
@@ -241,6 +284,7 @@ impl Store {
                 prev_kv = put.prev_kv.then(|| before.to_key_value(key, empty));
                 freed_bytes = version_bytes(before) + key_bytes;
             }
+            digest = digest::change(key, history.live(), &version);
             bytes += version_bytes(&version);
             used_bytes = version_bytes(&version) + key_bytes;
             history.push(version);
@@ -248,6 +292,7 @@ impl Store {
         });
         self.bytes += bytes;
         self.bytes_in_use = self.bytes_in_use + used_bytes - freed_bytes;
+        self.running_digest = digest::then(self.running_digest, digest);
         self.changes.push(at, key);
         Ok(Answer::Put { prev_kv })
     }
@@ -286,14 +331,18 @@ impl Store {
             before
         });
         let before = before.unwrap_or_default();
+        let digest = digest::change(key, Some(&before), &Version::tombstone(at));
+        self.running_digest = digest::then(self.running_digest, digest);
         self.bytes += VERSION_OVERHEAD_BYTES;
         self.bytes_in_use -= version_bytes(&before) + key_bytes(key);
         self.changes.push(at, key.clone());
         before.to_key_value(key, &self.empty)
     }
 
-    /// Takes back every change from a number on: the command that made them fails after all.
-    pub(crate) fn undo(&mut self, number: u64) {
+    /// Takes back every change from a number on, before which the running digest was `digest`: the command that made
+    /// them fails after all.
+    pub(crate) fn undo(&mut self, number: u64, digest: u64) {
+        self.running_digest = digest;
         while number < self.changes.end() {
             let Some(key) = self.changes.pop() else { break };
             let key_bytes = key_bytes(&key);
@@ -324,6 +373,7 @@ impl Store {
             return Err(Error::FutureRevision);
         }
         self.compacted = revision;
+        self.running_digest = digest::then(self.running_digest, digest::compaction(revision));
         // From the oldest change still known: deletes at the last compacted revision may go now.
         self.tidied = self.changes.first();
         self.tidy(self.pace.changes_per_compaction);
@@ -347,34 +397,10 @@ impl Store {
     }
 }
 
-fn key_bytes(key: &[u8]) -> u64 {
+pub(crate) fn key_bytes(key: &[u8]) -> u64 {
     key.len() as u64 + KEY_OVERHEAD_BYTES
 }
 
-fn version_bytes(version: &Version) -> u64 {
+pub(crate) fn version_bytes(version: &Version) -> u64 {
     version.value_len() as u64 + VERSION_OVERHEAD_BYTES
-}
-
-/// FNV-1a of 64 bits, each byte string after its length.
-struct Digest(u64);
-
-impl Digest {
-    fn new() -> Digest {
-        Digest(0xcbf2_9ce4_8422_2325)
-    }
-
-    fn number(&mut self, n: i64) {
-        self.mix(&n.to_le_bytes());
-    }
-
-    fn bytes(&mut self, bytes: &[u8]) {
-        self.number(bytes.len() as i64);
-        self.mix(bytes);
-    }
-
-    fn mix(&mut self, bytes: &[u8]) {
-        for &byte in bytes {
-            self.0 = (self.0 ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-        }
-    }
 }

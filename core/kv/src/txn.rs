@@ -26,10 +26,10 @@ impl Store {
     /// Carries out a transaction at the next revision.
     pub(crate) fn txn(&mut self, txn: &Txn) -> Result<Answer, Error> {
         let path = self.decided(txn)?;
-        let start = self.changes.end();
+        let (start, digest) = (self.changes.end(), self.running_digest);
         let answer = self.execute(txn, &mut path.iter());
         if answer.is_err() {
-            self.undo(start);
+            self.undo(start, digest);
         }
         answer
     }

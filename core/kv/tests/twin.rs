@@ -102,6 +102,7 @@ proptest! {
                     let decoded = Command::decode(&bytes).expect("what was encoded");
                     prop_assert_eq!(here.apply(command), there.apply(&decoded));
                     prop_assert_eq!(here.digest(), there.digest());
+                    prop_assert_eq!(here.running_digest(), there.running_digest());
                 }
                 Step::Query(query) => drop(there.query(query)),
                 Step::Tidy(changes) => drop(there.tidy(changes * 100)),

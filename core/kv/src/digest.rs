@@ -1,0 +1,182 @@
+//! Digest: whether members still agree.
+//!
+//! Three digests, from the cheapest to the surest:
+//!
+//! | Digest | Costs | Compares |
+//! |---|---|---|
+//! | [`Store::running_digest`] | some tens of nanoseconds with each change | all changes ever applied |
+//! | [`HashKv`] | a walk, on a pin, in steps, on any thread | every version at or below a revision |
+//! | [`Store::digest`] | a walk in one go | everything; for judges |
+//!
+//! **The running digest** takes in each change in the order of the log: key, revisions, version, lease and value of what
+//! is written, and of what stood there before all but the value's bytes. A compaction goes in as its revision alone, so
+//! it does not matter when a member forgets. After a difference it never agrees again by itself (each step is one to one
+//! in the digest before), up to one chance in 2^64 for two differences that cancel; a copy or a dump carries it along, so
+//! a member that takes over another's state agrees with it from then on.
+//!
+//! - It finds: any command that two members took for something else or applied to another state, where that shows in what
+//!   is written; a revision, version, lease or length gone wrong in memory, at the next change of that key; a state
+//!   loaded wrongly, at the next change of a key that is wrong.
+//! - It does not find: bytes of a value gone wrong in memory after they were written, a key lost that is never changed
+//!   again, a wrong answer to a read. Those are the business of [`HashKv`], which looks at what is there.
+//!
+//! Knows nothing of: who compares with whom.
+
+use crate::api::{Error, Key, Revision};
+use crate::hash::Hasher;
+use crate::history::{History, Version};
+use crate::index::Leaves;
+use crate::store::Store;
+use alloc::sync::Arc;
+
+/// The digest after one more change.
+pub(crate) fn then(before: u64, change: u64) -> u64 {
+    // One to one in `before`: what once differs stays apart.
+    before.rotate_left(29).wrapping_mul(0xbb67_ae85_84ca_a73b).wrapping_add(change)
+}
+
+/// One change of a key: from what to what. A key that does not live has nothing before: whether its delete is still
+/// remembered depends on the member.
+pub(crate) fn change(key: &[u8], before: Option<&Version>, after: &Version) -> u64 {
+    let mut hasher = Hasher::new();
+    before.inspect(|before| numbers(&mut hasher, before));
+    hasher.number(i64::from(before.is_some()));
+    version(&mut hasher, key, after);
+    hasher.finish()
+}
+
+/// A compaction.
+pub(crate) fn compaction(revision: Revision) -> u64 {
+    let mut hasher = Hasher::new();
+    hasher.number(revision);
+    hasher.finish()
+}
+
+/// Mixes in one version of a key.
+pub(crate) fn version(hasher: &mut Hasher, key: &[u8], version: &Version) {
+    numbers(hasher, version);
+    hasher.bytes(key);
+    hasher.bytes(version.value.as_deref().unwrap_or_default());
+}
+
+fn numbers(hasher: &mut Hasher, version: &Version) {
+    hasher.number(version.mod_revision);
+    hasher.number(version.create_revision);
+    hasher.number(version.version);
+    hasher.number(version.lease);
+    // A delete is no empty value.
+    hasher.number(version.value.as_ref().map_or(-1, |value| value.len() as i64));
+}
+
+/// The hash of all versions at or below a revision that are not compacted, in the making.
+///
+/// Equal on all members for equal `(revision, compact revision)`, however far each has gone on since and however much
+/// each has forgotten. It owns a pin and lets go of what it has passed, so it may be carried to another thread, or run
+/// between other work.
+///
+/// ```
+/// # use kattu_kv::{api::{Command, Put}, digest::HashKv, store::Store};
+/// # let mut store = Store::new();
+/// # store.apply(&Command::Put(Put { key: b"a".to_vec(), ..Put::default() })).unwrap();
+/// let mut hash = HashKv::new(store.pin(), 0).unwrap();
+/// while !hash.step(1000) {}
+/// assert_eq!((hash.revision(), hash.compact_revision()), (2, -1));
+/// # let _ = hash.hash();
+/// ```
+#[derive(Debug)]
+pub struct HashKv {
+    leaves: Leaves<History>,
+    /// The leaf under way; which of its keys is next, and which of that key's versions.
+    leaf: Option<(Arc<crate::run::Run<History>>, usize, usize)>,
+    revision: Revision,
+    compacted: Revision,
+    hasher: Hasher,
+    /// Keeps the store in small steps.
+    _copies: Arc<()>,
+}
+
+impl HashKv {
+    /// Of a pinned store, at a revision; ≤ 0 for the newest.
+    ///
+    /// # Errors
+    /// If the revision is compacted or not there yet.
+    pub fn new(pin: Store, revision: Revision) -> Result<HashKv, Error> {
+        if revision > pin.revision {
+            return Err(Error::FutureRevision);
+        }
+        if revision > 0 && revision < pin.compacted {
+            return Err(Error::Compacted);
+        }
+        let revision = if revision > 0 { revision } else { pin.revision };
+        let mut hasher = Hasher::new();
+        hasher.number(revision);
+        hasher.number(pin.compacted);
+        let copies = pin.copies;
+        let (leaves, compacted) = (pin.index.into_leaves(), pin.compacted);
+        Ok(HashKv { leaves, leaf: None, revision, compacted, hasher, _copies: copies })
+    }
+
+    /// The revision up to which versions count.
+    #[must_use]
+    pub fn revision(&self) -> Revision {
+        self.revision
+    }
+
+    /// The compacted revision of the store when it was pinned.
+    #[must_use]
+    pub fn compact_revision(&self) -> Revision {
+        self.compacted
+    }
+
+    /// Takes in about so many versions more. Returns whether all have been.
+    pub fn step(&mut self, versions: usize) -> bool {
+        let mut left = versions.max(1);
+        while left > 0 {
+            let Some((leaf, i, from)) = &mut self.leaf else {
+                match self.leaves.next() {
+                    Some(leaf) => self.leaf = Some((leaf, 0, 0)),
+                    None => return true,
+                }
+                continue;
+            };
+            match leaf.entries().get(*i) {
+                Some((key, history)) => {
+                    let (next, taken) =
+                        hash_some(&mut self.hasher, key, history, *from, left, self.revision, self.compacted);
+                    left = left.saturating_sub(taken.max(1));
+                    (*i, *from) = if next < history.len() { (*i, next) } else { (*i + 1, 0) };
+                }
+                None => self.leaf = None,
+            }
+        }
+        false
+    }
+
+    /// The hash, once [`HashKv::step`] has said that all is taken in.
+    #[must_use]
+    pub fn hash(&self) -> u64 {
+        self.hasher.finish()
+    }
+}
+
+/// Takes in up to `most` versions of one key from the `from`th on; which is next, and how many it were.
+fn hash_some(
+    hasher: &mut Hasher,
+    key: &Key,
+    history: &History,
+    from: usize,
+    most: usize,
+    revision: Revision,
+    compacted: Revision,
+) -> (usize, usize) {
+    let first = if from == 0 { history.kept_from(compacted) } else { from };
+    let end = history.len().min(first.saturating_add(most));
+    for n in first..end {
+        let seen = history.version(n);
+        if seen.mod_revision > revision {
+            return (history.len(), n - first);
+        }
+        version(hasher, key, seen);
+    }
+    (end, end - first)
+}

@@ -1,0 +1,296 @@
+//! Dump: a store as bytes.
+//!
+//! In:    a pinned store.
+//! Out:   chunks of bytes, 1 MiB at most, one by one. [`Loader`] makes a store of them again that answers, compacts and
+//!        goes on as this one.
+//! Rule:  equal stores give equal chunks, whatever way they came and however much each has forgotten: only what can still
+//!        be read or watched is written, and it has exactly one form. Byte boxes: docs/formats/store.md.
+//!
+//! A dump lets go of what it has passed, so whoever goes on changing the store need not copy that any more; at no time
+//! is there a second copy of the store, only a chunk.
+//! Knows nothing of: files, checksums, logs, members.
+
+use crate::api::{Key, Revision};
+use crate::changes::Changes;
+use crate::command::{write_bytes, write_number, write_signed};
+use crate::history::{History, Version};
+use crate::index::Leaves;
+use crate::run::Run;
+use crate::store::Store;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::fmt;
+
+pub use crate::load::{Loader, load};
+
+/// Most bytes of one chunk.
+pub const CHUNK_BYTES_MAX: usize = 1 << 20;
+
+/// The format version written; the only one read.
+pub const VERSION: u8 = 1;
+
+/// How every dump begins.
+pub(crate) const MAGIC: [u8; 4] = *b"KtSt";
+
+// Flags of a version.
+/// It has a value; otherwise it is a delete.
+pub(crate) const IS_PUT: u8 = 1;
+/// A lease follows.
+pub(crate) const HAS_LEASE: u8 = 2;
+
+/// Where the bytes are no dump, and why.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Malformed {
+    /// Offset of the record that cannot be right, counted over all chunks.
+    pub offset: u64,
+    /// What is wrong with it.
+    pub flaw: Flaw,
+}
+
+/// What can be wrong with a dump.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flaw {
+    /// It ends too early.
+    Truncated,
+    /// It goes on after its end.
+    TrailingBytes,
+    /// It does not begin as dumps do.
+    NoDump,
+    /// The format version is not ours.
+    Version(u8),
+    /// A flag of no meaning, or not here.
+    Unknown(u8),
+    /// A number that is not in its one shortest form, or past what it may be.
+    Number,
+    /// A length that no key or value has.
+    Length(u64),
+    /// A revision before the first, after the last, or before the one it follows.
+    Revision,
+    /// A key that is not above the one before.
+    KeyOrder,
+    /// A delete of what is deleted.
+    DoubleDelete,
+    /// A key does not begin with its creation, although compaction has taken nothing from it.
+    Beginning,
+    /// A version that no read and no watch may see any more.
+    Forgotten,
+    /// No change is there for this revision.
+    Gap(Revision),
+    /// The order of the changes of this revision is none, or the one they have anyway.
+    Order(Revision),
+}
+
+impl fmt::Display for Malformed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "malformed store at byte {}: ", self.offset)?;
+        match self.flaw {
+            Flaw::Truncated => f.write_str("it ends too early"),
+            Flaw::TrailingBytes => f.write_str("bytes follow its end"),
+            Flaw::NoDump => f.write_str("it does not begin as a store does"),
+            Flaw::Version(version) => write!(f, "format version {version}, expected {VERSION}"),
+            Flaw::Unknown(byte) => write!(f, "0x{byte:02x} has no meaning here"),
+            Flaw::Number => f.write_str("a number out of range or not in its shortest form"),
+            Flaw::Length(length) => write!(f, "length {length} is more than any key or value has"),
+            Flaw::Revision => f.write_str("a revision out of place"),
+            Flaw::KeyOrder => f.write_str("a key that is not above the one before"),
+            Flaw::DoubleDelete => f.write_str("a key is deleted twice"),
+            Flaw::Beginning => f.write_str("a key that does not begin with its creation"),
+            Flaw::Forgotten => f.write_str("a version that compaction has forgotten"),
+            Flaw::Gap(revision) => write!(f, "no change at revision {revision}"),
+            Flaw::Order(revision) => write!(f, "no order of the changes of revision {revision}"),
+        }
+    }
+}
+
+impl core::error::Error for Malformed {}
+
+/// A store on its way out: an iterator over its chunks.
+///
+/// ```
+/// # use kattu_kv::{api::{Command, Put}, dump, store::Store};
+/// # let mut store = Store::new();
+/// # store.apply(&Command::Put(Put { key: b"a".to_vec(), ..Put::default() })).unwrap();
+/// let dump = store.pin().dump();
+/// // … the store goes on, and another thread writes:
+/// let copy = dump::load(dump).unwrap();
+/// assert_eq!(copy.digest(), store.digest());
+/// ```
+#[derive(Debug)]
+pub struct Dump {
+    stage: Stage,
+    revision: Revision,
+    compacted: Revision,
+    running_digest: u64,
+    leaves: Leaves<History>,
+    changes: Changes,
+    /// Bytes of the next chunk that are there already.
+    pending: Vec<u8>,
+    /// Keeps the store in small steps.
+    _copies: Arc<()>,
+}
+
+#[derive(Debug)]
+enum Stage {
+    Header,
+    /// Between two leaves.
+    Leaves,
+    /// In a leaf: which key is next, or which version of that key.
+    Leaf {
+        leaf: Arc<Run<History>>,
+        i: usize,
+        version: Option<usize>,
+    },
+    /// The order of changes: at which revision, and which one was written last.
+    Orders {
+        next: Revision,
+        last: Revision,
+    },
+    Done,
+}
+
+impl Store {
+    /// The bytes of this store, which is best a [`pin`](Store::pin): it is taken apart on the way.
+    #[must_use]
+    pub fn dump(self) -> Dump {
+        Dump {
+            stage: Stage::Header,
+            revision: self.revision,
+            compacted: self.compacted,
+            running_digest: self.running_digest,
+            leaves: self.index.into_leaves(),
+            changes: self.changes,
+            pending: Vec::new(),
+            _copies: self.copies,
+        }
+    }
+}
+
+impl Iterator for Dump {
+    type Item = Vec<u8>;
+
+    fn next(&mut self) -> Option<Vec<u8>> {
+        let mut chunk = core::mem::take(&mut self.pending);
+        while chunk.len() <= CHUNK_BYTES_MAX && !matches!(self.stage, Stage::Done) {
+            let start = chunk.len();
+            self.write_record(&mut chunk);
+            if chunk.len() > CHUNK_BYTES_MAX && start > 0 {
+                self.pending = chunk.split_off(start);
+                return Some(chunk);
+            }
+        }
+        if chunk.len() > CHUNK_BYTES_MAX {
+            // One record that is larger than a chunk.
+            self.pending = chunk.split_off(CHUNK_BYTES_MAX);
+        }
+        Some(chunk).filter(|chunk| !chunk.is_empty())
+    }
+}
+
+impl Dump {
+    /// Appends the next record, if there is something to say at this place.
+    fn write_record(&mut self, out: &mut Vec<u8>) {
+        match &mut self.stage {
+            Stage::Header => {
+                out.extend_from_slice(&MAGIC);
+                out.push(VERSION);
+                write_number(self.revision as u64, out);
+                write_signed(self.compacted, out);
+                out.extend_from_slice(&self.running_digest.to_le_bytes());
+                self.stage = Stage::Leaves;
+            }
+            Stage::Leaves => match self.leaves.next() {
+                Some(leaf) => self.stage = Stage::Leaf { leaf, i: 0, version: None },
+                None => {
+                    write_number(0, out);
+                    self.stage = Stage::Orders { next: self.compacted.max(2), last: 0 };
+                }
+            },
+            Stage::Leaf { leaf, i, version } => match leaf.entries().get(*i) {
+                Some((key, history)) => {
+                    *version = write_of_key(key, history, *version, self.compacted, out);
+                    *i += usize::from(version.is_none());
+                }
+                None => self.stage = Stage::Leaves,
+            },
+            Stage::Orders { next, last } if *next <= self.revision => {
+                if write_order(&self.changes, *next, *last, out) {
+                    *last = *next;
+                }
+                *next += 1;
+            }
+            Stage::Orders { .. } => {
+                write_number(0, out);
+                self.stage = Stage::Done;
+            }
+            Stage::Done => {}
+        }
+    }
+}
+
+/// Appends the key itself (`version` is `None`), or one version of it. Which version is next, if any.
+fn write_of_key(
+    key: &Key,
+    history: &History,
+    version: Option<usize>,
+    compacted: Revision,
+    out: &mut Vec<u8>,
+) -> Option<usize> {
+    let first = history.kept_from(compacted);
+    let Some(n) = version else {
+        let is_last_words = planted!("dump-forgets-deletes-at-the-compacted-revision")
+            && first + 1 == history.len()
+            && history.live().is_none();
+        if first == history.len() || is_last_words {
+            return None;
+        }
+        write_number((history.len() - first) as u64, out);
+        write_bytes(key, out);
+        return Some(first);
+    };
+    let before = (n > first).then(|| history.version(n - 1));
+    write_version(history.version(n), before, out);
+    Some(n + 1).filter(|&next| next < history.len())
+}
+
+/// What follows from the version before is not written.
+fn write_version(version: &Version, before: Option<&Version>, out: &mut Vec<u8>) {
+    let mut flags = 0;
+    if version.value.is_some() {
+        flags |= IS_PUT;
+    }
+    if version.lease != 0 {
+        flags |= HAS_LEASE;
+    }
+    out.push(flags);
+    let step = version.mod_revision - before.map_or(0, |before| before.mod_revision);
+    write_number(step as u64, out);
+    if before.is_none() && version.value.is_some() {
+        write_number((version.mod_revision - version.create_revision) as u64, out);
+        write_number((version.version - 1) as u64, out);
+    }
+    if version.lease != 0 {
+        write_signed(version.lease, out);
+    }
+    if let Some(value) = &version.value {
+        write_bytes(value, out);
+    }
+}
+
+/// Appends the order of the changes of a revision, unless it is the order of their keys. Returns whether it did.
+fn write_order(changes: &Changes, revision: Revision, last: Revision, out: &mut Vec<u8>) -> bool {
+    let (start, end) = (changes.start_of(revision), changes.start_of(revision + 1));
+    if end - start < 2 {
+        return false;
+    }
+    let keys: Vec<&Key> = (start..end).map(|number| changes.key(number)).collect();
+    if keys.is_sorted() {
+        return false;
+    }
+    write_number((revision - last) as u64, out);
+    let mut by_key: Vec<usize> = (0..keys.len()).collect();
+    by_key.sort_by_key(|&change| keys[change]); // stable: changes of one key stay in their order
+    let mut ranks = alloc::vec![0; keys.len()];
+    by_key.iter().enumerate().for_each(|(rank, &change)| ranks[change] = rank);
+    ranks.iter().for_each(|&rank| write_number(rank as u64, out));
+    true
+}

@@ -1,0 +1,349 @@
+//! Load: a store from the bytes of a dump.
+//!
+//! In:    the chunks of `dump.rs`, one by one; where one ends and the next begins means nothing.
+//! Out:   the store, or what is wrong with the bytes and where.
+//! Rule:  total: any bytes give a store or a flaw, and what gives a store is the dump of it, byte for byte. Nothing is
+//!        allocated that the bytes seen so far do not justify.
+//!
+//! Keys come in order, so the index is built from left to right, without a search. The notes of changes come with the
+//! versions and are put into the order of revisions at the end.
+//! Knows nothing of: files, checksums, logs, members.
+
+use crate::api::{Key, Revision, Value};
+use crate::changes::Changes;
+use crate::command::{self, Reader};
+use crate::dump::{Flaw, HAS_LEASE, IS_PUT, MAGIC, Malformed, VERSION};
+use crate::history::{History, Version};
+use crate::index::Builder;
+use crate::store::{NEVER_COMPACTED, Store, key_bytes, version_bytes};
+use alloc::vec::Vec;
+
+/// Longest key or value; far beyond what a request may carry.
+const LENGTH_MAX: u64 = u32::MAX as u64;
+
+/// A store of the chunks of a dump.
+///
+/// # Errors
+/// If they are not exactly one dump of this format version.
+pub fn load<C: AsRef<[u8]>>(chunks: impl IntoIterator<Item = C>) -> Result<Store, Malformed> {
+    let mut loader = Loader::new();
+    chunks.into_iter().try_for_each(|chunk| loader.push(chunk.as_ref()))?;
+    loader.finish()
+}
+
+/// A store on its way in.
+#[derive(Debug, Default)]
+pub struct Loader {
+    /// Bytes of all records read.
+    offset: u64,
+    /// The beginning of a record whose end has not come.
+    carry: Vec<u8>,
+    stage: Stage,
+    revision: Revision,
+    compacted: Revision,
+    running_digest: u64,
+    index: Builder<History>,
+    last_key: Option<Key>,
+    /// Every change that can be watched, with its revision; in the order of keys, from the end of the keys on in that of
+    /// revisions.
+    changes: Vec<(Revision, Key)>,
+    bytes: u64,
+    bytes_in_use: u64,
+}
+
+#[derive(Debug, Default)]
+enum Stage {
+    #[default]
+    Header,
+    /// Between two keys.
+    Keys,
+    /// In a key: how many versions are still to come.
+    Versions {
+        key: Key,
+        history: History,
+        left: u64,
+    },
+    /// Behind the keys; the last revision whose order has come.
+    Orders {
+        last: Revision,
+    },
+    Done,
+}
+
+/// Why a record was not read.
+enum Stop {
+    /// Its end has not come yet.
+    More,
+    Flaw(Flaw),
+}
+
+type Read<T> = Result<T, Stop>;
+
+impl From<command::Malformed> for Stop {
+    fn from(malformed: command::Malformed) -> Stop {
+        match malformed.flaw {
+            command::Flaw::Truncated => Stop::More,
+            _ => Stop::Flaw(Flaw::Number),
+        }
+    }
+}
+
+impl Loader {
+    /// Nothing has come yet.
+    #[must_use]
+    pub fn new() -> Loader {
+        Loader::default()
+    }
+
+    /// Takes the next bytes.
+    ///
+    /// # Errors
+    /// If they cannot be part of a dump; nothing that comes later makes that good.
+    pub fn push(&mut self, chunk: &[u8]) -> Result<(), Malformed> {
+        if self.carry.is_empty() {
+            let used = self.read(chunk)?;
+            self.carry.extend_from_slice(&chunk[used..]);
+            return Ok(());
+        }
+        let mut carry = core::mem::take(&mut self.carry);
+        carry.extend_from_slice(chunk);
+        let used = self.read(&carry)?;
+        carry.drain(..used);
+        self.carry = carry;
+        Ok(())
+    }
+
+    /// The store, once all has come.
+    ///
+    /// # Errors
+    /// If something is missing.
+    pub fn finish(self) -> Result<Store, Malformed> {
+        if !matches!(self.stage, Stage::Done) {
+            return Err(Malformed { offset: self.offset, flaw: Flaw::Truncated });
+        }
+        let mut changes = Changes::starting_at(self.compacted.max(2));
+        self.changes.into_iter().for_each(|(revision, key)| changes.push(revision, key));
+        let mut store = Store::new();
+        store.restore(self.index.finish(), changes, (self.bytes, self.bytes_in_use));
+        store.revision = self.revision;
+        store.compacted = self.compacted;
+        store.running_digest = self.running_digest;
+        store.rest();
+        Ok(store)
+    }
+
+    /// Reads as many records as are whole; returns how many bytes they are.
+    fn read(&mut self, bytes: &[u8]) -> Result<usize, Malformed> {
+        let mut used = 0;
+        loop {
+            if matches!(self.stage, Stage::Done) && used < bytes.len() {
+                return Err(Malformed { offset: self.offset, flaw: Flaw::TrailingBytes });
+            }
+            let mut reader = Reader { bytes: &bytes[used..], at: 0 };
+            match self.read_record(&mut reader) {
+                Ok(()) => {
+                    used += reader.at;
+                    self.offset += reader.at as u64;
+                }
+                Err(Stop::More) => return Ok(used),
+                Err(Stop::Flaw(flaw)) => return Err(Malformed { offset: self.offset, flaw }),
+            }
+        }
+    }
+
+    /// Reads one record; changes nothing if its end has not come.
+    fn read_record(&mut self, reader: &mut Reader<'_>) -> Read<()> {
+        match &self.stage {
+            Stage::Header => self.read_header(reader),
+            Stage::Keys => self.read_key(reader),
+            Stage::Versions { .. } => self.read_version(reader),
+            Stage::Orders { last } => self.read_order(*last, reader),
+            Stage::Done => Err(Stop::More),
+        }
+    }
+
+    fn read_header(&mut self, reader: &mut Reader<'_>) -> Read<()> {
+        for expected in MAGIC {
+            if reader.byte()? != expected {
+                return flaw(Flaw::NoDump);
+            }
+        }
+        let version = reader.byte()?;
+        if version != VERSION {
+            return flaw(Flaw::Version(version));
+        }
+        let revision = positive(reader.number()?)?;
+        let compacted = reader.signed()?;
+        let digest = reader.bytes[reader.at..].first_chunk().ok_or(Stop::More)?;
+        reader.at += digest.len();
+        if revision < 1 || compacted < NEVER_COMPACTED || compacted > revision {
+            return flaw(Flaw::Revision);
+        }
+        (self.revision, self.compacted) = (revision, compacted);
+        self.running_digest = u64::from_le_bytes(*digest);
+        self.stage = Stage::Keys;
+        Ok(())
+    }
+
+    fn read_key(&mut self, reader: &mut Reader<'_>) -> Read<()> {
+        let left = reader.number()?;
+        if left == 0 {
+            self.order_changes()?;
+            self.stage = Stage::Orders { last: 0 };
+            return Ok(());
+        }
+        let key = Key::from(byte_string(reader)?);
+        if self.last_key.as_ref().is_some_and(|last| *last >= key) {
+            return flaw(Flaw::KeyOrder);
+        }
+        self.last_key = Some(key.clone());
+        self.bytes += key_bytes(&key);
+        self.stage = Stage::Versions { key, history: History::default(), left };
+        Ok(())
+    }
+
+    fn read_version(&mut self, reader: &mut Reader<'_>) -> Read<()> {
+        let Stage::Versions { key, history, left } = &mut self.stage else { return Err(Stop::More) };
+        let before = history.len().checked_sub(1).map(|last| history.version(last));
+        let version = version(before, reader)?;
+        if version.mod_revision < 2 || version.mod_revision > self.revision {
+            return flaw(Flaw::Revision);
+        }
+        if before.is_none() && version.mod_revision > self.compacted && !is_first_ever(&version) {
+            return flaw(Flaw::Beginning);
+        }
+        if version.mod_revision >= self.compacted {
+            self.changes.push((version.mod_revision, key.clone()));
+        }
+        self.bytes += version_bytes(&version);
+        history.push(version);
+        *left -= 1;
+        if *left == 0 {
+            if history.kept_from(self.compacted) > 0 {
+                return flaw(Flaw::Forgotten);
+            }
+            if let Some(live) = history.live() {
+                self.bytes_in_use += version_bytes(live) + key_bytes(key);
+            }
+            let (key, history) = (core::mem::take(key), core::mem::take(history));
+            self.index.push(key, history);
+            self.stage = Stage::Keys;
+        }
+        Ok(())
+    }
+
+    /// From the order of keys to that of revisions, each of which has changed something.
+    fn order_changes(&mut self) -> Read<()> {
+        self.changes.sort_by_key(|(revision, _)| *revision); // stable: within a revision by key
+        let mut last = self.compacted.max(2) - 1;
+        for &(revision, _) in &self.changes {
+            if revision > last + 1 {
+                return flaw(Flaw::Gap(last + 1));
+            }
+            last = revision;
+        }
+        if last < self.revision { flaw(Flaw::Gap(last + 1)) } else { Ok(()) }
+    }
+
+    fn read_order(&mut self, last: Revision, reader: &mut Reader<'_>) -> Read<()> {
+        let further = positive(reader.number()?)?;
+        if further == 0 {
+            self.stage = Stage::Done;
+            return Ok(());
+        }
+        let revision = last.checked_add(further).filter(|&revision| revision <= self.revision);
+        let Some(revision) = revision else { return flaw(Flaw::Revision) };
+        let start = self.changes.partition_point(|&(other, _)| other < revision);
+        let end = start + self.changes[start..].partition_point(|&(other, _)| other == revision);
+        let by_key = &mut self.changes[start..end];
+        let order = read_permutation(by_key, reader)?.ok_or(Stop::Flaw(Flaw::Order(revision)))?;
+        if !planted!("load-breaks-the-order-in-a-revision") {
+            let ordered: Vec<_> = order.iter().map(|&rank| by_key[rank].clone()).collect();
+            ordered.into_iter().zip(by_key).for_each(|(change, place)| *place = change);
+        }
+        self.stage = Stage::Orders { last: revision };
+        Ok(())
+    }
+}
+
+/// For each change of a revision the rank of its key; `None` if it is no order, or the one of the keys.
+fn read_permutation(by_key: &[(Revision, Key)], reader: &mut Reader<'_>) -> Read<Option<Vec<usize>>> {
+    if by_key.len() < 2 {
+        return Ok(None);
+    }
+    let mut order = Vec::with_capacity(by_key.len());
+    let mut places = alloc::vec![usize::MAX; by_key.len()];
+    for place in 0..by_key.len() {
+        let rank = usize::try_from(reader.number()?).unwrap_or(usize::MAX);
+        match places.get_mut(rank) {
+            Some(free) if *free == usize::MAX => *free = place,
+            _ => return Ok(None),
+        }
+        order.push(rank);
+    }
+    // Changes of one key come in their order, and something must be out of the order of keys.
+    let keys_keep_theirs =
+        (1..by_key.len()).all(|rank| by_key[rank - 1].1 != by_key[rank].1 || places[rank - 1] < places[rank]);
+    Ok(Some(order).filter(|order| keys_keep_theirs && !order.is_sorted()))
+}
+
+/// What is not written follows from the version before.
+fn version(before: Option<&Version>, reader: &mut Reader<'_>) -> Read<Version> {
+    let flags = reader.byte()?;
+    let is_put = flags & IS_PUT != 0;
+    let known = if is_put { IS_PUT | HAS_LEASE } else { 0 };
+    if flags & !known != 0 {
+        return flaw(Flaw::Unknown(flags));
+    }
+    let step = positive(reader.number()?)?;
+    let mod_revision = before.map_or(0, |before| before.mod_revision).checked_add(step);
+    let mod_revision = mod_revision.ok_or(Stop::Flaw(Flaw::Revision))?;
+    if !is_put {
+        return match before {
+            Some(Version { value: None, .. }) => flaw(Flaw::DoubleDelete),
+            _ => Ok(Version::tombstone(mod_revision)),
+        };
+    }
+    let (create_revision, number) = match before {
+        Some(before) if before.value.is_some() => (before.create_revision, before.version.checked_add(1)),
+        Some(_) => (mod_revision, Some(1)),
+        None => {
+            let (age, puts_before) = (positive(reader.number()?)?, positive(reader.number()?)?);
+            if mod_revision - age < 2 {
+                return flaw(Flaw::Revision);
+            }
+            (mod_revision - age, puts_before.checked_add(1))
+        }
+    };
+    let number = number.ok_or(Stop::Flaw(Flaw::Number))?;
+    let lease = if flags & HAS_LEASE != 0 { reader.signed()? } else { 0 };
+    if flags & HAS_LEASE != 0 && lease == 0 {
+        return flaw(Flaw::Number);
+    }
+    let value = Some(Value::from(byte_string(reader)?));
+    Ok(Version { mod_revision, create_revision, version: number, lease, value })
+}
+
+/// Whether a key can begin with this version, as it must where compaction has taken nothing from it.
+fn is_first_ever(version: &Version) -> bool {
+    version.value.is_some() && version.create_revision == version.mod_revision && version.version == 1
+}
+
+fn byte_string<'a>(reader: &mut Reader<'a>) -> Read<&'a [u8]> {
+    let length = reader.number()?;
+    if length > LENGTH_MAX {
+        return flaw(Flaw::Length(length));
+    }
+    let length = usize::try_from(length).map_err(|_| Stop::Flaw(Flaw::Length(length)))?;
+    let bytes = reader.bytes[reader.at..].get(..length).ok_or(Stop::More)?;
+    reader.at += length;
+    Ok(bytes)
+}
+
+fn positive(n: u64) -> Read<i64> {
+    i64::try_from(n).map_err(|_| Stop::Flaw(Flaw::Number))
+}
+
+fn flaw<T>(flaw: Flaw) -> Read<T> {
+    Err(Stop::Flaw(flaw))
+}
