@@ -14,6 +14,7 @@ use std::path::PathBuf;
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Changes nothing and takes no lock; what a running member is just writing may look like a torn tail.
+Snapshots are read whole and checked.
 With -o json each line is an object; the last one is the verdict.
 Exits with 0 if the log is clean or ends in a torn tail, which the next start cuts, and with 4 if it is damaged.
 
@@ -121,6 +122,34 @@ fn item_json(item: &Item) -> Value {
         Item::Truncate { at, group, from } => json!({
             "kind": "truncate", "segment": at.segment, "offset": at.offset, "group": group.0, "from": from.0,
         }),
+        Item::Base { at, group, base, last } => json!({
+            "kind": "base",
+            "segment": at.segment,
+            "offset": at.offset,
+            "group": group.0,
+            "term": base.term.0,
+            "index": base.index.0,
+            "last": last.0,
+        }),
+        Item::Snapshot { file, state: Ok(snapshot) } => {
+            let ids = |ids: &[kattu_raft::NodeId]| ids.iter().map(|id| format!("{:x}", id.0)).collect::<Vec<_>>();
+            let membership = &snapshot.meta.membership;
+            json!({
+                "kind": "snapshot",
+                "file": file,
+                "group": snapshot.group.0,
+                "term": snapshot.meta.last.term.0,
+                "index": snapshot.meta.last.index.0,
+                "stamp": snapshot.meta.stamp.0,
+                "voters": ids(&membership.voters),
+                "outgoing": ids(&membership.outgoing),
+                "learners": ids(&membership.learners),
+                "membership_at": snapshot.meta.membership_at.0,
+                "chunks": snapshot.chunks,
+                "bytes": snapshot.bytes,
+            })
+        }
+        Item::Snapshot { file, state: Err(what) } => json!({"kind": "snapshot", "file": file, "bad": what}),
         Item::Commit { at, group, index } => json!({
             "kind": "commit", "segment": at.segment, "offset": at.offset, "group": group.0, "index": index.0,
         }),

@@ -37,6 +37,32 @@ pub enum RecordKind {
     Entry(EntryKind),
     /// All entries of the group from this index on are gone; only logs hold it, never frames.
     Truncate,
+    /// A snapshot covers the group's log up to here, and this is what the log holds after it; only logs hold it, never
+    /// frames. The payload is the log's own.
+    Base,
+}
+
+impl RecordKind {
+    fn to_byte(self) -> u8 {
+        match self {
+            RecordKind::Entry(EntryKind::Noop) => 1,
+            RecordKind::Entry(EntryKind::Command) => 2,
+            RecordKind::Entry(EntryKind::Config) => 3,
+            RecordKind::Truncate => 16,
+            RecordKind::Base => 17,
+        }
+    }
+
+    fn of(byte: u8) -> Option<RecordKind> {
+        Some(match byte {
+            1 => RecordKind::Entry(EntryKind::Noop),
+            2 => RecordKind::Entry(EntryKind::Command),
+            3 => RecordKind::Entry(EntryKind::Config),
+            16 => RecordKind::Truncate,
+            17 => RecordKind::Base,
+            _ => return None,
+        })
+    }
 }
 
 /// A record's header, verified.
@@ -50,9 +76,9 @@ pub struct RecordHeader {
     pub form: Form,
     /// Whose.
     pub group: GroupId,
-    /// Its position; for a truncation the first that is gone.
+    /// Its position; for a truncation the first that is gone, for a base the last that a snapshot covers.
     pub index: LogIndex,
-    /// The term it was written in.
+    /// The term it was written in; for a base, that of the entry there.
     pub term: Term,
     /// The log's clock.
     pub stamp: Stamp,
@@ -134,12 +160,7 @@ impl core::error::Error for RecordError {}
 
 impl RecordHeader {
     fn to_bytes(self, crc: Crc) -> [u8; HEADER_BYTES] {
-        let kind = match self.kind {
-            RecordKind::Entry(EntryKind::Noop) => 1,
-            RecordKind::Entry(EntryKind::Command) => 2,
-            RecordKind::Entry(EntryKind::Config) => 3,
-            RecordKind::Truncate => 16,
-        };
+        let kind = self.kind.to_byte();
         let (form, shard, data) = match self.form {
             Form::Whole => (0, 0, 0),
             Form::Shard { shard, data } => (1, shard, data),
@@ -184,13 +205,7 @@ impl RecordHeader {
             return Err(RecordError::Length { len, limit });
         }
         let field = |field, value: u64| RecordError::Field { field, value };
-        let kind = match header[4] {
-            1 => RecordKind::Entry(EntryKind::Noop),
-            2 => RecordKind::Entry(EntryKind::Command),
-            3 => RecordKind::Entry(EntryKind::Config),
-            16 => RecordKind::Truncate,
-            other => return Err(field("kind", other.into())),
-        };
+        let kind = RecordKind::of(header[4]).ok_or_else(|| field("kind", header[4].into()))?;
         let form = match (header[6], header[7], header[12]) {
             (0, 0, 0) => Form::Whole,
             (1, shard, data) if data != 0 => Form::Shard { shard, data },
@@ -201,7 +216,8 @@ impl RecordHeader {
             return Err(field("reserved", u64::from(header[13])));
         }
         let index = u64_at(16);
-        if index == 0 || index == u64::MAX {
+        let is_before_all = index == 0 && kind != RecordKind::Base;
+        if is_before_all || index == u64::MAX {
             return Err(field("index", index));
         }
         Ok(RecordHeader {
@@ -227,7 +243,7 @@ impl RecordHeader {
                 form: self.form,
                 stamp: self.stamp,
             }),
-            RecordKind::Truncate => None,
+            RecordKind::Truncate | RecordKind::Base => None,
         }
     }
 }
@@ -273,6 +289,29 @@ pub fn truncate_encode(crc: Crc, group: GroupId, first: LogIndex) -> [u8; HEADER
     .to_bytes(crc)
 }
 
+/// Lays out "a snapshot covers the log of `group` up to `base`"; `payload` says what the log holds after it.
+///
+/// # Panics
+/// If the record would reach 4 GiB.
+#[must_use]
+pub fn base_encode(crc: Crc, group: GroupId, base: EntryId, payload: &[u8]) -> Vec<u8> {
+    let header = RecordHeader {
+        len: HEADER_BYTES + payload.len(),
+        kind: RecordKind::Base,
+        form: Form::Whole,
+        group,
+        index: base.index,
+        term: base.term,
+        stamp: Stamp(0),
+        payload_crc: crc(0, payload),
+        header_crc: 0,
+    };
+    let mut record = Vec::with_capacity(header.len);
+    record.extend_from_slice(&header.to_bytes(crc));
+    record.extend_from_slice(payload);
+    record
+}
+
 /// Reads the header at `at` and verifies header and payload.
 ///
 /// # Errors
@@ -287,7 +326,7 @@ pub fn record_verify(crc: Crc, bytes: &[u8], at: usize, limit: usize) -> Result<
     if header.payload_crc != computed {
         return Err(RecordError::PayloadChecksum { found: header.payload_crc, computed });
     }
-    if header.entry_head().is_none() && !payload.is_empty() {
+    if header.kind == RecordKind::Truncate && !payload.is_empty() {
         return Err(RecordError::Field { field: "payload", value: payload.len() as u64 });
     }
     Ok(header)
@@ -297,7 +336,7 @@ pub fn record_verify(crc: Crc, bytes: &[u8], at: usize, limit: usize) -> Result<
 /// and where the next record starts.
 ///
 /// # Errors
-/// What is wrong with it; a truncation is not an entry.
+/// What is wrong with it; a truncation is not an entry, nor is a base.
 pub fn record_decode(
     crc: Crc,
     bytes: &SharedBytes,
@@ -306,7 +345,7 @@ pub fn record_decode(
 ) -> Result<(GroupId, Entry, usize), RecordError> {
     let header = record_verify(crc, bytes, at, limit)?;
     let Some(head) = header.entry_head() else {
-        return Err(RecordError::Field { field: "kind", value: 16 });
+        return Err(RecordError::Field { field: "kind", value: header.kind.to_byte().into() });
     };
     let end = at + header.len;
     Ok((header.group, Entry::new(head, bytes.slice(at..end), HEADER_BYTES), end))

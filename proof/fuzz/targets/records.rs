@@ -4,8 +4,8 @@
 //! bytes.
 #![no_main]
 
-use kattu_raft::SharedBytes;
-use kattu_wire::record::{self, RecordKind, record_verify, truncate_encode};
+use kattu_raft::{EntryId, SharedBytes};
+use kattu_wire::record::{self, RecordKind, base_encode, record_verify, truncate_encode};
 use kattu_wire::{record_decode, record_encode};
 use libfuzzer_sys::fuzz_target;
 
@@ -44,8 +44,13 @@ fn read_all(bytes: &[u8]) {
                 let Ok(header) = record_verify(CRC, &bytes, at, 1 << 16) else {
                     return;
                 };
-                assert_eq!(header.kind, RecordKind::Truncate);
-                let again = truncate_encode(CRC, header.group, header.index);
+                let payload = &bytes[at + record::HEADER_BYTES..at + header.len];
+                let base = EntryId { term: header.term, index: header.index };
+                let again = match header.kind {
+                    RecordKind::Truncate => truncate_encode(CRC, header.group, header.index).to_vec(),
+                    RecordKind::Base => base_encode(CRC, header.group, base, payload),
+                    RecordKind::Entry(_) => panic!("a whole entry was refused: {error}"),
+                };
                 assert_eq!(again.len(), header.len);
                 at += header.len;
             }

@@ -130,7 +130,7 @@ impl DataDir {
     fn check_that_it_is_new(&self) -> Result<(), WalError> {
         let names = self.files.names().map_err(|error| WalError::io(&self.files.place(), "list", &error))?;
         for name in names {
-            let leftover = name.ends_with(".tmp") || name == LOCK || name == "reserve";
+            let leftover = name.ends_with(".tmp") || name.ends_with(".part") || name == LOCK || name == "reserve";
             if name.starts_with("slots-") && !leftover {
                 // A member can vote before its log gets a block: that, too, is a past.
                 let voted = slots::were_used(&*self.files, &name);
@@ -142,6 +142,10 @@ impl DataDir {
             }
             if leftover || name.starts_with('.') || name == "lost+found" {
                 continue;
+            }
+            if crate::snapshot::named(&name).is_some() {
+                let what = format!("the file is missing although {name} holds a state");
+                return Err(WalError::damaged(IDENTITY, 0, what));
             }
             if segment::generation_of(&name).is_none() {
                 let what = format!("it has no `{IDENTITY}` but holds `{name}`, which Kattu did not make");

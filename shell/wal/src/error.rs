@@ -2,6 +2,7 @@
 //!
 //! Knows nothing of: how it is shown.
 
+use kattu_raft::{EntryId, GroupId};
 use std::fmt;
 use std::io;
 
@@ -54,6 +55,15 @@ pub enum WalError {
         /// What was seen.
         what: String,
     },
+    /// The log begins after something that no good snapshot covers: this member's state is lost, its promises are not.
+    Uncovered {
+        /// Whose log.
+        group: GroupId,
+        /// The position before its first entry.
+        base: EntryId,
+        /// What was found wrong with each snapshot, newest first.
+        snapshots: Vec<String>,
+    },
     /// No room for another segment. Nothing that was acknowledged is touched; asking again later is fine.
     NoSpace {
         /// The file that could not be made.
@@ -98,7 +108,8 @@ impl WalError {
     }
 
     /// Whether nothing is known any more about what the disk holds: no second try may be believed. [fault-model F11]
-    pub(crate) fn is_failed_sync(&self) -> bool {
+    #[must_use]
+    pub fn is_failed_sync(&self) -> bool {
         matches!(self, WalError::Io { doing: SYNC, .. })
     }
 
@@ -142,6 +153,15 @@ impl fmt::Display for WalError {
                  directory, look at it with `kattu wal inspect`, check the disk; then remove this member from the \
                  cluster and add it again with an empty directory"
             ),
+            WalError::Uncovered { group, base, snapshots } => {
+                write!(f, "the log of group {} begins after {base}, and no good snapshot covers that", group.0)?;
+                snapshots.iter().try_for_each(|what| write!(f, "; {what}"))?;
+                f.write_str(
+                    "; this member asks its leader for a snapshot and serves nothing until it has one. If there is no \
+                     leader, put a copy of the snapshot's file back, or remove this member from the cluster and add it \
+                     again with an empty directory",
+                )
+            }
             WalError::NoSpace { file, bytes } => {
                 write!(f, "no room for {file} of {bytes} bytes; free disk space, writes resume by themselves")
             }

@@ -56,6 +56,31 @@ impl Index {
         self.sealed = true;
     }
 
+    /// Notes that all entries up to `last` are gone.
+    pub fn forget(&mut self, last: LogIndex) {
+        let first = last.next();
+        self.runs.retain(|run| first < run.end);
+        if let Some(oldest) = self.runs.first_mut() {
+            oldest.first = oldest.first.max(first);
+        }
+    }
+
+    /// Notes that all entries are gone.
+    pub fn clear(&mut self) {
+        self.runs.clear();
+        self.sealed = true;
+    }
+
+    /// The first entry there is.
+    pub fn first(&self) -> Option<LogIndex> {
+        self.runs.first().map(|run| run.first)
+    }
+
+    /// The segment that holds it.
+    pub fn first_segment(&self) -> Option<u64> {
+        self.runs.first().map(|run| run.start.segment)
+    }
+
     /// Whether entries of the block at `start` are the newest.
     pub fn ends_in(&self, start: Position, stop: u64) -> bool {
         self.runs.last().is_some_and(|run| run.start.segment == start.segment && run.stop == stop)
@@ -103,6 +128,27 @@ mod tests {
         index.add(LogIndex(1001), 1, at(stop), stop + 512);
         assert_eq!(index.runs.len(), 3);
         assert_eq!(index.find(LogIndex(2)).unwrap(), index.find(LogIndex(1000)).unwrap());
+    }
+
+    #[test]
+    fn what_is_forgotten_is_not_found_and_what_comes_after_is() {
+        let mut index = Index::default();
+        for block in 0..4 {
+            let start = Position { segment: 1 + block, offset: 0 };
+            index.add(LogIndex(1 + block * 5), 5, start, 512);
+        }
+        index.forget(LogIndex(7));
+        assert_eq!((index.first(), index.first_segment()), (Some(LogIndex(8)), Some(2)));
+        assert_eq!((index.find(LogIndex(7)), index.find(LogIndex(3))), (None, None));
+        assert_eq!(index.find(LogIndex(8)).unwrap().start.segment, 2);
+        index.forget(LogIndex(10));
+        assert_eq!(index.first_segment(), Some(3));
+        index.forget(LogIndex(20));
+        assert_eq!(index.first(), None);
+        index.add(LogIndex(21), 1, at(512), 1024);
+        index.clear();
+        index.add(LogIndex(7), 1, at(1024), 1536);
+        assert_eq!((index.first(), index.find(LogIndex(21))), (Some(LogIndex(7)), None));
     }
 
     #[test]

@@ -5,13 +5,17 @@
 use crate::block::flags;
 use crate::dir::{IDENTITY, read_identity};
 use crate::error::WalError;
+use crate::extent::Extent;
 use crate::files::Files;
 use crate::identity::Identity;
 use crate::replay::Replay;
-use crate::segment::name_of;
+use crate::segment::{DATA_START, name_of};
 use crate::slots::{self, Slots};
+use crate::snapshot::{self, Snapshot};
 use crate::walk::{Position, walk};
-use kattu_raft::{EntryHead, GroupId, HardState, LogIndex, Lsn};
+use kattu_raft::{EntryHead, EntryId, GroupId, HardState, LogIndex, Lsn};
+use kattu_wire::record::RecordKind;
+use std::collections::BTreeMap;
 use std::fmt;
 
 /// One thing that is in a data directory.
@@ -48,6 +52,24 @@ pub enum Item {
         /// First index that is gone.
         from: LogIndex,
     },
+    /// A snapshot covers the group's log up to here; at the start of a segment, said once more.
+    Base {
+        /// Where its record begins.
+        at: Position,
+        /// Whose.
+        group: GroupId,
+        /// The last entry that is covered.
+        base: EntryId,
+        /// The last entry that the log holds after it.
+        last: LogIndex,
+    },
+    /// A snapshot, every byte of which was checked.
+    Snapshot {
+        /// Its file.
+        file: String,
+        /// What it covers; or what is wrong with it.
+        state: Result<Snapshot, String>,
+    },
     /// A group's commit index moved, says the block.
     Commit {
         /// Where the block begins.
@@ -61,7 +83,7 @@ pub enum Item {
     Mark {
         /// Where it begins.
         at: Position,
-        /// `idle`, `rotation` or `closed`.
+        /// `idle`, `rotation`, `closed` or `start`.
         kind: &'static str,
         /// Up to where the log was synced.
         synced: Position,
@@ -95,6 +117,19 @@ impl fmt::Display for Item {
             Item::Truncate { at, group, from } => {
                 write!(f, "{at:<9} group {}  truncate from {}", group.0, from.0)
             }
+            Item::Base { at, group, base, last } => {
+                write!(f, "{at:<9} group {}  base {base}  log up to {}", group.0, last.0)
+            }
+            Item::Snapshot { file, state: Ok(Snapshot { group, meta, bytes, chunks, .. }) } => write!(
+                f,
+                "snapshot  group {}  up to {}  stamp {}  {} voters, {} learners  {chunks} chunks, {bytes} bytes  {file}",
+                group.0,
+                meta.last,
+                meta.stamp.0,
+                meta.membership.voters.len(),
+                meta.membership.learners.len()
+            ),
+            Item::Snapshot { file, state: Err(what) } => write!(f, "snapshot  {file}  bad: {what}"),
             Item::Commit { at, group, index } => write!(f, "{at:<9} group {}  commit {}", group.0, index.0),
             Item::Mark { at, kind, synced } => write!(f, "{at:<9} {kind} mark  synced {synced}"),
         }
@@ -158,16 +193,24 @@ fn look(files: &dyn Files, visit: &mut dyn FnMut(Item)) -> Result<Verdict, WalEr
             visit(Item::Slot { group, place, state });
         }
     }
+    let covered = look_at_snapshots(files, &identity, visit)?;
     let mut replay = Replay::new(&identity.groups, 0);
     let walked = walk(files, &identity, &mut |met| {
         for (range, record) in &met.block.records {
             let at = Position { offset: range.start as u64, ..met.at };
-            visit(match record.entry_head() {
-                Some(head) => {
+            let group = record.group;
+            visit(match (record.entry_head(), record.kind) {
+                (Some(head), _) => {
                     let payload_bytes = record.len - kattu_wire::record::HEADER_BYTES;
-                    Item::Entry { at, group: record.group, head, payload_bytes }
+                    Item::Entry { at, group, head, payload_bytes }
                 }
-                None => Item::Truncate { at, group: record.group, from: record.index },
+                (None, RecordKind::Base) => {
+                    let base = EntryId { term: record.term, index: record.index };
+                    let payload = &met.segment[range.start + kattu_wire::record::HEADER_BYTES..range.end];
+                    let last = Extent::parse(base, payload).map_or(base.index, |extent| extent.last.index);
+                    Item::Base { at, group, base, last }
+                }
+                (None, _) => Item::Truncate { at, group, from: record.index },
             });
         }
         for row in &met.block.groups {
@@ -180,6 +223,7 @@ fn look(files: &dyn Files, visit: &mut dyn FnMut(Item)) -> Result<Verdict, WalEr
             flags::MARK => Some("idle"),
             flags::ROTATE => Some("rotation"),
             flags::CLOSE => Some("closed"),
+            flags::START => Some("start"),
             _ => None,
         };
         if let Some(kind) = kind {
@@ -187,6 +231,7 @@ fn look(files: &dyn Files, visit: &mut dyn FnMut(Item)) -> Result<Verdict, WalEr
         }
         replay.take(&met)
     })?;
+    replay.check()?;
     for (group, generation) in newest {
         let file = slots::name_of(group);
         let Some(generation) = generation else {
@@ -199,6 +244,16 @@ fn look(files: &dyn Files, visit: &mut dyn FnMut(Item)) -> Result<Verdict, WalEr
             return Err(WalError::damaged(&file, 0, what));
         }
     }
+    for (id, group) in &replay.groups {
+        let (base, newest) = (group.extent.base, covered.get(id).copied().unwrap_or_default());
+        if newest < base.index {
+            let what = format!(
+                "the log of group {} begins after {base}, the newest good snapshot ends at {}",
+                id.0, newest.0
+            );
+            return Err(WalError::damaged(&name_of(walked.segments[0].generation), DATA_START, what));
+        }
+    }
     Ok(match walked.torn {
         Some(torn) => Verdict::TornTail {
             file: name_of(walked.end.segment),
@@ -208,4 +263,29 @@ fn look(files: &dyn Files, visit: &mut dyn FnMut(Item)) -> Result<Verdict, WalEr
         },
         None => Verdict::Clean { closed: walked.flags & flags::CLOSE != 0 },
     })
+}
+
+/// Shows and checks every snapshot. Returns up to where good ones cover each group.
+fn look_at_snapshots(
+    files: &dyn Files,
+    identity: &Identity,
+    visit: &mut dyn FnMut(Item),
+) -> Result<BTreeMap<GroupId, LogIndex>, WalError> {
+    let mut names = files.names().map_err(|error| WalError::io(&files.place(), "list", &error))?;
+    names.retain(|name| snapshot::named(name).is_some());
+    names.sort_unstable();
+    let mut covered = BTreeMap::new();
+    for file in names {
+        let checked = snapshot::check(files, identity.cluster, &file);
+        if let Ok(snapshot) = &checked {
+            covered.insert(snapshot.group, snapshot.meta.last.index); // names sort by index
+        }
+        let state = match checked.map_err(snapshot::Unfit::into_error) {
+            Err(error @ WalError::OtherFormat { .. }) => return Err(error),
+            Err(WalError::Damaged { offset, what, .. }) => Err(format!("at byte {offset}: {what}")),
+            other => other.map_err(|error| error.to_string()),
+        };
+        visit(Item::Snapshot { file, state });
+    }
+    Ok(covered)
 }

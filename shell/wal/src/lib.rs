@@ -7,14 +7,16 @@
 //!  ├ slots-00000000              term and vote of group 0, twice
 //!  ├ log-0000000000000001.seg    preallocated, written front to back, block by block
 //!  ├ log-0000000000000002.seg    …
+//!  ├ snapshot-<group>-<index>-<term>.snap    a group's state as of that entry; the newest two are kept
 //!  └ reserve                     room for the way out of a full disk
 //! ```
 //!
-//! [`DataDir`] locks a directory and knows whose it is; [`Wal`] appends, syncs and reads back; [`inspect`] shows what
-//! is there. Everything goes through the [`Files`] seam: [`RealFiles`] is a directory, [`sim::SimDisk`] is a disk that
+//! [`DataDir`] locks a directory and knows whose it is; [`Wal`] appends, syncs, reads back and prunes; a
+//! [`SnapshotStore`] keeps snapshots; [`inspect`] shows what is there. Everything goes through the [`Files`] seam: [`RealFiles`] is a directory, [`sim::SimDisk`] is a disk that
 //! loses power on request. The crate starts no thread, reads no clock and draws no random number.
 //!
-//! The layouts are drawn in `docs/formats/`: `record.md`, `block.md`, `slots.md`, `identity.md`.
+//! The layouts are drawn in `docs/formats/`: `record.md`, `block.md`, `slots.md`, `identity.md`,
+//! `snapshot.md`.
 //! Knows nothing of: what a command means, peers, threads.
 //!
 //! ```
@@ -50,6 +52,7 @@ extern crate kattu_plant;
 pub mod block;
 mod dir;
 mod error;
+mod extent;
 pub mod files;
 mod identity;
 mod index;
@@ -60,6 +63,7 @@ mod replay;
 mod segment;
 pub mod sim;
 mod slots;
+pub mod snapshot;
 mod wal;
 mod walk;
 
@@ -70,5 +74,6 @@ pub use identity::{Identity, InitialMember};
 pub use inspect::{Item, Verdict, inspect};
 pub use real::RealFiles;
 pub use segment::{Prepared, SegmentTask};
+pub use snapshot::{Snapshot, SnapshotReader, SnapshotStore, SnapshotWriter};
 pub use wal::{Wal, WalOptions, WalStats};
 pub use walk::Position;

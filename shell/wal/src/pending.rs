@@ -5,7 +5,7 @@
 //! Knows nothing of: files, segments.
 
 use crate::block::{BlockHeader, GroupRow, HEADER_BYTES, ROW_BYTES, padded};
-use kattu_raft::{GroupId, LogIndex};
+use kattu_raft::{EntryId, GroupId, LogIndex};
 use std::ops::Range;
 
 /// Memory that is kept between writes, whatever a burst needed.
@@ -14,8 +14,20 @@ const BUFFER_BYTES_KEPT: usize = 4 << 20;
 /// What a block changes in the index.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Change {
-    Entries { group: GroupId, first: LogIndex, count: u64 },
-    Truncate { group: GroupId, from: LogIndex },
+    /// Entries of one term.
+    Entries {
+        group: GroupId,
+        first: EntryId,
+        count: u64,
+    },
+    Truncate {
+        group: GroupId,
+        from: LogIndex,
+    },
+    Base {
+        group: GroupId,
+        base: EntryId,
+    },
 }
 
 /// A block whose content is complete.
@@ -31,6 +43,14 @@ pub(crate) struct Sealed {
     /// Sum over records' checksums and group table.
     crc: u32,
     pub changes: Range<usize>,
+}
+
+impl Sealed {
+    /// Where the group table is in the buffer.
+    pub fn table(&self) -> Range<usize> {
+        let start = self.range.start + HEADER_BYTES + self.body;
+        start..start + self.groups as usize * ROW_BYTES
+    }
 }
 
 /// Blocks that are complete, and the one that still grows.
@@ -76,17 +96,22 @@ impl Pending {
         self.open.get_or_insert(Open { start, records: 0, crc: 0, changes_start })
     }
 
-    /// Adds a record; its header's checksum ends at byte 48.
-    pub fn push(&mut self, record: &[u8], change: Change) {
+    /// Adds a record that changes nothing; its header's checksum ends at byte 48.
+    pub fn restate(&mut self, record: &[u8]) {
         let open = self.opened();
         open.records += 1;
         open.crc = crc32c::crc32c_append(open.crc, &record[44..48]);
         self.buffer.extend_from_slice(record);
+    }
+
+    /// Adds a record and what it changes.
+    pub fn push(&mut self, record: &[u8], change: Change) {
+        self.restate(record);
         let merged = match (self.changes_of_open().last_mut(), change) {
             (
-                Some(Change::Entries { group: of, count: so_far, .. }),
-                Change::Entries { group, count, .. },
-            ) if *of == group => {
+                Some(Change::Entries { group: of, first: begun, count: so_far }),
+                Change::Entries { group, first, count },
+            ) if *of == group && begun.term == first.term => {
                 *so_far += count;
                 true
             }

@@ -1,25 +1,30 @@
 //! Replay: the blocks of the log, in order, become what each group knows after a restart.
 //!
-//! Knows nothing of: where blocks come from, slots.
+//! A log that begins in the middle begins with what each group held there. Those entries are not here; by the end all of
+//! them must lie at or below the group's base, or something is missing. [fault-model ST11]
+//! Knows nothing of: where blocks come from, slots, snapshots.
 
-use crate::block::{flags, padded};
+use crate::block::{Block, flags, padded};
 use crate::error::WalError;
+use crate::extent::Extent;
 use crate::index::Index;
 use crate::segment::name_of;
 use crate::walk::{Met, Position};
-use kattu_raft::{Entry, EntryHead, EntryId, GroupId, LogIndex, Lsn, Recovered, SharedBytes, Stamp};
-use kattu_wire::record::HEADER_BYTES;
+use kattu_raft::{
+    Entry, EntryHead, EntryId, EntryKind, GroupId, LogIndex, Lsn, Membership, SharedBytes, Stamp,
+};
+use kattu_wire::record::{HEADER_BYTES, RecordHeader, RecordKind};
 use std::collections::{BTreeMap, VecDeque};
 
 /// One group while its log is replayed.
 #[derive(Debug, Default)]
 pub(crate) struct GroupReplay {
     pub index: Index,
-    pub last: EntryId,
+    pub extent: Extent,
     pub committed: LogIndex,
     pub lsn: Lsn,
     pub slots: u64,
-    term_starts: Vec<EntryId>,
+    pub memberships: Vec<(LogIndex, Membership)>,
     tail: VecDeque<Entry>,
     tail_bytes: usize,
 }
@@ -30,6 +35,8 @@ pub(crate) struct Replay {
     pub groups: BTreeMap<GroupId, GroupReplay>,
     /// Bytes of newest entries to keep per group.
     window_bytes: usize,
+    /// The segment with the first block.
+    first: Option<u64>,
     pub blocks: u64,
     pub records: u64,
 }
@@ -37,62 +44,42 @@ pub(crate) struct Replay {
 impl Replay {
     pub fn new(groups: &[GroupId], window_bytes: usize) -> Replay {
         let groups = groups.iter().map(|&group| (group, GroupReplay::default())).collect();
-        Replay { groups, window_bytes, blocks: 0, records: 0 }
+        Replay { groups, window_bytes, first: None, blocks: 0, records: 0 }
     }
 
     /// Takes the next block. What does not fit what came before was never written by this program.
     pub fn take(&mut self, met: &Met<'_>) -> Result<(), WalError> {
         let Met { at, block, segment } = met;
         let damaged = |offset: u64, what: String| WalError::damaged(&name_of(at.segment), offset, what);
-        let stop = at.offset + padded(block.header.len) as u64;
-        let marks = flags::MARK | flags::ROTATE | flags::CLOSE;
+        let begins = self.first.is_none() && at.segment != 1;
+        self.first.get_or_insert(at.segment);
+        let marks = flags::MARK | flags::ROTATE | flags::CLOSE | flags::START;
         self.blocks += u64::from(block.header.flags & marks == 0);
         self.records += block.records.len() as u64;
 
         for (range, record) in &block.records {
-            let offset = range.start as u64;
             let Some(group) = self.groups.get_mut(&record.group) else {
-                return Err(damaged(
-                    offset,
-                    format!("a record of group {}, which is not kept here", record.group.0),
-                ));
+                let what = format!("a record of group {}, which is not kept here", record.group.0);
+                return Err(damaged(range.start as u64, what));
             };
-            match record.entry_head() {
-                Some(head) => {
-                    let id = head.id;
-                    if id.index != group.last.index.next() || id.term < group.last.term {
-                        return Err(damaged(offset, format!("entry {id} does not follow {}", group.last)));
-                    }
-                    group.push(head, segment.slice(range.clone()), *at, stop);
-                    group.shrink_tail(self.window_bytes);
-                }
-                None => {
-                    let from = record.index;
-                    if group.last.index < from || from <= group.committed {
-                        let what = format!(
-                            "truncation from {} on, the log ends at {} and is committed up to {}",
-                            from.0, group.last, group.committed.0
-                        );
-                        return Err(damaged(offset, what));
-                    }
-                    if group.index.ends_in(*at, stop) {
-                        return Err(damaged(offset, "truncation behind entries of its own block".into()));
-                    }
-                    group.truncate(from);
-                }
-            }
+            let bytes = segment.slice(range.clone());
+            let taken = match record.kind {
+                RecordKind::Entry(_) => group.take_entry(record, bytes, *at, block),
+                RecordKind::Truncate => group.take_truncation(record.index, *at, block),
+                RecordKind::Base => group.take_base(record, &bytes[HEADER_BYTES..], begins, *at, block),
+            };
+            taken.map_err(|what| damaged(range.start as u64, what))?;
+            group.shrink_tail(self.window_bytes);
         }
         for row in &block.groups {
             let Some(group) = self.groups.get_mut(&row.group) else {
-                return Err(damaged(
-                    at.offset,
-                    format!("names group {}, which is not kept here", row.group.0),
-                ));
+                let what = format!("names group {}, which is not kept here", row.group.0);
+                return Err(damaged(at.offset, what));
             };
-            if group.last.index < row.commit || row.commit < group.committed {
+            if group.extent.last.index < row.commit || row.commit < group.committed {
                 let what = format!(
                     "commit mark {}, the log ends at {} and was committed up to {}",
-                    row.commit.0, group.last, group.committed.0
+                    row.commit.0, group.extent.last, group.committed.0
                 );
                 return Err(damaged(at.offset, what)); // ST11: something was lost
             }
@@ -102,18 +89,116 @@ impl Replay {
         }
         Ok(())
     }
+
+    /// Checks that nothing is missing that was in segments that are gone.
+    pub fn check(&self) -> Result<(), WalError> {
+        let Some(first) = self.first.filter(|first| *first != 1) else { return Ok(()) };
+        let missing = |what: String| Err(WalError::damaged(&name_of(first - 1), 0, what));
+        if self.groups.values().all(|group| group.extent.base == EntryId::default()) {
+            return missing("the file is missing".to_owned());
+        }
+        for (id, GroupReplay { extent, index, .. }) in &self.groups {
+            if !extent.is_empty() && index.first() != Some(extent.base.index.next()) {
+                let found = index.first().map_or("none".to_owned(), |found| found.0.to_string());
+                return missing(format!(
+                    "the file is missing: of the entries of group {} after {} the first that is there is {found}",
+                    id.0, extent.base
+                ));
+            }
+        }
+        Ok(())
+    }
 }
 
 impl GroupReplay {
-    fn push(&mut self, head: EntryHead, record: SharedBytes, block: Position, stop: u64) {
-        let id = head.id;
-        if self.term_starts.last().is_none_or(|start| start.term != id.term) {
-            self.term_starts.push(id);
+    fn take_entry(
+        &mut self,
+        record: &RecordHeader,
+        bytes: SharedBytes,
+        at: Position,
+        block: &Block,
+    ) -> Result<(), String> {
+        let head: EntryHead = record.entry_head().expect("of this kind");
+        if !self.extent.is_next(head.id) {
+            return Err(format!("entry {} does not follow {}", head.id, self.extent.last));
         }
-        self.last = id;
-        self.index.add(id.index, 1, block, stop);
-        self.tail_bytes += record.len();
-        self.tail.push_back(Entry::new(head, record, HEADER_BYTES));
+        self.extent.extend(head.id, 1);
+        self.index.add(head.id.index, 1, at, stop(at, block));
+        if head.kind == EntryKind::Config {
+            let (membership, _) = Membership::decode(&bytes[HEADER_BYTES..])
+                .map_err(|error| format!("configuration {}: {error}", head.id))?;
+            self.memberships.push((head.id.index, membership));
+        }
+        self.tail_bytes += bytes.len();
+        self.tail.push_back(Entry::new(head, bytes, HEADER_BYTES));
+        Ok(())
+    }
+
+    fn take_truncation(&mut self, from: LogIndex, at: Position, block: &Block) -> Result<(), String> {
+        if self.extent.last.index < from || from <= self.committed {
+            return Err(format!(
+                "truncation from {} on, the log ends at {} and is committed up to {}",
+                from.0, self.extent.last, self.committed.0
+            ));
+        }
+        if self.index.ends_in(at, stop(at, block)) {
+            return Err("truncation behind entries of its own block".into());
+        }
+        self.index.truncate(from);
+        self.extent.truncate(from);
+        self.memberships.retain(|(index, _)| *index < from);
+        while self.tail.back().is_some_and(|entry| from <= entry.id().index) {
+            let newest = self.tail.pop_back().expect("there is one");
+            self.tail_bytes -= newest.len();
+        }
+        Ok(())
+    }
+
+    /// A base that moves, one that says once more where it is, or, where the log `begins` in the middle, what was there.
+    fn take_base(
+        &mut self,
+        record: &RecordHeader,
+        payload: &[u8],
+        begins: bool,
+        at: Position,
+        block: &Block,
+    ) -> Result<(), String> {
+        let base = EntryId { term: record.term, index: record.index };
+        let Some(said) = Extent::parse(base, payload) else {
+            return Err(format!("base {base} with a payload that contradicts itself"));
+        };
+        if begins {
+            self.committed = base.index;
+            self.extent = said;
+            return Ok(());
+        }
+        if base.index < self.extent.base.index {
+            return Err(format!("base {base} after base {}", self.extent.base));
+        }
+        if !self.extent.holds(base) && base.index <= self.committed {
+            let committed = self.committed.0;
+            return Err(format!("base {base} contradicts the log, which is committed up to {committed}"));
+        }
+        if base != self.extent.base && self.index.ends_in(at, stop(at, block)) {
+            return Err("a base behind entries of its own block".into());
+        }
+        if self.extent.rebase(base) {
+            self.index.forget(base.index);
+        } else {
+            self.index.clear();
+        }
+        if self.extent != said {
+            return Err(format!(
+                "base {base} speaks of a log up to {}, it goes up to {}",
+                said.last, self.extent.last
+            ));
+        }
+        self.committed = self.committed.max(base.index);
+        let kept = base.index.next()..=self.extent.last.index;
+        self.memberships.retain(|(index, _)| kept.contains(index));
+        self.tail.retain(|entry| kept.contains(&entry.id().index));
+        self.tail_bytes = self.tail.iter().map(Entry::len).sum();
+        Ok(())
     }
 
     fn shrink_tail(&mut self, window_bytes: usize) {
@@ -123,42 +208,26 @@ impl GroupReplay {
         }
     }
 
-    fn truncate(&mut self, from: LogIndex) {
-        self.index.truncate(from);
-        self.term_starts.retain(|start| start.index < from);
-        while self.tail.back().is_some_and(|entry| from <= entry.id().index) {
-            let newest = self.tail.pop_back().expect("there is one");
-            self.tail_bytes -= newest.len();
-        }
-        let term = self.term_starts.last().map(|start| start.term).unwrap_or_default();
-        self.last = EntryId { term, index: from.previous() };
-    }
-
-    /// What raft is told. The tail's entries get buffers of their own: a window must not pin whole segments.
-    pub fn recovered(
+    /// The newest entries, each with a buffer of its own: a window must not pin whole segments. If a truncation took all
+    /// that was in the window, the newest one is read back.
+    pub fn take_tail(
         &mut self,
         newest_read_back: impl FnOnce() -> Result<Option<Entry>, WalError>,
-    ) -> Result<Recovered, WalError> {
+    ) -> Result<(Vec<Entry>, Option<Stamp>), WalError> {
         let own = |entry: Entry| {
             let record = SharedBytes::from(entry.record().to_vec());
             Entry::new(entry.head, record, HEADER_BYTES)
         };
         let mut tail: Vec<Entry> = self.tail.drain(..).map(own).collect();
-        if tail.is_empty() && self.last.index != LogIndex(0) {
-            tail.extend(newest_read_back()?); // a truncation took all that was in the window
+        if tail.is_empty() && !self.extent.is_empty() {
+            tail.extend(newest_read_back()?);
         }
-        let stamp = tail.last().map_or(Stamp(0), |entry| entry.head.stamp);
-        Ok(Recovered {
-            hard: kattu_raft::HardState::default(),
-            base: EntryId::default(),
-            snapshot: None,
-            memberships: Vec::new(),
-            term_starts: core::mem::take(&mut self.term_starts),
-            last: self.last,
-            tail,
-            committed: self.committed,
-            lsn: self.lsn,
-            stamp,
-        })
+        let stamp = tail.last().map(|entry| entry.head.stamp);
+        Ok((tail, stamp))
     }
+}
+
+/// Where the block that begins at `at` ends, padding included.
+fn stop(at: Position, block: &Block) -> u64 {
+    at.offset + padded(block.header.len) as u64
 }

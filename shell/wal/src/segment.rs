@@ -1,13 +1,17 @@
-//! Segments: the files of the log, made ahead of time, full of zeros.
+//! Segments: the files of the log, made ahead of time: new ones full of zeros, used ones full of old blocks.
 //!
-//! A segment is written aside, filled with zeros, synced, renamed, and its name synced, before the first block goes in:
+//! A new segment is written aside, filled with zeros, synced, renamed, and its name synced, before the first block goes in:
 //! from then on every write overwrites, and a sync moves no metadata. [fault-model ST9]
 //!
 //! ```text
-//!  0       4      8     12  16        24           32    40        48     56            64    4096
-//!  ├ magic ┼ vers ┼ crc ┼ 0 ┼ file id ┼ generation ┼ len ┼ cluster ┼ node ┼ incarnation ┼ 0 … ┼ blocks …
+//!  0       4      8     12      16        24           32    40        48     56            64    4096
+//!  ├ magic ┼ vers ┼ crc ┼ flags ┼ file id ┼ generation ┼ len ┼ cluster ┼ node ┼ incarnation ┼ 0 … ┼ blocks …
 //! ```
 //! Little-endian; the checksum covers bytes 12..64. `docs/formats/block.md`
+//!
+//! A segment that is not needed any more becomes the next one: its file gets another header and another name, and keeps
+//! its bytes. They are blocks of another segment by their own words, so they are none here; the header says that they
+//! are to be expected, and bytes that are not zero are no sign of a torn write. [fault-model ST5]
 //! Knows nothing of: blocks.
 
 use crate::block::SECTOR;
@@ -27,6 +31,8 @@ pub(crate) const TAIL_BYTES: u64 = SECTOR as u64;
 pub(crate) const BYTES_MIN: u64 = 2 * DATA_START;
 
 const MAGIC: u32 = u32::from_le_bytes(*b"KTSG");
+/// Flag: the file was another segment before.
+const RECYCLED: u32 = 1;
 const HEADER_BYTES: usize = 64;
 const FILL_BYTES: usize = 1 << 20;
 const RESERVE: &str = "reserve";
@@ -62,10 +68,11 @@ pub(crate) fn length_for(wanted: u64, block: u64) -> u64 {
     wanted.max(DATA_START + block + TAIL_BYTES).max(BYTES_MIN).next_multiple_of(DATA_START)
 }
 
-fn header_bytes(identity: &Identity, generation: u64, len: u64) -> [u8; HEADER_BYTES] {
+fn header_bytes(identity: &Identity, generation: u64, len: u64, flags: u32) -> [u8; HEADER_BYTES] {
     let mut header = [0; HEADER_BYTES];
     header[0..4].copy_from_slice(&MAGIC.to_le_bytes());
     header[4..8].copy_from_slice(&VERSION.to_le_bytes());
+    header[12..16].copy_from_slice(&flags.to_le_bytes());
     let numbers = [
         identity.file_id(generation),
         generation,
@@ -86,8 +93,8 @@ fn checksum(header: &[u8]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(&header[..8]), &header[12..HEADER_BYTES])
 }
 
-/// Checks the header at the start of a segment.
-pub(crate) fn check_header(identity: &Identity, generation: u64, bytes: &[u8]) -> Result<(), WalError> {
+/// Checks the header at the start of a segment. Returns whether the file was another segment before.
+pub(crate) fn check_header(identity: &Identity, generation: u64, bytes: &[u8]) -> Result<bool, WalError> {
     let file = name_of(generation);
     let damaged = |offset, what: String| WalError::damaged(&file, offset, what);
     let Some(header) = bytes.get(..HEADER_BYTES) else {
@@ -105,7 +112,10 @@ pub(crate) fn check_header(identity: &Identity, generation: u64, bytes: &[u8]) -
     if u32_at(4) != VERSION {
         return Err(WalError::OtherFormat { file, found: u32_at(4), supported: VERSION });
     }
-    let expected = header_bytes(identity, generation, u64_at(32));
+    if u32_at(12) & !RECYCLED != 0 {
+        return Err(damaged(12, format!("unknown flags {:#x}", u32_at(12))));
+    }
+    let expected = header_bytes(identity, generation, u64_at(32), u32_at(12));
     if header != expected {
         let (cluster, node, incarnation) = (u64_at(40), u64_at(48), u64_at(56));
         let what = format!(
@@ -122,7 +132,7 @@ pub(crate) fn check_header(identity: &Identity, generation: u64, bytes: &[u8]) -
         let what = format!("{} bytes are there, the header says {}", bytes.len(), u64_at(32));
         return Err(damaged(bytes.len() as u64, what));
     }
-    Ok(())
+    Ok(u32_at(12) & RECYCLED != 0)
 }
 
 /// Makes a file of `header` and zeros under the name `aside`, synced. When it cannot, nothing is left of it: a full disk
@@ -167,7 +177,7 @@ pub(crate) fn create(
 ) -> Result<Segment, WalError> {
     let name = name_of(generation);
     let aside = format!("{name}.tmp");
-    let header = header_bytes(identity, generation, len);
+    let header = header_bytes(identity, generation, len, 0);
     let file = fill(files, &aside, &name, &header, len)?;
     publish(files, &aside, &name, len)?;
     Ok(Segment { generation, len, file })
@@ -215,40 +225,113 @@ pub(crate) fn free_reserve(files: &dyn Files) -> Result<(), WalError> {
         .map_err(|error| WalError::io(RESERVE, "remove", &error))
 }
 
-/// Makes the next segment, on whatever thread runs it, while the log goes on in the current one.
+/// A segment that nothing needs any more.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Used {
+    pub generation: u64,
+    pub len: u64,
+}
+
+/// Removes the segments that are not needed any more and makes the next ones, on whatever thread runs it, while the log
+/// goes on in the current one.
 pub struct SegmentTask {
     pub(crate) files: Arc<dyn Files>,
     pub(crate) identity: Arc<Identity>,
+    /// The number of the first segment to make.
     pub(crate) generation: u64,
+    /// Its length.
     pub(crate) len: u64,
+    /// How many segments are to be made at least, and at most: more only of used ones.
+    pub(crate) wanted: (usize, usize),
+    /// Segments that go, or become new ones; oldest first.
+    pub(crate) used: Vec<Used>,
     pub(crate) reserve: u64,
 }
 
 impl SegmentTask {
-    /// Makes the segment, and the reserve if it is gone.
+    /// Does it; makes the reserve, too, if it is gone.
     ///
     /// # Errors
     /// [`WalError::NoSpace`], [`WalError::Io`]. Hand it to [`crate::Wal::accept`] like a success.
     pub fn run(self) -> Result<Prepared, WalError> {
+        let mut prepared = Prepared { segments: Vec::new(), used_below: 0 };
+        let done = self.run_into(&mut prepared);
+        match done {
+            Ok(()) => Ok(prepared),
+            Err(error) => {
+                for (_, aside) in &prepared.segments {
+                    let _ = self.files.remove(aside); // the error is what counts
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// One name changes at a time, and is durable before the next does: whatever a power cut leaves are segments
+    /// without a gap. [fault-model ST9]
+    fn run_into(&self, prepared: &mut Prepared) -> Result<(), WalError> {
+        let (min, max) = self.wanted;
+        for used in &self.used {
+            let is_fit = used.len == self.len && prepared.segments.len() < max;
+            if !(is_fit && self.recycle(*used, prepared)?) {
+                let name = name_of(used.generation);
+                self.files.remove(&name).map_err(|error| WalError::io(&name, "remove", &error))?;
+                self.sync_names(used.generation)?;
+            }
+            prepared.used_below = used.generation + 1;
+        }
         make_reserve(&*self.files, self.reserve)?;
-        let aside = format!("{}.ahead.tmp", name_of(self.generation));
-        let header = header_bytes(&self.identity, self.generation, self.len);
-        let file = fill(&*self.files, &aside, &name_of(self.generation), &header, self.len)?;
-        Ok(Prepared { segment: Segment { generation: self.generation, len: self.len, file }, aside })
+        while prepared.segments.len() < min {
+            let (generation, aside) = self.next(prepared);
+            let header = header_bytes(&self.identity, generation, self.len, 0);
+            let file = fill(&*self.files, &aside, &name_of(generation), &header, self.len)?;
+            prepared.segments.push((Segment { generation, len: self.len, file }, aside));
+        }
+        Ok(())
+    }
+
+    fn next(&self, prepared: &Prepared) -> (u64, String) {
+        let generation = self.generation + prepared.segments.len() as u64;
+        (generation, format!("{}.ahead.tmp", name_of(generation)))
+    }
+
+    /// Makes a used segment the next one: first it loses its name, then it gets its header; its new name it gets like any
+    /// other. Returns whether it was there: a task that failed half-way may have taken it.
+    fn recycle(&self, used: Used, prepared: &mut Prepared) -> Result<bool, WalError> {
+        let (generation, aside) = self.next(prepared);
+        let name = name_of(used.generation);
+        match self.files.rename(&name, &aside) {
+            Ok(()) => {}
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(false),
+            Err(error) => return Err(WalError::io(&name, "rename", &error)),
+        }
+        self.sync_names(used.generation)?;
+        let file = self.files.open(&aside).map_err(|error| WalError::io(&aside, "open", &error))?;
+        let header = header_bytes(&self.identity, generation, used.len, RECYCLED);
+        file.write_at(0, &header).map_err(|error| WalError::io(&aside, "write", &error))?;
+        file.sync().map_err(|error| WalError::syncing(&aside, &error))?;
+        prepared.segments.push((Segment { generation, len: used.len, file }, aside));
+        Ok(true)
+    }
+
+    fn sync_names(&self, generation: u64) -> Result<(), WalError> {
+        self.files.sync_names().map_err(|error| WalError::syncing(&name_of(generation), &error))
     }
 }
 
 impl fmt::Debug for SegmentTask {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "SegmentTask({})", self.generation)
+        write!(f, "SegmentTask({}, {} used)", self.generation, self.used.len())
     }
 }
 
-/// A segment made ahead, not yet under its name.
+/// Segments made ahead, not yet under their names.
 #[derive(Debug)]
 pub struct Prepared {
-    pub(crate) segment: Segment,
-    pub(crate) aside: String,
+    /// Each with the name it has now.
+    pub(crate) segments: Vec<(Segment, String)>,
+    /// Used segments with smaller numbers are gone.
+    pub(crate) used_below: u64,
 }
 
 #[cfg(test)]
@@ -263,12 +346,12 @@ mod tests {
         let disk = SimDisk::new();
         create(&disk, &identity, 5, BYTES_MIN).unwrap();
         let mut bytes = disk.contents(&name_of(5)).unwrap();
-        assert_eq!(check_header(&identity, 5, &bytes), Ok(()));
+        assert_eq!(check_header(&identity, 5, &bytes), Ok(false));
         assert!(check_header(&identity, 6, &bytes).is_err(), "swapped");
         let other = Identity::single(1, NodeId(2), Incarnation(4), "n");
         assert!(check_header(&other, 5, &bytes).is_err(), "of another directory");
         assert!(check_header(&identity, 5, &bytes[..4096]).is_err(), "cut");
-        for bit in (0..HEADER_BYTES * 8).filter(|bit| !(12 * 8..16 * 8).contains(bit)) {
+        for bit in 0..HEADER_BYTES * 8 {
             bytes[bit / 8] ^= 1 << (bit % 8);
             assert!(check_header(&identity, 5, &bytes).is_err(), "bit {bit}");
             bytes[bit / 8] ^= 1 << (bit % 8);

@@ -7,26 +7,34 @@
 //! After a failed write or sync nothing is known about the disk, so every later call fails: the process must stop and
 //! recover from what it reads. [fault-model ST3] A full disk is not such a failure: segments are made ahead, and what
 //! could not be written waits.
+//!
+//! A base says that a snapshot covers the log up to there. Once it is durable, and the snapshot is there and good, the
+//! segments that hold nothing else go or become the next ones (`prune.rs`). At start the newest good snapshot must reach
+//! the log's first entry (`cover.rs`). [fault-model ST9, ST11]
 //! Knows nothing of: threads, clocks, what entries mean.
 
+mod cover;
+mod prune;
 mod readback;
 mod room;
 mod settle;
 
 use self::settle::settle;
-use crate::block::{BlockHeader, GroupRow, flags};
+use crate::block::{BlockHeader, GroupRow, ROW_BYTES, flags};
 use crate::dir::DataDir;
 use crate::error::WalError;
+use crate::extent::Extent;
 use crate::files::{Files, LockGuard};
 use crate::identity::Identity;
 use crate::index::Index;
 use crate::pending::{Change, Pending};
 use crate::replay::Replay;
-use crate::segment::{self, Segment, name_of};
+use crate::segment::{self, Segment, Used, name_of};
 use crate::slots::Slots;
-use crate::walk::{Position, walk};
-use kattu_raft::{EntryId, GroupId, HardState, LogBody, LogIndex, LogRecord, Lsn, Recovered};
-use kattu_wire::record::truncate_encode;
+use crate::snapshot::SnapshotStore;
+use crate::walk::{Position, SegmentFound, walk};
+use kattu_raft::{GroupId, HardState, LogBody, LogIndex, LogRecord, Lsn, Recovered};
+use kattu_wire::record::{base_encode, truncate_encode};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
@@ -67,8 +75,10 @@ pub struct WalStats {
     pub blocks: u64,
     /// Records appended since it was opened, those without bytes of their own included.
     pub records: u64,
-    /// Segments there are, spare ones included.
+    /// Segments there are: spare ones and those on their way out included.
     pub segments: u64,
+    /// Segments removed or used again since it was opened.
+    pub pruned: u64,
     /// Bytes of blocks in the log.
     pub log_bytes: u64,
     /// Bytes of all segments.
@@ -86,10 +96,12 @@ struct Group {
     /// Term and vote that wait for the slots.
     hard: Option<(HardState, Lsn)>,
     index: Index,
-    /// Last entry appended.
-    last: EntryId,
-    /// Last entry written.
-    written: LogIndex,
+    /// What the log holds when everything appended is written.
+    extent: Extent,
+    /// What it holds as far as it is written.
+    written: Extent,
+    /// What the newest block says that speaks of the group.
+    told: GroupRow,
     commit: LogIndex,
     /// Highest record appended, and the highest that `sync` has reported.
     appended: Lsn,
@@ -122,11 +134,19 @@ pub struct Wal {
     /// The last block is a mark, and everything before it was durable when it was written.
     marked: bool,
     spare: VecDeque<Segment>,
-    /// Number of the segment a task is making.
-    task: Option<u64>,
+    /// The segments before the current one, oldest first.
+    full: VecDeque<SegmentFound>,
+    /// The current segment begins with a start block.
+    current_is_start: bool,
+    /// Segments that nothing needs any more, oldest first; they are before the full ones.
+    used: VecDeque<Used>,
+    /// A base was written since it was last looked which segments are needed.
+    rebased: bool,
+    /// A task is at work.
+    task: bool,
     has_reserve: bool,
-    /// Bytes of the segments before the current one.
-    full_bytes: u64,
+    snapshots: SnapshotStore,
+    complaints: Vec<WalError>,
     poisoned: Option<String>,
     stats: WalStats,
     /// The segment that was read last.
@@ -139,7 +159,8 @@ impl Wal {
     /// each group is to know. [fault-model ST3, ST6]
     ///
     /// # Errors
-    /// [`WalError::Damaged`] with file and offset; [`WalError::OtherFormat`]; [`WalError::Io`].
+    /// [`WalError::Damaged`] with file and offset; [`WalError::OtherFormat`]; [`WalError::Io`]. A lost snapshot is none:
+    /// see [`Wal::complaints`].
     ///
     /// # Panics
     /// If the directory has no identity yet.
@@ -148,6 +169,7 @@ impl Wal {
         let DataDir { files, lock, .. } = dir;
         let mut replay = Replay::new(&identity.groups, options.window_bytes);
         let walked = walk(&*files, &identity, &mut |met| replay.take(&met))?;
+        replay.check()?;
 
         let mut slots = BTreeMap::new();
         for (&group, replayed) in &replay.groups {
@@ -159,6 +181,7 @@ impl Wal {
             stats.torn_bytes = torn.ranges.iter().map(|(start, stop)| stop - start.offset).sum();
         }
         let mut spare = settle(&*files, &walked)?;
+        let snapshots = SnapshotStore::of(files.clone(), identity.cluster)?;
         let current = spare.pop_front().expect("the log ends in a segment that is there");
         assert_eq!(
             current.generation, walked.end.segment,
@@ -171,6 +194,7 @@ impl Wal {
             Err(error) => return Err(error),
         };
         let end = walked.end.segment;
+        let is_current = |found: &&SegmentFound| found.generation == end;
         let mut wal = Wal {
             files,
             identity: Arc::new(identity),
@@ -185,33 +209,33 @@ impl Wal {
             number: walked.number,
             marked: walked.number == 0 || walked.flags & (flags::MARK | flags::CLOSE) != 0,
             spare,
-            task: None,
+            full: walked.segments.iter().filter(|found| found.generation < end).copied().collect(),
+            current_is_start: walked.segments.iter().find(is_current).is_some_and(|found| found.is_start),
+            used: VecDeque::new(),
+            rebased: true,
+            task: false,
             has_reserve,
-            full_bytes: walked
-                .segments
-                .iter()
-                .filter(|(generation, _)| *generation < end)
-                .map(|(_, len)| len)
-                .sum(),
+            snapshots,
+            complaints: Vec::new(),
             poisoned: None,
             stats,
             reading: None,
             _lock: lock,
         };
-        let mut recovered = BTreeMap::new();
-        for (id, mut replayed) in replay.groups {
+        for (&id, replayed) in &mut replay.groups {
             let slots = slots.remove(&id).expect("opened above");
-            let newest = slots.newest;
-            let lsn = replayed.lsn.max(newest.lsn);
+            let lsn = replayed.lsn.max(slots.newest.lsn);
+            let (commit, generation) = (replayed.committed, replayed.slots);
             wal.groups.insert(
                 id,
                 Group {
                     slots,
                     hard: None,
                     index: core::mem::take(&mut replayed.index),
-                    last: replayed.last,
-                    written: replayed.last.index,
-                    commit: replayed.committed,
+                    extent: replayed.extent.clone(),
+                    written: replayed.extent.clone(),
+                    told: GroupRow { group: id, records: 0, lsn, commit, slots: generation },
+                    commit,
                     appended: lsn,
                     durable: lsn,
                     records: 0,
@@ -219,10 +243,13 @@ impl Wal {
                     has_entries: false,
                 },
             );
-            let last = replayed.last.index;
-            let told = replayed.recovered(|| Ok(wal.read(id, last, last, 0)?.pop()))?;
-            recovered.insert(id, Recovered { hard: newest.hard, lsn, ..told });
         }
+        // What this writes speaks of all groups.
+        let mut recovered = BTreeMap::new();
+        for (id, replayed) in &mut replay.groups {
+            recovered.insert(*id, wal.cover(*id, replayed)?);
+        }
+        wal.free_used();
         Ok((wal, recovered))
     }
 
@@ -230,6 +257,19 @@ impl Wal {
     #[must_use]
     pub fn identity(&self) -> &Identity {
         &self.identity
+    }
+
+    /// The snapshots beside the log. Any thread may use them.
+    #[must_use]
+    pub fn snapshots(&self) -> SnapshotStore {
+        self.snapshots.clone()
+    }
+
+    /// What was wrong with snapshots when the log was opened: damaged ones, and [`WalError::Uncovered`] where none is left
+    /// that reaches the log. The log is open all the same.
+    #[must_use]
+    pub fn complaints(&self) -> &[WalError] {
+        &self.complaints
     }
 
     /// Gathers records of one group, in order. Nothing is written yet.
@@ -255,13 +295,14 @@ impl Wal {
         match &record.body {
             LogBody::HardState(hard) => group.hard = Some((*hard, record.lsn)),
             LogBody::Commit(index) => {
-                assert!(*index <= group.last.index, "commit {} past the last entry {}", index.0, group.last);
+                let last = group.extent.last;
+                assert!(*index <= last.index, "commit {} past the last entry {last}", index.0);
                 assert!(group.commit <= *index, "commit {} after {}", index.0, group.commit.0);
                 group.commit = *index;
                 group.touched = true;
             }
             LogBody::Truncate(from) => {
-                let (from, last, commit) = (*from, group.last, group.commit);
+                let (from, last, commit) = (*from, group.extent.last, group.commit);
                 assert!(commit < from, "truncation from {} on, committed up to {}", from.0, commit.0);
                 assert!(from <= last.index, "truncation from {} on, the last entry is {last}", from.0);
                 if group.has_entries {
@@ -269,7 +310,7 @@ impl Wal {
                 }
                 let record = truncate_encode(crc32c::crc32c_append, id, from);
                 let group = self.groups.get_mut(&id).expect("looked up above");
-                group.last.index = from.previous();
+                group.extent.truncate(from);
                 group.touch();
                 if planted!("truncation-not-recorded") {
                     self.pending.changes.push(Change::Truncate { group: id, from });
@@ -277,14 +318,29 @@ impl Wal {
                 }
                 self.pending.push(&record, Change::Truncate { group: id, from });
             }
-            LogBody::Base(base) => unreachable!("nothing is pruned up to {base} before the log can"),
             LogBody::Entry(entry) => {
-                let (last, new) = (group.last, entry.id());
-                assert_eq!(new.index, last.index.next(), "entry {new} does not follow {last}");
-                group.last = new;
+                let new = entry.id();
+                assert!(group.extent.is_next(new), "entry {new} does not follow {}", group.extent.last);
+                group.extent.extend(new, 1);
                 group.has_entries = true;
                 group.touch();
-                self.pending.push(entry.record(), Change::Entries { group: id, first: new.index, count: 1 });
+                self.pending.push(entry.record(), Change::Entries { group: id, first: new, count: 1 });
+            }
+            LogBody::Base(base) => {
+                let base = *base;
+                let (before, commit) = (group.extent.base, group.commit);
+                assert!(before.index <= base.index, "base {base} after {before}");
+                let is_held = group.extent.holds(base);
+                assert!(is_held || commit < base.index, "base {base} contradicts a log committed up to {}", commit.0);
+                if group.has_entries {
+                    self.seal(0);
+                }
+                let group = self.groups.get_mut(&id).expect("looked up above");
+                group.extent.rebase(base);
+                group.commit = commit.max(base.index);
+                group.touch();
+                let record = base_encode(crc32c::crc32c_append, id, base, &group.extent.payload());
+                self.pending.push(&record, Change::Base { group: id, base });
             }
         }
         if self.options.block_bytes <= self.pending.open_bytes() {
@@ -387,17 +443,22 @@ impl Wal {
     #[must_use]
     pub fn stats(&self) -> WalStats {
         let spare: u64 = self.spare.iter().map(|segment| segment.len).sum();
+        let full: u64 = self.full.iter().map(|segment| segment.len).sum();
+        let used: u64 = self.used.iter().map(|segment| segment.len).sum();
         WalStats {
-            segments: self.next_generation() - 1,
-            allocated_bytes: self.full_bytes + self.current.len + spare,
+            segments: (self.used.len() + self.full.len() + 1 + self.spare.len()) as u64,
+            allocated_bytes: used + full + self.current.len + spare,
             ..self.stats
         }
     }
 
-    /// First index of a group's log: the log is kept whole.
+    /// First index of a group's log, one after its last if there is none.
+    ///
+    /// # Panics
+    /// If there is no such group.
     #[must_use]
-    pub fn first_index(&self) -> LogIndex {
-        LogIndex(1)
+    pub fn first_index(&self, group: GroupId) -> LogIndex {
+        self.groups[&group].extent.base.index.next()
     }
 
     fn next_generation(&self) -> u64 {
@@ -444,9 +505,10 @@ impl Wal {
         while self.pending.written < self.pending.sealed.len() {
             let first = self.pending.written;
             let need = self.pending.sealed[first].range.len() as u64;
-            if self.current.data_end() < self.offset + need {
+            if self.current.data_end() < self.offset + self.start_bytes() + need {
                 self.rotate(need)?;
             }
+            self.write_start()?;
             let (mut end, mut block) = (self.offset, first);
             while let Some(sealed) = self.pending.sealed.get(block) {
                 let stop = end + sealed.range.len() as u64;
@@ -512,15 +574,27 @@ impl Wal {
             match *change {
                 Change::Entries { group, first, count } => {
                     let group = self.groups.get_mut(&group).expect("appended to");
-                    group.index.add(first, count, at, stop);
-                    group.written = LogIndex(first.0 + count - 1);
+                    group.index.add(first.index, count, at, stop);
+                    group.written.extend(first, count);
                 }
                 Change::Truncate { group, from } => {
                     let group = self.groups.get_mut(&group).expect("appended to");
                     group.index.truncate(from);
-                    group.written = group.written.min(from.previous());
+                    group.written.truncate(from);
+                }
+                Change::Base { group, base } => {
+                    let group = self.groups.get_mut(&group).expect("appended to");
+                    if group.written.rebase(base) {
+                        group.index.forget(base.index);
+                    } else {
+                        group.index.clear();
+                    }
+                    self.rebased = true;
                 }
             }
+        }
+        for row in self.pending.buffer[sealed.table()].chunks_exact(ROW_BYTES).map(GroupRow::take) {
+            self.groups.get_mut(&row.group).expect("the identity names all groups").told = row;
         }
         stop
     }
@@ -539,6 +613,7 @@ impl Wal {
             return Err(self.poison(error));
         }
         self.synced = self.end();
+        self.free_used();
         Ok(())
     }
 }

@@ -9,10 +9,16 @@
 //! 3. Otherwise nothing there was ever promised: a torn tail, also when whole blocks follow, since unsynced writes may
 //!    survive in any order.
 //!
+//! The log begins with its first segment, or with any that begins with a start block: the ones before it were not needed
+//! any more. That block was durable before they went, so a log that does not begin with it is damaged, not torn.
+//!
+//! In a segment that was another one before, old bytes are everywhere. Only whole headers of this very segment are signs
+//! of a torn write there. [fault-model ST5]
+//!
 //! Nothing is changed here; `wal.rs` cuts what is torn, `inspect.rs` shows it.
 //! Knows nothing of: what the records mean.
 
-use crate::block::{Block, BlockError, SECTOR, VERSION, flags, padded};
+use crate::block::{Block, BlockError, BlockHeader, SECTOR, VERSION, flags, padded};
 use crate::error::WalError;
 use crate::files::Files;
 use crate::identity::Identity;
@@ -49,7 +55,7 @@ pub(crate) struct Met<'a> {
 pub(crate) struct Torn {
     /// Why the log ends here.
     pub what: String,
-    /// From the end of the log to the last byte that is not zero, segment by segment: start and stop.
+    /// What is to be cleared: start and stop, ascending.
     pub ranges: Vec<(Position, u64)>,
     /// Whole blocks among them.
     pub blocks: u64,
@@ -58,8 +64,8 @@ pub(crate) struct Torn {
 /// What the walk found out.
 #[derive(Debug)]
 pub(crate) struct Walked {
-    /// All segments, with their lengths; the ones behind the end are spare.
-    pub segments: Vec<(u64, u64)>,
+    /// All segments; the ones behind the end are spare.
+    pub segments: Vec<SegmentFound>,
     /// Right behind the last block.
     pub end: Position,
     /// The last block's checksum and number.
@@ -74,18 +80,27 @@ pub(crate) struct Walked {
     pub block_bytes: u64,
 }
 
-/// Numbers of the segments in the directory, ascending without a gap, from 1.
+/// A segment that was met.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SegmentFound {
+    pub generation: u64,
+    pub len: u64,
+    /// Its first block says what the log held there: the segments before it may go.
+    pub is_start: bool,
+}
+
+/// Numbers of the segments in the directory, ascending without a gap.
 fn list(files: &dyn Files) -> Result<Vec<u64>, WalError> {
     let names = files.names().map_err(|error| WalError::io(&files.place(), "list", &error))?;
     let mut generations: Vec<u64> = names.iter().filter_map(|name| generation_of(name)).collect();
     generations.sort_unstable();
-    for (expected, found) in (1..).zip(&generations) {
+    let Some(&first) = generations.first() else {
+        return Err(WalError::damaged(&name_of(1), 0, "the file is missing"));
+    };
+    for (expected, found) in (first..).zip(&generations) {
         if expected != *found {
             return Err(WalError::damaged(&name_of(expected), 0, "the file is missing"));
         }
-    }
-    if generations.is_empty() {
-        return Err(WalError::damaged(&name_of(1), 0, "the file is missing"));
     }
     Ok(generations)
 }
@@ -106,9 +121,10 @@ pub(crate) fn walk(
     visit: &mut dyn FnMut(Met<'_>) -> Result<(), WalError>,
 ) -> Result<Walked, WalError> {
     let generations = list(files)?;
+    let first = Position { segment: generations[0], offset: DATA_START };
     let mut walked = Walked {
         segments: Vec::new(),
-        end: Position { segment: 1, offset: DATA_START },
+        end: first,
         chain: 0,
         number: 0,
         synced: Position::default(),
@@ -124,25 +140,32 @@ pub(crate) fn walk(
     for &generation in &generations {
         let bytes = read_segment(files, generation)?;
         let file_id = identity.file_id(generation);
-        if let Err(error) = check_header(identity, generation, &bytes) {
-            // A spare segment that nothing was written to yet may be made again; the log's own may not.
-            let blocks = whole_blocks(&bytes, DATA_START as usize, file_id, generation);
-            if ended.is_none() || matches!(error, WalError::OtherFormat { .. }) || blocks.count() != 0 {
-                return Err(error);
+        let is_recycled = match check_header(identity, generation, &bytes) {
+            Ok(is_recycled) => is_recycled,
+            Err(error) => {
+                // A spare segment that nothing was written to yet may be made again; the log's own may not.
+                let blocks = whole_blocks(&bytes, DATA_START as usize, file_id, generation);
+                if ended.is_none() || matches!(error, WalError::OtherFormat { .. }) || blocks.count() != 0 {
+                    return Err(error);
+                }
+                torn_ranges.push((Position { segment: generation, offset: 0 }, bytes.len() as u64));
+                continue;
             }
-            torn_ranges.push((Position { segment: generation, offset: 0 }, bytes.len() as u64));
-            continue;
-        }
-        walked.segments.push((generation, bytes.len() as u64));
+        };
+        let mut found = SegmentFound { generation, len: bytes.len() as u64, is_start: false };
 
         let mut at = DATA_START as usize;
         let mut rotated = false;
         while ended.is_none() && !rotated {
             walked.end = Position { segment: generation, offset: at as u64 };
-            let parsed =
-                Block::parse(&bytes, at, file_id, generation).and_then(|block| follow(&walked, block));
-            match parsed {
+            let parsed = Block::parse(&bytes, at, file_id, generation);
+            if walked.end == first && first.segment != 1 {
+                begin(&mut walked, &parsed)?;
+            }
+            match parsed.and_then(|block| follow(&walked, block)) {
                 Ok(block) => {
+                    found.is_start |=
+                        walked.end.offset == DATA_START && block.header.flags & flags::START != 0;
                     walked.chain = block.crc;
                     walked.number = block.header.number;
                     walked.synced = walked.synced.max(block.header.synced);
@@ -159,6 +182,7 @@ pub(crate) fn walk(
                 Err(error) => ended = Some(error.to_string()),
             }
         }
+        walked.segments.push(found);
         if rotated {
             walked.end = Position { segment: generation + 1, offset: DATA_START };
             continue;
@@ -178,8 +202,11 @@ pub(crate) fn walk(
             }
             torn_blocks += 1;
         }
-        if let Some(last) = bytes[at.min(bytes.len())..].iter().rposition(|&byte| byte != 0) {
-            torn_ranges.push((Position { segment: generation, offset: at as u64 }, (at + last + 1) as u64));
+        let start = Position { segment: generation, offset: at as u64 };
+        if is_recycled {
+            torn_ranges.extend(own_headers(&bytes, start, file_id));
+        } else if let Some(last) = bytes[at.min(bytes.len())..].iter().rposition(|&byte| byte != 0) {
+            torn_ranges.push((start, (at + last + 1) as u64));
         }
     }
     let Some(what) = ended else {
@@ -196,9 +223,29 @@ fn other_format(generation: u64, found: u32) -> WalError {
     WalError::OtherFormat { file: name_of(generation), found, supported: VERSION.into() }
 }
 
+/// The log begins in the middle: its first block must say what was there before it.
+fn begin(walked: &mut Walked, first: &Result<Block, BlockError>) -> Result<(), WalError> {
+    let Position { segment, offset } = walked.end;
+    match first {
+        Ok(block) if block.header.flags & flags::START != 0 => {
+            (walked.chain, walked.number) = (block.header.chain, block.header.number.wrapping_sub(1));
+            Ok(())
+        }
+        Ok(_) => Err(WalError::damaged(&name_of(segment - 1), 0, "the file is missing")),
+        Err(BlockError::Version(found)) => Err(other_format(segment, (*found).into())),
+        Err(BlockError::Record { error: RecordError::Version { found }, .. }) => {
+            Err(other_format(segment, (*found).into()))
+        }
+        Err(error) => {
+            let what = format!("{error}; the log's first block is needed, and was synced");
+            Err(WalError::damaged(&name_of(segment), offset, what))
+        }
+    }
+}
+
 /// Checks that `block` is the one after the last.
 fn follow(walked: &Walked, block: Block) -> Result<Block, BlockError> {
-    if planted!("stale-recycled-block-accepted") {
+    if planted!("stale-recycled-block-accepted", "recycled-segment-content-trusted") {
         return Ok(block);
     }
     if block.header.chain != walked.chain {
@@ -208,6 +255,17 @@ fn follow(walked: &Walked, block: Block) -> Result<Block, BlockError> {
         return Err(BlockError::Misplaced);
     }
     Ok(block)
+}
+
+/// Sectors from `start` on that hold the header of a block of this very segment, whole or not.
+fn own_headers(bytes: &[u8], start: Position, file_id: u64) -> impl Iterator<Item = (Position, u64)> {
+    let sectors = (start.offset as usize..bytes.len()).step_by(SECTOR);
+    sectors.filter_map(move |at| {
+        let place = Position { offset: at as u64, ..start };
+        let found = BlockHeader::take(&bytes[at..], file_id, place);
+        let is_own = matches!(found, Ok(_) | Err(BlockError::Length(_)));
+        is_own.then_some((place, (at + SECTOR).min(bytes.len()) as u64))
+    })
 }
 
 /// The whole blocks from `from` on, wherever they begin.

@@ -34,6 +34,8 @@ fn directory(idle_mark: bool) -> (SimDisk, Twin) {
         Step::Prepare,
         Step::Entries(A, vec![60]),
         Step::Sync,
+        Step::Entries(A, vec![70]),
+        Step::Sync,
         Step::Entries(B, vec![60]),
         Step::Sync,
     ];

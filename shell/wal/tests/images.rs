@@ -29,9 +29,15 @@ enum Transition {
     Marks,
     Restart,
     FailedSync,
+    /// A snapshot is written, read back, renamed; old ones go.
+    Snapshot,
+    /// A base is recorded and segments go or are used again.
+    Prune,
+    /// A peer's snapshot comes in, over a log that is short of it or contradicts it.
+    Install,
 }
 
-const ALL: [Transition; 11] = [
+const ALL: [Transition; 14] = [
     Transition::Creation,
     Transition::Append,
     Transition::Unsynced,
@@ -43,6 +49,9 @@ const ALL: [Transition; 11] = [
     Transition::Marks,
     Transition::Restart,
     Transition::FailedSync,
+    Transition::Snapshot,
+    Transition::Prune,
+    Transition::Install,
 ];
 
 /// A story that is about `transition`, of sizes that `dice` chooses.
@@ -101,6 +110,45 @@ fn story(transition: Transition, dice: &mut Dice) -> Vec<Step> {
         }
         Transition::Restart => {
             story.extend([some(dice, 900), Step::Write, Step::Restart, some(dice, 900), Step::Restart]);
+        }
+        Transition::Snapshot => {
+            for _ in 0..3 {
+                let which = group(dice);
+                story.extend([some(dice, 900), Step::Config(which, dice.below(3)), Step::Commit(which)]);
+                // What is committed need not be on this disk yet.
+                story.extend([Step::Sync, Step::Write].into_iter().filter(|_| dice.one_in(2)));
+                story.extend([Step::Snapshot(which), Step::Tidy(which)]);
+                story.extend([Step::Base(which, dice.below(2) as usize)].into_iter().filter(|_| dice.one_in(2)));
+            }
+            story.push(Step::Sync);
+        }
+        Transition::Prune => {
+            for _ in 0..3 {
+                story.extend([some(dice, 2500), some(dice, 2500), Step::Sync]);
+                for which in GROUPS {
+                    let back = usize::from(dice.one_in(4));
+                    story.extend([Step::Commit(which), Step::Snapshot(which), Step::Base(which, back)]);
+                }
+                story.push(if dice.one_in(4) { Step::Write } else { Step::Sync });
+                story.extend([Step::Prepare, some(dice, 2500)]);
+                story.extend([Step::Restart].into_iter().filter(|_| dice.one_in(3)));
+                story.extend(GROUPS.map(Step::Tidy));
+            }
+            story.extend([Step::Sync, Step::Prepare]);
+        }
+        Transition::Install => {
+            for _ in 0..2 {
+                let which = group(dice);
+                story.extend([Step::Commit(which), Step::Entries(which, vec![size(dice, 900); 4])]);
+                story.push(if dice.one_in(2) { Step::Write } else { Step::Sync });
+                story.push(match dice.below(3) {
+                    0 => Step::Install(which, 1 + dice.below(9)),
+                    _ => Step::InstallOver(which),
+                });
+                story.extend([Step::Entries(which, vec![20, 30])].into_iter().filter(|_| dice.one_in(2)));
+                story.extend([Step::Sync, Step::Tidy(which), Step::Prepare, some(dice, 900)]);
+            }
+            story.push(Step::Sync);
         }
     }
     story

@@ -287,7 +287,10 @@ impl State {
             return None;
         }
         let is_spare = generation_of(&name).is_some_and(|generation| end.segment < generation);
-        self.replace(&name, after.as_deref(), if is_spare { Truth::Either } else { Truth::Refuse });
+        // Nothing may have needed the first segment any more; what it held is then in a snapshot.
+        let is_first = generation_of(&name).is_some() && segments.keys().next().copied() == generation_of(&name);
+        let may_be_useless = is_spare || (is_first && after.is_none());
+        self.replace(&name, after.as_deref(), if may_be_useless { Truth::Either } else { Truth::Refuse });
         Some(format!("{name}, {} of {} bytes", after.map_or(0, |bytes| bytes.len()), before.len()))
     }
 }

@@ -94,11 +94,14 @@ fn parse(identity: &Identity, bytes: &[u8], at: Position) -> Option<Found> {
 
 /// The blocks of the log, one after the other, as long as each follows from the one before; and where they end.
 pub(super) fn chain(identity: &Identity, segments: &BTreeMap<u64, &[u8]>) -> (Vec<Found>, Position) {
-    let mut at = Position { segment: 1, offset: DATA_START };
+    // The segments before the first one went when a snapshot covered them: its first block begins the chain.
+    let first = segments.keys().next().copied().unwrap_or(1);
+    let mut at = Position { segment: first, offset: DATA_START };
     let mut blocks: Vec<Found> = Vec::new();
     while let Some(block) = segments.get(&at.segment).and_then(|bytes| parse(identity, bytes, at)) {
+        let begins = blocks.is_empty() && first != 1;
         let (crc, number) = blocks.last().map_or((0, 0), |last| (last.crc, last.number));
-        if (block.chain, block.number) != (crc, number + 1) {
+        if !begins && (block.chain, block.number) != (crc, number + 1) {
             break;
         }
         at = match block.flags & flags::ROTATE {

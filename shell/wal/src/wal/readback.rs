@@ -9,11 +9,11 @@ use crate::identity::Identity;
 use crate::segment::{Segment, name_of};
 use crate::walk::Position;
 use kattu_raft::{Entry, GroupId, LogIndex, SharedBytes};
-use kattu_wire::record::{HEADER_BYTES as RECORD_HEADER_BYTES, record_decode};
+use kattu_wire::record::{RecordHeader, RecordKind, record_decode};
 
 impl Wal {
     /// Reads entries back: consecutive ones from `first` on, at most to `last`, stopping once they exceed `bytes_max`
-    /// bytes; at least one if it is there. Entries that are not written yet are not there.
+    /// bytes; at least one if it is there. Entries that are not written yet are not there, nor are those up to the base.
     ///
     /// # Errors
     /// [`WalError::Damaged`] with file and offset; [`WalError::Io`].
@@ -28,7 +28,7 @@ impl Wal {
         let mut bytes = 0;
         let mut next = first;
         while next <= last {
-            let known = self.groups.get(&group).filter(|known| next <= known.written);
+            let known = self.groups.get(&group).filter(|known| next <= known.written.last.index);
             let Some(run) = known.and_then(|known| known.index.find(next)) else {
                 break;
             };
@@ -97,14 +97,15 @@ impl Run<'_> {
             while record < body_end {
                 let damaged =
                     |what: String| WalError::damaged(&file, self.start.offset + record as u64, what);
-                let head = &self.bytes[record..body_end];
-                if head.get(4) == Some(&16) {
-                    record += RECORD_HEADER_BYTES; // a truncation; the index knows of it
+                let limit = body_end - record;
+                let header = RecordHeader::parse(crc32c::crc32c_append, &self.bytes[record..body_end], limit)
+                    .map_err(|error| damaged(error.to_string()))?;
+                if !matches!(header.kind, RecordKind::Entry(_)) {
+                    record += header.len; // a truncation or a base; the index knows of it
                     continue;
                 }
-                let (group, entry, after) =
-                    record_decode(crc32c::crc32c_append, &self.bytes, record, body_end - record)
-                        .map_err(|error| damaged(error.to_string()))?;
+                let (group, entry, after) = record_decode(crc32c::crc32c_append, &self.bytes, record, limit)
+                    .map_err(|error| damaged(error.to_string()))?;
                 if group == wanted {
                     entries.push(entry);
                 }

@@ -6,6 +6,10 @@ use super::Wal;
 use crate::block::{BlockHeader, HEADER_BYTES, SECTOR, flags};
 use crate::error::WalError;
 use crate::segment::{self, DATA_START, Prepared, Segment, SegmentTask, TAIL_BYTES, name_of};
+use crate::walk::SegmentFound;
+
+/// Spare segments, at most: a burst of used ones is not kept.
+const SPARES_MAX: usize = 2;
 
 impl Wal {
     /// Bytes that can be appended without asking the disk for more; 0 while the reserve is gone. A write of few small
@@ -15,24 +19,29 @@ impl Wal {
         if !self.has_reserve {
             return 0;
         }
-        let spare: u64 = self.spare.iter().map(|segment| segment.data_end() - DATA_START).sum();
-        let free = self.current.data_end().saturating_sub(self.offset) + spare;
+        let start = self.start_block_bytes();
+        let room = |segment: &Segment| (segment.data_end() - DATA_START).saturating_sub(start);
+        let spare: u64 = self.spare.iter().map(room).sum();
+        let free = self.current.data_end().saturating_sub(self.offset + self.start_bytes()) + spare;
         free.saturating_sub(self.pending.bytes() as u64)
     }
 
-    /// The making of the next segment, if one is due and nobody is at it. Run it anywhere, then call
-    /// [`Wal::accept`]. Without it the log makes its segments itself, when it needs them.
+    /// The making of the next segment, if one is due, and the end of those that nothing needs any more, if nobody is at
+    /// it. Run it anywhere, then call [`Wal::accept`]. Without it the log makes its segments itself, when it needs them,
+    /// and keeps all of them.
     pub fn wants_segment(&mut self) -> Option<SegmentTask> {
-        if self.task.is_some() || (!self.spare.is_empty() && self.has_reserve) {
+        let used = self.may_go();
+        if self.task || (!self.spare.is_empty() && self.has_reserve && used.is_empty()) {
             return None;
         }
-        let generation = self.next_generation();
-        self.task = Some(generation);
+        self.task = true;
         Some(SegmentTask {
             files: self.files.clone(),
             identity: self.identity.clone(),
-            generation,
+            generation: self.next_generation(),
             len: segment::length_for(self.options.segment_bytes, 0),
+            wanted: (usize::from(self.spare.is_empty()), SPARES_MAX.saturating_sub(self.spare.len())),
+            used,
             reserve: self.options.reserve_bytes,
         })
     }
@@ -43,20 +52,26 @@ impl Wal {
     /// The task's own; or [`WalError::NoSpace`] or [`WalError::Io`] when the segment could not get its name. The task
     /// is wanted again, unless it was a sync that failed: that poisons the log. [fault-model F11]
     pub fn accept(&mut self, made: Result<Prepared, WalError>) -> Result<(), WalError> {
-        self.task = None;
+        self.task = false;
         self.check()?;
         let taken = made.and_then(|made| self.take_segment(made));
         taken.map_err(|error| if error.is_failed_sync() { self.poison(error) } else { error })
     }
 
-    fn take_segment(&mut self, Prepared { segment, aside }: Prepared) -> Result<(), WalError> {
+    fn take_segment(&mut self, Prepared { segments, used_below }: Prepared) -> Result<(), WalError> {
         self.has_reserve = segment::has_reserve(&*self.files, self.options.reserve_bytes);
-        if segment.generation != self.next_generation() {
-            // The log could not wait and made that one itself.
-            return self.files.remove(&aside).map_err(|error| WalError::io(&aside, "remove", &error));
+        while self.used.pop_front_if(|used| used.generation < used_below).is_some() {
+            self.stats.pruned += 1;
         }
-        segment::publish(&*self.files, &aside, &name_of(segment.generation), segment.len)?;
-        self.spare.push_back(segment);
+        for (segment, aside) in segments {
+            if segment.generation != self.next_generation() {
+                // The log could not wait and made that one itself.
+                self.files.remove(&aside).map_err(|error| WalError::io(&aside, "remove", &error))?;
+                continue;
+            }
+            segment::publish(&*self.files, &aside, &name_of(segment.generation), segment.len)?;
+            self.spare.push_back(segment);
+        }
         Ok(())
     }
 
@@ -66,6 +81,7 @@ impl Wal {
     /// 2. A rotation mark ends this one, and all of it is synced.
     /// 3. The first block of the next one can say so: whatever is bad in this one from now on is damage.
     pub(super) fn rotate(&mut self, need: u64) -> Result<(), WalError> {
+        let need = need + self.start_block_bytes();
         let fits = |segment: &Segment| DATA_START + need <= segment.data_end();
         if !self.spare.front().is_some_and(fits) {
             let generation = self.current.generation + 1;
@@ -94,8 +110,10 @@ impl Wal {
         }
 
         let next = self.spare.pop_front().expect("made above");
-        self.full_bytes += self.current.len;
+        let Segment { generation, len, .. } = self.current;
+        self.full.push_back(SegmentFound { generation, len, is_start: self.current_is_start });
         self.current = next;
+        self.current_is_start = false;
         self.offset = DATA_START;
         self.synced = self.end();
         Ok(())

@@ -6,7 +6,7 @@ use crate::block::{SECTOR, padded};
 use crate::error::WalError;
 use crate::files::{Files, LogFile};
 use crate::segment::{DATA_START, Segment, name_of};
-use crate::walk::{Position, Walked};
+use crate::walk::{Position, SegmentFound, Walked};
 use std::collections::VecDeque;
 
 /// Brings the directory into the state the log goes on from: what was read is written again where no mark vouches for
@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 /// on. Doing it twice, or half and again, is doing it once.
 pub(super) fn settle(files: &dyn Files, walked: &Walked) -> Result<VecDeque<Segment>, WalError> {
     let mut open = VecDeque::new();
-    for &(generation, len) in &walked.segments {
+    for &SegmentFound { generation, len, .. } in &walked.segments {
         let name = name_of(generation);
         let io = |doing: &'static str| {
             move |error: std::io::Error| WalError::io(&name_of(generation), doing, &error)
@@ -39,7 +39,7 @@ pub(super) fn settle(files: &dyn Files, walked: &Walked) -> Result<VecDeque<Segm
     let headless = torn.ranges.iter().filter(|(start, _)| start.offset == 0).map(|(start, _)| start.segment);
     if let Some(first) = headless.min() {
         open.retain(|segment| segment.generation < first);
-        let mut generations: Vec<u64> = walked.segments.iter().map(|(generation, _)| *generation).collect();
+        let mut generations: Vec<u64> = walked.segments.iter().map(|found| found.generation).collect();
         generations.extend(torn.ranges.iter().map(|(start, _)| start.segment));
         generations.sort_unstable();
         generations.dedup();
@@ -79,7 +79,7 @@ fn rewrite(file: &dyn LogFile, start: u64, stop: u64) -> std::io::Result<()> {
 fn tidy(files: &dyn Files) -> Result<(), WalError> {
     let io = |error: std::io::Error| WalError::io(&files.place(), "tidy", &error);
     for name in files.names().map_err(io)? {
-        if name.ends_with(".tmp") {
+        if name.ends_with(".tmp") || name.ends_with(".part") {
             files.remove(&name).map_err(io)?;
         }
     }

@@ -1,0 +1,272 @@
+//! The bytes of a snapshot file, and the one pass that checks all of them. [fault-model ST10]
+//!
+//! ```text
+//!  0       4      8     12    16        24      28  32     40      48      56              64           len
+//!  ├ magic ┼ vers ┼ crc ┼ len ┼ cluster ┼ group ┼ 0 ┼ term ┼ index ┼ stamp ┼ membership at ┼ membership ┤ header
+//!  0     4     8        16       16+len
+//!  ├ len ┼ crc ┼ number ┼ bytes …┤                                         each chunk, len ≥ 1, number from 1
+//!  0   4     8        16      24       56
+//!  ├ 0 ┼ crc ┼ chunks ┼ bytes ┼ digest ┤                                   footer, the end of the file
+//! ```
+//! Little-endian. Each checksum goes on from the one before it, the first from the header's: a chunk in another place,
+//! or of another file, does not fit. The digest is SHA-256 of everything before the footer. `docs/formats/snapshot.md`
+//! Knows nothing of: what the chunks mean, names of files.
+
+use crate::error::WalError;
+use crate::files::LogFile;
+use kattu_raft::{EntryId, GroupId, LogIndex, Membership, SnapshotMeta, Stamp, Term};
+use sha2::{Digest, Sha256};
+
+/// The version this code writes, and the only one it reads.
+pub(crate) const VERSION: u32 = 1;
+
+/// Bytes of a chunk, at most: what a reader may have to hold at once.
+pub const CHUNK_BYTES_MAX: usize = 16 << 20;
+
+const MAGIC: u32 = u32::from_le_bytes(*b"KTSN");
+const HEADER_BYTES: usize = 64;
+/// Far above what any membership needs; keeps a damaged length from asking for memory.
+const HEADER_BYTES_MAX: usize = 1 << 20;
+pub(super) const CHUNK_HEADER_BYTES: usize = 16;
+pub(super) const FOOTER_BYTES: usize = 56;
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"))
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
+}
+
+/// Whose a snapshot is and what it covers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Header {
+    pub cluster: u64,
+    pub group: GroupId,
+    pub meta: SnapshotMeta,
+}
+
+impl Header {
+    /// The header's bytes; bytes 8..12 are its checksum, from which the chunks' go on.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut out = vec![0; HEADER_BYTES];
+        self.meta.membership.encode(&mut out);
+        let len = u32::try_from(out.len()).expect("a membership is far below 4 GiB");
+        out[0..4].copy_from_slice(&MAGIC.to_le_bytes());
+        out[4..8].copy_from_slice(&VERSION.to_le_bytes());
+        out[12..16].copy_from_slice(&len.to_le_bytes());
+        out[16..24].copy_from_slice(&self.cluster.to_le_bytes());
+        out[24..28].copy_from_slice(&self.group.0.to_le_bytes());
+        let SnapshotMeta { last, stamp, membership_at, .. } = &self.meta;
+        let numbers = [last.term.0, last.index.0, stamp.0, membership_at.0];
+        for (place, number) in numbers.into_iter().enumerate() {
+            out[32 + place * 8..40 + place * 8].copy_from_slice(&number.to_le_bytes());
+        }
+        let crc = header_checksum(&out);
+        out[8..12].copy_from_slice(&crc.to_le_bytes());
+        out
+    }
+
+    /// Bytes of the header that starts with `bytes`, if it may be one.
+    fn length(file: &str, bytes: &[u8; 16]) -> Result<usize, WalError> {
+        if u32_at(bytes, 0) != MAGIC {
+            let what = format!("starts with {:#010x}, a snapshot with {MAGIC:#010x}", u32_at(bytes, 0));
+            return Err(WalError::damaged(file, 0, what));
+        }
+        let len = u32_at(bytes, 12) as usize;
+        if !(HEADER_BYTES..=HEADER_BYTES_MAX).contains(&len) {
+            return Err(WalError::damaged(file, 12, format!("a header of {len} bytes")));
+        }
+        Ok(len)
+    }
+
+    /// Reads a whole header; `file` names it in errors.
+    fn from_bytes(file: &str, bytes: &[u8]) -> Result<Header, WalError> {
+        let (found, computed) = (u32_at(bytes, 8), header_checksum(bytes));
+        if found != computed {
+            let what = format!("header checksum {found:#010x}, its bytes give {computed:#010x}");
+            return Err(WalError::damaged(file, 8, what));
+        }
+        if u32_at(bytes, 4) != VERSION {
+            let found = u32_at(bytes, 4);
+            return Err(WalError::OtherFormat { file: file.to_owned(), found, supported: VERSION });
+        }
+        if u32_at(bytes, 28) != 0 {
+            return Err(WalError::damaged(file, 28, "a reserved field is set"));
+        }
+        let (membership, rest) = Membership::decode(&bytes[HEADER_BYTES..])
+            .map_err(|error| WalError::damaged(file, HEADER_BYTES as u64, error.to_string()))?;
+        if !rest.is_empty() {
+            let what = format!("{} bytes follow the membership", rest.len());
+            return Err(WalError::damaged(file, HEADER_BYTES as u64, what));
+        }
+        let last = EntryId { term: Term(u64_at(bytes, 32)), index: LogIndex(u64_at(bytes, 40)) };
+        if last.index == LogIndex(0) {
+            return Err(WalError::damaged(file, 40, "it covers nothing"));
+        }
+        Ok(Header {
+            cluster: u64_at(bytes, 16),
+            group: GroupId(u32_at(bytes, 24)),
+            meta: SnapshotMeta {
+                last,
+                stamp: Stamp(u64_at(bytes, 48)),
+                membership,
+                membership_at: LogIndex(u64_at(bytes, 56)),
+            },
+        })
+    }
+}
+
+fn header_checksum(header: &[u8]) -> u32 {
+    crc32c::crc32c_append(crc32c::crc32c(&header[..8]), &header[12..])
+}
+
+/// The checksum of a chunk, or, with length 0, of the footer, after the one before it.
+fn chained(before: u32, len: u32, rest: &[&[u8]]) -> u32 {
+    let crc = crc32c::crc32c_append(before, &len.to_le_bytes());
+    rest.iter().fold(crc, |crc, part| crc32c::crc32c_append(crc, part))
+}
+
+/// What is known while a file is laid out or checked, from its start on.
+pub(super) struct Chain {
+    crc: u32,
+    digest: Sha256,
+    pub chunks: u64,
+    pub bytes: u64,
+}
+
+impl Chain {
+    pub fn after(header: &[u8]) -> Chain {
+        Chain { crc: u32_at(header, 8), digest: Sha256::new_with_prefix(header), chunks: 0, bytes: 0 }
+    }
+
+    /// The header of the next chunk.
+    pub fn chunk(&mut self, bytes: &[u8]) -> [u8; CHUNK_HEADER_BYTES] {
+        assert!((1..=CHUNK_BYTES_MAX).contains(&bytes.len()), "a chunk of {} bytes", bytes.len());
+        let len = u32::try_from(bytes.len()).expect("checked above");
+        self.chunks += 1;
+        let number = self.chunks.to_le_bytes();
+        self.crc = chained(self.crc, len, &[&number, bytes]);
+        let mut header = [0; CHUNK_HEADER_BYTES];
+        header[0..4].copy_from_slice(&len.to_le_bytes());
+        header[4..8].copy_from_slice(&self.crc.to_le_bytes());
+        header[8..16].copy_from_slice(&number);
+        self.bytes += u64::from(len);
+        self.digest.update(header);
+        self.digest.update(bytes);
+        header
+    }
+
+    pub fn footer(self) -> [u8; FOOTER_BYTES] {
+        let mut footer = [0; FOOTER_BYTES];
+        footer[8..16].copy_from_slice(&self.chunks.to_le_bytes());
+        footer[16..24].copy_from_slice(&self.bytes.to_le_bytes());
+        footer[24..].copy_from_slice(&self.digest.finalize());
+        let crc = chained(self.crc, 0, &[&footer[8..]]);
+        footer[4..8].copy_from_slice(&crc.to_le_bytes());
+        footer
+    }
+}
+
+/// Reads a file from its start to its end, a chunk at a time, and believes nothing.
+pub(super) struct Pass<'a> {
+    file: &'a dyn LogFile,
+    name: &'a str,
+    /// Bytes of the file.
+    len: u64,
+    at: u64,
+    chain: Chain,
+    pub header: Header,
+}
+
+impl<'a> Pass<'a> {
+    /// Reads the header.
+    pub fn begin(file: &'a dyn LogFile, name: &'a str) -> Result<Pass<'a>, WalError> {
+        let len = file.bytes().map_err(|error| WalError::io(name, "read", &error))?;
+        let mut start = [0; 16];
+        if len < start.len() as u64 {
+            return Err(WalError::damaged(name, len, format!("{len} bytes, too short for a snapshot")));
+        }
+        read(file, name, 0, &mut start)?;
+        let header_len = Header::length(name, &start)?;
+        if len < (header_len + FOOTER_BYTES) as u64 {
+            return Err(WalError::damaged(name, len, format!("{len} bytes, too short for a snapshot")));
+        }
+        let mut bytes = vec![0; header_len];
+        read(file, name, 0, &mut bytes)?;
+        let header = Header::from_bytes(name, &bytes)?;
+        Ok(Pass { file, name, len, at: header_len as u64, chain: Chain::after(&bytes), header })
+    }
+
+    /// The next chunk, checked; `None` once the footer was reached and says the same as what came before it.
+    pub fn next(&mut self) -> Result<Option<Vec<u8>>, WalError> {
+        let damaged = |at: u64, what: String| WalError::damaged(self.name, at, what);
+        let left = self.len - self.at;
+        let mut start = [0; CHUNK_HEADER_BYTES];
+        if left < FOOTER_BYTES as u64 {
+            return Err(damaged(self.at, format!("it ends {left} bytes after its last chunk, without a footer")));
+        }
+        read(self.file, self.name, self.at, &mut start)?;
+        let len = u32_at(&start, 0) as usize;
+        if len == 0 {
+            return self.end().map(|()| None);
+        }
+        if CHUNK_BYTES_MAX < len || left - (FOOTER_BYTES as u64) < (len + CHUNK_HEADER_BYTES) as u64 {
+            return Err(damaged(self.at, format!("a chunk of {len} bytes does not fit here")));
+        }
+        let mut bytes = vec![0; len];
+        read(self.file, self.name, self.at + CHUNK_HEADER_BYTES as u64, &mut bytes)?;
+        let expected = self.chain.chunk(&bytes);
+        if start != expected && !planted!("snapshot-served-unverified") {
+            let (found, computed) = (u32_at(&start, 4), u32_at(&expected, 4));
+            let what = match u64_at(&start, 8) {
+                number if number == self.chain.chunks => {
+                    format!("chunk checksum {found:#010x}, its bytes and place give {computed:#010x}")
+                }
+                number => format!("chunk {number} where chunk {} belongs", self.chain.chunks),
+            };
+            return Err(damaged(self.at, what));
+        }
+        self.at += (CHUNK_HEADER_BYTES + len) as u64;
+        Ok(Some(bytes))
+    }
+
+    fn end(&mut self) -> Result<(), WalError> {
+        let damaged = |what: String| Err(WalError::damaged(self.name, self.at, what));
+        let mut found = [0; FOOTER_BYTES];
+        read(self.file, self.name, self.at, &mut found)?;
+        let after = self.len - self.at - FOOTER_BYTES as u64;
+        if after != 0 {
+            return damaged(format!("{after} bytes follow the footer"));
+        }
+        let (chunks, bytes) = (self.chain.chunks, self.chain.bytes);
+        let done = Chain { crc: self.chain.crc, digest: self.chain.digest.clone(), chunks, bytes };
+        if found != done.footer() && !planted!("snapshot-served-unverified") {
+            let what = format!(
+                "the footer speaks of {} chunks with {} bytes, and {chunks} with {bytes} are there, or the digest differs",
+                u64_at(&found, 8),
+                u64_at(&found, 16)
+            );
+            return damaged(what);
+        }
+        Ok(())
+    }
+
+    /// Reads on to the end. Returns how many chunks and content bytes there are.
+    pub fn finish(mut self) -> Result<Checked, WalError> {
+        while self.next()?.is_some() {}
+        Ok(Checked { header: self.header, bytes: self.len, chunks: self.chain.chunks })
+    }
+}
+
+/// A file that was read to its end, every byte of it checked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Checked {
+    pub header: Header,
+    pub bytes: u64,
+    pub chunks: u64,
+}
+
+fn read(file: &dyn LogFile, name: &str, at: u64, buffer: &mut [u8]) -> Result<(), WalError> {
+    file.read_at(at, buffer).map_err(|error| WalError::io(name, "read", &error))
+}

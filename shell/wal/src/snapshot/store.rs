@@ -1,0 +1,350 @@
+//! The snapshots of a data directory: which there are, which of them are good, which may go.
+//!
+//! A snapshot is good when every byte of it was checked since the process started. One that is not stays where it is,
+//! is named with what is wrong, and is never read from. [fault-model ST10, F13, F15]
+//! Knows nothing of: the log, when a snapshot is due.
+
+use super::format::{Checked, Header, Pass};
+use super::read::SnapshotReader;
+use super::write::{Receiving, SnapshotWriter};
+use crate::error::WalError;
+use crate::files::Files;
+use kattu_raft::{ChunkRead, ChunkStored, EntryId, GroupId, LogIndex, ReadChunk, SharedBytes, SnapshotMeta};
+use kattu_raft::{StoreChunk, Term};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io::ErrorKind;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// How many good ones are kept: the newest, and one to fall back to.
+const KEPT: usize = 2;
+
+const SUFFIX: &str = ".snap";
+
+pub(crate) fn name_of(group: GroupId, last: EntryId) -> String {
+    format!("snapshot-{:08x}-{:016x}-{:016x}{SUFFIX}", group.0, last.index.0, last.term.0)
+}
+
+/// Whose snapshot a file's name says it is, and up to where.
+pub(crate) fn named(name: &str) -> Option<(GroupId, EntryId)> {
+    let mut numbers = name.strip_prefix("snapshot-")?.strip_suffix(SUFFIX)?.split('-');
+    let group = GroupId(u32::from_str_radix(numbers.next()?, 16).ok()?);
+    let index = LogIndex(u64::from_str_radix(numbers.next()?, 16).ok()?);
+    let term = Term(u64::from_str_radix(numbers.next()?, 16).ok()?);
+    let last = EntryId { term, index };
+    (name_of(group, last) == name).then_some((group, last))
+}
+
+/// A good snapshot.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Snapshot {
+    /// Its file.
+    pub name: String,
+    /// Whose.
+    pub group: GroupId,
+    /// What it covers.
+    pub meta: SnapshotMeta,
+    /// Bytes of the file.
+    pub bytes: u64,
+    /// How many chunks it has.
+    pub chunks: u64,
+}
+
+/// What is known of one file.
+#[derive(Clone, Debug)]
+enum Known {
+    /// It is there; nobody has looked inside.
+    Unchecked,
+    Good(Snapshot),
+    Bad(WalError),
+    /// Of another cluster, or under another's name.
+    Foreign(WalError),
+}
+
+/// Why a file is not the snapshot that its name says.
+#[derive(Clone, Debug)]
+pub(crate) enum Unfit {
+    Bad(WalError),
+    Foreign(WalError),
+}
+
+impl From<WalError> for Unfit {
+    fn from(error: WalError) -> Unfit {
+        Unfit::Bad(error)
+    }
+}
+
+impl Unfit {
+    pub fn into_error(self) -> WalError {
+        match self {
+            Unfit::Bad(error) | Unfit::Foreign(error) => error,
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Oldest first.
+    known: BTreeMap<(GroupId, LogIndex, Term), Known>,
+    receiving: BTreeMap<GroupId, Receiving>,
+}
+
+/// The snapshots of one data directory. Clones are the same store; any thread may use it.
+#[derive(Clone)]
+pub struct SnapshotStore(Arc<Inner>);
+
+struct Inner {
+    files: Arc<dyn Files>,
+    cluster: u64,
+    state: Mutex<State>,
+}
+
+impl fmt::Debug for SnapshotStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SnapshotStore({})", self.0.files.place())
+    }
+}
+
+/// Checks every byte of the file `name`.
+pub(crate) fn check(files: &dyn Files, cluster: u64, name: &str) -> Result<Snapshot, Unfit> {
+    let (group, last) = named(name).expect("the name of a snapshot");
+    let file = files.open(name).map_err(|error| match error.kind() {
+        ErrorKind::NotFound => WalError::damaged(name, 0, "the file is missing"),
+        _ => WalError::io(name, "open", &error),
+    })?;
+    let pass = Pass::begin(&*file, name)?;
+    let Header { cluster: of, group: found, meta } = &pass.header;
+    if (*of, *found, meta.last) != (cluster, group, last) {
+        let what = format!(
+            "a snapshot of cluster {of:x}, group {}, up to {}; expected cluster {cluster:x}, group {}, up to {last}",
+            found.0, meta.last, group.0
+        );
+        return Err(Unfit::Foreign(WalError::damaged(name, 16, what)));
+    }
+    let Checked { header, bytes, chunks } = pass.finish()?;
+    Ok(Snapshot { name: name.to_owned(), group, meta: header.meta, bytes, chunks })
+}
+
+impl SnapshotStore {
+    /// The snapshots in `files`, of the cluster `cluster`. Nothing is read but names.
+    ///
+    /// # Errors
+    /// [`WalError::Io`].
+    pub fn of(files: Arc<dyn Files>, cluster: u64) -> Result<SnapshotStore, WalError> {
+        let names = files.names().map_err(|error| WalError::io(&files.place(), "list", &error))?;
+        let known = names.iter().filter_map(|name| named(name));
+        let known = known.map(|(group, last)| ((group, last.index, last.term), Known::Unchecked)).collect();
+        let state = Mutex::new(State { known, receiving: BTreeMap::new() });
+        Ok(SnapshotStore(Arc::new(Inner { files, cluster, state })))
+    }
+
+    pub(super) fn files(&self) -> &dyn Files {
+        &*self.0.files
+    }
+
+    pub(super) fn cluster(&self) -> u64 {
+        self.0.cluster
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What covers which entries, newest first, good or not.
+    fn ids(&self, group: GroupId) -> Vec<EntryId> {
+        let state = self.state();
+        let of_group = state.known.keys().filter(|(of, ..)| *of == group);
+        of_group.map(|&(_, index, term)| EntryId { term, index }).rev().collect()
+    }
+
+    /// The snapshot that ends at `last`: `None` if there is none, an error if it is damaged. Reads all of it, the first
+    /// time.
+    ///
+    /// # Errors
+    /// [`WalError::Damaged`] with file and offset; [`WalError::OtherFormat`]; [`WalError::Io`].
+    pub fn get(&self, group: GroupId, last: EntryId) -> Result<Option<Snapshot>, WalError> {
+        let key = (group, last.index, last.term);
+        match self.state().known.get(&key) {
+            None => return Ok(None),
+            Some(Known::Good(snapshot)) => return Ok(Some(snapshot.clone())),
+            Some(Known::Bad(error) | Known::Foreign(error)) => return Err(error.clone()),
+            Some(Known::Unchecked) => {}
+        }
+        let name = name_of(group, last);
+        let checked = match planted!("snapshot-served-unverified") {
+            false => check(self.files(), self.0.cluster, &name),
+            true => super::read::believe(self.files(), &name),
+        };
+        let known = match &checked {
+            Ok(snapshot) => Known::Good(snapshot.clone()),
+            Err(Unfit::Bad(error)) => Known::Bad(error.clone()),
+            Err(Unfit::Foreign(error)) => Known::Foreign(error.clone()),
+        };
+        self.state().known.entry(key).and_modify(|old| *old = known);
+        checked.map(Some).map_err(Unfit::into_error)
+    }
+
+    /// The newest good snapshot, and what is wrong with those that are newer.
+    ///
+    /// # Errors
+    /// [`WalError::OtherFormat`]: a newer version of Kattu wrote it, and must read it.
+    pub fn newest(&self, group: GroupId) -> Result<(Option<Snapshot>, Vec<WalError>), WalError> {
+        let mut bad = Vec::new();
+        for last in self.ids(group) {
+            match self.get(group, last) {
+                Ok(Some(snapshot)) => return Ok((Some(snapshot), bad)),
+                Ok(None) => {}
+                Err(error @ WalError::OtherFormat { .. }) => return Err(error),
+                Err(error) => bad.push(error),
+            }
+        }
+        Ok((None, bad))
+    }
+
+    /// Opens the snapshot that ends at `last` for reading; it can be read to its end also if it is removed meanwhile.
+    /// `None` if there is none, or it is damaged.
+    ///
+    /// # Errors
+    /// [`WalError::Io`].
+    pub fn open(&self, group: GroupId, last: EntryId) -> Result<Option<SnapshotReader>, WalError> {
+        let Ok(Some(snapshot)) = self.get(group, last) else { return Ok(None) };
+        match self.files().open(&snapshot.name) {
+            Ok(file) => Ok(Some(SnapshotReader::new(snapshot, file))),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(WalError::io(&snapshot.name, "open", &error)),
+        }
+    }
+
+    /// A piece of a snapshot's file, for a peer.
+    ///
+    /// # Errors
+    /// [`WalError::Io`]; the piece may be asked for again.
+    pub fn read_chunk(&self, group: GroupId, wanted: &ReadChunk) -> Result<ChunkRead, WalError> {
+        let Some(reader) = self.open(group, wanted.last)? else { return Ok(ChunkRead::Gone) };
+        let bytes = SharedBytes::from(reader.read_at(wanted.offset, wanted.bytes_max)?);
+        Ok(ChunkRead::Bytes { bytes, total: reader.snapshot().bytes })
+    }
+
+    /// Begins a snapshot of our own.
+    ///
+    /// # Errors
+    /// [`WalError::NoSpace`], [`WalError::Io`].
+    pub fn create(&self, group: GroupId, meta: SnapshotMeta) -> Result<SnapshotWriter, WalError> {
+        SnapshotWriter::create(self, group, meta)
+    }
+
+    /// Stores a piece of a snapshot that a peer sends. One is gathered per group: another one takes its place. The last
+    /// piece takes as long as checking the whole file.
+    ///
+    /// # Errors
+    /// [`WalError::NoSpace`], [`WalError::Io`]: nothing is left of what was gathered; [`WalError::is_failed_sync`] is the
+    /// end of the process. A file that turns out damaged, or another one than announced, is no error: it begins anew.
+    pub fn store_chunk(&self, group: GroupId, piece: &StoreChunk) -> Result<ChunkStored, WalError> {
+        let last = piece.meta.last;
+        if matches!(self.get(group, last), Ok(Some(_))) {
+            self.state().receiving.remove(&group);
+            return Ok(ChunkStored { last, next: piece.total, complete: true });
+        }
+        let before = self.state().receiving.remove(&group);
+        let mut receiving = match before.filter(|before| before.is(group, &piece.meta, piece.total)) {
+            Some(same) => same,
+            None if piece.offset != 0 => return Ok(ChunkStored { last, next: 0, complete: false }),
+            None => Receiving::create(self, group, piece.meta.clone(), piece.total)?,
+        };
+        receiving.take(piece.offset, &piece.bytes)?;
+        let next = receiving.next();
+        if !receiving.is_whole() {
+            self.state().receiving.insert(group, receiving);
+            return Ok(ChunkStored { last, next, complete: false });
+        }
+        match receiving.finish() {
+            Ok(_) => Ok(ChunkStored { last, next, complete: true }),
+            Err(WalError::Damaged { .. } | WalError::OtherFormat { .. }) => {
+                Ok(ChunkStored { last, next: 0, complete: false })
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Forgets what was gathered of a peer's snapshot.
+    pub fn abandon(&self, group: GroupId) {
+        let gathered = self.state().receiving.remove(&group);
+        drop(gathered); // removes a file: not under the lock
+    }
+
+    /// Gives a checked and synced file its name. If there is a good one of that name, it stays: somebody may be reading
+    /// it piece by piece.
+    pub(super) fn publish(&self, aside: &str, snapshot: Snapshot) -> Result<Snapshot, WalError> {
+        let key = (snapshot.group, snapshot.meta.last.index, snapshot.meta.last.term);
+        if let Ok(Some(same)) = self.get(snapshot.group, snapshot.meta.last) {
+            let removed = self.files().remove(aside);
+            return removed.map(|()| same).map_err(|error| WalError::io(aside, "remove", &error));
+        }
+        let mut state = self.state();
+        crate::segment::publish(self.files(), aside, &snapshot.name, snapshot.bytes)?;
+        state.known.insert(key, Known::Good(snapshot.clone()));
+        Ok(snapshot)
+    }
+
+    /// Removes all but the newest two good snapshots of a group, oldest first; a file of somebody else stays. Does
+    /// nothing before there is a good one. Returns how many went. Reads what was not checked yet: not for a thread
+    /// that must not wait.
+    ///
+    /// # Errors
+    /// [`WalError::Io`].
+    pub fn tidy(&self, group: GroupId) -> Result<usize, WalError> {
+        let (mut good, mut useless) = (0, Vec::new());
+        for last in self.ids(group) {
+            match self.get(group, last) {
+                Ok(None) | Err(WalError::OtherFormat { .. } | WalError::Io { .. }) => {}
+                Err(_) if self.is_foreign(group, last) => {} // not ours to remove
+                Err(_) => useless.push(last),
+                Ok(Some(_)) if good < KEPT => good += 1,
+                Ok(Some(_)) => useless.push(last),
+            }
+        }
+        if good < KEPT {
+            return Ok(0); // what is damaged may still be looked at
+        }
+        for last in useless.iter().rev() {
+            let name = name_of(group, *last);
+            self.state().known.remove(&(group, last.index, last.term));
+            let removed = self.files().remove(&name).and_then(|()| self.files().sync_names());
+            removed.map_err(|error| WalError::io(&name, "remove", &error))?;
+        }
+        Ok(useless.len())
+    }
+
+    fn is_foreign(&self, group: GroupId, last: EntryId) -> bool {
+        matches!(self.state().known.get(&(group, last.index, last.term)), Some(Known::Foreign(_)))
+    }
+
+    /// Whether a good snapshot, whose file is there, covers everything up to `base`.
+    pub(crate) fn covers(&self, group: GroupId, base: LogIndex) -> bool {
+        let state = self.state();
+        let newer = state.known.range((group, base, Term(0))..=(group, LogIndex(u64::MAX), Term(u64::MAX)));
+        newer.into_iter().any(|(_, known)| matches!(known, Known::Good(_)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_as_they_are_written_and_nothing_else_is_a_snapshot() {
+        let id = EntryId::new(3, 0x2A);
+        let name = name_of(GroupId(7), id);
+        assert_eq!(name, "snapshot-00000007-000000000000002a-0000000000000003.snap");
+        assert_eq!(named(&name), Some((GroupId(7), id)));
+        for other in [
+            "snapshot-7-2a-3.snap",
+            "snapshot-00000007-000000000000002A-0000000000000003.snap",
+            "snapshot-00000007-000000000000002a-0000000000000003.snap.taken.part",
+            "snapshot-00000007-000000000000002a.snap",
+            "snapshot-.snap",
+        ] {
+            assert_eq!(named(other), None, "{other}");
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! Writing: a snapshot of our own chunk by chunk, a peer's byte for byte.
+//!
+//! 1. Everything goes to a file aside, synced every few MiB so that no sync of the log waits behind all of it at once.
+//! 2. The whole file is synced, read back and checked. [fault-model ST9, ST10]
+//! 3. It is renamed and the names are synced. Only now does it exist; only now may anything older go.
+//!
+//! A peer's bytes are the peer's file, from offset 0: the one who receives checks exactly what the one who sent has.
+//! Knows nothing of: what the chunks mean, who sends them, how fast they may come.
+
+use super::SnapshotStore;
+use super::format::{CHUNK_BYTES_MAX, Chain, Header, Pass};
+use super::store::{Snapshot, name_of};
+use crate::error::WalError;
+use crate::files::LogFile;
+use kattu_raft::{GroupId, SnapshotMeta};
+
+/// Small chunks are written together.
+const BUFFER_BYTES: usize = 256 << 10;
+/// Bytes between two syncs of a file that grows.
+const SYNC_BYTES: u64 = 8 << 20;
+
+/// A file aside that becomes a snapshot or nothing.
+#[derive(Debug)]
+struct Aside {
+    store: SnapshotStore,
+    header: Header,
+    name: String,
+    aside: String,
+    file: Box<dyn LogFile>,
+    /// Bytes written, and those of them that are synced.
+    at: u64,
+    synced: u64,
+    is_published: bool,
+}
+
+impl Aside {
+    fn create(store: &SnapshotStore, header: Header, how: &str) -> Result<Aside, WalError> {
+        let name = name_of(header.group, header.meta.last);
+        let aside = format!("{name}.{how}.part");
+        let file = store.files().create(&aside).map_err(|error| WalError::growing(&name, 0, &error))?;
+        Ok(Aside { store: store.clone(), header, name, aside, file, at: 0, synced: 0, is_published: false })
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> Result<(), WalError> {
+        let written = self.file.write_at(self.at, bytes);
+        written.map_err(|error| WalError::growing(&self.name, self.at + bytes.len() as u64, &error))?;
+        self.at += bytes.len() as u64;
+        if SYNC_BYTES <= self.at - self.synced { self.sync() } else { Ok(()) }
+    }
+
+    fn sync(&mut self) -> Result<(), WalError> {
+        self.file.sync().map_err(|error| WalError::syncing(&self.name, &error))?;
+        self.synced = self.at;
+        Ok(())
+    }
+
+    /// Steps 2 and 3. `None` if the file is not the snapshot it was announced as, or damaged: it is gone then.
+    fn publish(mut self) -> Result<Snapshot, WalError> {
+        if !planted!("prune-before-snapshot-durable") {
+            self.sync()?;
+        }
+        let checked = Pass::begin(&*self.file, &self.name).and_then(Pass::finish)?;
+        if checked.header != self.header {
+            let Header { cluster, group, meta } = &checked.header;
+            let what = format!(
+                "a snapshot of cluster {cluster:x}, group {}, up to {}; announced was one of cluster {:x}, group {}, up to {}",
+                group.0, meta.last, self.header.cluster, self.header.group.0, self.header.meta.last
+            );
+            return Err(WalError::damaged(&self.name, 16, what));
+        }
+        let snapshot = Snapshot {
+            name: self.name.clone(),
+            group: self.header.group,
+            meta: self.header.meta.clone(),
+            bytes: checked.bytes,
+            chunks: checked.chunks,
+        };
+        self.is_published = true; // from here on nothing may be removed by this name
+        self.store.publish(&self.aside, snapshot)
+    }
+}
+
+impl Drop for Aside {
+    fn drop(&mut self) {
+        if !self.is_published {
+            let _ = self.store.files().remove(&self.aside); // the next start would do it, too
+        }
+    }
+}
+
+/// A snapshot of our own under way. Dropping it unfinished leaves nothing behind.
+pub struct SnapshotWriter {
+    aside: Aside,
+    chain: Chain,
+    buffer: Vec<u8>,
+}
+
+impl SnapshotWriter {
+    pub(super) fn create(
+        store: &SnapshotStore,
+        group: GroupId,
+        meta: SnapshotMeta,
+    ) -> Result<SnapshotWriter, WalError> {
+        let header = Header { cluster: store.cluster(), group, meta };
+        let buffer = header.to_bytes();
+        let chain = Chain::after(&buffer);
+        Ok(SnapshotWriter { aside: Aside::create(store, header, "taken")?, chain, buffer })
+    }
+
+    /// Adds a chunk.
+    ///
+    /// # Errors
+    /// [`WalError::NoSpace`], [`WalError::Io`]: the snapshot has failed and may be begun anew, unless
+    /// [`WalError::is_failed_sync`].
+    ///
+    /// # Panics
+    /// If the chunk is empty or larger than [`CHUNK_BYTES_MAX`].
+    pub fn push(&mut self, chunk: &[u8]) -> Result<(), WalError> {
+        let header = self.chain.chunk(chunk);
+        self.buffer.extend_from_slice(&header);
+        if chunk.len() < BUFFER_BYTES {
+            self.buffer.extend_from_slice(chunk);
+            return if BUFFER_BYTES <= self.buffer.len() { self.flush() } else { Ok(()) };
+        }
+        self.flush()?;
+        self.aside.write(chunk)
+    }
+
+    fn flush(&mut self) -> Result<(), WalError> {
+        self.aside.write(&self.buffer)?;
+        self.buffer.clear();
+        Ok(())
+    }
+
+    /// Bytes of the file so far.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.aside.at + self.buffer.len() as u64
+    }
+
+    /// Completes the file, makes it durable, reads it back, and gives it its name. Reads the whole file: not for a
+    /// thread that must not wait.
+    ///
+    /// # Errors
+    /// As [`SnapshotWriter::push`]; [`WalError::Damaged`] if something else is read than was written.
+    pub fn finish(mut self) -> Result<Snapshot, WalError> {
+        self.flush()?;
+        self.aside.write(&self.chain.footer())?;
+        self.aside.publish()
+    }
+}
+
+impl std::fmt::Debug for SnapshotWriter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "SnapshotWriter({}, {} bytes)", self.aside.name, self.bytes())
+    }
+}
+
+/// A snapshot that a peer sends, under way. Dropping it leaves nothing behind.
+#[derive(Debug)]
+pub(super) struct Receiving {
+    aside: Aside,
+    total: u64,
+}
+
+impl Receiving {
+    pub fn create(
+        store: &SnapshotStore,
+        group: GroupId,
+        meta: SnapshotMeta,
+        total: u64,
+    ) -> Result<Receiving, WalError> {
+        let header = Header { cluster: store.cluster(), group, meta };
+        let aside = Aside::create(store, header, "received")?;
+        // A disk without room for all of it says so at once.
+        if total != 0 {
+            aside.file.allocate(total).map_err(|error| WalError::growing(&aside.name, total, &error))?;
+        }
+        Ok(Receiving { aside, total })
+    }
+
+    pub fn is(&self, group: GroupId, meta: &SnapshotMeta, total: u64) -> bool {
+        (self.aside.header.group, &self.aside.header.meta, self.total) == (group, meta, total)
+    }
+
+    /// The first byte that is missing.
+    pub fn next(&self) -> u64 {
+        self.aside.at
+    }
+
+    pub fn is_whole(&self) -> bool {
+        self.aside.at == self.total
+    }
+
+    /// Takes the piece at `offset`, if it is the next one and within the whole.
+    pub fn take(&mut self, offset: u64, bytes: &[u8]) -> Result<(), WalError> {
+        let fits = offset.checked_add(bytes.len() as u64).is_some_and(|end| end <= self.total);
+        if offset == self.aside.at && fits { self.aside.write(bytes) } else { Ok(()) }
+    }
+
+    pub fn finish(self) -> Result<Snapshot, WalError> {
+        self.aside.publish()
+    }
+}
+
+const _: () = assert!(BUFFER_BYTES <= CHUNK_BYTES_MAX);

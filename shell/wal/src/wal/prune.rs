@@ -1,0 +1,93 @@
+//! Pruning: which segments nothing needs any more, and the start block that lets a log begin anywhere.
+//!
+//! A segment may go when all of this holds:
+//!
+//! 1. No entry above the bases is in it, or before it.
+//! 2. The base records that say so are durable.
+//! 3. A later segment begins with a durable start block: it says what the log held there, so that replay needs nothing
+//!    from before.
+//! 4. A good snapshot covers each base. [fault-model ST9]
+//!
+//! They go oldest first, one at a time, each for good before the next (`segment.rs`).
+//! Knows nothing of: why a base moves.
+
+use super::Wal;
+use crate::block::{GroupRow, HEADER_BYTES, ROW_BYTES, flags, padded};
+use crate::error::WalError;
+use crate::pending::Pending;
+use crate::segment::{DATA_START, Used};
+use crate::walk::SegmentFound;
+use kattu_raft::LogIndex;
+use kattu_wire::record::{HEADER_BYTES as RECORD_HEADER_BYTES, base_encode};
+
+impl Wal {
+    /// Finds the segments that nothing needs any more. Everything written is durable.
+    pub(super) fn free_used(&mut self) {
+        if !core::mem::take(&mut self.rebased) {
+            return;
+        }
+        let current = self.current.generation;
+        let first_needed = self.groups.values().filter_map(|group| group.index.first_segment()).min();
+        let needed = first_needed.unwrap_or(current);
+        let current_found =
+            SegmentFound { generation: current, len: self.current.len, is_start: self.current_is_start };
+        let newest_first = [&current_found].into_iter().chain(self.full.iter().rev());
+        let may_be_first = newest_first.filter(|found| found.is_start && found.generation <= needed);
+        let Some(first) = may_be_first.map(|found| found.generation).max() else { return };
+        while let Some(SegmentFound { generation, len, .. }) =
+            self.full.pop_front_if(|found| found.generation < first)
+        {
+            self.used.push_back(Used { generation, len });
+        }
+        self.reading.take_if(|reading| reading.generation < first);
+    }
+
+    /// The used segments, if a good snapshot covers what they held.
+    pub(super) fn may_go(&self) -> Vec<Used> {
+        let is_covered = planted!("prune-before-snapshot-durable")
+            || self.groups.iter().all(|(id, group)| {
+                let base = group.written.base.index;
+                base == LogIndex(0) || self.snapshots.covers(*id, base)
+            });
+        if is_covered { self.used.iter().copied().collect() } else { Vec::new() }
+    }
+
+    /// Bytes of a start block.
+    pub(super) fn start_block_bytes(&self) -> u64 {
+        let of_group = |starts: usize| RECORD_HEADER_BYTES + 8 + starts * 16 + ROW_BYTES;
+        let groups: usize = self.groups.values().map(|group| of_group(group.written.term_starts().len())).sum();
+        padded(HEADER_BYTES + groups) as u64
+    }
+
+    /// Bytes of the start block that is still to be written into the current segment.
+    pub(super) fn start_bytes(&self) -> u64 {
+        let is_due = self.offset == DATA_START && self.current.generation != 1;
+        if is_due { self.start_block_bytes() } else { 0 }
+    }
+
+    /// Writes the start block, if it is due.
+    pub(super) fn write_start(&mut self) -> Result<(), WalError> {
+        if self.start_bytes() == 0 {
+            return Ok(());
+        }
+        let mut pending = Pending::default();
+        let mut rows = Vec::with_capacity(self.groups.len());
+        for (&id, group) in &self.groups {
+            let held = &group.written;
+            pending.restate(&base_encode(crc32c::crc32c_append, id, held.base, &held.payload()));
+            rows.push(GroupRow { records: 1, ..group.told });
+        }
+        pending.seal(flags::START, &rows);
+        let chain = pending.finish(0, self.header_at(self.offset));
+        self.put(&pending.buffer).map_err(|error| self.poison(error))?;
+        (self.chain, self.number) = (chain, self.number + 1);
+        self.offset += pending.buffer.len() as u64;
+        self.current_is_start = true;
+        self.marked = false;
+        self.stats.blocks += 1;
+        self.stats.writes += 1;
+        self.stats.bytes_written += pending.buffer.len() as u64;
+        self.stats.log_bytes += pending.buffer.len() as u64;
+        Ok(())
+    }
+}
