@@ -35,6 +35,14 @@ pub(crate) fn then(before: u64, change: u64) -> u64 {
     before.rotate_left(29).wrapping_mul(0xbb67_ae85_84ca_a73b).wrapping_add(change)
 }
 
+/// A digest with some bytes more: for tables beside the store, which are small enough to be hashed whole.
+#[must_use]
+pub fn with(digest: u64, bytes: &[u8]) -> u64 {
+    let mut hasher = Hasher::new();
+    hasher.bytes(bytes);
+    then(digest, hasher.finish())
+}
+
 /// One change of a key: from what to what. A key that does not live has nothing before: whether its delete is still
 /// remembered depends on the member.
 pub(crate) fn change(key: &[u8], before: Option<&Version>, after: &Version) -> u64 {

@@ -119,24 +119,24 @@ impl Command {
     }
 }
 
-fn put_text(out: &mut Vec<u8>, text: &str) {
+pub(crate) fn put_text(out: &mut Vec<u8>, text: &str) {
     let len = u16::try_from(text.len()).expect("the gate bounds names and URLs");
     out.extend_from_slice(&len.to_le_bytes());
     out.extend_from_slice(text.as_bytes());
 }
 
-fn take<'a>(rest: &mut &'a [u8], count: usize) -> Result<&'a [u8], Malformed> {
+pub(crate) fn take<'a>(rest: &mut &'a [u8], count: usize) -> Result<&'a [u8], Malformed> {
     let (taken, left) = rest.split_at_checked(count).ok_or(Malformed)?;
     *rest = left;
     Ok(taken)
 }
 
-fn take_u16(rest: &mut &[u8]) -> Result<usize, Malformed> {
+pub(crate) fn take_u16(rest: &mut &[u8]) -> Result<usize, Malformed> {
     let bytes = take(rest, 2)?;
     Ok(usize::from(u16::from_le_bytes([bytes[0], bytes[1]])))
 }
 
-fn take_text(rest: &mut &[u8]) -> Result<String, Malformed> {
+pub(crate) fn take_text(rest: &mut &[u8]) -> Result<String, Malformed> {
     let len = take_u16(rest)?;
     core::str::from_utf8(take(rest, len)?).map(ToString::to_string).map_err(|_| Malformed)
 }

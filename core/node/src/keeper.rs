@@ -33,6 +33,17 @@ impl Keeper {
         Keeper { store: Store::new(), members, applied: LogIndex(0) }
     }
 
+    /// A keeper of these tables, right after the entry at `applied`.
+    pub(crate) fn of(store: Store, members: BTreeMap<NodeId, MemberInfo>, applied: LogIndex) -> Keeper {
+        Keeper { store, members, applied }
+    }
+
+    /// All tables and the applied index: what a snapshot holds. A new table belongs in here.
+    pub(crate) fn tables(&self) -> (&Store, &BTreeMap<NodeId, MemberInfo>, LogIndex) {
+        let Keeper { store, members, applied } = self;
+        (store, members, *applied)
+    }
+
     /// Carries out one task.
     ///
     /// # Panics

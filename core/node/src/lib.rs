@@ -24,6 +24,7 @@ extern crate kattu_plant;
 
 pub mod command;
 pub mod contract;
+pub mod frozen;
 mod keeper;
 mod node;
 mod reads;

@@ -1,0 +1,260 @@
+//! Frozen: all replicated tables as of one log index, and their bytes.
+//!
+//! In:    a keeper between two tasks.
+//! Out:   a pin of everything it owns, which any thread may turn into chunks of bytes while the keeper goes on; and from
+//!        such chunks a keeper again, which answers and applies as that one did.
+//! Rule:  state and applied index are one thing here too [fault-model ST4]; equal tables at an equal index give equal
+//!        bytes on every member. Byte boxes: docs/formats/tables.md, docs/formats/store.md.
+//! Knows nothing of: files, checksums, who asks for it, terms, how the chunks travel.
+
+use crate::command::{put_text, take, take_text, take_u16};
+use crate::contract::MemberInfo;
+use crate::keeper::Keeper;
+use alloc::collections::BTreeMap;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt;
+use kattu_kv::dump::{self, CHUNK_BYTES_MAX, Dump, Loader};
+use kattu_kv::store::Store;
+use kattu_raft::{LogIndex, NodeId};
+
+/// The format version written; the only one read.
+pub const VERSION: u8 = 1;
+
+/// How the bytes of all tables begin.
+const MAGIC: [u8; 4] = *b"KtTb";
+
+/// Magic, version, and how long the small tables are.
+const PREFIX: usize = 4 + 1 + 4;
+
+/// Longest that the small tables may be: far beyond a cluster of any size.
+const TABLES_BYTES_MAX: u32 = 16 << 20;
+
+/// A keeper's tables as they stood when it was pinned. Taking one costs a few microseconds, and holding it memory for
+/// what the keeper changes meanwhile; best dropped where it was turned into chunks, which lets go of it bit by bit.
+#[derive(Clone, Debug)]
+pub struct Frozen {
+    pub(crate) store: Store,
+    pub(crate) members: BTreeMap<NodeId, MemberInfo>,
+    pub(crate) applied: LogIndex,
+}
+
+/// The bytes of frozen tables: an iterator over chunks of 1 MiB at most.
+#[derive(Debug)]
+pub struct Chunks {
+    /// What is left of the small tables.
+    tables: Vec<u8>,
+    store: Dump,
+}
+
+/// Tables on their way back.
+#[derive(Debug, Default)]
+pub struct Thaw {
+    /// The bytes so far, until the small tables are whole.
+    carry: Vec<u8>,
+    tables: Option<Tables>,
+    store: Loader,
+}
+
+#[derive(Debug)]
+struct Tables {
+    members: BTreeMap<NodeId, MemberInfo>,
+    applied: LogIndex,
+}
+
+/// Why bytes are no tables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ThawError {
+    /// They end before the store begins.
+    Truncated,
+    /// They do not begin as tables do.
+    NoTables,
+    /// The format version is not ours.
+    Version(u8),
+    /// The small tables say that they are this long.
+    Length(u32),
+    /// The table of members is none.
+    Members,
+    /// The store behind them is none.
+    Store(dump::Malformed),
+}
+
+impl fmt::Display for ThawError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ThawError::Truncated => f.write_str("the tables end too early"),
+            ThawError::NoTables => f.write_str("this does not begin as tables do"),
+            ThawError::Version(version) => {
+                write!(f, "format version {version} of tables, expected {VERSION}")
+            }
+            ThawError::Length(length) => {
+                write!(f, "small tables of {length} bytes, at most {TABLES_BYTES_MAX}")
+            }
+            ThawError::Members => f.write_str("malformed table of members"),
+            ThawError::Store(malformed) => malformed.fmt(f),
+        }
+    }
+}
+
+impl core::error::Error for ThawError {}
+
+impl Keeper {
+    /// All tables as of now, which is right after the entry at [`Keeper::applied`].
+    #[must_use]
+    pub fn pin(&self) -> Frozen {
+        let (store, members, applied) = self.tables();
+        Frozen { store: store.pin(), members: members.clone(), applied }
+    }
+
+    /// A digest of all tables at the applied index, for members to compare: `kattu_kv::digest` says what it finds.
+    #[must_use]
+    pub fn digest(&self) -> u64 {
+        let (store, members, applied) = self.tables();
+        kattu_kv::digest::with(store.running_digest(), &encode_tables(members, applied))
+    }
+
+    /// The keeper whose [`Frozen`] gave these chunks, in whatever pieces.
+    ///
+    /// # Errors
+    /// If they are not exactly that.
+    pub fn thaw<C: AsRef<[u8]>>(chunks: impl IntoIterator<Item = C>) -> Result<Keeper, ThawError> {
+        let mut thaw = Thaw::default();
+        chunks.into_iter().try_for_each(|chunk| thaw.push(chunk.as_ref()))?;
+        thaw.finish()
+    }
+}
+
+impl Frozen {
+    /// The index after whose entry the tables stood so.
+    #[must_use]
+    pub fn applied(&self) -> LogIndex {
+        self.applied
+    }
+
+    /// About how many bytes the chunks will have: keys and values that are held, and what goes with them.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.store.stats().bytes
+    }
+
+    /// The store, to be read or hashed as of then.
+    #[must_use]
+    pub fn store(&self) -> &Store {
+        &self.store
+    }
+
+    /// The bytes.
+    #[must_use]
+    pub fn chunks(self) -> Chunks {
+        Chunks { tables: encode_tables(&self.members, self.applied), store: self.store.dump() }
+    }
+}
+
+impl Iterator for Chunks {
+    type Item = Vec<u8>;
+
+    fn next(&mut self) -> Option<Vec<u8>> {
+        if self.tables.is_empty() {
+            return self.store.next();
+        }
+        let rest = self.tables.split_off(self.tables.len().min(CHUNK_BYTES_MAX));
+        Some(core::mem::replace(&mut self.tables, rest))
+    }
+}
+
+impl Thaw {
+    /// Takes the next bytes.
+    ///
+    /// # Errors
+    /// If they cannot be part of tables; nothing that comes later makes that good.
+    pub fn push(&mut self, chunk: &[u8]) -> Result<(), ThawError> {
+        if self.tables.is_some() {
+            return self.store.push(chunk).map_err(ThawError::Store);
+        }
+        self.carry.extend_from_slice(chunk);
+        let Some((tables, rest)) = split_tables(&self.carry)? else { return Ok(()) };
+        self.tables = Some(decode_tables(tables).ok_or(ThawError::Members)?);
+        self.store.push(rest).map_err(ThawError::Store)?;
+        self.carry = Vec::new();
+        Ok(())
+    }
+
+    /// The keeper, once all has come.
+    ///
+    /// # Errors
+    /// If something is missing.
+    pub fn finish(self) -> Result<Keeper, ThawError> {
+        let Tables { members, applied } = self.tables.ok_or(ThawError::Truncated)?;
+        let store = self.store.finish().map_err(ThawError::Store)?;
+        Ok(Keeper::of(store, members, applied))
+    }
+}
+
+/// The bytes before the store's.
+fn encode_tables(members: &BTreeMap<NodeId, MemberInfo>, applied: LogIndex) -> Vec<u8> {
+    let mut out = Vec::from(MAGIC);
+    out.push(VERSION);
+    out.extend_from_slice(&[0; 4]);
+    out.extend_from_slice(&applied.0.to_le_bytes());
+    put_count(&mut out, members.len());
+    for member in members.values() {
+        out.extend_from_slice(&member.id.0.to_le_bytes());
+        out.push(u8::from(member.learner));
+        put_text(&mut out, &member.name);
+        for urls in [&member.peer_urls, &member.client_urls] {
+            put_count(&mut out, urls.len());
+            urls.iter().for_each(|url| put_text(&mut out, url));
+        }
+    }
+    let length = u32::try_from(out.len() - PREFIX).expect("the gate bounds members, names and URLs");
+    out[PREFIX - 4..PREFIX].copy_from_slice(&length.to_le_bytes());
+    out
+}
+
+fn put_count(out: &mut Vec<u8>, count: usize) {
+    let count = u16::try_from(count).expect("the gate bounds members and URLs");
+    out.extend_from_slice(&count.to_le_bytes());
+}
+
+/// The bytes of the small tables and what follows them; `None` if they are not whole yet.
+fn split_tables(bytes: &[u8]) -> Result<Option<(&[u8], &[u8])>, ThawError> {
+    if !bytes.iter().zip(&MAGIC).all(|(byte, expected)| byte == expected) {
+        return Err(ThawError::NoTables);
+    }
+    let Some((prefix, rest)) = bytes.split_at_checked(PREFIX) else { return Ok(None) };
+    if prefix[4] != VERSION {
+        return Err(ThawError::Version(prefix[4]));
+    }
+    let length = u32::from_le_bytes([prefix[5], prefix[6], prefix[7], prefix[8]]);
+    if length > TABLES_BYTES_MAX {
+        return Err(ThawError::Length(length));
+    }
+    Ok(rest.split_at_checked(length as usize))
+}
+
+/// What `encode_tables` wrote behind the prefix, and nothing that it would write otherwise.
+fn decode_tables(mut rest: &[u8]) -> Option<Tables> {
+    let number = |rest: &mut &[u8]| Some(u64::from_le_bytes(take(rest, 8).ok()?.try_into().ok()?));
+    let texts = |rest: &mut &[u8]| -> Option<Vec<String>> {
+        let count = take_u16(rest).ok()?;
+        (0..count).map(|_| take_text(rest).ok()).collect()
+    };
+    let applied = LogIndex(number(&mut rest)?);
+    let mut members = BTreeMap::new();
+    for _ in 0..take_u16(&mut rest).ok()? {
+        let id = NodeId(number(&mut rest)?);
+        let learner = match take(&mut rest, 1).ok()? {
+            [0] => false,
+            [1] => true,
+            _ => return None,
+        };
+        let name = take_text(&mut rest).ok()?;
+        let (peer_urls, client_urls) = (texts(&mut rest)?, texts(&mut rest)?);
+        let is_ascending = members.last_key_value().is_none_or(|(last, _)| *last < id);
+        members.insert(id, MemberInfo { id, name, peer_urls, client_urls, learner });
+        if !is_ascending {
+            return None;
+        }
+    }
+    rest.is_empty().then_some(Tables { members, applied })
+}
