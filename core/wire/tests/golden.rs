@@ -6,7 +6,7 @@ mod common;
 
 use common::{bytes, entry, hex, one_of_each};
 use kattu_raft::{EntryHead, EntryId, EntryKind, Form, GroupId, LogIndex, Stamp};
-use kattu_wire::record::truncate_encode;
+use kattu_wire::record::{base_encode, truncate_encode};
 use kattu_wire::record_encode;
 use std::path::PathBuf;
 
@@ -42,4 +42,6 @@ fn records_are_written_as_ever() {
         );
     }
     compare("record-truncate", &truncate_encode(crc32c::crc32c_append, GroupId(7), LogIndex(14)));
+    let base = base_encode(crc32c::crc32c_append, GroupId(7), EntryId::new(4, 12), b"the log's own");
+    compare("record-base", &base);
 }

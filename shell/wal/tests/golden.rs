@@ -33,6 +33,35 @@ fn sample() -> (SimDisk, Twin) {
     (disk, twin)
 }
 
+/// A directory that was pruned: its second segment begins with a start block, and one snapshot is there.
+fn pruned() -> (SimDisk, Twin) {
+    let disk = SimDisk::new();
+    let group = GROUPS[0];
+    let (twin, outcome) = run(
+        &disk,
+        &[
+            Step::Hard(group, Some(2)),
+            Step::Entries(group, vec![20, 900, 900]),
+            Step::Commit(group),
+            Step::Sync,
+            Step::Snapshot(group),
+            Step::Config(group, 1),
+            Step::Base(group, 0),
+            Step::Sync,
+            Step::Entries(group, vec![900, 900]),
+            Step::Sync,
+            Step::Entries(GROUPS[1], vec![9]),
+            Step::Sync,
+            Step::Restart,
+        ],
+    );
+    outcome.unwrap();
+    (disk, twin)
+}
+
+const SECOND: &str = "log-0000000000000002.seg";
+const SNAPSHOT: &str = "snapshot-00000000-0000000000000003-0000000000000001.snap";
+
 fn hex(bytes: &[u8]) -> String {
     let line = |chunk: &[u8]| chunk.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(" ");
     bytes.chunks(16).map(line).collect::<Vec<_>>().join("\n") + "\n"
@@ -58,6 +87,17 @@ fn a_directory_is_written_as_ever() {
         let len = u32::from_le_bytes(segment[at + 16..at + 20].try_into().unwrap()) as usize;
         samples.push((name, segment[at..at + len].to_vec()));
     }
+    let (disk, _) = pruned();
+    let (first, second) = (disk.contents(SEGMENT).unwrap(), disk.contents(SECOND).unwrap());
+    let block_at = |segment: &[u8], at: usize| {
+        let len = u32::from_le_bytes(segment[at + 16..at + 20].try_into().unwrap()) as usize;
+        segment[at..at + len].to_vec()
+    };
+    let is_base = |at: &usize| first[*at..].starts_with(b"KTBK") && first[*at + 80 + 4] == 17;
+    let base = (4096..first.len()).step_by(512).find(is_base).expect("a block with a base");
+    samples.push(("block-base", block_at(&first, base)));
+    samples.push(("block-start", block_at(&second, 4096)));
+    samples.push(("snapshot", disk.contents(SNAPSHOT).unwrap()));
     for (name, bytes) in samples {
         if std::env::var_os("KATTU_UPDATE").is_some() {
             std::fs::write(path(name), hex(&bytes)).unwrap();
@@ -87,6 +127,15 @@ fn the_samples_are_read() {
     for place in [0, 4096] {
         slots[place..place + 64].copy_from_slice(&bytes("slot"));
     }
+    let (other, _) = pruned();
+    other.set_contents(SNAPSHOT, Some(bytes("snapshot")));
+    let mut second = other.contents(SECOND).unwrap();
+    second[4096..4096 + bytes("block-start").len()].copy_from_slice(&bytes("block-start"));
+    other.set_contents(SECOND, Some(second));
+    let (_, mut twin_of_other) = pruned();
+    let (mut wal, recovered) = open(&other, &mut twin_of_other).unwrap();
+    check(&twin_of_other, &mut wal, &recovered);
+
     disk.set_contents("identity", Some(bytes("identity")));
     disk.set_contents(SEGMENT, Some(segment));
     disk.set_contents("slots-00000000", Some(slots));

@@ -123,7 +123,7 @@ fn story(transition: Transition, dice: &mut Dice) -> Vec<Step> {
             story.push(Step::Sync);
         }
         Transition::Prune => {
-            for _ in 0..3 {
+            for _ in 0..1 + dice.below(2) {
                 story.extend([some(dice, 2500), some(dice, 2500), Step::Sync]);
                 for which in GROUPS {
                     let back = usize::from(dice.one_in(4));
@@ -161,6 +161,7 @@ struct Counts {
     in_recovery: u64,
     /// Images with something to cut off.
     torn: u64,
+    torn_by: BTreeMap<Transition, u64>,
     /// Of them, those with whole blocks behind a torn one.
     blocks_behind: u64,
     doubts_max: usize,
@@ -184,7 +185,13 @@ fn blocks(disk: &SimDisk) -> Vec<(u64, usize)> {
 }
 
 /// Recovers one image, and sometimes cuts that.
-fn try_image(image: &SimDisk, twin: &Twin, seed: u64, counts: &mut Counts) -> u64 {
+fn try_image(
+    image: &SimDisk,
+    twin: &Twin,
+    transition: Transition,
+    seed: u64,
+    counts: &mut Counts,
+) -> u64 {
     let mut tried = 1;
     if counts.sum().is_multiple_of(199) {
         tried += cut_in_recovery(image, twin, seed);
@@ -193,6 +200,7 @@ fn try_image(image: &SimDisk, twin: &Twin, seed: u64, counts: &mut Counts) -> u6
     let found = image.copy();
     if recovered_tails(image, twin) != 0 {
         counts.torn += 1;
+        *counts.torn_by.entry(transition).or_default() += 1;
         // What recovery cut: a second block behind the first cut one was behind a torn or a missing one.
         let cut = found.copy();
         open(&cut, &mut twin.clone()).unwrap();
@@ -261,7 +269,7 @@ fn sweep(transition: Transition, seed: u64, counts: &mut Counts) {
 fn each_image(disk: &SimDisk, twin: &Twin, transition: Transition, seed: u64, counts: &mut Counts) {
     counts.doubts_max = counts.doubts_max.max(disk.doubts());
     disk.each_crash_image(seed, 24, &mut |image| {
-        let tried = try_image(&image, twin, seed, counts);
+        let tried = try_image(&image, twin, transition, seed, counts);
         *counts.images.entry(transition).or_default() += tried;
     });
 }
@@ -296,7 +304,7 @@ fn every_image_of_every_transition_is_recovered() {
         seed += 1;
     }
     for (transition, images) in &counts.images {
-        println!("{:>9}  {transition:?}", images);
+        println!("{images:>9}  {transition:?}, {} torn", counts.torn_by.get(transition).unwrap_or(&0));
     }
     println!(
         "{} images, 0 violations, seeds {first_seed}..{seed}; {} in a recovery that was cut, {} with a torn tail, {} of \
