@@ -50,7 +50,8 @@ pub(crate) const PRIORITY: u8 = 100;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Leadership {
     /// How eager this member is to lead. Below 100 its election timeouts begin later, down to `2·ET..3·ET` for 0; above
-    /// they end earlier, down to `ET..1.25·ET` for 255. Never a matter of safety, and no promise of who leads.
+    /// they end earlier, down to `ET..1.25·ET` for 255. Without effect without pre-vote, where one that cannot win would
+    /// keep all others from trying. Never a matter of safety, and no promise of who leads.
     pub priority: u8,
     /// A leader offers its office to a voter of higher priority that is well and has caught up.
     pub hand_over: bool,

@@ -40,6 +40,7 @@ impl Raft {
     pub(crate) fn election_timer(&mut self, now: Instant) -> Timer {
         let et = self.config.election_timeout;
         let (later, earlier) = match self.config.leadership.priority {
+            _ if !self.config.pre_vote => (Duration::ZERO, Duration::ZERO), // a campaign in vain restarts all timers
             low @ ..PRIORITY => (et * u32::from(PRIORITY - low) / u32::from(PRIORITY), Duration::ZERO),
             high => {
                 let above = u32::from(high - PRIORITY);

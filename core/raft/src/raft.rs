@@ -101,10 +101,11 @@ impl Raft {
             rng,
             config,
         };
-        raft.promise_of_earlier_runs(now);
         let mut timer = raft.election_timer(now);
         if alone {
             timer.timeout = core::time::Duration::ZERO;
+        } else {
+            raft.promise_of_earlier_runs(now);
         }
         raft.role = Role::Follower(Follower { timer, following: None });
         raft

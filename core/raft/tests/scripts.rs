@@ -7,7 +7,8 @@ mod world;
 
 use goldenscript::{Command, Context, Runner};
 use kattu_raft::{
-    Config, Duration, Entry, EntryHead, EntryId, EntryKind, Form, HardState, LinkEnd, LogBody, LogRecord, Lsn,
+    Config, Duration, Entry, EntryHead, EntryId, EntryKind, Form, HardState, Instant, Lease, LinkEnd,
+    LogBody, LogRecord, Lsn,
 };
 use kattu_raft::{LogIndex, NodeId, Stamp, Term};
 use std::collections::BTreeMap;
@@ -53,6 +54,22 @@ impl Stage {
                 ("uncommitted_bytes", bytes) => config.limits.uncommitted_bytes_max = bytes.parse()?,
                 ("apply_bytes", bytes) => config.limits.apply_bytes_max = bytes.parse()?,
                 ("window_bytes", bytes) => config.limits.window_bytes_max = bytes.parse()?,
+                ("suspicion", "off") => config.leadership.suspicion = None,
+                ("suspicion", step) => {
+                    config.leadership.suspicion = Some(Duration::from_millis(step.parse()?));
+                }
+                ("lease", rho) => {
+                    let margin = keys.get("margin").map_or(Ok(0), |margin| margin.parse())?;
+                    let margin = Duration::from_millis(margin);
+                    config.leadership.lease = Some(Lease { rho: rho.parse()?, margin });
+                }
+                ("margin", _) => {}
+                ("handover", "on") => config.leadership.hand_over = true,
+                ("priorities", priorities) => {
+                    if let Some(priority) = priorities.split(' ').nth(id as usize - 1) {
+                        config.leadership.priority = priority.parse()?;
+                    }
+                }
                 (key, value) => return Err(format!("unknown setting {key}={value}").into()),
             }
         }
@@ -173,7 +190,7 @@ impl Stage {
             }
             "tick" => {
                 let id = member()?;
-                self.world.now = self.world.now.max(self.world.raft(id).deadline());
+                self.world.now = self.world.now.max(self.world.due(id));
                 self.world.tick(id);
             }
             "pass" => self.world.pass(Duration::from_millis(number(0)?)),
@@ -242,6 +259,45 @@ impl Stage {
                     Some(other) => return Err(format!("a link does not end by {other}").into()),
                 };
                 self.world.act(member()?, |raft, now, effects| raft.link_closed(now, peer, end, effects));
+            }
+            "kill" => {
+                // As a kernel ends a process: every link of it is closed at once, and the others see that.
+                let dead = member()?;
+                self.world.crash(dead, 0);
+                for id in self.world.ids() {
+                    if self.world.runs(id) && !self.world.cut.contains(&(dead, id)) {
+                        let end = LinkEnd::ByPeer;
+                        self.world.act(id, |raft, now, effects| raft.link_closed(now, dead, end, effects));
+                    }
+                }
+            }
+            "transfer" => {
+                let (id, target) = (member()?, NodeId(number(1)?));
+                let verdict = self.world.act(id, |raft, now, effects| raft.transfer(now, target, effects));
+                if let Err(error) = verdict {
+                    writeln!(output, "{}: {error}", id.0)?;
+                }
+            }
+            "successor" => {
+                let id = member()?;
+                let best = self.world.raft(id).best_successor(self.world.local(id));
+                writeln!(output, "{}: {}", id.0, best.map_or("nobody".into(), |best| best.0.to_string()))?;
+            }
+            "clock" => {
+                let now = self.world.now;
+                let ppm = words.get(1).ok_or("how wrong?")?.parse()?;
+                self.world.peer(member()?).clock.set_rate(now, ppm);
+            }
+            "lease" => {
+                for id in self.members(&words)? {
+                    let (raft, now) = (self.world.raft(id), self.world.local(id));
+                    let left = |until: Instant| match until.since(now).as_micros() {
+                        0 => "no".into(),
+                        micros => format!("{:.1} ms", micros as f64 / 1000.0),
+                    };
+                    let (lease, promise) = (raft.lease_until().unwrap_or_default(), raft.promised_until());
+                    writeln!(output, "{}: lease {} promise {}", id.0, left(lease), left(promise))?;
+                }
             }
             "notify" => {
                 let peer = NodeId(number(1)?);
@@ -377,6 +433,21 @@ fn conflicts() {
 #[test]
 fn reads() {
     run_folder("reads");
+}
+
+#[test]
+fn transfers() {
+    run_folder("transfers");
+}
+
+#[test]
+fn suspicions() {
+    run_folder("suspicions");
+}
+
+#[test]
+fn leases() {
+    run_folder("leases");
 }
 
 #[test]

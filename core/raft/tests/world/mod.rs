@@ -2,16 +2,20 @@
 //! own: scripts and storms say what happens next. Every step is checked by [`safety::Safety`].
 #![allow(dead_code)] // each test binary uses its part
 
+pub mod clock;
 pub mod disk;
+pub mod leading;
 pub mod safety;
 pub mod show;
 pub mod storm;
 
+use clock::Clock;
 use disk::Disk;
 use kattu_raft::{
     Config, Duration, Effects, Entry, EntryId, EntryKind, Envelope, Fetch, GroupId, Incarnation, Instant,
     Limits, LogIndex, Lsn, NodeId, Policies, ProposeError, Raft, ReadBatch, RecordEncoder, Trace,
 };
+use leading::Leading;
 use safety::Safety;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -71,6 +75,7 @@ pub struct Peer {
     pub batches: u64,
     pub held: Held,
     pub runs: u64,
+    pub clock: Clock,
     /// Something happened since it was drained.
     pub dirty: bool,
 }
@@ -84,8 +89,11 @@ pub struct World {
     /// Directed pairs that lose everything.
     pub cut: BTreeSet<(NodeId, NodeId)>,
     pub safety: Safety,
+    pub leading: Leading,
     /// What happened, in words, since somebody looked.
     pub journal: Vec<String>,
+    /// Reads that a lease answered at once.
+    pub lease_reads: u64,
     pub show_messages: bool,
     pub show_disk: bool,
 }
@@ -100,7 +108,9 @@ impl World {
             wire: VecDeque::new(),
             cut: BTreeSet::new(),
             safety: Safety::default(),
+            leading: Leading::default(),
             journal: Vec::new(),
+            lease_reads: 0,
             show_messages: false,
             show_disk: false,
         }
@@ -139,7 +149,9 @@ impl World {
 
     /// Starts a member from what its disk holds.
     pub fn start(&mut self, id: NodeId) {
-        let (now, seed) = (self.now, self.seed);
+        let (now, seed) = (self.local(id), self.seed);
+        let priorities: Vec<(NodeId, u8)> =
+            self.peers.values().map(|peer| (peer.config.id, peer.config.leadership.priority)).collect();
         let peer = self.peer(id);
         assert!(peer.raft.is_none(), "member {} runs already", id.0);
         peer.runs += 1;
@@ -148,6 +160,20 @@ impl World {
         let recovered = peer.disk.recover(peer.runs.is_multiple_of(2));
         peer.raft = Some(Raft::recover(peer.config.clone(), run, now, recovered));
         self.safety.started(id, &self.peers);
+        for (member, priority) in priorities {
+            self.act(id, |raft, _, _| raft.set_priority(member, priority));
+        }
+        self.peer(id).dirty = false;
+    }
+
+    /// What this member's clock shows.
+    pub fn local(&self, id: NodeId) -> Instant {
+        self.peers[&id].clock.at(self.now)
+    }
+
+    /// When this member wants to be ticked at the latest, by the world's clock.
+    pub fn due(&self, id: NodeId) -> Instant {
+        self.peers[&id].clock.when(self.raft(id).deadline())
     }
 
     /// Ends a member's process; of what was not synced, the first `surviving` records stay.
@@ -163,7 +189,7 @@ impl World {
 
     /// Lets something happen at a member, carries out and checks what comes of it.
     pub fn act<T>(&mut self, id: NodeId, what: impl FnOnce(&mut Raft, Instant, &mut Effects) -> T) -> T {
-        let now = self.now;
+        let now = self.local(id);
         let peer = self.peer(id);
         let raft = peer.raft.as_mut().unwrap_or_else(|| panic!("member {} does not run", id.0));
         let mut effects = Effects::default();
@@ -198,6 +224,8 @@ impl World {
         }
         self.journal.append(&mut lines);
         self.safety.observe(id, &self.peers, &send, &apply);
+        self.leading.observe(id, &self.peers, &send);
+        self.leading.check_leases(self.now, &self.peers);
         for verdict in reads {
             let floor = self.peer(id).reading.remove(&verdict.batch.0);
             let floor = floor.unwrap_or_else(|| panic!("{} answers read {} twice", id.0, verdict.batch.0));
@@ -238,6 +266,8 @@ impl World {
         let batch = peer.batches;
         peer.reading.insert(batch, floor);
         self.act(id, |raft, now, effects| raft.read(now, ReadBatch(batch), effects));
+        let at_once = !self.peer(id).reading.contains_key(&batch);
+        self.lease_reads += u64::from(at_once && self.raft(id).lease_until().is_some());
         batch
     }
 
@@ -351,15 +381,15 @@ impl World {
             if done(self) {
                 return true;
             }
-            let due = |peer: &Peer| peer.raft.as_ref().map(Raft::deadline);
-            let next = self.peers.values().filter_map(due).min().unwrap_or(end).max(self.now);
+            let running = self.peers.keys().filter(|id| self.runs(**id));
+            let next = running.map(|id| self.due(*id)).min().unwrap_or(end).max(self.now);
             if next > end {
                 self.now = end;
                 return false;
             }
             self.now = next;
             for id in self.ids() {
-                if self.runs(id) && self.raft(id).deadline() <= self.now {
+                if self.runs(id) && self.due(id) <= self.now {
                     self.tick(id);
                 }
             }
@@ -372,7 +402,7 @@ impl World {
     pub fn elect(&mut self, id: NodeId) -> bool {
         let et = self.peers[&id].config.election_timeout;
         self.settle();
-        self.now = (self.now + et * 2).max(self.raft(id).deadline());
+        self.now = (self.now + et * 2).max(self.due(id));
         self.tick(id);
         self.settle();
         self.raft(id).is_leader()
@@ -416,6 +446,7 @@ impl Peer {
             batches: 0,
             held: Held::default(),
             runs: 0,
+            clock: Clock::right(),
             dirty: false,
         }
     }

@@ -44,6 +44,7 @@ pub fn envelope(envelope: &Envelope) -> String {
         Message::PreVoteReply(reply) => {
             format!("pre-vote {}", if reply.granted { "granted" } else { "refused" })
         }
+        Message::Vote(vote) if vote.transfer => format!("vote, last {}, as the leader wants", vote.last),
         Message::Vote(vote) => format!("vote, last {}", vote.last),
         Message::VoteReply(reply) => format!("vote {}", if reply.granted { "granted" } else { "refused" }),
         Message::ReadIndex(_) => "read index?".into(),

@@ -1,8 +1,18 @@
 //! Random weather over a small group: messages late, repeated, lost; disks slow; members crashing with part of what
 //! was not synced; one seed decides all of it. Then the sky clears and the group must converge.
 
+use super::clock::Clock;
 use super::{World, config};
-use kattu_raft::{Config, Duration, Instant, Limits, LinkEnd};
+use kattu_raft::{Config, Duration, Instant, Leadership, Lease, Limits, LinkEnd, NodeId};
+
+/// How wrong the members' clocks are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Clocks {
+    /// They show any time, at rates within what leases are told.
+    Within,
+    /// They run as they like, and leases believe them.
+    Beyond,
+}
 
 /// The storm's chance; not the peers'.
 struct Dice(u64);
@@ -49,6 +59,114 @@ fn draw_group(dice: &mut Dice) -> Vec<Config> {
         .collect()
 }
 
+/// Who shall lead and how: leases in half of the groups that may have them, hints believed or not.
+fn draw_leadership(dice: &mut Dice, configs: &mut [Config], clocks: Clocks) {
+    let rho = [5_000, 100_000][dice.roll(2)];
+    let lease = Lease { rho, margin: Duration::from_millis(dice.roll(3) as u64 * 10) };
+    let (leased, suspicious, hands_over) = (dice.one_in(2), !dice.one_in(4), dice.one_in(5));
+    for config in configs {
+        let may = config.check_quorum && (leased || clocks == Clocks::Beyond);
+        config.leadership = Leadership {
+            priority: [100, 100, 100, 0, 255][dice.roll(5)],
+            hand_over: hands_over,
+            suspicion: Some(Duration::from_millis(1 + dice.roll(10) as u64)).filter(|_| suspicious),
+            lease: Some(lease).filter(|_| may),
+        };
+    }
+}
+
+/// Any time, and a rate that is wrong by what is allowed, or by far more.
+fn draw_clock(dice: &mut Dice, config: &Config, now: Instant, clocks: Clocks) -> Clock {
+    let rho = config.leadership.lease.map_or(5_000, |lease| lease.rho) as usize;
+    let wrong = match clocks {
+        Clocks::Within => rho,
+        Clocks::Beyond => 700_000,
+    };
+    let ppm = match dice.roll(3) {
+        0 => wrong as i64,
+        1 => -(wrong as i64),
+        _ => dice.roll(2 * wrong + 1) as i64 - wrong as i64,
+    };
+    Clock::wrong(now, dice.roll(1 << 40) as u64, ppm)
+}
+
+/// A member's process ends; whoever is connected to it sees its kernel close the connection, unless that is lost too.
+fn kill(world: &mut World, dice: &mut Dice, id: NodeId) {
+    let surviving = dice.roll(4);
+    world.crash(id, surviving);
+    for other in world.ids() {
+        if world.runs(other) && !world.cut.contains(&(id, other)) && !dice.one_in(4) {
+            world.act(other, |raft, now, effects| raft.link_closed(now, id, LinkEnd::ByPeer, effects));
+        }
+    }
+}
+
+/// What leases and promises are for: a leader that the others cannot hear goes on to be asked, while they wait, or
+/// restart, or were told to take over, and elect another one as soon as they may.
+fn strand(world: &mut World, dice: &mut Dice, proposals: &mut u64) {
+    for id in world.ids() {
+        if !world.runs(id) {
+            world.start(id);
+        }
+    }
+    world.cut.clear();
+    let calm =
+        |world: &World| world.leader().is_some_and(|leader| world.raft(leader).lease_until().is_some());
+    let earned = world.pass_until(Duration::from_secs(3), calm);
+    let Some(old) = world.leader().filter(|_| earned) else { return };
+    world.pass(Duration::from_millis(dice.roll(150) as u64));
+    if !world.runs(old) || !world.raft(old).is_leader() {
+        return;
+    }
+    let others: Vec<NodeId> = world.ids().into_iter().filter(|&id| id != old).collect();
+    let friend = others[dice.roll(others.len())];
+    if dice.one_in(3) {
+        // It hands over, and hears nothing of what comes of it.
+        let _ = world.act(old, |raft, now, effects| raft.transfer(now, friend, effects));
+        world.cut.extend(others.iter().map(|&other| (other, old)));
+        world.settle();
+    } else if dice.one_in(2) {
+        // One voter only hears it, then restarts, and from then on hears the others only.
+        for &other in others.iter().filter(|&&other| other != friend) {
+            world.cut.extend([(other, old), (old, other)]);
+        }
+        world.pass(Duration::from_millis(700 + dice.roll(500) as u64));
+        world.crash(friend, usize::MAX);
+        world.start(friend);
+    } else if dice.one_in(2) {
+        // Answers to its last round are under way for long.
+        world.now = world.now.max(world.due(old));
+        world.tick(old);
+        for _ in 0..world.wire.len() {
+            let Some(envelope) = world.wire.pop_front() else { break };
+            world.deliver(envelope);
+        }
+        others.iter().for_each(|&other| world.drain(other));
+        world.now += Duration::from_millis(dice.roll(900) as u64);
+        for _ in 0..world.wire.len() {
+            let Some(envelope) = world.wire.pop_front() else { break };
+            if envelope.to == old {
+                world.deliver(envelope);
+            }
+        }
+    }
+    for &other in &others {
+        world.cut.extend([(other, old), (old, other)]);
+    }
+    for _ in 0..40 {
+        world.pass(Duration::from_millis(dice.roll(100) as u64));
+        if let Some(leader) = world.leader().filter(|&leader| leader != old) {
+            *proposals += 1;
+            let _ = world.propose(leader, proposals.to_string().as_bytes()); // it may be handing over
+            world.settle();
+        }
+        if world.raft(old).is_leader() {
+            world.read(old);
+        }
+    }
+    world.cut.clear();
+}
+
 /// One thing happens.
 fn blow(world: &mut World, dice: &mut Dice, proposals: &mut u64) {
     let ids = world.ids();
@@ -57,11 +175,11 @@ fn blow(world: &mut World, dice: &mut Dice, proposals: &mut u64) {
     match dice.roll(100) {
         // Time moves to the next deadline, or a little; whoever is due is ticked, mostly.
         0..12 => {
-            let due = ids.iter().filter(|id| world.runs(**id)).map(|id| world.raft(*id).deadline()).min();
+            let due = ids.iter().filter(|id| world.runs(**id)).map(|id| world.due(*id)).min();
             let jump = due.filter(|due| *due < Instant::NEVER && dice.one_in(3)).unwrap_or(world.now);
             world.now = jump.max(world.now + Duration::from_millis(dice.roll(30) as u64));
             for id in ids {
-                if world.runs(id) && world.raft(id).deadline() <= world.now && !dice.one_in(5) {
+                if world.runs(id) && world.due(id) <= world.now && !dice.one_in(5) {
                     world.tick(id);
                 }
             }
@@ -100,13 +218,17 @@ fn blow(world: &mut World, dice: &mut Dice, proposals: &mut u64) {
             let fails = dice.one_in(4);
             world.fetch(id, fails);
         }
-        84..89 if world.runs(id) => {
+        84..88 if world.runs(id) => {
             world.read(id);
         }
-        89 => {
-            let surviving = dice.roll(4);
-            world.crash(id, surviving);
+        88 => {
+            let leader = world.leader().unwrap_or(id);
+            if world.runs(leader) {
+                // A refusal is part of the weather.
+                let _ = world.act(leader, |raft, now, effects| raft.transfer(now, anybody, effects));
+            }
         }
+        89 => kill(world, dice, id),
         90..92 => {
             if !world.runs(id) {
                 world.start(id);
@@ -157,7 +279,8 @@ fn clear_up(world: &mut World) {
     let calm = world.pass_until(Duration::from_secs(20), |world| {
         let Some(leader) = world.leader() else { return false };
         let leader = world.raft(leader);
-        let settled = leader.term_at(leader.committed()) == Some(leader.term());
+        let stays = leader.transferring().is_none();
+        let settled = stays && leader.term_at(leader.committed()) == Some(leader.term());
         settled
             && leader.committed() == leader.last_id().index
             && world.ids().iter().all(|id| {
@@ -174,23 +297,57 @@ fn clear_up(world: &mut World) {
     }
     let served = world.pass_until(Duration::from_secs(5), |world| {
         let confirmed = world.ids().iter().all(|id| world.raft(*id).confirmed().is_some());
-        let all = |peer: &super::Peer| peer.reading.is_empty() && peer.store.len() as u64 == target.0;
+        let all = |peer: &super::Peer| peer.reading.is_empty() && peer.store.len() as u64 >= target.0;
         confirmed && world.peers.values().all(all)
     });
     assert!(served, "a healed group applies, reads, and has heard of a commit of the newest term");
+    hand_over(world);
+}
+
+/// A healed leader hands over to the one it would choose.
+fn hand_over(world: &mut World) {
+    let Some(leader) = world.leader() else { return };
+    let Some(target) = world.raft(leader).best_successor(world.local(leader)) else {
+        return assert_eq!(world.raft(leader).voters().len(), 1, "nobody can take over from {leader:?}");
+    };
+    let term = world.raft(leader).term();
+    match world.act(leader, |raft, now, effects| raft.transfer(now, target, effects)) {
+        Ok(()) | Err(kattu_raft::TransferError::UnderWay) => {} // to a voter of higher priority
+        Err(error) => panic!("{leader:?} does not hand over to {target:?}: {error}"),
+    }
+    let calm = |world: &World| world.leader().is_some_and(|leader| world.raft(leader).term() > term);
+    assert!(world.pass_until(Duration::from_secs(2), calm), "{leader:?} does not hand over to {target:?}");
 }
 
 /// One storm and the calm after it. Panics if anything that must not happen does.
 pub fn storm(seed: u64, steps: usize) -> World {
+    with_clocks(seed, steps, Clocks::Within)
+}
+
+/// The same, with clocks like that.
+pub fn with_clocks(seed: u64, steps: usize, clocks: Clocks) -> World {
     let mut dice = Dice(seed);
-    let mut world = World::new(draw_group(&mut dice), seed);
+    let mut configs = draw_group(&mut dice);
+    draw_leadership(&mut dice, &mut configs, clocks);
+    let mut world = World::new(configs, seed);
+    world.leading.believes_leases = clocks == Clocks::Beyond;
+    for id in world.ids() {
+        let clock = draw_clock(&mut dice, &world.peers[&id].config, world.now, clocks);
+        world.peer(id).clock = clock;
+    }
     for id in world.ids() {
         world.start(id);
     }
     let mut proposals = 0;
-    for _ in 0..steps {
+    let leased = world.peers.values().any(|peer| peer.config.leadership.lease.is_some());
+    for step in 0..steps {
+        if leased && world.ids().len() > 1 && step % 500 == 250 {
+            strand(&mut world, &mut dice, &mut proposals);
+        }
         blow(&mut world, &mut dice, &mut proposals);
     }
-    clear_up(&mut world);
+    if clocks == Clocks::Within {
+        clear_up(&mut world); // clocks that run as they like may keep a group from ever agreeing
+    }
     world
 }

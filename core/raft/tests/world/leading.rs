@@ -1,0 +1,94 @@
+//! What must never happen while leaders come and go, checked against a record of everything that was said: nobody
+//! campaigns whom no quorum has told that it would vote; nobody says that a leader wanted it who did not; while a
+//! leader's lease holds, nobody leads a later term.
+//! [replication-protocols E2, E3a, M9, L-2, L-6]
+
+use super::Peer;
+use kattu_raft::message::Message;
+use kattu_raft::{Envelope, Instant, NodeId, Raft, Term};
+use std::collections::{BTreeMap, BTreeSet};
+
+type Peers = BTreeMap<NodeId, Peer>;
+
+/// Who was told what.
+#[derive(Default)]
+pub struct Leading {
+    /// Who would vote for whom in which term.
+    would_vote: BTreeMap<(NodeId, Term), BTreeSet<NodeId>>,
+    /// Who was told to take over, and the term that was to end.
+    told: BTreeSet<(NodeId, Term)>,
+    /// Who told somebody to take over, and in which term.
+    handed_over: BTreeSet<(NodeId, Term)>,
+    /// Leases are believed, whatever comes of it: for tests that want to see what does.
+    pub believes_leases: bool,
+}
+
+impl Leading {
+    /// A member said this.
+    pub fn observe(&mut self, id: NodeId, peers: &Peers, sent: &[Envelope]) {
+        for envelope in sent {
+            let (to, term) = (envelope.to, envelope.term);
+            match &envelope.message {
+                Message::PreVoteReply(reply) if reply.granted => {
+                    self.would_vote.entry((to, reply.campaign_term)).or_default().insert(id);
+                }
+                Message::TimeoutNow(_) => {
+                    self.told.insert((to, term));
+                    self.handed_over.insert((id, term));
+                }
+                Message::Vote(vote) if vote.transfer => {
+                    let wanted = self.told.contains(&(id, Term(term.0 - 1)));
+                    assert!(
+                        wanted,
+                        "{} campaigns in {term:?} as if the leader before had wanted it [M9]",
+                        id.0
+                    );
+                }
+                Message::Vote(_) if peers[&id].config.pre_vote => self.check_campaign(id, peers, term),
+                _ => {}
+            }
+        }
+        if let Some(raft) = &peers[&id].raft
+            && self.handed_over.contains(&(id, raft.term()))
+        {
+            assert_eq!(raft.lease_until(), None, "{} has a lease after it handed over [L-6]", id.0);
+        }
+    }
+
+    /// A quorum said that it would vote. [E2]
+    fn check_campaign(&self, id: NodeId, peers: &Peers, term: Term) {
+        let Some(raft) = &peers[&id].raft else { return };
+        let voters = raft.voters();
+        let nobody = BTreeSet::new();
+        let would_vote = self.would_vote.get(&(id, term)).unwrap_or(&nobody);
+        let yes = voters.iter().filter(|&voter| *voter == id || would_vote.contains(voter)).count();
+        assert!(
+            yes > voters.len() / 2,
+            "{} campaigns in {term:?}, and only {would_vote:?} of {voters:?} said that they would vote [E2]",
+            id.0
+        );
+    }
+
+    /// While a lease holds, nobody leads a later term. [L-2]
+    pub fn check_leases(&self, now: Instant, peers: &Peers) {
+        if self.believes_leases {
+            return;
+        }
+        let running = || peers.iter().filter_map(|(id, peer)| Some((id, peer, peer.raft.as_ref()?)));
+        let holds =
+            |peer: &Peer, raft: &Raft| raft.lease_until().is_some_and(|until| peer.clock.at(now) < until);
+        for (id, peer, raft) in running().filter(|(_, peer, raft)| holds(peer, raft)) {
+            for (other, _, later) in running().filter(|(_, _, later)| later.is_leader()) {
+                let left = peer.clock.when(raft.lease_until().unwrap_or_default()).since(now);
+                assert!(
+                    later.term() <= raft.term(),
+                    "{} leads {:?} while the lease of {} in {:?} holds for another {left:?} [L-2]",
+                    other.0,
+                    later.term(),
+                    id.0,
+                    raft.term()
+                );
+            }
+        }
+    }
+}
