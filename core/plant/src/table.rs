@@ -24,7 +24,7 @@ const WIRE: &str = "kattu-wire";
 const WAL: &str = "kattu-wal";
 
 /// All bugs that can be planted.
-pub static BUGS: [Bug; 55] = [
+pub static BUGS: [Bug; 60] = [
     // core/raft: elections
     bug(
         RAFT,
@@ -471,5 +471,46 @@ pub static BUGS: [Bug; 55] = [
         "Recovery believes what it read back without making it durable.",
         Trial::Images,
         &["recovery_is_for_good"],
+    ),
+    // shell/wal: snapshots and pruning
+    bug(
+        WAL,
+        "prune-before-snapshot-durable",
+        "rule ST9: a snapshot is durable and read back before anything it covers goes",
+        "A snapshot gets its name without being synced, and the log is pruned on its word.",
+        Trial::Images,
+        &["power_cut_is_no_damage", "base_is_covered"],
+    ),
+    bug(
+        WAL,
+        "snapshot-served-unverified",
+        "rule ST10: chunk checksums, whole digest, verified before install",
+        "What a snapshot file holds is believed because of its header.",
+        Trial::Images,
+        &["snapshot_as_written"],
+    ),
+    bug(
+        WAL,
+        "base-keeps-conflicting-tail",
+        "after hashicorp/raft#697: a conflicting tail survives the installation of a snapshot",
+        "A base that contradicts the log keeps what comes after it, as if the log held it.",
+        Trial::Images,
+        &["recovered_as_written", "log_asserts"],
+    ),
+    bug(
+        WAL,
+        "recycled-segment-content-trusted",
+        "rule ST5: recycled segments are full of blocks of another life",
+        "Any whole block in its place is taken for the log's, whatever segment it was written for and whatever it follows.",
+        Trial::Images,
+        &["power_cut_is_no_damage", "recovered_as_written"],
+    ),
+    bug(
+        WAL,
+        "segment-removed-while-needed",
+        "kin of camunda#30290: the log is cut beyond what the snapshot and other groups' logs reach",
+        "A segment goes when one group does not need it any more.",
+        Trial::Images,
+        &["power_cut_is_no_damage", "recovered_as_written", "recovered_can_be_read"],
     ),
 ];

@@ -30,6 +30,8 @@ const PROMISES: &[(&str, &str)] = &[
     ("recovery found something else the second time", "recovered_twice_is_recovered_once"),
     ("a torn tail is cut once", "recovered_twice_is_recovered_once"),
     ("one damaged slot of two loses nothing", "one_slot_is_enough"),
+    ("no snapshot covers the base", "base_is_covered"),
+    ("the snapshot holds something else than was written", "snapshot_as_written"),
 ];
 
 /// The promise that was broken, given what the panic said.
@@ -49,6 +51,72 @@ pub fn trial(seed: u64) {
         5 => process_then_machine(&mut dice, &story),
         6 => damaged_block(&mut dice, &story),
         _ => damaged_slot(&mut dice, &story),
+    }
+    // The same again with snapshots and a log that is pruned.
+    let mut dice = Dice::new(!seed);
+    let story = pruned_story(&mut dice);
+    match dice.below(4) {
+        0..=1 => power_cut(&mut dice, &story),
+        2 => process_then_machine(&mut dice, &story),
+        _ => damaged_snapshot(&mut dice, &story),
+    }
+}
+
+/// Entries, snapshots of them, snapshots of peers over them, and segments that go and come again.
+fn pruned_story(dice: &mut Dice) -> Vec<Step> {
+    let mut story = Vec::new();
+    for _ in 0..2 + dice.below(4) {
+        for _ in 0..1 + dice.below(3) {
+            let sizes = (0..1 + dice.below(4)).map(|_| dice.below(900) as usize).collect();
+            story.extend([Step::Entries(group(dice), sizes), if dice.one_in(3) { Step::Write } else { Step::Sync }]);
+        }
+        let which = group(dice);
+        match dice.below(4) {
+            0 => {
+                story.extend([Step::Commit(which), Step::Entries(which, vec![dice.below(300) as usize; 4])]);
+                story.push(if dice.one_in(3) { Step::Install(which, 1 + dice.below(9)) } else { Step::InstallOver(which) });
+                story.extend([Step::Entries(which, vec![20]), Step::Sync]);
+            }
+            1 => story.extend([Step::Commit(which), Step::Snapshot(which), Step::Base(which, dice.below(2) as usize)]),
+            _ => {
+                for each in GROUPS {
+                    story.extend([Step::Commit(each), Step::Snapshot(each), Step::Base(each, 0)]);
+                }
+            }
+        }
+        story.extend([Step::Sync, Step::Prepare]);
+        if dice.one_in(2) {
+            story.push(Step::Tidy(which));
+        }
+        if dice.one_in(4) {
+            story.push(Step::Restart);
+        }
+    }
+    story
+}
+
+/// A byte of a snapshot is flipped: it is named and not read from, and one before it, or the log, makes up for it, or the
+/// log says that nothing does.
+fn damaged_snapshot(dice: &mut Dice, story: &[Step]) {
+    let (disk, twin) = at_rest(story);
+    let mut names = kattu_wal::Files::names(&disk).expect("a disk lists its names");
+    names.retain(|name| name.ends_with(".snap"));
+    for name in names {
+        let whole = disk.contents(&name).expect("it is there");
+        let mut bytes = whole.clone();
+        bytes[dice.below(whole.len() as u64) as usize] ^= 1 << dice.below(8);
+        let image = disk.copy();
+        image.set_contents(&name, Some(bytes));
+        let (wal, found) = open(&image, &mut twin.clone()).expect("a damaged snapshot is no damaged log");
+        for (&group, found) in &found {
+            let Some(snapshot) = &found.snapshot else { continue };
+            let Some(reader) = wal.snapshots().open(group, snapshot.last).expect("the disk can be read") else {
+                continue;
+            };
+            let read: Result<Vec<_>, _> = reader.chunks().and_then(Iterator::collect);
+            let is_right = read.is_ok_and(|read| read == twin::chunks(group, snapshot.last));
+            assert!(is_right, "{name}: the snapshot holds something else than was written");
+        }
     }
 }
 

@@ -27,7 +27,9 @@ impl Wal {
             return;
         }
         let current = self.current.generation;
-        let first_needed = self.groups.values().filter_map(|group| group.index.first_segment()).min();
+        let each_needs = self.groups.values().filter_map(|group| group.index.first_segment());
+        let first_needed =
+            if planted!("segment-removed-while-needed") { each_needs.max() } else { each_needs.min() };
         let needed = first_needed.unwrap_or(current);
         let current_found =
             SegmentFound { generation: current, len: self.current.len, is_start: self.current_is_start };
