@@ -50,6 +50,11 @@ fn main() {
         store.apply(&command).expect("a plain put");
     });
 
+    let bytes = vec![7; 300];
+    report("digest of 300 bytes, as a put takes it", keys, |i| {
+        black_box(kattu_kv::digest::with(i, black_box(&bytes)));
+    });
+
     let one = |n| Range { keys: KeyRange { start: name(n), end: Vec::new() }, ..Range::default() };
     let tail = |n| Range { keys: KeyRange { start: name(n), end: vec![0] }, ..Range::default() };
     let now = store.revision();

@@ -1,0 +1,255 @@
+//! Goal: what a snapshot costs the thread that owns the tables. `cargo xtask bench snapshot-pause` runs it:
+//!
+//! ```text
+//! cargo run --release -p kattu-runtime --example snapshot_pause -- [keys] [seconds]
+//! ```
+//!
+//! A keeper of so many keys applies random puts and deletes, compacts now and then, and tidies up between; one step is
+//! one of these. First so for a while; then it is pinned, and another thread turns the pin into chunks, which it drops,
+//! while the owner goes on. Of each step the processor time of the owner's thread is taken. The same for one key with so
+//! many versions. At the end: how long the dump and the way back take, and the digest's share of a put.
+//!
+//! A step's processor time has in it what the kernel does for the process (page faults), and what the other thread does
+//! to the caches; not what it takes away by running on the same core.
+
+use kattu_kv::api::{Command, DeleteRange, KeyRange, Put};
+use kattu_node::Keeper;
+use kattu_node::command::encode_kv;
+use kattu_node::contract::{KeeperEffects, KeeperTask};
+use kattu_raft::{Entry, EntryHead, EntryId, EntryKind, Form, Stamp, Term};
+use rustix::time::{ClockId, clock_gettime};
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// Between two chunks, which makes 50 MB/s of them: a snapshot that goes as fast as it can is over before much happens.
+const CHUNK_EVERY: Duration = Duration::from_millis(20);
+
+/// Counts what is allocated.
+struct Counting;
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+static ALLOCATED: AtomicU64 = AtomicU64::new(0);
+static FREED: AtomicU64 = AtomicU64::new(0);
+
+// SAFETY: every call is passed on unchanged to the system's allocator, which keeps the contract; counting touches no
+// memory but two atomics.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATED.fetch_add(layout.size() as u64, Ordering::Relaxed);
+        // SAFETY: the caller's promises are passed on.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        FREED.fetch_add(layout.size() as u64, Ordering::Relaxed);
+        // SAFETY: the caller's promises are passed on.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+fn main() {
+    let mut words = std::env::args().skip(1).map(|word| word.parse::<u64>().expect("a number"));
+    let keys = words.next().unwrap_or(1_000_000);
+    let seconds = words.next().unwrap_or(10);
+    println!("| What | steps | median, µs | p99, µs | p99.9, µs | longest, ms | of which: |");
+    println!("|---|---|---|---|---|---|---|");
+    let many = Many { keys };
+    let after_many = measure(&format!("{keys} keys"), keys, seconds, |random, n| many.payload(random, n));
+    let after_one = measure(&format!("one key, {keys} versions"), keys, seconds, one_key);
+    println!(
+        "\n| What | keeper, MB | snapshot, MB | extra memory while it is made, MB | CPU to make it, s | CPU to read it back, s |"
+    );
+    println!("|---|---|---|---|---|---|");
+    println!("{after_many}\n{after_one}");
+}
+
+/// What the owner does in one step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Kind {
+    Put,
+    Delete,
+    Compact,
+    Tidy,
+    Pin,
+}
+
+/// Fills, measures without and with a snapshot, prints a row for each; returns the row of the second table.
+fn measure(
+    name: &str,
+    puts: u64,
+    seconds: u64,
+    payload: impl Fn(&mut Random, u64) -> (Kind, Vec<u8>),
+) -> String {
+    let mut owner = Owner { keeper: Keeper::new(Vec::new()), random: Random(1), steps: 0, times: Vec::new() };
+    let before = held_bytes();
+    for n in 0..puts {
+        let filling = payload(&mut Random(n * 2 + 1), n * 1_000_000 + 999_999).1;
+        owner.apply(&filling);
+    }
+    let full = held_bytes() - before;
+    let end = Instant::now() + Duration::from_secs(seconds);
+    while Instant::now() < end {
+        owner.step(&payload);
+    }
+    owner.report(&format!("{name}: no snapshot"));
+
+    let mut frozen = None;
+    owner.timed(Kind::Pin, |owner| frozen = Some(owner.keeper.pin()));
+    let frozen = frozen.expect("pinned");
+    let done = AtomicBool::new(false);
+    let (mut most, mut bytes, mut took) = (0, 0, Duration::ZERO);
+    owner.times.reserve(10_000_000); // room for its own notes must not count
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            let mut bytes = 0;
+            for chunk in frozen.chunks() {
+                bytes += chunk.len();
+                std::thread::sleep(CHUNK_EVERY);
+            }
+            done.store(true, Ordering::SeqCst);
+            (bytes, processor_time())
+        });
+        while !done.load(Ordering::SeqCst) {
+            owner.step(&payload);
+            if owner.steps.is_multiple_of(100) {
+                most = most.max(held_bytes());
+            }
+        }
+        (bytes, took) = writer.join().expect("the other thread ends by itself");
+    });
+    // What is still held is the owner's own.
+    let extra = most.saturating_sub(held_bytes());
+    owner.report(&format!("{name}: during a snapshot"));
+
+    let chunks: Vec<Vec<u8>> = owner.keeper.pin().chunks().collect();
+    let began = processor_time();
+    let thawed = Keeper::thaw(&chunks).expect("its own chunks");
+    let back = processor_time() - began;
+    assert_eq!(thawed.digest(), owner.keeper.digest());
+    format!(
+        "| {name} | {:.0} | {:.0} | {:.1} | {:.2} | {:.2} |",
+        megabytes(full),
+        megabytes(bytes as u64),
+        megabytes(extra),
+        took.as_secs_f64(),
+        back.as_secs_f64()
+    )
+}
+
+struct Many {
+    keys: u64,
+}
+
+impl Many {
+    /// Most often a put of a random key, then a delete of one; every 20,000th step compacts up to a while ago.
+    fn payload(&self, random: &mut Random, n: u64) -> (Kind, Vec<u8>) {
+        // While filling, `n` says which key is next.
+        let filling = (n % 1_000_000 == 999_999).then_some(n / 1_000_000);
+        let key = name(filling.unwrap_or_else(|| random.below(self.keys)));
+        if filling.is_none() && random.below(10) == 0 {
+            let keys = KeyRange { start: key, end: Vec::new() };
+            let delete = DeleteRange { keys, prev_kv: false };
+            return (Kind::Delete, encode_kv(&Command::DeleteRange(delete)));
+        }
+        (Kind::Put, encode_kv(&Command::Put(Put { key, value: vec![n as u8; 256], ..Put::default() })))
+    }
+}
+
+fn one_key(_: &mut Random, n: u64) -> (Kind, Vec<u8>) {
+    let put = Put { key: name(1), value: vec![n as u8; 256], ..Put::default() };
+    (Kind::Put, encode_kv(&Command::Put(put)))
+}
+
+fn name(n: u64) -> Vec<u8> {
+    format!("/registry/pods/namespace-{}/pod-{n:08}", n % 100).into_bytes()
+}
+
+struct Owner {
+    keeper: Keeper,
+    random: Random,
+    steps: u64,
+    times: Vec<(Duration, Kind)>,
+}
+
+impl Owner {
+    /// One command; a compaction every 20,000 steps; tidying after every 64th, as an idle moment would.
+    fn step(&mut self, payload: &impl Fn(&mut Random, u64) -> (Kind, Vec<u8>)) {
+        self.steps += 1;
+        if self.steps.is_multiple_of(64) {
+            self.timed(Kind::Tidy, |owner| {
+                owner.keeper.tidy();
+            });
+        } else if self.steps % 20_000 == 1 {
+            let (now, compacted) = (self.keeper.store().revision(), self.keeper.store().compact_revision());
+            let payload = encode_kv(&Command::Compact(compacted.max(1) + (now - compacted.max(1)) / 20));
+            self.timed(Kind::Compact, |owner| owner.apply(&payload));
+        } else {
+            let (kind, payload) = payload(&mut self.random, self.steps * 1_000_000);
+            self.timed(kind, |owner| owner.apply(&payload));
+        }
+    }
+
+    fn apply(&mut self, payload: &[u8]) {
+        let id = EntryId { term: Term(1), index: self.keeper.applied().next() };
+        let head = EntryHead { id, kind: EntryKind::Command, form: Form::Whole, stamp: Stamp::default() };
+        let entry = Entry::new(head, payload.to_vec().into(), 0);
+        self.keeper
+            .handle(KeeperTask::Apply { entry, ticket: None, term: Term(1) }, &mut KeeperEffects::default());
+    }
+
+    fn timed(&mut self, kind: Kind, act: impl FnOnce(&mut Owner)) {
+        let start = processor_time();
+        act(self);
+        self.times.push((processor_time() - start, kind));
+    }
+
+    fn report(&mut self, name: &str) {
+        self.times.sort_unstable();
+        let micros = |share: f64| {
+            let place = ((self.times.len() - 1) as f64 * share) as usize;
+            self.times[place].0.as_secs_f64() * 1e6
+        };
+        let longest = |kind: Kind| {
+            let last = self.times.iter().rev().find(|(_, other)| *other == kind);
+            last.map(|(time, _)| format!("{kind:?} {:.2}", time.as_secs_f64() * 1e3).to_lowercase())
+        };
+        let kinds = [Kind::Put, Kind::Delete, Kind::Compact, Kind::Tidy, Kind::Pin];
+        println!(
+            "| {name} | {} | {:.1} | {:.1} | {:.1} | **{:.2}** | {} |",
+            self.times.len(),
+            micros(0.5),
+            micros(0.99),
+            micros(0.999),
+            self.times.last().expect("some steps").0.as_secs_f64() * 1e3,
+            kinds.into_iter().filter_map(longest).collect::<Vec<_>>().join(", ")
+        );
+        self.times.clear();
+    }
+}
+
+fn processor_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+fn held_bytes() -> u64 {
+    ALLOCATED.load(Ordering::Relaxed).saturating_sub(FREED.load(Ordering::Relaxed))
+}
+
+fn megabytes(bytes: u64) -> f64 {
+    bytes as f64 / 1e6
+}
+
+/// Marsaglia's xorshift; good enough to miss the cache.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, n: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % n
+    }
+}
