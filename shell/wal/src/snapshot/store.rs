@@ -176,6 +176,7 @@ impl SnapshotStore {
             true => super::read::believe(self.files(), &name),
         };
         let known = match &checked {
+            Err(Unfit::Bad(WalError::Io { .. })) => Known::Unchecked, // it may be readable again
             Ok(snapshot) => Known::Good(snapshot.clone()),
             Err(Unfit::Bad(error)) => Known::Bad(error.clone()),
             Err(Unfit::Foreign(error)) => Known::Foreign(error.clone()),

@@ -23,7 +23,9 @@ use kattu_wire::record::{HEADER_BYTES as RECORD_HEADER_BYTES, base_encode};
 impl Wal {
     /// Finds the segments that nothing needs any more. Everything written is durable.
     pub(super) fn free_used(&mut self) {
-        if !core::mem::take(&mut self.rebased) {
+        // Without a base nothing goes, also not what was truncated: then a log without its first segment is damaged.
+        let is_based = self.groups.values().any(|group| group.written.base.index != LogIndex(0));
+        if !core::mem::take(&mut self.rebased) || !is_based {
             return;
         }
         let current = self.current.generation;
