@@ -42,6 +42,8 @@ pub enum Trial {
     Images,
     /// A situation made for it: what it breaks is no promise that a storm could watch.
     Scene,
+    /// Storms over the bare peers of one group: clocks, clogged wires and roles that change faster than in a cluster.
+    Peers,
 }
 
 impl Trial {
@@ -52,6 +54,7 @@ impl Trial {
             Trial::Storms => "storms",
             Trial::Images => "images",
             Trial::Scene => "scene",
+            Trial::Peers => "peers",
         }
     }
 }

@@ -24,7 +24,7 @@ const WIRE: &str = "kattu-wire";
 const WAL: &str = "kattu-wal";
 
 /// All bugs that can be planted.
-pub static BUGS: [Bug; 60] = [
+pub static BUGS: [Bug; 72] = [
     // core/raft: elections
     bug(
         RAFT,
@@ -512,5 +512,103 @@ pub static BUGS: [Bug; 60] = [
         "A segment goes when one group does not need it any more.",
         Trial::Images,
         &["power_cut_is_no_damage", "recovered_as_written", "recovered_can_be_read"],
+    ),
+    // core/raft and core/node: leadership, leases, read levels
+    bug(
+        RAFT,
+        "suspicion-drops-the-quorum-question",
+        "mutant of rule E3a: one lost link deposes a leader",
+        "A voter whose link to its leader was closed campaigns without asking whether others would vote.",
+        Trial::Peers,
+        &["campaigns_are_asked_for"],
+    ),
+    bug(
+        RAFT,
+        "timeout-now-of-an-older-term-obeyed",
+        "rule M9: a hand-over that arrives late",
+        "A voter campaigns at the word of a leader whose term is over, and says that the present one wanted it.",
+        Trial::Peers,
+        &["transfers_are_wanted"],
+    ),
+    bug(
+        RAFT,
+        "lease-kept-after-transfer",
+        "rule L-6: a lawful new leader inside the lease",
+        "A leader goes on to answer reads by its clock after it told another one to take over.",
+        Trial::Peers,
+        &["no_lease_after_transfer", "a_lease_is_earned", "leases_exclude_leaders", "stale read"],
+    ),
+    bug(
+        RAFT,
+        "lease-counted-from-receipt",
+        "after a published lease; rule L-2",
+        "A lease begins when the answers arrive, not when the round that they answer left.",
+        Trial::Peers,
+        &["leases_exclude_leaders", "stale read"],
+    ),
+    bug(
+        RAFT,
+        "lease-without-own-term-commit",
+        "after a published lease; rule Q1",
+        "A leader answers reads by its clock before it has committed anything in its term.",
+        Trial::Peers,
+        &["stale read"],
+    ),
+    bug(
+        RAFT,
+        "vote-within-lease-after-restart",
+        "after a published lease; rule L-4",
+        "A voter that restarts has forgotten its promise and votes at once.",
+        Trial::Peers,
+        &["leases_exclude_leaders", "stale read"],
+    ),
+    bug(
+        NODE,
+        "session-read-behind-its-session",
+        "mutant: a client that moves to another member goes back in time",
+        "A member answers a session's read before it has what the session has seen.",
+        Trial::Scene,
+        &["sessions_read_what_they_saw"],
+    ),
+    // core/kv: stores through bytes, digests
+    bug(
+        KV,
+        "pin-lacks-the-newest-change",
+        "mutant: a snapshot taken right after a change lacks it",
+        "A copy of the store for a snapshot is that of a change ago.",
+        Trial::Scene,
+        &["a_pin_is_the_store_as_it_was"],
+    ),
+    bug(
+        KV,
+        "dump-forgets-deletes-at-the-compacted-revision",
+        "kin of etcd#18089, #19179: compaction and the deletes at its very revision",
+        "A snapshot leaves out keys that were deleted at the compacted revision, which watches may still ask for.",
+        Trial::Scene,
+        &["what_was_dumped_comes_back"],
+    ),
+    bug(
+        KV,
+        "load-breaks-the-order-in-a-revision",
+        "mutant: what no read sees and every watch does",
+        "A store read back from bytes has the changes of a transaction in the order of their keys.",
+        Trial::Scene,
+        &["what_was_dumped_comes_back"],
+    ),
+    bug(
+        KV,
+        "digest-sees-what-may-be-forgotten",
+        "mutant: a digest that differs between healthy members",
+        "The running digest takes in deletes that one member has forgotten and another has not.",
+        Trial::Scene,
+        &["digests_depend_on_the_log_alone"],
+    ),
+    bug(
+        KV,
+        "hash-counts-what-may-be-forgotten",
+        "mutant: a hash that differs between healthy members",
+        "HashKv takes in versions below the compacted revision until they happen to be forgotten.",
+        Trial::Scene,
+        &["digests_depend_on_the_log_alone"],
     ),
 ];

@@ -17,8 +17,10 @@
 #![forbid(unsafe_code)]
 
 mod catch;
+mod detours;
 mod document;
 mod images;
+mod peers;
 mod scenes;
 mod storms;
 mod table;

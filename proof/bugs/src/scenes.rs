@@ -5,13 +5,16 @@
 //! | `check-quorum-hears-one` | a leader that a quorum does not answer steps down |
 //! | `stickiness-switched-off` | a partial partition costs no election |
 //! | `late-append-confirms-a-restart` | a member never serves an older state than it did before its restart |
+//! | `session-read-behind-its-session` | a session reads what it has seen, wherever it asks |
 //! | `compacted-read-judged-by-tidying` | stores that forget at another pace answer and end alike |
 //!
+//! Those of stores that go through bytes are `detours.rs`'s.
 //! Knows nothing of: bugs other than these.
 
 #[path = "../../../core/node/tests/world/mod.rs"]
 mod world;
 
+use crate::detours;
 use kattu_kv::api::{Command, DeleteRange, KeyRange, Operation, Put, Range, Txn};
 use kattu_kv::store::{Pace, Store};
 use kattu_node::contract::{Consistency, PeerMessage};
@@ -30,7 +33,14 @@ pub fn trial(name: &str, seed: u64) {
         "check-quorum-hears-one" => a_leader_that_one_peer_hears(seed),
         "stickiness-switched-off" => a_link_between_two_of_three(seed),
         "late-append-confirms-a-restart" => an_append_from_before_the_restart(seed),
+        "session-read-behind-its-session" => a_session_that_moves(seed),
         "compacted-read-judged-by-tidying" => stores_of_another_pace(seed),
+        "pin-lacks-the-newest-change"
+        | "dump-forgets-deletes-at-the-compacted-revision"
+        | "load-breaks-the-order-in-a-revision" => detours::through_bytes(seed),
+        "digest-sees-what-may-be-forgotten" | "hash-counts-what-may-be-forgotten" => {
+            detours::digests_of_another_pace(seed)
+        }
         other => panic!("there is no scene for {other}"),
     }
 }
@@ -129,6 +139,33 @@ fn an_append_from_before_the_restart(seed: u64) {
             "never_older_than_before_a_restart: {value:?} after {newest}"
         );
     }
+}
+
+/// A client writes at the leader and reads at a follower that has not heard of it yet.
+fn a_session_that_moves(seed: u64) {
+    let mut world = begin(3, seed);
+    let leader = world.elect();
+    let follower = 1 + (leader + seed % 2) % 3;
+    let old = world.ask(leader, put("a", "old"));
+    world.pass(ET);
+    assert!(is_done(world.outcome(leader, old)));
+    let deaf = Rc::new(Cell::new(true));
+    let is_deaf = deaf.clone();
+    world.loses = Box::new(move |message| is_deaf.get() && message.to().0 == follower);
+    let new = world.ask(leader, put("a", "new"));
+    world.deliver();
+    assert!(is_done(world.outcome(leader, new)));
+    let seen = world.member(leader).node.raft().committed();
+    let read = world.ask(follower, get("a", Consistency::Session(seen)));
+    world.pass(ET / 4);
+    deaf.set(false);
+    world.pass(ET / 2);
+    let value = value_of(world.outcome(follower, read));
+    assert!(
+        value.as_deref() == Some("new"),
+        "sessions_read_what_they_saw: {value:?} at n{follower} after index {} of n{leader}",
+        seen.0
+    );
 }
 
 fn is_append_to(message: &PeerMessage, member: u64) -> bool {

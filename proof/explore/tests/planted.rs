@@ -39,6 +39,12 @@ const BEYOND: &[(&str, &str)] = &[
     ("stickiness-switched-off", "breaks no promise: a leader goes that should stay"),
     ("acknowledgement-of-an-older-term", "takes a crash and two more leaders"),
     ("probe-hint-taken-for-match", "takes entries of four terms"),
+    ("suspicion-drops-the-quorum-question", "no link closes in a scope"),
+    ("timeout-now-of-an-older-term-obeyed", "nobody hands over in a scope"),
+    ("lease-kept-after-transfer", "a matter of clocks, and a scope has none"),
+    ("lease-counted-from-receipt", "a matter of clocks, and a scope has none"),
+    ("lease-without-own-term-commit", "a matter of clocks, and a scope has none"),
+    ("vote-within-lease-after-restart", "a matter of clocks, and a scope has none"),
 ];
 
 #[test]

@@ -40,7 +40,7 @@ impl Leading {
                     let wanted = self.told.contains(&(id, Term(term.0 - 1)));
                     assert!(
                         wanted,
-                        "{} campaigns in {term:?} as if the leader before had wanted it [M9]",
+                        "transfers_are_wanted: {} campaigns in {term:?} as if the leader before had wanted it [M9]",
                         id.0
                     );
                 }
@@ -51,7 +51,8 @@ impl Leading {
         if let Some(raft) = &peers[&id].raft
             && self.handed_over.contains(&(id, raft.term()))
         {
-            assert_eq!(raft.lease_until(), None, "{} has a lease after it handed over [L-6]", id.0);
+            let lease = raft.lease_until();
+            assert_eq!(lease, None, "no_lease_after_transfer: {} has one after it handed over [L-6]", id.0);
         }
     }
 
@@ -64,7 +65,7 @@ impl Leading {
         let yes = voters.iter().filter(|&voter| *voter == id || would_vote.contains(voter)).count();
         assert!(
             yes > voters.len() / 2,
-            "{} campaigns in {term:?}, and only {would_vote:?} of {voters:?} said that they would vote [E2]",
+            "campaigns_are_asked_for: {} campaigns in {term:?}, and only {would_vote:?} of {voters:?} would vote [E2]",
             id.0
         );
     }
@@ -82,7 +83,7 @@ impl Leading {
                 let left = peer.clock.when(raft.lease_until().unwrap_or_default()).since(now);
                 assert!(
                     later.term() <= raft.term(),
-                    "{} leads {:?} while the lease of {} in {:?} holds for another {left:?} [L-2]",
+                    "leases_exclude_leaders: {} leads {:?} while the lease of {} in {:?} holds for another {left:?} [L-2]",
                     other.0,
                     later.term(),
                     id.0,

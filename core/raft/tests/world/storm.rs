@@ -120,9 +120,13 @@ fn strand(world: &mut World, dice: &mut Dice, proposals: &mut u64) {
     }
     let others: Vec<NodeId> = world.ids().into_iter().filter(|&id| id != old).collect();
     let friend = others[dice.roll(others.len())];
+    let mut late = Vec::new();
     if dice.one_in(3) {
-        // It hands over, and hears nothing of what comes of it.
+        // It hands over, and hears nothing of what comes of it; or its word comes late, when another one leads.
         let _ = world.act(old, |raft, now, effects| raft.transfer(now, friend, effects));
+        if dice.one_in(2) {
+            late.extend(world.wire.drain(..));
+        }
         world.cut.extend(others.iter().map(|&other| (other, old)));
         world.settle();
     } else if dice.one_in(2) {
@@ -165,6 +169,9 @@ fn strand(world: &mut World, dice: &mut Dice, proposals: &mut u64) {
         }
     }
     world.cut.clear();
+    for envelope in late {
+        world.deliver(envelope);
+    }
 }
 
 /// One thing happens.
