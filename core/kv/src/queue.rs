@@ -98,10 +98,6 @@ impl<T: Clone> Queue<T> {
         (number.max(self.first())..self.end()).filter_map(|number| self.get(number))
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
-        self.from(0)
-    }
-
     /// Number of the first element for which this no longer holds; it must hold up to somewhere, and not after that.
     pub(crate) fn partition_point(&self, mut holds: impl FnMut(&T) -> bool) -> u64 {
         let (mut low, mut high) = (self.first(), self.end());
@@ -154,16 +150,20 @@ impl<T: Clone> Queue<T> {
     /// Forgets all elements below a number, which must not be past the end.
     pub(crate) fn forget_below(&mut self, number: u64) {
         assert!(number <= self.end(), "forgetting up to {number} of a queue that ends at {}", self.end());
-        while self.first() < number {
-            match &mut self.trunk {
-                // A whole leaf goes at once, and is not copied for that if it is shared.
-                Some(trunk) if trunk.leaf_end() <= number => {
-                    trunk.drop_leaf();
-                    self.drop_empty_trunk();
-                }
-                _ => drop(self.pop_front()),
+        while let Some(trunk) = &mut self.trunk
+            && trunk.first < number
+        {
+            // A whole leaf goes at once, and is not copied for that if it is shared.
+            if trunk.leaf_end() <= number {
+                trunk.drop_leaf()
+            } else {
+                trunk.drop_some(number)
             }
+            self.drop_empty_trunk();
         }
+        let from_tail = number.saturating_sub(self.tail_first);
+        self.tail.drain(..usize::try_from(from_tail).expect("elements in memory"));
+        self.tail_first += from_tail;
     }
 
     fn drop_empty_trunk(&mut self) {
@@ -220,6 +220,14 @@ impl<T: Clone> Trunk<T> {
         popped
     }
 
+    /// Forgets what the first leaf has below a number, which is not all of it.
+    fn drop_some(&mut self, number: u64) {
+        let Some(branch) = self.branches.front_mut() else { return };
+        let Some(leaf) = Arc::make_mut(branch).front_mut() else { return };
+        Arc::make_mut(leaf).drain(..(number - self.first) as usize);
+        self.first = number;
+    }
+
     /// Forgets the first leaf.
     fn drop_leaf(&mut self) {
         let Some(branch) = self.branches.front_mut() else { return };
@@ -270,7 +278,7 @@ mod tests {
         let end = naive.0 + naive.1.len() as u64;
         prop_assert_eq!((queue.first(), queue.end(), queue.len()), (naive.0, end, naive.1.len()));
         prop_assert_eq!(queue.is_empty(), naive.1.is_empty());
-        prop_assert!(queue.iter().eq(&naive.1));
+        prop_assert!(queue.from(0).eq(&naive.1));
         prop_assert_eq!(queue.back(), naive.1.back());
         prop_assert_eq!(queue.get(end), None);
         prop_assert_eq!(naive.0.checked_sub(1).and_then(|before| queue.get(before)), None);

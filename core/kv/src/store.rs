@@ -218,9 +218,12 @@ impl Store {
     /// Gives back some of what compaction has left: looks at no more than `changes_max` changes. Returns whether there
     /// is more to do. No answer depends on it, so members may call it whenever they have time.
     pub fn tidy(&mut self, changes_max: usize) -> bool {
+        let end = self.changes.start_of(self.compacted + 1);
+        if self.tidied >= end && self.changes.first() >= self.changes.start_of(self.compacted) {
+            return false; // as most often
+        }
         let is_pinned = Arc::strong_count(&self.copies) > 1;
         let changes_max = if is_pinned { changes_max.min(CHANGES_WHILE_PINNED) } else { changes_max };
-        let end = self.changes.start_of(self.compacted + 1);
         for _ in 0..changes_max {
             if self.tidied >= end {
                 break;
