@@ -132,7 +132,8 @@ fn item_json(item: &Item) -> Value {
             "last": last.0,
         }),
         Item::Snapshot { file, state: Ok(snapshot) } => {
-            let ids = |ids: &[kattu_raft::NodeId]| ids.iter().map(|id| format!("{:x}", id.0)).collect::<Vec<_>>();
+            let ids =
+                |ids: &[kattu_raft::NodeId]| ids.iter().map(|id| format!("{:x}", id.0)).collect::<Vec<_>>();
             let membership = &snapshot.meta.membership;
             json!({
                 "kind": "snapshot",

@@ -130,7 +130,8 @@ impl DataDir {
     fn check_that_it_is_new(&self) -> Result<(), WalError> {
         let names = self.files.names().map_err(|error| WalError::io(&self.files.place(), "list", &error))?;
         for name in names {
-            let leftover = name.ends_with(".tmp") || name.ends_with(".part") || name == LOCK || name == "reserve";
+            let leftover =
+                name.ends_with(".tmp") || name.ends_with(".part") || name == LOCK || name == "reserve";
             if name.starts_with("slots-") && !leftover {
                 // A member can vote before its log gets a block: that, too, is a past.
                 let voted = slots::were_used(&*self.files, &name);

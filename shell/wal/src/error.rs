@@ -154,7 +154,11 @@ impl fmt::Display for WalError {
                  cluster and add it again with an empty directory"
             ),
             WalError::Uncovered { group, base, snapshots } => {
-                write!(f, "the log of group {} begins after {base}, and no good snapshot covers that", group.0)?;
+                write!(
+                    f,
+                    "the log of group {} begins after {base}, and no good snapshot covers that",
+                    group.0
+                )?;
                 snapshots.iter().try_for_each(|what| write!(f, "; {what}"))?;
                 f.write_str(
                     "; this member asks its leader for a snapshot and serves nothing until it has one. If there is no \

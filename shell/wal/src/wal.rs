@@ -331,7 +331,11 @@ impl Wal {
                 let (before, commit) = (group.extent.base, group.commit);
                 assert!(before.index <= base.index, "base {base} after {before}");
                 let is_held = group.extent.holds(base);
-                assert!(is_held || commit < base.index, "base {base} contradicts a log committed up to {}", commit.0);
+                assert!(
+                    is_held || commit < base.index,
+                    "base {base} contradicts a log committed up to {}",
+                    commit.0
+                );
                 if group.has_entries {
                     self.seal(0);
                 }

@@ -118,7 +118,9 @@ fn story(transition: Transition, dice: &mut Dice) -> Vec<Step> {
                 // What is committed need not be on this disk yet.
                 story.extend([Step::Sync, Step::Write].into_iter().filter(|_| dice.one_in(2)));
                 story.extend([Step::Snapshot(which), Step::Tidy(which)]);
-                story.extend([Step::Base(which, dice.below(2) as usize)].into_iter().filter(|_| dice.one_in(2)));
+                story.extend(
+                    [Step::Base(which, dice.below(2) as usize)].into_iter().filter(|_| dice.one_in(2)),
+                );
             }
             story.push(Step::Sync);
         }
@@ -185,13 +187,7 @@ fn blocks(disk: &SimDisk) -> Vec<(u64, usize)> {
 }
 
 /// Recovers one image, and sometimes cuts that.
-fn try_image(
-    image: &SimDisk,
-    twin: &Twin,
-    transition: Transition,
-    seed: u64,
-    counts: &mut Counts,
-) -> u64 {
+fn try_image(image: &SimDisk, twin: &Twin, transition: Transition, seed: u64, counts: &mut Counts) -> u64 {
     let mut tried = 1;
     if counts.sum().is_multiple_of(199) {
         tried += cut_in_recovery(image, twin, seed);

@@ -20,7 +20,14 @@ fn go_on(disk: &SimDisk, mut wal: Wal, twin: &mut Twin, story: &[Step]) -> Wal {
 
 /// What taking a snapshot and pruning is, for one group.
 fn prune(group: GroupId) -> [Step; 6] {
-    [Step::Commit(group), Step::Snapshot(group), Step::Base(group, 0), Step::Sync, Step::Tidy(group), Step::Prepare]
+    [
+        Step::Commit(group),
+        Step::Snapshot(group),
+        Step::Base(group, 0),
+        Step::Sync,
+        Step::Tidy(group),
+        Step::Prepare,
+    ]
 }
 
 fn segments(disk: &SimDisk) -> Vec<String> {
@@ -76,7 +83,12 @@ fn a_used_segment_becomes_the_next_one_without_a_byte_of_zeros() {
     assert_eq!(segments(&disk).iter().filter(|name| is_old(name)).count(), 1);
 
     // It is used, and read back, and the log after it starts again.
-    wal = go_on(&disk, wal, &mut twin, &[Step::Entries(A, vec![900; 6]), Step::Sync, Step::Entries(B, vec![5])]);
+    wal = go_on(
+        &disk,
+        wal,
+        &mut twin,
+        &[Step::Entries(A, vec![900; 6]), Step::Sync, Step::Entries(B, vec![5])],
+    );
     wal = go_on(&disk, wal, &mut twin, &[Step::Sync]);
     drop(wal);
     let (mut wal, recovered) = open(&disk, &mut twin).unwrap();
@@ -88,7 +100,8 @@ fn nothing_goes_before_a_good_snapshot_covers_it() {
     let disk = SimDisk::new();
     let mut twin = Twin::default();
     let (mut wal, _) = open(&disk, &mut twin).unwrap();
-    let story = [Step::Entries(A, vec![900; 6]), Step::Commit(A), Step::Snapshot(A), Step::Base(A, 0), Step::Write];
+    let story =
+        [Step::Entries(A, vec![900; 6]), Step::Commit(A), Step::Snapshot(A), Step::Base(A, 0), Step::Write];
     wal = go_on(&disk, wal, &mut twin, &story);
     // The record is not durable yet.
     let task = wal.wants_segment().unwrap();
@@ -127,7 +140,8 @@ fn a_snapshot_of_a_peer_replaces_a_log_that_is_short_of_it_or_contradicts_it() {
         let disk = SimDisk::new();
         let mut twin = Twin::default();
         let (mut wal, _) = open(&disk, &mut twin).unwrap();
-        let before = [Step::Entries(A, vec![10, 20]), Step::Commit(A), Step::Entries(A, vec![700; 9]), Step::Sync];
+        let before =
+            [Step::Entries(A, vec![10, 20]), Step::Commit(A), Step::Entries(A, vec![700; 9]), Step::Sync];
         wal = go_on(&disk, wal, &mut twin, &before);
         wal = go_on(&disk, wal, &mut twin, &[install, Step::Entries(A, vec![30, 40]), Step::Sync]);
         let now = twin.groups[&A].now();
@@ -175,7 +189,13 @@ fn a_snapshot_that_was_stored_before_the_log_could_say_so_is_installed_at_the_ne
 fn with_two_snapshots(pruned_to_the_newer: bool) -> (SimDisk, Twin, Vec<String>) {
     let disk = SimDisk::new();
     let mut story = vec![Step::Entries(A, vec![10; 4]), Step::Commit(A), Step::Sync, Step::Snapshot(A)];
-    story.extend([Step::Base(A, 0), Step::Config(A, 2), Step::Entries(A, vec![900; 6]), Step::Commit(A), Step::Sync]);
+    story.extend([
+        Step::Base(A, 0),
+        Step::Config(A, 2),
+        Step::Entries(A, vec![900; 6]),
+        Step::Commit(A),
+        Step::Sync,
+    ]);
     story.extend([Step::Snapshot(A), Step::Entries(A, vec![30; 3]), Step::Sync]);
     if pruned_to_the_newer {
         story.push(Step::Base(A, 0));
@@ -223,7 +243,10 @@ fn a_damaged_snapshot_falls_back_to_the_one_before_while_the_log_reaches_it() {
     assert_eq!(recovered[&A].base, EntryId::new(1, 4));
     let said = wal.complaints().last().unwrap().to_string();
     assert!(matches!(wal.complaints().last(), Some(WalError::Uncovered { group: A, .. })), "{said}");
-    assert!(said.starts_with("the log of group 0 begins after 1.4, and no good snapshot covers that"), "{said}");
+    assert!(
+        said.starts_with("the log of group 0 begins after 1.4, and no good snapshot covers that"),
+        "{said}"
+    );
     assert!(said.contains(newer) && said.contains("asks its leader for a snapshot"), "{said}");
     drop(wal);
     assert!(matches!(inspect(&disk, &mut |_| {}), Ok(Verdict::Damaged { .. })));
@@ -290,12 +313,17 @@ fn an_entry_that_was_pruned_is_not_read_and_the_ones_after_it_are() {
     let disk = SimDisk::new();
     let mut twin = Twin::default();
     let (mut wal, _) = open(&disk, &mut twin).unwrap();
-    let story = [Step::Entries(A, vec![10; 4]), Step::Commit(A), Step::Sync, Step::Snapshot(A), Step::Base(A, 0)];
+    let story =
+        [Step::Entries(A, vec![10; 4]), Step::Commit(A), Step::Sync, Step::Snapshot(A), Step::Base(A, 0)];
     wal = go_on(&disk, wal, &mut twin, &story);
     wal = go_on(&disk, wal, &mut twin, &[Step::Entries(A, vec![10; 4]), Step::Sync]);
     let read = |wal: &mut Wal, first: u64| {
         let index = kattu_raft::LogIndex;
-        wal.read(A, index(first), index(8), 1 << 20).unwrap().iter().map(|entry| entry.id().index.0).collect::<Vec<_>>()
+        wal.read(A, index(first), index(8), 1 << 20)
+            .unwrap()
+            .iter()
+            .map(|entry| entry.id().index.0)
+            .collect::<Vec<_>>()
     };
     assert_eq!(read(&mut wal, 3), []);
     assert_eq!(read(&mut wal, 5), [5, 6, 7, 8]);

@@ -2,8 +2,8 @@
 //! is none, never half of one. [fault-model ST9, ST10, F11–F15]
 
 use kattu_raft::{
-    ChunkRead, ChunkStored, EntryId, GroupId, LogIndex, Membership, NodeId, ReadChunk, SharedBytes, SnapshotMeta,
-    Stamp, StoreChunk,
+    ChunkRead, ChunkStored, EntryId, GroupId, LogIndex, Membership, NodeId, ReadChunk, SharedBytes,
+    SnapshotMeta, Stamp, StoreChunk,
 };
 use kattu_wal::sim::{Dice, Fault, SimDisk, Speed};
 use kattu_wal::{Files, SnapshotStore, WalError};
@@ -53,7 +53,8 @@ fn stream(source: &SnapshotStore, target: &SnapshotStore, index: u64, piece: usi
         let ChunkRead::Bytes { bytes, total } = source.read_chunk(GROUP, &wanted).unwrap() else {
             panic!("it is there")
         };
-        let stored = target.store_chunk(GROUP, &StoreChunk { meta: meta(index), offset, bytes, total }).unwrap();
+        let stored =
+            target.store_chunk(GROUP, &StoreChunk { meta: meta(index), offset, bytes, total }).unwrap();
         if stored.complete || stored.next <= offset {
             return stored;
         }
@@ -124,7 +125,9 @@ fn a_flipped_bit_in_any_byte_is_refused_and_never_served() {
         assert!(matches!(store(&disk).newest(GROUP).unwrap(), (None, bad) if bad.len() == 1), "cut at {len}");
     }
     disk.set_contents(&name_of(300), Some([&whole[..], b"x"].concat()));
-    assert!(store(&disk).get(GROUP, EntryId::new(4, 300)).unwrap_err().to_string().contains("follow the footer"));
+    assert!(
+        store(&disk).get(GROUP, EntryId::new(4, 300)).unwrap_err().to_string().contains("follow the footer")
+    );
 }
 
 #[test]

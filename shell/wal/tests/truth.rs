@@ -14,7 +14,7 @@ use kattu_wal::{DataDir, Wal, WalError, WalOptions};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-const PLACES: [Place; 8] = [
+const PLACES: [Place; 10] = [
     Place::LogHead,
     Place::LogMiddle,
     Place::LogTail,
@@ -23,6 +23,8 @@ const PLACES: [Place; 8] = [
     Place::Slot,
     Place::Slots,
     Place::Identity,
+    Place::Snapshot,
+    Place::SnapshotBefore,
 ];
 
 /// One life after the other of one member on one disk.
@@ -237,7 +239,9 @@ impl Life {
             let (group, records) = self.twin.records(&step);
             self.disk.begin();
             self.before = self.twin.groups.iter().map(|(&group, history)| (group, history.acked)).collect();
-            if let Err(error) = common::store_snapshots(&wal.snapshots(), &mut self.twin, &step, group, &records) {
+            if let Err(error) =
+                common::store_snapshots(&wal.snapshots(), &mut self.twin, &step, group, &records)
+            {
                 // Nothing of it reached the log.
                 let history = self.twin.groups.get_mut(&group).unwrap();
                 history.moments.truncate(history.moments.len() - records.len());

@@ -30,6 +30,10 @@ pub enum Place {
     Slots,
     /// The identity.
     Identity,
+    /// The newest snapshot of a group.
+    Snapshot,
+    /// The one before it.
+    SnapshotBefore,
 }
 
 /// Something that happens to a disk at rest.
@@ -203,6 +207,16 @@ impl State {
                 let one = vec![both[dice.below(2) as usize].clone()];
                 Some(if place == Place::Slot { one } else { both })
             }
+            Place::Snapshot | Place::SnapshotBefore => {
+                let group = identity.groups[dice.below(identity.groups.len() as u64) as usize];
+                let names = self.names.now.keys();
+                let of_group =
+                    names.filter(|name| crate::snapshot::named(name).is_some_and(|(of, _)| of == group));
+                let back = usize::from(place == Place::SnapshotBefore);
+                let name = of_group.rev().nth(back)?.clone(); // names sort by index
+                let len = self.file(&name)?.content.len();
+                (0 < len).then(|| vec![(name, 0..len)])
+            }
             Place::Identity => {
                 let len = self.file(IDENTITY)?.content.len();
                 (0 < len).then(|| vec![(IDENTITY.to_owned(), 0..len)])
@@ -288,9 +302,14 @@ impl State {
         }
         let is_spare = generation_of(&name).is_some_and(|generation| end.segment < generation);
         // Nothing may have needed the first segment any more; what it held is then in a snapshot.
-        let is_first = generation_of(&name).is_some() && segments.keys().next().copied() == generation_of(&name);
-        let may_be_useless = is_spare || (is_first && after.is_none());
-        self.replace(&name, after.as_deref(), if may_be_useless { Truth::Either } else { Truth::Refuse });
+        let is_first =
+            generation_of(&name).is_some() && segments.keys().next().copied() == generation_of(&name);
+        let truth = match () {
+            () if crate::snapshot::named(&name).is_some() => Truth::Whole, // the log is what it was
+            () if is_spare || (is_first && after.is_none()) => Truth::Either,
+            () => Truth::Refuse,
+        };
+        self.replace(&name, after.as_deref(), truth);
         Some(format!("{name}, {} of {} bytes", after.map_or(0, |bytes| bytes.len()), before.len()))
     }
 }

@@ -204,7 +204,10 @@ impl<'a> Pass<'a> {
         let left = self.len - self.at;
         let mut start = [0; CHUNK_HEADER_BYTES];
         if left < FOOTER_BYTES as u64 {
-            return Err(damaged(self.at, format!("it ends {left} bytes after its last chunk, without a footer")));
+            return Err(damaged(
+                self.at,
+                format!("it ends {left} bytes after its last chunk, without a footer"),
+            ));
         }
         read(self.file, self.name, self.at, &mut start)?;
         let len = u32_at(&start, 0) as usize;

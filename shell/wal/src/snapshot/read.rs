@@ -44,7 +44,11 @@ impl SnapshotReader {
     pub fn chunks(&self) -> Result<Chunks<'_>, WalError> {
         let pass = Pass::begin(&*self.file, &self.snapshot.name)?;
         if pass.header.meta != self.snapshot.meta {
-            return Err(WalError::damaged(&self.snapshot.name, 16, "another snapshot is read than was checked"));
+            return Err(WalError::damaged(
+                &self.snapshot.name,
+                16,
+                "another snapshot is read than was checked",
+            ));
         }
         Ok(Chunks { pass: Some(pass) })
     }

@@ -59,7 +59,8 @@ impl Wal {
     /// Bytes of a start block.
     pub(super) fn start_block_bytes(&self) -> u64 {
         let of_group = |starts: usize| RECORD_HEADER_BYTES + 8 + starts * 16 + ROW_BYTES;
-        let groups: usize = self.groups.values().map(|group| of_group(group.written.term_starts().len())).sum();
+        let groups: usize =
+            self.groups.values().map(|group| of_group(group.written.term_starts().len())).sum();
         padded(HEADER_BYTES + groups) as u64
     }
 
