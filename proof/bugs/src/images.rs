@@ -68,16 +68,27 @@ fn pruned_story(dice: &mut Dice) -> Vec<Step> {
     for _ in 0..2 + dice.below(4) {
         for _ in 0..1 + dice.below(3) {
             let sizes = (0..1 + dice.below(4)).map(|_| dice.below(900) as usize).collect();
-            story.extend([Step::Entries(group(dice), sizes), if dice.one_in(3) { Step::Write } else { Step::Sync }]);
+            story.extend([
+                Step::Entries(group(dice), sizes),
+                if dice.one_in(3) { Step::Write } else { Step::Sync },
+            ]);
         }
         let which = group(dice);
         match dice.below(4) {
             0 => {
                 story.extend([Step::Commit(which), Step::Entries(which, vec![dice.below(300) as usize; 4])]);
-                story.push(if dice.one_in(3) { Step::Install(which, 1 + dice.below(9)) } else { Step::InstallOver(which) });
+                story.push(if dice.one_in(3) {
+                    Step::Install(which, 1 + dice.below(9))
+                } else {
+                    Step::InstallOver(which)
+                });
                 story.extend([Step::Entries(which, vec![20]), Step::Sync]);
             }
-            1 => story.extend([Step::Commit(which), Step::Snapshot(which), Step::Base(which, dice.below(2) as usize)]),
+            1 => story.extend([
+                Step::Commit(which),
+                Step::Snapshot(which),
+                Step::Base(which, dice.below(2) as usize),
+            ]),
             _ => {
                 for each in GROUPS {
                     story.extend([Step::Commit(each), Step::Snapshot(each), Step::Base(each, 0)]);
@@ -110,7 +121,8 @@ fn damaged_snapshot(dice: &mut Dice, story: &[Step]) {
         let (wal, found) = open(&image, &mut twin.clone()).expect("a damaged snapshot is no damaged log");
         for (&group, found) in &found {
             let Some(snapshot) = &found.snapshot else { continue };
-            let Some(reader) = wal.snapshots().open(group, snapshot.last).expect("the disk can be read") else {
+            let Some(reader) = wal.snapshots().open(group, snapshot.last).expect("the disk can be read")
+            else {
                 continue;
             };
             let read: Result<Vec<_>, _> = reader.chunks().and_then(Iterator::collect);
