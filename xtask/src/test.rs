@@ -109,7 +109,7 @@ const SLICES: &[Stage] = &[
     },
     Stage {
         name: "fuzz",
-        about: "frames and records of arbitrary bytes",
+        about: "frames, records and snapshots of arbitrary bytes",
         next: "the input is in target/fuzz/artifacts; run target/fuzz/<host>/release/<target> on that file",
         needs: &[],
         run: fuzz,

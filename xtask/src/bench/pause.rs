@@ -1,0 +1,35 @@
+//! `cargo xtask bench snapshot-pause`: what a snapshot costs the thread that owns the tables.
+//!
+//! `shell/runtime/examples/snapshot_pause.rs` measures, in a process of its own, and prints the tables; this builds and
+//! runs it.
+//! Knows nothing of: stores, snapshots.
+
+use super::report::Header;
+use crate::shell::{self, Failure};
+use crate::test::in_foreground;
+use std::time::Duration;
+
+/// Builds, measures, prints.
+pub fn run(words: &[&str]) -> Result<(), Failure> {
+    let keys: u64 = match words {
+        [] => 1_000_000,
+        ["--keys", text] => {
+            text.parse().map_err(|_| Failure::usage(format!("--keys {text}: not a number")))?
+        }
+        _ => return Err(Failure::usage("cargo xtask bench snapshot-pause [--keys N]")),
+    };
+    let log = shell::log_path("snapshot-pause");
+    let mut build = shell::cargo(&[
+        "build",
+        "--locked",
+        "--release",
+        "-p",
+        "kattu-runtime",
+        "--example",
+        "snapshot_pause",
+    ]);
+    shell::run_logged(&mut build, &log, Duration::from_secs(1800))?;
+    Header::now(1, false).print();
+    let program = shell::target().join("release/examples/snapshot_pause");
+    in_foreground(std::process::Command::new(program).arg(keys.to_string()))
+}
