@@ -89,7 +89,7 @@ pub enum Refusal {
     TooManyRequests,
     /// No room for growth (disk or quota).
     NoSpace,
-    /// Leadership moved before a read was confirmed; reads change nothing, so asking again is safe.
+    /// Leadership moves, and nothing was done: a read was not confirmed, a write not taken. Asking again is safe.
     LeaderChanged,
     /// A read waited too long for the leader's confirmation or for apply.
     ReadTimedOut,
@@ -284,6 +284,10 @@ pub enum Event {
     Space(Space),
     /// The link to a peer is gone, in this way; what was in flight on it may be lost.
     LinkClosed(NodeId, LinkEnd),
+    /// If this replica leads, it shall no longer: it hands over to this voter, or to the one that can take over best.
+    /// What comes of it shows as any change of leadership does; after an election timeout without one it goes on. Writes
+    /// wait meanwhile. A driver says it before it stops.
+    HandOver(Option<NodeId>),
     /// The process is about to stop: answer everybody.
     Stop,
 }

@@ -143,7 +143,7 @@ impl Node {
             Event::Client { ticket, request } => self.on_request(now, ticket, request, out, effects),
             Event::Peer(PeerMessage::Raft(envelope)) => self.raft.step(now, envelope, out),
             Event::Peer(PeerMessage::Forward(forward)) => self.on_forward(now, forward, out, effects),
-            Event::Peer(PeerMessage::ForwardReply(reply)) => self.on_forward_reply(reply, effects),
+            Event::Peer(PeerMessage::ForwardReply(reply)) => self.on_forward_reply(now, reply, effects),
             Event::Unsent(forward) => self.on_unsent(now, forward),
             Event::Persisted(lsn) => self.raft.persisted(now, lsn, out),
             Event::Fetched { fetch, entries } => self.raft.fetched(now, fetch, entries, out),
@@ -158,6 +158,11 @@ impl Node {
             Event::LinkClosed(peer, end) => {
                 self.raft.link_closed(now, peer, end, out);
                 self.on_link_closed(peer, effects);
+            }
+            Event::HandOver(to) => {
+                if let Some(target) = to.or_else(|| self.raft.best_successor(now)) {
+                    let _ = self.raft.transfer(now, target, out); // who cannot take over does not
+                }
             }
             Event::Stop => self.on_stop(effects),
         }

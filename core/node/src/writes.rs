@@ -35,10 +35,12 @@ struct Unplaced {
     expires: Instant,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Forwarded {
     seq: u64,
     ticket: Ticket,
+    /// Shared with the message; for another try, should a leader that hands over not take it.
+    command: SharedBytes,
     expires: Instant,
 }
 
@@ -59,6 +61,7 @@ pub(crate) struct Writes {
     forward_after: Instant,
     /// Sent to the leader of this term, by ascending sequence; where they went is not known yet.
     forwarded: VecDeque<Forwarded>,
+    forwarded_bytes: usize,
     /// Standing in the log, by strictly ascending index.
     placed: VecDeque<Placed>,
     seq: u64,
@@ -75,6 +78,7 @@ impl Writes {
             unplaced_bytes: 0,
             forward_after: Instant(0),
             forwarded: VecDeque::new(),
+            forwarded_bytes: 0,
             placed: VecDeque::new(),
             seq: 0,
             taken: BTreeMap::new(),
@@ -152,12 +156,19 @@ impl Writes {
         Some(write)
     }
 
+    /// Takes a forwarded write off the queue, from this place.
+    fn take_forwarded(&mut self, at: usize) -> Option<Forwarded> {
+        let write = self.forwarded.remove(at)?;
+        self.forwarded_bytes -= write.command.len();
+        Some(write)
+    }
+
     /// The process stops: nobody is left waiting.
     pub(crate) fn stop(&mut self, effects: &mut Effects) {
         while let Some(write) = self.pop_unplaced() {
             self.refuse(write.ticket, Refusal::Stopping, effects);
         }
-        while let Some(write) = self.forwarded.pop_front() {
+        while let Some(write) = self.take_forwarded(0) {
             self.doubt(write.ticket, Doubt::Stopping, effects);
         }
         while let Some(write) = self.placed.pop_front() {
@@ -179,7 +190,8 @@ impl Node {
     ) {
         let expires = now + self.config.request_timeout;
         let too_many = self.pending() >= self.config.pending_max
-            || self.writes.unplaced_bytes + command.len() > self.config.pending_bytes_max
+            || self.writes.unplaced_bytes + self.writes.forwarded_bytes + command.len()
+                > self.config.pending_bytes_max
             || self.apply_is_behind();
         if too_many {
             return self.writes.refuse(ticket, Refusal::TooManyRequests, effects);
@@ -245,6 +257,7 @@ impl Node {
             while !self.writes.unplaced.is_empty() && self.propose_next(now, out, effects) {}
         } else if let Some(leader) = self.raft.leader()
             && self.writes.forward_after <= now
+            && !self.raft.suspects_leader()
         {
             self.forward_writes(leader, effects);
         }
@@ -263,10 +276,11 @@ impl Node {
                 let write = self.writes.pop_unplaced().expect("its front was just seen");
                 bytes += write.command.len();
                 self.writes.seq += 1;
-                let forwarded =
-                    Forwarded { seq: self.writes.seq, ticket: write.ticket, expires: write.expires };
-                self.writes.forwarded.push_back(forwarded);
-                commands.push(SharedBytes::from(write.command));
+                let Unplaced { ticket, command, expires } = write;
+                let command = SharedBytes::from(command);
+                commands.push(command.clone());
+                self.writes.forwarded_bytes += command.len();
+                self.writes.forwarded.push_back(Forwarded { seq: self.writes.seq, ticket, command, expires });
             }
             effects.send.push(PeerMessage::Forward(Forward {
                 from: self.raft.id(),
@@ -289,7 +303,7 @@ impl Node {
                 continue; // answered meanwhile
             };
             let Forwarded { ticket, expires, .. } =
-                self.writes.forwarded.remove(at).expect("the search found it");
+                self.writes.take_forwarded(at).expect("the search found it");
             self.writes.unplaced_bytes += command.len();
             self.writes.unplaced.push_front(Unplaced { ticket, command: command.to_vec(), expires });
         }
@@ -354,18 +368,20 @@ impl Node {
     }
 
     /// Follower: where its writes went. It answers its clients when it applies those entries itself.
-    pub(crate) fn on_forward_reply(&mut self, reply: ForwardReply, effects: &mut Effects) {
+    pub(crate) fn on_forward_reply(&mut self, now: Instant, reply: ForwardReply, effects: &mut Effects) {
         let meant_for_us = reply.to == self.raft.id() && reply.incarnation == self.run;
         let past_last = reply.first_seq.checked_add(reply.verdicts.len() as u64);
         if !meant_for_us || reply.term != self.raft.term() || past_last.is_none() {
             return;
         }
+        let mut again = Vec::new();
         for (seq, verdict) in (reply.first_seq..).zip(reply.verdicts) {
             let Ok(at) = self.writes.forwarded.binary_search_by_key(&seq, |write| write.seq) else {
                 continue; // expired, or a repeated reply
             };
-            let write = self.writes.forwarded.remove(at).expect("the search found it");
+            let write = self.writes.take_forwarded(at).expect("the search found it");
             match verdict {
+                Err(Refusal::LeaderChanged) => again.push(write),
                 Err(refusal) => self.writes.refuse(write.ticket, refusal, effects),
                 Ok(id) if id.index <= self.handed_out => {
                     // The entry overtook this reply and was applied without anybody waiting for it.
@@ -377,11 +393,17 @@ impl Node {
                 }
             }
         }
+        // The leader hands over, and took none of these: they wait for it to go on, or for another one.
+        for Forwarded { ticket, command, expires, .. } in again.into_iter().rev() {
+            self.writes.unplaced_bytes += command.len();
+            self.writes.unplaced.push_front(Unplaced { ticket, command: command.to_vec(), expires });
+            self.writes.forward_after = now + self.config.raft.heartbeat_interval;
+        }
     }
 
     /// Another term or another leader: what was forwarded may or may not have been taken.
     pub(crate) fn on_leadership_change(&mut self, term_moved: bool, effects: &mut Effects) {
-        while let Some(write) = self.writes.forwarded.pop_front() {
+        while let Some(write) = self.writes.take_forwarded(0) {
             self.writes.doubt(write.ticket, Doubt::LeaderChanged, effects);
         }
         self.writes.forward_after = Instant(0);
@@ -413,7 +435,7 @@ impl Node {
             self.writes.refuse(write.ticket, never_placed, effects);
         }
         while self.writes.forwarded.front().is_some_and(|write| write.expires <= now) {
-            let write = self.writes.forwarded.pop_front().expect("its front was just seen");
+            let write = self.writes.take_forwarded(0).expect("its front was just seen");
             self.writes.doubt(write.ticket, Doubt::TimedOut, effects);
         }
         while self.writes.placed.front().is_some_and(|write| write.expires <= now) {

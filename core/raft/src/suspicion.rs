@@ -93,6 +93,15 @@ impl Raft {
         }
     }
 
+    /// Whether the leader this peer follows seems dead: what is sent to it would probably be lost.
+    #[must_use]
+    pub fn suspects_leader(&self) -> bool {
+        match &self.role {
+            Role::Follower(Follower { following: Some(following), .. }) => following.ask_at.is_some(),
+            Role::Follower(_) | Role::PreCandidate(_) | Role::Candidate(_) | Role::Leader(_) => false,
+        }
+    }
+
     /// How many voters ask before this one when `leader` is gone: those of higher priority, then those of lower id.
     fn rank_without(&self, leader: NodeId) -> u32 {
         let key = |member: NodeId| (Reverse(self.priority_of(member)), member);

@@ -763,6 +763,7 @@ fn kind_of(event: &Event) -> u64 {
         Event::Space(_) => 9,
         Event::LinkClosed(..) => 10,
         Event::Stop => 11,
+        Event::HandOver(_) => 12,
     }
 }
 
