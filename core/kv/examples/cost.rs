@@ -84,6 +84,15 @@ fn main() {
         read(&store, Range { limit: 10, order: SortOrder::Descend, target: SortTarget::Create, ..tail(0) })
     });
 
+    let stopwatch = Stopwatch::start();
+    let chunks: Vec<Vec<u8>> = store.pin().dump().collect();
+    let bytes: usize = chunks.iter().map(Vec::len).sum();
+    println!("{:>10} ns per key to dump it, {} MB", stopwatch.nanos() / keys, bytes / 1_000_000);
+    let stopwatch = Stopwatch::start();
+    let loaded = kattu_kv::dump::load(&chunks).expect("a dump");
+    println!("{:>10} ns per key to load it, with its history", stopwatch.nanos() / keys);
+    drop((loaded, chunks));
+
     let compaction = Stopwatch::start();
     store.apply(&Command::Compact(store.revision())).expect("a new revision");
     println!("{:>10} ns for a compaction to answer", compaction.nanos());
