@@ -14,7 +14,8 @@
 //! Knows nothing of: other peers, what entries mean, clients.
 
 use crate::contract::Effects;
-use crate::entry::{Entry, Form};
+use crate::entry::{Entry, EntryKind, Form};
+use crate::membership::Membership;
 use crate::message::{Append, AppendReply, AppendVerdict, Message};
 use crate::policy::{Coding, Intake, Trust};
 use crate::raft::Raft;
@@ -46,10 +47,11 @@ impl Raft {
             }
         }
         self.advance_commit_as_follower(now, effects);
+        self.ask_for_snapshot(effects);
     }
 
     /// Follows `leader`, restarts the timer.
-    fn follow(&mut self, now: Instant, leader: NodeId, effects: &mut Effects) {
+    pub(crate) fn follow(&mut self, now: Instant, leader: NodeId, effects: &mut Effects) {
         let Role::Follower(follower) = &self.role else { unreachable!("step() made a follower of us") };
         match &follower.following {
             Some(following) => {
@@ -160,7 +162,7 @@ impl Raft {
 
     /// Notes that an append ending at `upto` agreed and wants an answer. A heartbeat gets one at once, however far the
     /// disk is: it covers what is durable, and a slow disk does not look like a dead member.
-    fn owe(&mut self, upto: LogIndex, heartbeat: bool) {
+    pub(crate) fn owe(&mut self, upto: LogIndex, heartbeat: bool) {
         let durable = self.acknowledgeable();
         let Role::Follower(follower) = &mut self.role else { return };
         let Some(following) = &mut follower.following else { return };
@@ -175,6 +177,12 @@ impl Raft {
         }
         if planted!("acknowledge-own-last-index") {
             return self.marks.persisted;
+        }
+        if planted!("install-acknowledged-before-its-base") && self.installing.is_some() {
+            return self.verified();
+        }
+        if self.needs_snapshot() {
+            return LogIndex(0); // it holds the end of a log without its beginning
         }
         self.verified().min(self.marks.persisted)
     }
@@ -211,8 +219,12 @@ fn is_well_formed(append: &Append, term: Term, coding: Coding) -> bool {
         let form_fits = match coding {
             Coding::Whole => entry.head.form == Form::Whole,
         };
+        let readable = match entry.head.kind {
+            EntryKind::Config => Membership::decode(entry.payload()).is_ok_and(|(new, _)| !new.is_empty()),
+            EntryKind::Noop | EntryKind::Command => true,
+        };
         prev = id;
-        follows && form_fits
+        follows && form_fits && readable
     })
 }
 

@@ -74,6 +74,9 @@ impl Raft {
         if self.handover.retry_at <= now {
             self.handover.retry_at = Instant::NEVER;
         }
+        if self.hand_out_snapshot(effects) {
+            return;
+        }
         let limit = self.marks.appliable();
         while self.marks.handed < limit {
             let next = self.marks.handed.next();

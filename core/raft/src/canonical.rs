@@ -22,7 +22,7 @@ use crate::entry::Entry;
 use crate::raft::Raft;
 use crate::rng::Rng;
 use crate::role::{Role, Timer};
-use crate::types::{Duration, Instant, LogIndex, NodeId};
+use crate::types::{Duration, Instant, LogIndex, Lsn, NodeId};
 use alloc::vec::Vec;
 
 /// The moment at which every canonical state stands.
@@ -55,11 +55,13 @@ pub enum Moment {
     LeaseEnds,
     /// A voter has kept its promise to a leader for an election timeout.
     PromiseEnds,
+    /// A leader goes on with a snapshot for a peer, or sends a piece of it again.
+    Stream,
 }
 
 impl Moment {
     /// All of them, in the order of their numbers.
-    pub const ALL: [Moment; 12] = [
+    pub const ALL: [Moment; 13] = [
         Moment::CommitNotice,
         Moment::Heartbeat,
         Moment::AskAgain,
@@ -72,6 +74,7 @@ impl Moment {
         Moment::TransferEnds,
         Moment::LeaseEnds,
         Moment::PromiseEnds,
+        Moment::Stream,
     ];
 }
 
@@ -180,7 +183,11 @@ impl Raft {
         };
         self.handover.canonicalize(&canonical);
         self.rng = Rng::new(0, 0);
-        self.durability.canonicalize(&canonical)
+        let shift = self.durability.canonicalize(&canonical);
+        if let Some(installing) = &mut self.installing {
+            installing.base_lsn = Lsn(installing.base_lsn.0.saturating_sub(shift));
+        }
+        shift
     }
 
     /// The moments after `now` at which time alone changes what this peer does or answers, with their reasons.
@@ -206,6 +213,7 @@ impl Raft {
                 moments.push((Moment::CommitNotice, leader.notice_at));
                 moments.push((Moment::Heartbeat, leader.heartbeat_at));
                 moments.push((Moment::QuorumCheck, leader.check_at));
+                moments.push((Moment::Stream, leader.streams_at()));
                 let gives_up = leader.transfer.as_ref().map_or(Instant::NEVER, |transfer| transfer.abort_at);
                 moments.push((Moment::TransferEnds, gives_up));
                 moments.push((Moment::LeaseEnds, leader.lease.until().unwrap_or(Instant::NEVER)));

@@ -1,6 +1,6 @@
 //! Commit: which entries are safe forever.
 //!
-//! In:    each voter's match index, our own persisted index; on a follower, what its leader has told.
+//! In:    each voter's match index, our own persisted index (if we are one); on a follower, what its leader has told.
 //! Out:   the commit index; it never moves back.
 //! Rule:  an entry of the *current* term held by a quorum commits itself and everything before it; older terms
 //!        commit only this way [Ongaro14 §3.6.2; script `conflicts/commit_old_term`]. A follower believes its leader
@@ -20,8 +20,19 @@ impl Raft {
         let Role::Leader(leader) = &self.role else { return };
         let unsynced = planted!("own-match-before-sync", "single-member-answers-before-sync");
         let own = if unsynced { self.log.last().index } else { self.marks.persisted };
-        let held = |voter: &NodeId| leader.peers.get(voter).map_or(own, |progress| progress.matched);
-        let Some(index) = quorum_value(self.config.voters.iter().map(held)) else { return };
+        let held = |voter: NodeId| leader.peers.get(&voter).map_or(own, |progress| progress.matched);
+        let membership = self.configurations.newest();
+        let Some(mut index) = membership.reached(held) else { return };
+        if planted!("joint-commit-counted-in-one-set") {
+            index = quorum_value(membership.voters.iter().map(|&voter| held(voter))).unwrap_or(index);
+        }
+        if planted!("removed-leader-counts-itself") && !membership.is_voter(self.config.id) {
+            let mut held: alloc::vec::Vec<LogIndex> =
+                membership.voters.iter().map(|&voter| held(voter)).collect();
+            held.push(own);
+            held.sort_unstable();
+            index = held[held.len() - crate::quorum::quorum(membership.voters.len())];
+        }
         let of_this_term = self.log.term_at(index) == Some(self.term);
         if self.marks.committed < index && (of_this_term || planted!("commit-any-term")) {
             self.commit_to(now, index, effects);
@@ -63,15 +74,17 @@ impl Raft {
         }
         effects.trace.push(Trace::Committed(index));
         self.commit_mark_wanted(now);
+        self.note_own_membership();
         self.note_confirmed();
         self.hand_out(now, effects);
         self.shrink_window();
+        self.follow_up_change(now, effects);
     }
 
     /// The first commit index learnt from a leader that has committed an entry of its own term covers everything
     /// that was ever answered. What was told counts, not how much of it has arrived here. A member with a past does
     /// not take it from an append, which may be older than its restart: it asks. [fault-model ST17]
-    fn note_confirmed(&mut self) {
+    pub(crate) fn note_confirmed(&mut self) {
         if self.confirmed.is_some() || self.log.term_at(self.marks.committed) != Some(self.term) {
             return;
         }

@@ -4,6 +4,7 @@
 
 use crate::entry::RecordEncoder;
 use crate::lease::Lease;
+use crate::membership::Membership;
 use crate::policy::Policies;
 use crate::types::{Duration, GroupId, Incarnation, NodeId};
 use alloc::vec::Vec;
@@ -17,9 +18,10 @@ pub struct Config {
     pub id: NodeId,
     /// This life of its data directory.
     pub incarnation: Incarnation,
-    /// All voters, this peer included unless it is a learner. Ascending, no repeats.
+    /// The voters of the group's first configuration, which counts until the log or a snapshot has another one.
+    /// Ascending, no repeats. Empty for a member that joins an existing group: it waits to be spoken to.
     pub voters: Vec<NodeId>,
-    /// Peers that receive entries but neither vote nor count. Ascending, no repeats.
+    /// Peers that receive entries but neither vote nor count, in that configuration. Ascending, no repeats.
     pub learners: Vec<NodeId>,
     /// Minimum election timeout `ET`; the actual one is drawn from `ET..2·ET`. [replication-protocols E1]
     pub election_timeout: Duration,
@@ -114,14 +116,9 @@ impl Default for Limits {
 }
 
 impl Config {
-    /// Every other member, voters first.
-    pub(crate) fn peers(&self) -> impl Iterator<Item = NodeId> {
-        self.voters.iter().chain(&self.learners).copied().filter(|&peer| peer != self.id)
-    }
-
-    /// Whether `peer` is another member of the group.
-    pub(crate) fn has_peer(&self, peer: NodeId) -> bool {
-        self.peers().any(|known| known == peer)
+    /// The group's first configuration.
+    pub(crate) fn membership(&self) -> Membership {
+        Membership::new(self.voters.clone(), self.learners.clone())
     }
 
     /// What is wrong with this configuration, in words an operator understands.
@@ -132,18 +129,7 @@ impl Config {
         if self.id == NodeId(0) {
             return Err("member id 0 is reserved");
         }
-        if self.voters.is_empty() {
-            return Err("a group needs at least one voter");
-        }
-        if !self.voters.is_sorted_by(|a, b| a < b) || !self.learners.is_sorted_by(|a, b| a < b) {
-            return Err("voters and learners must be ascending, without repeats");
-        }
-        if self.learners.iter().any(|learner| self.voters.contains(learner)) {
-            return Err("a member cannot be voter and learner at once");
-        }
-        if !self.voters.contains(&self.id) && !self.learners.contains(&self.id) {
-            return Err("this member is not part of the group");
-        }
+        self.membership().check()?;
         if self.heartbeat_interval.is_zero() {
             return Err("the heartbeat interval must be longer than 0");
         }

@@ -11,7 +11,7 @@ use crate::canonical::Canonical;
 use crate::contract::{Effects, HardState, LogBody, LogRecord};
 use crate::message::Envelope;
 use crate::raft::Raft;
-use crate::types::{Duration, Instant, LogIndex, Lsn};
+use crate::types::{Duration, EntryId, Instant, LogIndex, Lsn};
 use alloc::collections::VecDeque;
 
 /// A commit mark that no other record took along is written alone after this much silence, so that a restart of an
@@ -101,6 +101,16 @@ impl Durability {
         }
     }
 
+    /// Forgets all writes under way: the entries they are of are gone.
+    pub(crate) fn forget_all(&mut self) {
+        self.writes.clear();
+    }
+
+    /// Whether the record of this number is on disk.
+    pub(crate) fn is_durable(&self, lsn: Lsn) -> bool {
+        lsn <= self.persisted_lsn
+    }
+
     /// See [`crate::canonical`]; by how much record numbers became smaller.
     pub(crate) fn canonicalize(&mut self, canonical: &Canonical) -> u64 {
         let shift = self.persisted_lsn.0.saturating_sub(1);
@@ -151,7 +161,12 @@ impl Raft {
             LogBody::Truncate(_) if planted!("completion-matched-by-index") => {}
             LogBody::Truncate(first) => self.durability.forget(*first),
             LogBody::Entry(entry) => self.durability.wrote(lsn, entry.id().index),
-            LogBody::Base(base) => self.durability.marked = self.durability.marked.max(base.index),
+            LogBody::Base(base) => {
+                self.durability.marked = self.durability.marked.max(base.index); // a base is committed
+                if self.marks.committed <= self.durability.marked {
+                    self.durability.mark_at = Instant::NEVER;
+                }
+            }
             LogBody::Commit(index) => {
                 self.durability.marked = *index;
                 self.durability.mark_at = Instant::NEVER;
@@ -161,6 +176,16 @@ impl Raft {
         if self.durability.marked < self.marks.committed {
             self.record(LogBody::Commit(self.marks.committed), effects);
         }
+    }
+
+    /// Emits the log's new base; its number. When the log ends there, nothing of it is on disk before this record is.
+    pub(crate) fn record_base(&mut self, base: EntryId, is_end: bool, effects: &mut Effects) -> Lsn {
+        let lsn = self.durability.last_lsn.next();
+        if is_end {
+            self.durability.wrote(lsn, base.index);
+        }
+        self.record(LogBody::Base(base), effects);
+        lsn
     }
 
     /// Emits the term and the vote. Messages held for an older term are void.

@@ -11,7 +11,7 @@
 //!      where it would do harm. Rules 2 and 3 are one switch; pre-vote goes with them.
 //!   4. A vote, also one's own, counts when it is on disk, and goes to a log at least as complete as the voter's.
 //!
-//! The group's configuration is fixed, so the newest one is always in force when a campaign begins (E8).
+//! The newest configuration of the log counts, committed or not, from the moment it is appended (E8, M1).
 //! Knows nothing of: entries' contents, reads, clients.
 
 use crate::config::PRIORITY;
@@ -20,7 +20,6 @@ use crate::entry::EntryKind;
 use crate::lease::LeaseState;
 use crate::message::{Envelope, Message, PreVote, PreVoteReply, Vote, VoteReply};
 use crate::progress::Progress;
-use crate::quorum::{quorum, quorum_value};
 use crate::raft::Raft;
 use crate::read::ReadQueue;
 use crate::role::{Campaign, Follower, Leader, Role, Timer};
@@ -31,11 +30,6 @@ use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
 impl Raft {
-    /// Whether this peer may vote and campaign.
-    pub(crate) fn is_voter(&self) -> bool {
-        self.config.voters.contains(&self.config.id)
-    }
-
     /// A wait of random length, drawn anew for every role this peer takes on. [E1]
     pub(crate) fn election_timer(&mut self, now: Instant) -> Timer {
         let et = self.config.election_timeout;
@@ -121,9 +115,9 @@ impl Raft {
         if now < self.role.timer_deadline() {
             return;
         }
-        if !self.is_voter() {
+        if !self.is_voter() || self.needs_snapshot() {
             self.take_role(Role::Follower(Follower { timer: Timer::OFF, following: None }), effects);
-        } else if self.config.pre_vote && self.config.voters.len() > 1 {
+        } else if self.config.pre_vote && !self.electorate().is_alone(self.config.id) {
             let hurry = self.hurry(now);
             if hurry.is_some() && planted!("suspicion-drops-the-quorum-question") {
                 return self.campaign(now, hurry, false, effects);
@@ -137,7 +131,8 @@ impl Raft {
     /// Asks whether a campaign would succeed; changes nothing durable anywhere. [E2]
     fn ask_for_pre_votes(&mut self, now: Instant, hurry: Option<Hurry>, effects: &mut Effects) {
         let timer = self.pre_vote_timer(now, hurry);
-        let votes = BTreeSet::from([self.config.id]);
+        let votes: BTreeSet<NodeId> =
+            self.electorate().all_voters().filter(|&voter| voter == self.config.id).collect();
         let campaign = Campaign { timer, votes, hurry, refused: BTreeSet::new() };
         self.take_role(Role::PreCandidate(campaign), effects);
         effects.trace.push(Trace::BecamePreCandidate(self.term));
@@ -162,10 +157,10 @@ impl Raft {
     }
 
     fn ask_voters(&mut self, request: &Message, effects: &mut Effects) {
-        for voter in self.config.voters.clone() {
-            if voter != self.config.id {
-                self.send_when_durable(self.envelope(voter, request.clone()), effects);
-            }
+        let others: Vec<NodeId> =
+            self.electorate().all_voters().filter(|&voter| voter != self.config.id).collect();
+        for voter in others {
+            self.send_when_durable(self.envelope(voter, request.clone()), effects);
         }
     }
 
@@ -253,16 +248,16 @@ impl Raft {
 
     /// Notes one voter's yes; true if this makes a quorum.
     fn count_vote(&mut self, from: NodeId) -> bool {
-        let needed = quorum(self.config.voters.len());
+        let electorate = self.electorate().clone();
         let (Role::PreCandidate(campaign) | Role::Candidate(campaign)) = &mut self.role else { return false };
-        if self.config.voters.contains(&from) {
+        if electorate.is_voter(from) {
             let is_new = campaign.votes.insert(from);
             if !is_new && planted!("duplicate-vote-counted-twice") {
-                let silent = self.config.voters.iter().find(|voter| !campaign.votes.contains(voter));
-                campaign.votes.extend(silent.copied());
+                let silent = electorate.all_voters().find(|voter| !campaign.votes.contains(voter));
+                campaign.votes.extend(silent);
             }
         }
-        campaign.votes.len() >= needed
+        electorate.has_quorum(|voter| campaign.votes.contains(&voter))
     }
 
     /// Leads the term, beginning with an entry of its own: only that can commit what came before. [Ongaro14 §6.4]
@@ -270,8 +265,9 @@ impl Raft {
         assert!(self.durability.hard_state_is_durable(), "leader of {:?} before that is on disk", self.term);
         let Self { config, log, .. } = self;
         let next = log.last().index.next();
-        let others: Vec<NodeId> = config.peers().collect();
-        let watches_quorum = config.check_quorum && config.voters.len() > 1;
+        let membership = self.configurations.newest();
+        let others: Vec<NodeId> = membership.peers(config.id).collect();
+        let watches_quorum = config.check_quorum && !membership.is_alone(config.id);
         let leader = Leader {
             peers: others.iter().map(|&peer| (peer, Progress::new(now, next))).collect(),
             reads: ReadQueue::default(),
@@ -289,6 +285,7 @@ impl Raft {
         };
         self.take_role(Role::Leader(leader), effects);
         effects.trace.push(Trace::BecameLeader(self.term));
+        self.meet_peers(now);
         let noop = self.new_entry(now, EntryKind::Noop, &[]);
         self.append(noop, effects);
     }
@@ -299,10 +296,10 @@ impl Raft {
         if now < leader.check_at {
             return;
         }
-        let heard_at = |voter: &NodeId| leader.peers.get(voter).map_or(now, |progress| progress.heard_at);
+        let heard_at = |voter: NodeId| leader.peers.get(&voter).map_or(now, |progress| progress.heard_at);
         let quorum_heard_at = match planted!("check-quorum-hears-one") {
             true => leader.peers.values().map(|progress| progress.heard_at).max(),
-            false => quorum_value(self.config.voters.iter().map(heard_at)),
+            false => self.configurations.newest().reached(heard_at),
         };
         let check_at = quorum_heard_at.map_or(Instant::NEVER, |heard| heard + self.config.election_timeout);
         if check_at <= now {

@@ -5,6 +5,8 @@
 //! Knows nothing of: how a state came about, other peers.
 
 use crate::contract::FetchFor;
+use crate::entry::EntryKind;
+use crate::membership::Membership;
 use crate::progress::{Mode, Progress};
 use crate::raft::Raft;
 use crate::role::{Follower, Leader, Role};
@@ -45,6 +47,8 @@ pub fn check(raft: &Raft) -> Result<(), Violation> {
     the_disk_owes_what_is_not_persisted(raft)?;
     handed_out_bytes_are_bounded(raft)?;
     fetches_are_one_per_purpose(raft)?;
+    the_base_is_covered(raft)?;
+    configurations_are_those_of_the_log(raft)?;
     match &raft.role {
         Role::Follower(follower) => {
             a_promise_outlasts_no_campaign(raft, follower.timer.deadline())?;
@@ -52,8 +56,9 @@ pub fn check(raft: &Raft) -> Result<(), Violation> {
             a_follower_commits_only_what_is_verified(raft)
         }
         Role::PreCandidate(campaign) | Role::Candidate(campaign) => {
-            let voters = campaign.votes.iter().all(|vote| raft.config.voters.contains(vote));
-            expect(voters, "only_voters_vote", || format!("{:?} of {:?}", campaign.votes, raft.config.voters))
+            let membership = raft.electorate();
+            let voters = campaign.votes.iter().all(|&vote| membership.is_voter(vote));
+            expect(voters, "only_voters_vote", || format!("{:?} of {membership:?}", campaign.votes))
         }
         Role::Leader(leader) => {
             a_leader_leads_its_own_term(raft, leader)?;
@@ -104,11 +109,53 @@ fn term_covers_the_log(raft: &Raft) -> Checked {
     expect(last.term <= raft.term, "term_covers_the_log", || format!("log ends at {last} in {:?}", raft.term))
 }
 
+/// What has left the log is committed, and in a snapshot that is committed too. [fault-model ST9, ST11]
+fn the_base_is_covered(raft: &Raft) -> Checked {
+    let name = "the_base_is_covered";
+    let (base, committed) = (raft.log.base(), raft.marks.committed);
+    expect(base.index <= committed, name, || format!("base {base}, committed {committed:?}"))?;
+    let Some(snapshot) = &raft.snapshot else {
+        let explained = base == EntryId::default() || raft.needs_snapshot();
+        return expect(explained, name, || format!("base {base} without a snapshot"));
+    };
+    let covered = snapshot.last.index;
+    let fits = (base.index <= covered || raft.needs_snapshot()) && covered <= committed;
+    expect(fits, name, || format!("base {base}, snapshot {}, committed {committed:?}", snapshot.last))?;
+    let pending = raft.installing.is_some() || raft.needs_snapshot();
+    expect(covered <= raft.marks.handed || pending, name, || {
+        format!("snapshot {} of {:?}", snapshot.last, raft.marks)
+    })
+}
+
+/// The configurations in force are those of the log's entries, in order, and none of an entry that is gone.
+/// [replication-protocols M1]
+fn configurations_are_those_of_the_log(raft: &Raft) -> Checked {
+    let name = "configurations_are_those_of_the_log";
+    let mut before = None;
+    for (at, membership) in raft.configurations.all() {
+        let ascends = before < Some(*at) && *at <= raft.log.last().index;
+        expect(ascends, name, || format!("{at:?} after {before:?}, log to {}", raft.log.last()))?;
+        before = Some(*at);
+        expect(membership.check().is_ok(), name, || format!("{membership:?} at {at:?}"))?;
+        if let Some(entry) = raft.log.entry(*at) {
+            let said = Membership::decode(entry.payload()).map(|(said, _)| said);
+            expect(said.as_ref() == Ok(membership), name, || {
+                format!("{membership:?} at {at:?}, not {said:?}")
+            })?;
+        }
+    }
+    let newest = raft.configurations.newest_at();
+    let missed =
+        raft.log.entries().find(|entry| entry.head.kind == EntryKind::Config && newest < entry.id().index);
+    expect(missed.is_none(), name, || format!("newest {newest:?}, the log has {:?}", missed.map(|e| e.id())))
+}
+
 /// The entries after the persisted index are exactly those whose records are not durable yet.
 fn the_disk_owes_what_is_not_persisted(raft: &Raft) -> Checked {
     let owed = raft.durability.first_unpersisted();
     let persisted = raft.marks.persisted;
-    let expected = (persisted < raft.log.last().index).then(|| persisted.next());
+    let first = persisted.next().max(raft.log.base().index); // the base of a snapshot that is being installed
+    let expected = (persisted < raft.log.last().index).then_some(first);
     expect(owed == expected, "the_disk_owes_what_is_not_persisted", || {
         format!("persisted {persisted:?}, log to {}, first write under way {owed:?}", raft.log.last())
     })
@@ -143,9 +190,11 @@ fn a_follower_commits_only_what_is_verified(raft: &Raft) -> Checked {
 fn a_leader_leads_its_own_term(raft: &Raft, leader: &Leader) -> Checked {
     let name = "a_leader_leads_its_own_term";
     expect(raft.vote == Some(raft.config.id), name, || format!("vote {:?}", raft.vote))?;
-    let start = EntryId { term: raft.term, index: leader.term_start };
+    let base = raft.log.base();
+    let start = EntryId { term: raft.term, index: leader.term_start.max(base.index.next()) };
     let newest = raft.log.term_starts().last().copied();
-    expect(newest == Some(start), name, || {
+    let pruned = newest.is_none() && base.term == raft.term;
+    expect(newest == Some(start) || pruned, name, || {
         format!("the term starts at {start}, the log's newest at {newest:?}")
     })?;
     let first_proposal = leader.term_start.next().max(raft.marks.committed.next());
@@ -153,8 +202,11 @@ fn a_leader_leads_its_own_term(raft: &Raft, leader: &Leader) -> Checked {
     expect(bytes == leader.uncommitted_bytes, name, || {
         format!("{bytes} bytes are uncommitted, {} counted", leader.uncommitted_bytes)
     })?;
-    let known: BTreeSet<_> = leader.peers.keys().copied().collect();
-    expect(known == raft.config.peers().collect(), name, || format!("peers {known:?}"))
+    let stays = |progress: &Progress| progress.leaving.is_none();
+    let known: BTreeSet<_> =
+        leader.peers.iter().filter(|(_, progress)| stays(progress)).map(|(&peer, _)| peer).collect();
+    let expected = raft.membership().peers(raft.config.id).collect();
+    expect(known == expected, name, || format!("peers {known:?} of {:?}", raft.membership()))
 }
 
 /// Who promised to help nobody does not campaign itself before the promise is over. [replication-protocols L-3]
@@ -200,6 +252,7 @@ fn progress_is_sane(raft: &Raft, progress: &Progress) -> Checked {
     let limits = &raft.config.limits;
     let bounded = match progress.mode {
         Mode::Probe { .. } => messages == 0,
+        Mode::Snapshot(_) => messages == 0,
         Mode::Replicate => messages <= limits.inflight_msgs_max.max(1) && bytes <= limits.inflight_bytes_max,
     };
     expect(bounded, name, || format!("{messages} messages of {bytes} bytes in flight, {:?}", progress.mode))

@@ -86,8 +86,10 @@ mod acceptance;
 mod apply;
 pub mod bytes;
 pub mod canonical;
+mod change;
 mod commit;
 pub mod config;
+mod configurations;
 pub mod contract;
 mod durability;
 mod election;
@@ -113,6 +115,7 @@ mod transfer;
 pub mod types;
 
 pub use bytes::SharedBytes;
+pub use change::ChangeError;
 pub use config::{Config, Leadership, Limits};
 pub use contract::{
     Effects, Fetch, FetchFor, HardState, Job, LogBody, LogRecord, ReadBatch, ReadVerdict, Recovered,

@@ -84,6 +84,12 @@ impl Log {
         log
     }
 
+    /// Position right before the first entry: the end of what left the log because a snapshot covers it.
+    #[must_use]
+    pub fn base(&self) -> EntryId {
+        self.base
+    }
+
     /// First position; one after `last` when the log is empty.
     #[must_use]
     pub fn first_index(&self) -> LogIndex {
@@ -241,6 +247,34 @@ impl Log {
         self.last = last;
         // Outside the window the stamp before the cut is unknown; a higher one still never falls along the log.
         self.stamp = self.window.back().map_or(self.stamp, |entry| entry.head.stamp);
+    }
+
+    /// Forgets the entries up to `upto`, which becomes the base: questions about its term are still answered.
+    ///
+    /// # Panics
+    /// If the log does not reach from its base to there.
+    pub fn compact_to(&mut self, upto: LogIndex) {
+        let base = self.id_at(upto);
+        let goes_on = (upto < self.last.index).then(|| self.id_at(upto.next()));
+        while self.window.front().is_some_and(|entry| entry.id().index <= upto) {
+            let entry = self.window.pop_front();
+            self.window_bytes -= entry.map_or(0, |entry| entry.len());
+        }
+        let begun = self.term_starts.partition_point(|start| start.index <= upto.next());
+        self.term_starts.splice(..begun, goes_on);
+        self.base = base;
+    }
+
+    /// Forgets every entry: the log goes on after `base`, which has this stamp.
+    pub fn restart_after(&mut self, base: EntryId, stamp: Stamp) {
+        *self = Log {
+            base,
+            term_starts: Vec::new(),
+            last: base,
+            window: VecDeque::new(),
+            window_bytes: 0,
+            stamp: stamp.max(self.stamp),
+        };
     }
 
     /// Drops the oldest entries from memory while more than `bytes_max` are held, never one after `upto`.

@@ -6,6 +6,8 @@
 //!     ▲   one message, then heartbeats only    │  many messages, `next` advances when sending
 //!     └────────────────────────────────────────┘
 //!       mismatch, busy, or the link is gone: next = match + 1 (or the hint)
+//!
+//!   either ── the next entry has left the log ──▶ Snapshot ── a match at or above the base ──▶ Replicate
 //! ```
 //!
 //! Everything here is idempotent: answers may be lost, repeated, reordered; `matched` never falls within a term.
@@ -14,7 +16,8 @@
 
 use crate::canonical::{CANONICAL_NOW, Canonical};
 use crate::config::Config;
-use crate::types::{Incarnation, Instant, LogIndex, Round};
+use crate::snapshot::{SnapshotMeta, Stream};
+use crate::types::{Duration, Incarnation, Instant, LogIndex, Round};
 use alloc::collections::VecDeque;
 
 /// One append with entries that was sent and not yet answered.
@@ -42,9 +45,34 @@ pub(crate) enum Mode {
     },
     /// The logs agree up to what was sent.
     Replicate,
+    /// What comes next for it has left the log: it gets a snapshot, and no entries meanwhile.
+    Snapshot(Stream),
 }
 
-/// One append with entries that was sent and not yet answered.
+/// How a learner catches up: in rounds, each of which ends when it has what the log held when the round began. Who can
+/// do that within an election timeout would not hold up a quorum for longer. [Ongaro14 §4.2.1]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct CatchUp {
+    /// The end of this round.
+    target: LogIndex,
+    /// Its beginning.
+    since: Instant,
+    /// The last round took less than an election timeout.
+    fast: bool,
+}
+
+/// A peer that is on its way out: it stays until it knows that its removal is committed, or does not answer.
+/// [replication-protocols M8]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Leaving {
+    /// The configuration without it.
+    pub(crate) at: LogIndex,
+    /// The first heartbeat that told it so.
+    pub(crate) told: Option<Round>,
+    /// Heartbeats until nobody waits for it any more.
+    pub(crate) beats_left: u8,
+}
+
 /// One peer, seen by the leader of this term.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Progress {
@@ -70,6 +98,10 @@ pub(crate) struct Progress {
     pub(crate) wants_commit: LogIndex,
     /// It has no room, or its entries could not be read: none are sent before this.
     pub(crate) paused_until: Instant,
+    /// How well a learner keeps up; nobody asks that of a voter.
+    pub(crate) catch_up: Option<CatchUp>,
+    /// The newest configuration is without it.
+    pub(crate) leaving: Option<Leaving>,
 }
 
 impl Progress {
@@ -87,6 +119,59 @@ impl Progress {
             told_commit: LogIndex(0),
             wants_commit: LogIndex(0),
             paused_until: Instant(0),
+            catch_up: None,
+            leaving: None,
+        }
+    }
+
+    /// The log reaches to `last`, and the peer has answered: a round of catching up may be over.
+    pub(crate) fn note_catch_up(&mut self, now: Instant, last: LogIndex, election_timeout: Duration) {
+        if let Some(round) = &mut self.catch_up
+            && round.target <= self.matched
+        {
+            let fast = now.since(round.since) < election_timeout;
+            *round = CatchUp { target: last, since: now, fast };
+        }
+    }
+
+    /// Begins or ends to watch how well it keeps up.
+    pub(crate) fn watch_catch_up(&mut self, now: Instant, is_learner: bool, last: LogIndex) {
+        match (is_learner, &self.catch_up) {
+            (true, None) => self.catch_up = Some(CatchUp { target: last, since: now, fast: false }),
+            (false, Some(_)) => self.catch_up = None,
+            (true, Some(_)) | (false, None) => {}
+        }
+    }
+
+    /// Whether it keeps up: the last round was fast, and this one is not slow yet.
+    pub(crate) fn is_caught_up(&self, now: Instant, election_timeout: Duration) -> bool {
+        self.catch_up.as_ref().is_some_and(|round| round.fast && now.since(round.since) < election_timeout)
+    }
+
+    /// It gets a snapshot from now on.
+    pub(crate) fn begin_snapshot(&mut self, stream: Stream) {
+        self.probe(LogIndex(0));
+        self.mode = Mode::Snapshot(stream);
+    }
+
+    /// Its durable log agrees up to `upto`, and the log's base is `base`: entries can follow again. If the log has lost
+    /// more meanwhile than the snapshot covers, the newest one follows instead.
+    pub(crate) fn end_snapshot(
+        &mut self,
+        now: Instant,
+        upto: LogIndex,
+        base: LogIndex,
+        newest: Option<&SnapshotMeta>,
+    ) {
+        let Mode::Snapshot(stream) = &mut self.mode else { return };
+        if !stream.covers_no_more_than(upto) {
+            return;
+        }
+        if base <= upto {
+            self.mode = Mode::Replicate;
+            self.next = self.matched.next();
+        } else {
+            *stream = Stream::new(newest, now);
         }
     }
 
@@ -101,6 +186,7 @@ impl Progress {
             Mode::Probe { awaiting: None } => 1,
             Mode::Replicate if config.pipelining => limits.inflight_msgs_max.max(1),
             Mode::Replicate => 1,
+            Mode::Snapshot(_) => 0,
         };
         let bytes = limits.inflight_bytes_max.saturating_sub(self.inflight_bytes);
         let room = self.inflight.len() < messages_max && (bytes > 0 || self.is_idle());
@@ -118,6 +204,7 @@ impl Progress {
         match &mut self.mode {
             Mode::Probe { awaiting } => *awaiting = Some(sent),
             Mode::Replicate => self.under_way(sent),
+            Mode::Snapshot(_) => unreachable!("no entries go to a peer that gets a snapshot"),
         }
     }
 
@@ -138,7 +225,7 @@ impl Progress {
             Mode::Replicate if self.inflight.front().is_some_and(|sent| sent.is_overdue(now, config)) => {
                 self.next.previous()
             }
-            Mode::Replicate => self.matched,
+            Mode::Replicate | Mode::Snapshot(_) => self.matched,
         }
     }
 
@@ -176,6 +263,7 @@ impl Progress {
         match self.mode {
             Mode::Probe { .. } => self.matched < prev && prev == self.next.previous(),
             Mode::Replicate => self.matched < prev && prev < self.next,
+            Mode::Snapshot(_) => false,
         }
     }
 
@@ -187,8 +275,19 @@ impl Progress {
         self.inflight_bytes = 0;
     }
 
+    /// What was on its way may be lost.
+    pub(crate) fn link_closed(&mut self) {
+        match &mut self.mode {
+            Mode::Snapshot(stream) => stream.lost(),
+            Mode::Probe { .. } | Mode::Replicate => self.probe(LogIndex(0)),
+        }
+    }
+
     /// The peer has no room: no entries before `until`, then from the first one not known to agree.
     pub(crate) fn pause(&mut self, until: Instant) {
+        if matches!(self.mode, Mode::Snapshot(_)) {
+            return; // said before the snapshot was
+        }
         self.probe(LogIndex(0));
         self.paused_until = until;
     }
@@ -201,9 +300,16 @@ impl Progress {
             CANONICAL_NOW => Instant(0), // not paused
             later => later,
         };
+        if let Some(round) = &mut self.catch_up {
+            round.since = canonical.past(round.since, canonical.election_timeout);
+        }
         let awaiting = match &mut self.mode {
             Mode::Probe { awaiting } => awaiting.as_mut(),
             Mode::Replicate => None,
+            Mode::Snapshot(stream) => {
+                stream.canonicalize(canonical);
+                None
+            }
         };
         for sent in self.inflight.iter_mut().chain(awaiting) {
             sent.at = canonical.past(sent.at, canonical.heartbeat_interval);

@@ -8,14 +8,17 @@
 
 use crate::apply::Handover;
 use crate::config::Config;
+use crate::configurations::Configurations;
 use crate::contract::{Effects, Fetch, LogBody, Recovered};
 use crate::durability::Durability;
 use crate::entry::{Entry, EntryHead, EntryKind, Form};
 use crate::log::Log;
 use crate::marks::Marks;
+use crate::membership::Membership;
 use crate::message::{Envelope, Message};
 use crate::rng::Rng;
 use crate::role::{Follower, Role};
+use crate::snapshot::{Incoming, Installing, SnapshotMeta};
 use crate::trace::Trace;
 use crate::types::{EntryId, Instant, LogIndex, Lsn, NodeId, Stamp, Term};
 use alloc::vec::Vec;
@@ -31,6 +34,16 @@ pub struct Raft {
     pub(crate) vote: Option<NodeId>,
     pub(crate) role: Role,
     pub(crate) log: Log,
+    /// The group's members, now and as far back as somebody may ask.
+    pub(crate) configurations: Configurations,
+    /// The group's committed members included this one at some time.
+    pub(crate) belonged: bool,
+    /// The newest complete snapshot.
+    pub(crate) snapshot: Option<SnapshotMeta>,
+    /// A snapshot that comes in; it outlives the role that takes it.
+    pub(crate) incoming: Option<Incoming>,
+    /// A snapshot that is complete and not in the store yet.
+    pub(crate) installing: Option<Installing>,
     pub(crate) marks: Marks,
     pub(crate) durability: Durability,
     pub(crate) handover: Handover,
@@ -77,17 +90,32 @@ impl Raft {
             panic!("configuration of {:?}: {broken}", config.id);
         }
         let Recovered { hard, base, last, committed, lsn, .. } = recovered;
+        let log = Log::recover(&recovered);
+        let Recovered { snapshot, memberships, .. } = recovered;
+        let covered = snapshot.as_ref().map_or(LogIndex(0), |meta| meta.last.index);
+        if let Some(meta) = &snapshot {
+            assert!(log.holds(meta.last), "a snapshot up to {}, the log is {base} to {last}", meta.last);
+        }
         assert!(last.term <= hard.term, "the log ends at {last}, but the term is only {:?}", hard.term);
         assert!(committed <= last.index, "commit mark {committed:?} after the last entry {last}");
-        let committed = committed.max(base.index);
+        let committed = committed.max(base.index).max(covered);
         let mut rng = Rng::new(seed, config.id.0);
         let read_nonce = rng.next() ^ Rng::new(lsn.0, hard.term.0).next();
-        let alone = config.voters == [config.id];
+        let configurations = Configurations::recover(config.membership(), snapshot.as_ref(), memberships);
+        let alone = configurations.newest().is_alone(config.id);
+        let belongs =
+            |at: &LogIndex, membership: &Membership| *at <= committed && membership.contains(config.id);
+        let belonged = configurations.all().any(|(at, membership)| belongs(at, membership));
         let mut raft = Raft {
-            log: Log::recover(&recovered),
-            marks: Marks { applied: base.index, handed: base.index, committed, persisted: last.index },
+            log,
+            configurations,
+            belonged,
+            snapshot,
+            incoming: None,
+            installing: None,
+            marks: Marks { applied: covered, handed: covered, committed, persisted: last.index },
             durability: Durability::recover(lsn, committed),
-            handover: Handover::new(if base.index < committed { now } else { Instant::NEVER }),
+            handover: Handover::new(if covered < committed { now } else { Instant::NEVER }),
             fetches: Vec::new(),
             log_space: u64::MAX,
             has_past: lsn > Lsn(0),
@@ -131,27 +159,33 @@ impl Raft {
                 self.tick_heartbeat(now, effects);
                 self.tick_offer(now, effects);
                 self.tick_commit_notices(now, effects);
+                self.tick_streams(now, effects);
             }
         }
         self.tick_commit_mark(now, effects);
         self.hand_out(now, effects);
     }
 
-    /// Takes one message. Messages of strangers, of other groups and for other members say nothing.
+    /// Takes one message. Those of other groups and for other members say nothing, and of strangers only what a leader
+    /// or a candidate asks is heard: a configuration that this member has not seen yet may have made them that.
+    /// [Ongaro14 §4.1]
     pub fn step(&mut self, now: Instant, envelope: Envelope, effects: &mut Effects) {
         let from = envelope.from;
-        if envelope.group != self.config.group || envelope.to != self.config.id || !self.config.has_peer(from)
-        {
+        if envelope.group != self.config.group || envelope.to != self.config.id || from == self.config.id {
+            return;
+        }
+        if !self.listens_to(&envelope) {
             return;
         }
         if self.is_sticky_against(now, &envelope) {
             return;
         }
         self.notice_pause(now);
-        let believed = planted!("acknowledgement-of-an-older-term")
-            && matches!((&self.role, &envelope.message), (Role::Leader(_), Message::AppendReply(_)))
-            || planted!("timeout-now-of-an-older-term-obeyed")
-                && matches!((&self.role, &envelope.message), (Role::Follower(_), Message::TimeoutNow(_)));
+        let believed = match (&self.role, &envelope.message) {
+            (Role::Leader(_), Message::AppendReply(_)) => planted!("acknowledgement-of-an-older-term"),
+            (Role::Follower(_), Message::TimeoutNow(_)) => planted!("timeout-now-of-an-older-term-obeyed"),
+            _ => false,
+        };
         if envelope.term < self.term && !believed {
             self.answer_stale(from, envelope.message, effects);
             return;
@@ -249,6 +283,7 @@ impl Raft {
         payload: &[u8],
         effects: &mut Effects,
     ) -> Result<EntryId, ProposeError> {
+        assert!(kind != EntryKind::Config, "members change through Raft::propose_change");
         let backlogged = self.apply_is_backlogged();
         let Role::Leader(leader) = &self.role else { return Err(ProposeError::NotLeader) };
         if leader.transfer.is_some() {
@@ -289,6 +324,27 @@ impl Raft {
         self.log_space = bytes;
     }
 
+    /// Whether a message may say something: of strangers only what leaders and candidates ask.
+    fn listens_to(&self, envelope: &Envelope) -> bool {
+        match &envelope.message {
+            Message::Append(_)
+            | Message::SnapshotChunk(_)
+            | Message::TimeoutNow(_)
+            | Message::PreVote(_)
+            | Message::Vote(_) => true,
+            Message::AppendReply(_)
+            | Message::SnapshotReply(_)
+            | Message::PreVoteReply(_)
+            | Message::VoteReply(_)
+            | Message::ReadIndex(_)
+            | Message::ReadIndexReply(_) => {
+                let from = envelope.from;
+                let member = self.configurations.all().any(|(_, membership)| membership.contains(from));
+                member || matches!(&self.role, Role::Leader(leader) if leader.peers.contains_key(&from))
+            }
+        }
+    }
+
     /// An entry of this term for the next position. The stamp follows this clock from the leadership's start and
     /// never falls along the log. [replication-protocols X5]
     pub(crate) fn new_entry(&self, now: Instant, kind: EntryKind, payload: &[u8]) -> Entry {
@@ -316,6 +372,11 @@ impl Raft {
             leader.lease.drop_it(); // only rounds that start under the new configuration count [L-7]
         }
         self.log.append(entry.clone());
+        if entry.head.kind == EntryKind::Config {
+            let membership = Membership::decode(entry.payload());
+            let (membership, _) = membership.unwrap_or_else(|error| panic!("entry {}: {error}", entry.id()));
+            self.configure(entry.id().index, membership, effects);
+        }
         self.record(LogBody::Entry(entry), effects);
     }
 
@@ -325,6 +386,11 @@ impl Raft {
         assert!(committed < first, "truncation from {first:?} at or below commit {committed:?} [O8]");
         effects.trace.push(Trace::Truncated(self.log.id_at(first)));
         self.log.truncate(first);
+        let was = self.configurations.newest_at();
+        self.configurations.truncate(first);
+        if self.configurations.newest_at() < was {
+            effects.trace.push(Trace::Configured(self.configurations.newest_at()));
+        }
         self.marks.persisted = self.marks.persisted.min(first.previous());
         self.record(LogBody::Truncate(first), effects);
     }
@@ -393,6 +459,12 @@ impl Raft {
         self.marks.persisted
     }
 
+    /// Position right before the first entry of the log: everything up to there is in a snapshot only.
+    #[must_use]
+    pub fn base(&self) -> EntryId {
+        self.log.base()
+    }
+
     /// First index of the log; one after the last for an empty log.
     #[must_use]
     pub fn first_index(&self) -> LogIndex {
@@ -408,13 +480,13 @@ impl Raft {
     /// Whether this peer receives entries without a vote.
     #[must_use]
     pub fn is_learner(&self) -> bool {
-        !self.is_voter()
+        !self.membership().is_voter(self.config.id)
     }
 
-    /// All voters, ascending.
+    /// The voters of the newest configuration, ascending; while it is joint, the new ones.
     #[must_use]
     pub fn voters(&self) -> &[NodeId] {
-        &self.config.voters
+        &self.membership().voters
     }
 
     /// The term of the entry at `index`; `None` outside the log.

@@ -17,7 +17,6 @@
 use crate::canonical::Canonical;
 use crate::contract::{Effects, ReadBatch, ReadVerdict};
 use crate::message::{Message, ReadIndex, ReadIndexReply};
-use crate::quorum::quorum_value;
 use crate::raft::Raft;
 use crate::role::{Follower, Role};
 use crate::types::{Instant, LogIndex, NodeId, Round};
@@ -88,7 +87,7 @@ impl Raft {
         match &mut self.role {
             Role::Leader(leader) => {
                 leader.reads.waiting.push(Reader::Own(batch));
-                if self.config.voters.len() == 1 {
+                if self.configurations.newest().is_alone(self.config.id) {
                     self.start_read_round(now, effects); // no one to ask [Q7]
                 }
             }
@@ -150,7 +149,7 @@ impl Raft {
         if !leader.reads.waiting.contains(&reader) {
             leader.reads.waiting.push(reader);
         }
-        if self.config.voters.len() == 1 {
+        if self.configurations.newest().is_alone(self.config.id) {
             self.start_read_round(now, effects);
         }
     }
@@ -210,7 +209,7 @@ impl Raft {
         };
         leader.reads.under_way = Some(ReadRound { round: leader.round, index, readers });
         for (&peer, progress) in &mut leader.peers {
-            if view.config.voters.contains(&peer) {
+            if view.membership.is_voter(peer) {
                 effects.send.push(view.send_empty(peer, progress, leader.round, now));
             }
         }
@@ -221,8 +220,8 @@ impl Raft {
     pub(crate) fn confirmed_round(&self) -> Option<Round> {
         let Role::Leader(leader) = &self.role else { return None };
         let answered =
-            |voter: &NodeId| leader.peers.get(voter).map_or(leader.round, |progress| progress.heard_round);
-        quorum_value(self.config.voters.iter().map(answered))
+            |voter: NodeId| leader.peers.get(&voter).map_or(leader.round, |progress| progress.heard_round);
+        self.configurations.newest().reached(answered)
     }
 
     /// Ends the round under way if a quorum has answered it.

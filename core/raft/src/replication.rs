@@ -16,6 +16,7 @@ use crate::contract::{Effects, Fetch, FetchFor};
 use crate::entry::Entry;
 use crate::log::Log;
 use crate::marks::Marks;
+use crate::membership::Membership;
 use crate::message::{
     Append, AppendReply, AppendVerdict, Envelope, Message, PreVoteReply, ReadIndexReply, VoteReply,
 };
@@ -23,7 +24,8 @@ use crate::policy::{Coding, Route};
 use crate::progress::{Mode, Progress};
 use crate::raft::Raft;
 use crate::role::{Leader, Role};
-use crate::types::{Incarnation, Instant, LogIndex, NodeId, Round, Term};
+use crate::snapshot::{SnapshotMeta, Stream, pump};
+use crate::types::{EntryId, Incarnation, Instant, LogIndex, NodeId, Round, Term};
 use alloc::vec::Vec;
 
 /// What a leader reads of its peer while it writes to its peers' progress.
@@ -32,6 +34,8 @@ pub(crate) struct View<'a> {
     pub(crate) term: Term,
     pub(crate) log: &'a Log,
     pub(crate) marks: &'a Marks,
+    pub(crate) membership: &'a Membership,
+    pub(crate) snapshot: Option<&'a SnapshotMeta>,
 }
 
 impl View<'_> {
@@ -74,7 +78,11 @@ impl View<'_> {
         round: Round,
         now: Instant,
     ) -> Envelope {
-        let prev = self.log.id_at(progress.heartbeat_prev(now, self.config));
+        // What lies before the log is asked of nobody: the position before all logs is one that everybody holds.
+        let prev = match progress.heartbeat_prev(now, self.config) {
+            index if index < self.log.base().index => EntryId::default(),
+            index => self.log.id_at(index),
+        };
         progress.told_commit = progress.told_commit.max(self.marks.committed);
         let append = Append { prev, entries: Vec::new(), commit: self.marks.committed, round };
         self.envelope(peer, Message::Append(append))
@@ -85,7 +93,14 @@ impl Raft {
     /// The leader's state beside what it reads to serve its peers; nothing in other roles.
     pub(crate) fn leading(&mut self) -> Option<(&mut Leader, View<'_>, &mut Vec<Fetch>)> {
         let Role::Leader(leader) = &mut self.role else { return None };
-        let view = View { config: &self.config, term: self.term, log: &self.log, marks: &self.marks };
+        let view = View {
+            config: &self.config,
+            term: self.term,
+            log: &self.log,
+            marks: &self.marks,
+            membership: self.configurations.newest(),
+            snapshot: self.snapshot.as_ref(),
+        };
         Some((leader, view, &mut self.fetches))
     }
 
@@ -148,6 +163,7 @@ impl Raft {
         for (&peer, progress) in &mut leader.peers {
             effects.send.push(view.send_empty(peer, progress, leader.round, now));
         }
+        self.part_with_peers();
     }
 
     /// `peer` waits for what is in the log now: while it does, every move of the commit index is told to it with the
@@ -164,7 +180,7 @@ impl Raft {
     pub(crate) fn replicate_anew(&mut self, peer: NodeId) {
         let Role::Leader(leader) = &mut self.role else { return };
         if let Some(progress) = leader.peers.get_mut(&peer) {
-            progress.probe(LogIndex(0));
+            progress.link_closed();
         }
     }
 
@@ -180,6 +196,10 @@ impl Raft {
     ) {
         let Some((leader, view, _)) = self.leading() else { return };
         let Some(progress) = leader.peers.get_mut(&peer) else { return };
+        view.begin_snapshot_if_behind(now, progress);
+        if matches!(progress.mode, Mode::Snapshot(_)) {
+            return pump(peer, progress, &view, now, effects);
+        }
         let expected = (progress.next.0..).zip(&entries);
         let agreeing = expected.take_while(|(index, entry)| {
             entry.id().index.0 == *index
@@ -219,13 +239,22 @@ impl Raft {
                 let last = view.log.last();
                 assert!(upto <= last.index, "{from:?} acknowledges {upto:?} of a log up to {last}");
                 progress.heard_round = progress.heard_round.max(reply.round);
-                if progress.on_match(now, upto, view.config) {
+                let news = progress.on_match(now, upto, view.config);
+                progress.end_snapshot(now, upto, view.log.base().index, view.snapshot);
+                progress.note_catch_up(now, last.index, view.config.election_timeout);
+                if news {
                     self.advance_commit_as_leader(now, effects);
                 }
             }
             AppendVerdict::Mismatch { prev, hint, last: _ } => {
                 progress.heard_round = progress.heard_round.max(reply.round);
-                if progress.believes_mismatch_at(prev) {
+                let base = view.log.base();
+                if !progress.believes_mismatch_at(prev) {
+                    // Said to what was asked earlier.
+                } else if hint.index < base.index || hint.term < base.term {
+                    progress.begin_snapshot(Stream::new(view.snapshot, now)); // they part before this log begins
+                    pump(from, progress, &view, now, effects);
+                } else {
                     let agreeing = view.log.largest_at_most(hint);
                     if planted!("probe-hint-taken-for-match") {
                         progress.matched = progress.matched.max(agreeing.index);
@@ -281,6 +310,8 @@ fn fill(
 ) {
     let limits = &view.config.limits;
     let last = view.send_limit();
+    view.begin_snapshot_if_behind(now, progress);
+    pump(peer, progress, view, now, effects);
     while progress.next <= last
         && let Some(credit) = progress.credit(now, view.config)
     {

@@ -174,7 +174,8 @@ impl Role {
             Role::PreCandidate(campaign) | Role::Candidate(campaign) => campaign.timer.deadline(),
             Role::Leader(leader) => {
                 let gives_up = leader.transfer.as_ref().map_or(Instant::NEVER, |transfer| transfer.abort_at);
-                leader.heartbeat_at.min(leader.check_at).min(leader.notice_at).min(gives_up)
+                let streams = leader.streams_at();
+                leader.heartbeat_at.min(leader.check_at).min(leader.notice_at).min(gives_up).min(streams)
             }
         }
     }

@@ -1,16 +1,38 @@
-//! Snapshots: how a peer that is behind the log is brought to where the log begins.
+//! Snapshots: how a peer that is behind the log is brought to where the log begins, and how a log loses its beginning.
 //!
-//! In:    chunks read from the leader's file, chunks stored in the follower's, what the other side said.
-//! Out:   requests to read and to store chunks, chunks on the wire, and at the end the order to install.
+//! ```text
+//!  leader   ReadChunk ─▶ file ─▶ SnapshotChunk ──────────▶ StoreChunk ─▶ file ─▶ … complete: Base on disk ─▶ install
+//!                                follower     ◀── SnapshotReply: next byte              then: match
+//! ```
+//!
+//! In:    snapshots taken here; chunks read from the leader's file, sent, and stored in the follower's.
+//! Out:   chunks to read, to send, to store; the `Base` record; the order to install.
+//! Rules: [replication-protocols N1–N4; fault-model ST9–ST11; Ongaro14 §5]
+//!   1. A snapshot covers what is applied, so it is committed for ever, whoever sends it, in whichever term.
+//!   2. One chunk per peer is under way. The follower's file says which byte is next, so lost, repeated and late chunks,
+//!      a new leader and a restart on either side are one case: go on from there. What is not answered for an election
+//!      timeout is sent again. No more than so many bytes a second go to one peer.
+//!   3. Who holds the last entry a snapshot covers, or has committed as much, needs none of it: its log says the same.
+//!      Else the whole log is dropped, for none of it lies beyond the snapshot and agrees with it. [hc#697]
+//!   4. Nothing of it is told to anybody, or handed to the store, before the log's new base is on disk.
+//!   5. A peer that gets a snapshot answers heartbeats like any other, and so counts for rounds and for the quorum.
+//!   6. A member whose own snapshots are all lost keeps its vote, does not campaign, acknowledges nothing, and asks its
+//!      leader for one.
 //!
 //! Knows nothing of: what a snapshot contains, files, the store.
 
 use crate::bytes::SharedBytes;
-use crate::contract::Effects;
+use crate::canonical::Canonical;
+use crate::config::Config;
+use crate::contract::{Effects, LogBody};
 use crate::membership::Membership;
-use crate::message::{SnapshotChunk, SnapshotReply};
+use crate::message::{Message, SnapshotChunk, SnapshotReply};
+use crate::progress::{Mode, Progress};
 use crate::raft::Raft;
-use crate::types::{EntryId, Incarnation, Instant, LogIndex, NodeId, Stamp};
+use crate::replication::View;
+use crate::role::{Leader, Role};
+use crate::trace::Trace;
+use crate::types::{Duration, EntryId, Incarnation, Instant, LogIndex, Lsn, NodeId, Stamp, Term};
 
 /// What a snapshot covers: everything up to `last`, and what raft itself needs to go on from there.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -32,7 +54,7 @@ pub struct ReadChunk {
     pub peer: NodeId,
     /// Which snapshot: the one that covers exactly this.
     pub last: EntryId,
-    /// First byte wanted.
+    /// First byte wanted; at the end of the file, none are there to be had, and the answer says so.
     pub offset: u64,
     /// At most so many bytes.
     pub bytes_max: usize,
@@ -79,39 +101,448 @@ pub struct ChunkStored {
     pub complete: bool,
 }
 
+/// A snapshot on its way to one peer, as its leader sees it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Stream {
+    /// Which one; `None` while there is none that can be read.
+    meta: Option<SnapshotMeta>,
+    /// The first byte that the peer lacks, as far as is known.
+    next: u64,
+    /// What is under way.
+    step: Step,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Step {
+    /// Nothing; the next chunk is read at this moment.
+    Idle { at: Instant },
+    /// A chunk is being read; when it may be sent is settled already.
+    Reading,
+    /// A chunk is on its way. The next one is not read before `paced`; this one is sent again at `resend`.
+    Sent { paced: Instant, resend: Instant },
+}
+
+impl Stream {
+    /// The newest snapshot, from its beginning.
+    pub(crate) fn new(newest: Option<&SnapshotMeta>, now: Instant) -> Stream {
+        Stream { meta: newest.cloned(), next: 0, step: Step::Idle { at: now } }
+    }
+
+    /// Which one; 0.0 while there is none.
+    fn last(&self) -> EntryId {
+        self.meta.as_ref().map_or(EntryId::default(), |meta| meta.last)
+    }
+
+    /// When time alone moves it.
+    fn deadline(&self) -> Instant {
+        match self.step {
+            _ if self.meta.is_none() => Instant::NEVER,
+            Step::Idle { at } => at,
+            Step::Reading => Instant::NEVER,
+            Step::Sent { resend, .. } => resend,
+        }
+    }
+
+    /// Whether a peer that holds everything up to `upto` gains nothing by it.
+    pub(crate) fn covers_no_more_than(&self, upto: LogIndex) -> bool {
+        self.meta.as_ref().map_or(LogIndex(0) < upto, |meta| meta.last.index <= upto)
+    }
+
+    /// What is on its way may be lost: it is sent again as soon as the pace allows.
+    pub(crate) fn lost(&mut self) {
+        if let Step::Sent { paced, .. } = self.step {
+            self.step = Step::Idle { at: paced };
+        }
+    }
+
+    /// See [`crate::canonical`].
+    pub(crate) fn canonicalize(&mut self, canonical: &Canonical) {
+        let deadline = |at: &mut Instant| *at = canonical.deadline(*at, canonical.election_timeout);
+        match &mut self.step {
+            Step::Idle { at } => deadline(at),
+            Step::Reading => {}
+            Step::Sent { paced, resend } => {
+                deadline(paced);
+                deadline(resend);
+            }
+        }
+    }
+
+    /// The chunk that is due, if one is.
+    fn due(&mut self, now: Instant, peer: NodeId, config: &Config) -> Option<ReadChunk> {
+        let Step::Idle { at } = self.step else { return None };
+        if self.meta.is_none() || now < at {
+            return None;
+        }
+        self.step = Step::Reading;
+        let bytes_max = config.limits.snapshot_chunk_bytes_max.max(1);
+        Some(ReadChunk { peer, last: self.last(), offset: self.next, bytes_max })
+    }
+}
+
+/// A snapshot that comes in.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Incoming {
+    meta: SnapshotMeta,
+    /// The term of the leader that sent the newest chunk.
+    term: Term,
+    /// The first byte that is missing; `None` until whoever stores has said so.
+    next: Option<u64>,
+    /// A chunk is being stored.
+    storing: bool,
+}
+
+/// A snapshot that is complete and waits for the log's base to be on disk.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Installing {
+    pub(crate) meta: SnapshotMeta,
+    pub(crate) base_lsn: Lsn,
+}
+
+impl Leader {
+    /// When time alone moves a snapshot on its way.
+    pub(crate) fn streams_at(&self) -> Instant {
+        let streams = self.peers.values().filter_map(|progress| match &progress.mode {
+            Mode::Snapshot(stream) => Some(stream.deadline()),
+            Mode::Probe { .. } | Mode::Replicate => None,
+        });
+        streams.min().unwrap_or(Instant::NEVER)
+    }
+}
+
+/// Lets the stream to one peer go on if it is due.
+pub(crate) fn pump(
+    peer: NodeId,
+    progress: &mut Progress,
+    view: &View<'_>,
+    now: Instant,
+    effects: &mut Effects,
+) {
+    if let Mode::Snapshot(stream) = &mut progress.mode {
+        effects.read_chunks.extend(stream.due(now, peer, view.config));
+    }
+}
+
 impl Raft {
-    pub(crate) fn on_snapshot_chunk(&mut self, _: Instant, _: NodeId, _: SnapshotChunk, _: &mut Effects) {}
-
-    pub(crate) fn on_snapshot_reply(
-        &mut self,
-        _: Instant,
-        _: NodeId,
-        _: Incarnation,
-        _: SnapshotReply,
-        _: &mut Effects,
-    ) {
+    /// What a snapshot taken now must say of itself, if it covers everything up to `last`, which has this stamp.
+    ///
+    /// # Panics
+    /// If that was not handed to apply, or lies before what the newest snapshot covers.
+    #[must_use]
+    pub fn snapshot_meta(&self, last: EntryId, stamp: Stamp) -> SnapshotMeta {
+        assert!(last.index <= self.marks.handed, "a snapshot of {last}, handed out {:?}", self.marks.handed);
+        assert!(self.log.holds(last), "a snapshot of {last}, which the log does not hold");
+        let known_at = match planted!("snapshot-lacks-the-newest-membership") {
+            true => last.index.previous(),
+            false => last.index,
+        };
+        let (at, membership) = self.configurations.at(known_at).clone();
+        SnapshotMeta { last, stamp, membership, membership_at: at }
     }
 
-    /// What came of a [`ReadChunk`].
-    pub fn chunk_read(
-        &mut self,
-        _now: Instant,
-        _request: ReadChunk,
-        _read: ChunkRead,
-        _effects: &mut Effects,
-    ) {
-    }
-
-    /// What came of a [`StoreChunk`].
-    pub fn chunk_stored(&mut self, _now: Instant, _stored: ChunkStored, _effects: &mut Effects) {}
-
-    /// A snapshot was taken and is durable and verified. Entries below `keep_from` that it covers may leave the log.
+    /// A snapshot was taken here and is durable and verified. What it covers below `keep_from` leaves the log. Of one
+    /// that is older than the newest known nothing is heard.
     pub fn snapshot_taken(
         &mut self,
-        _now: Instant,
-        _meta: SnapshotMeta,
-        _keep_from: LogIndex,
-        _effects: &mut Effects,
+        now: Instant,
+        meta: SnapshotMeta,
+        keep_from: LogIndex,
+        effects: &mut Effects,
     ) {
+        let newest = self.snapshot.as_ref().map_or(LogIndex(0), |newest| newest.last.index);
+        if meta.last.index <= newest || !self.log.holds(meta.last) {
+            return; // an installed one has overtaken it
+        }
+        let covered = meta.last.index;
+        assert!(
+            covered <= self.marks.handed,
+            "a snapshot of {covered:?}, handed out {:?}",
+            self.marks.handed
+        );
+        self.configurations.forget_before(covered);
+        self.snapshot = Some(meta);
+        let upto = covered.min(keep_from.previous());
+        if self.log.base().index < upto {
+            let base = self.log.id_at(upto);
+            self.log.compact_to(upto);
+            effects.trace.push(Trace::Pruned(base));
+            self.record(LogBody::Base(base), effects);
+        }
+        let Some((leader, view, _)) = self.leading() else { return };
+        for (&peer, progress) in &mut leader.peers {
+            match &mut progress.mode {
+                Mode::Snapshot(stream) if stream.meta.is_none() => *stream = Stream::new(view.snapshot, now),
+                Mode::Snapshot(_) => {}
+                Mode::Probe { .. } | Mode::Replicate => view.begin_snapshot_if_behind(now, progress),
+            }
+            pump(peer, progress, &view, now, effects);
+        }
+    }
+
+    /// The newest complete snapshot known here.
+    #[must_use]
+    pub fn snapshot(&self) -> Option<&SnapshotMeta> {
+        self.snapshot.as_ref()
+    }
+
+    /// Whether a peer waits for a snapshot and there is none that can be read: take one soon, however short the log.
+    #[must_use]
+    pub fn wants_snapshot(&self) -> bool {
+        let Role::Leader(leader) = &self.role else { return false };
+        leader.peers.values().any(|progress| match &progress.mode {
+            Mode::Snapshot(stream) => stream.meta.is_none(),
+            Mode::Probe { .. } | Mode::Replicate => false,
+        })
+    }
+
+    /// Whether every snapshot of this member is lost, and with it the beginning of its state.
+    #[must_use]
+    pub fn needs_snapshot(&self) -> bool {
+        self.marks.handed < self.log.base().index && self.installing.is_none()
+    }
+
+    /// Time moves the streams.
+    pub(crate) fn tick_streams(&mut self, now: Instant, effects: &mut Effects) {
+        let Some((leader, view, _)) = self.leading() else { return };
+        if now < leader.streams_at() {
+            return;
+        }
+        for (&peer, progress) in &mut leader.peers {
+            if let Mode::Snapshot(stream) = &mut progress.mode
+                && let Step::Sent { resend, .. } = stream.step
+                && resend <= now
+            {
+                stream.step = Step::Idle { at: now };
+            }
+            pump(peer, progress, &view, now, effects);
+        }
+    }
+
+    /// What came of a [`ReadChunk`]. Answers to what is not asked any more are ignored.
+    pub fn chunk_read(&mut self, now: Instant, request: ReadChunk, read: ChunkRead, effects: &mut Effects) {
+        let Some((leader, view, _)) = self.leading() else { return };
+        let Some(progress) = leader.peers.get_mut(&request.peer) else { return };
+        let Mode::Snapshot(stream) = &mut progress.mode else { return };
+        let asked =
+            stream.step == Step::Reading && (stream.last(), stream.next) == (request.last, request.offset);
+        if !asked {
+            return;
+        }
+        let election_timeout = view.config.election_timeout;
+        match (read, &stream.meta) {
+            (ChunkRead::Bytes { bytes, total }, Some(meta))
+                if !bytes.is_empty() || total <= request.offset =>
+            {
+                let paced = now + view.pace(bytes.len());
+                let chunk = SnapshotChunk { meta: meta.clone(), offset: request.offset, bytes, total };
+                stream.step = Step::Sent { paced, resend: paced.max(now + election_timeout) };
+                effects.send.push(view.envelope(request.peer, Message::SnapshotChunk(chunk)));
+            }
+            (ChunkRead::Bytes { .. }, Some(_)) => stream.step = Step::Idle { at: now + election_timeout },
+            (ChunkRead::Gone, _) | (_, None) => {
+                let newest = view.snapshot.filter(|newest| newest.last != request.last);
+                *stream = Stream::new(newest, now);
+                pump(request.peer, progress, &view, now, effects);
+            }
+        }
+    }
+
+    /// How far a peer has come with a snapshot; or a peer asks for one.
+    pub(crate) fn on_snapshot_reply(
+        &mut self,
+        now: Instant,
+        from: NodeId,
+        incarnation: Incarnation,
+        reply: SnapshotReply,
+        effects: &mut Effects,
+    ) {
+        let Some((leader, view, _)) = self.leading() else { return };
+        let Some(progress) = leader.peers.get_mut(&from) else { return };
+        if *progress.incarnation.get_or_insert(incarnation) != incarnation {
+            return;
+        }
+        progress.heard_at = progress.heard_at.max(now);
+        match &mut progress.mode {
+            Mode::Probe { .. } | Mode::Replicate if reply.last == EntryId::default() => {
+                progress.begin_snapshot(Stream::new(view.snapshot, now));
+            }
+            Mode::Snapshot(stream) if reply.last == stream.last() => {
+                if let Step::Sent { paced, .. } = stream.step {
+                    if reply.refused {
+                        // It ends before that peer's log begins, or a newer one comes in there.
+                        let newer = view.snapshot.filter(|newest| newest.last != reply.last);
+                        *stream = Stream::new(newer, now + view.config.election_timeout);
+                    } else if reply.next != stream.next {
+                        stream.next = reply.next;
+                        stream.step = Step::Idle { at: paced };
+                    }
+                }
+            }
+            // A late answer; or the last chunk was taken and nothing is heard of it: what is lost is sent again.
+            Mode::Probe { .. } | Mode::Replicate | Mode::Snapshot(_) => {}
+        }
+        pump(from, progress, &view, now, effects);
+    }
+
+    /// A chunk of this term's leader.
+    pub(crate) fn on_snapshot_chunk(
+        &mut self,
+        now: Instant,
+        from: NodeId,
+        chunk: SnapshotChunk,
+        effects: &mut Effects,
+    ) {
+        self.follow(now, from, effects);
+        let SnapshotChunk { meta, offset, bytes, total } = chunk;
+        let last = meta.last;
+        if meta.membership.is_empty() {
+            return; // no group of ours is without voters
+        }
+        if self.covers(last) {
+            self.note_agreement(last.index);
+            self.owe(last.index, true);
+            self.advance_commit_as_follower(now, effects);
+            return;
+        }
+        let useless = last.index < self.log.base().index;
+        let late = self
+            .incoming
+            .as_ref()
+            .is_some_and(|incoming| incoming.term == self.term && last.index < incoming.meta.last.index);
+        if useless || late {
+            return self.reply_to_chunk(SnapshotReply { last, next: 0, refused: true }, effects);
+        }
+        let known = self.incoming.take().filter(|incoming| incoming.meta.last == last);
+        let fresh = Incoming { meta, term: self.term, next: None, storing: false };
+        let mut incoming = known.unwrap_or(fresh);
+        incoming.term = self.term;
+        match incoming.next {
+            _ if incoming.storing => {} // its answer says where the file stands
+            Some(next) if next != offset => {
+                self.reply_to_chunk(SnapshotReply { last, next, refused: false }, effects);
+            }
+            Some(_) | None => {
+                incoming.storing = true;
+                effects.store_chunks.push(StoreChunk { meta: incoming.meta.clone(), offset, bytes, total });
+            }
+        }
+        self.incoming = Some(incoming);
+    }
+
+    /// What came of a [`StoreChunk`]. Answers for another snapshot than the one that comes in are ignored.
+    pub fn chunk_stored(&mut self, now: Instant, stored: ChunkStored, effects: &mut Effects) {
+        let ChunkStored { last, next, complete } = stored;
+        let Some(incoming) = self.incoming.as_mut().filter(|incoming| incoming.meta.last == last) else {
+            return;
+        };
+        incoming.storing = false;
+        incoming.next = Some(next);
+        self.reply_to_chunk(SnapshotReply { last, next, refused: false }, effects);
+        if complete && let Some(Incoming { meta, .. }) = self.incoming.take() {
+            self.take_over(now, meta, effects);
+        }
+    }
+
+    fn reply_to_chunk(&mut self, reply: SnapshotReply, effects: &mut Effects) {
+        let leader = match &self.role {
+            Role::Follower(follower) => follower.following.as_ref().map(|following| following.leader),
+            Role::PreCandidate(_) | Role::Candidate(_) | Role::Leader(_) => None,
+        };
+        if let Some(leader) = leader {
+            self.send_when_durable(self.envelope(leader, Message::SnapshotReply(reply)), effects);
+        }
+    }
+
+    /// A member without a state tells its leader so, with every heartbeat.
+    pub(crate) fn ask_for_snapshot(&mut self, effects: &mut Effects) {
+        if self.needs_snapshot() {
+            let reply = SnapshotReply { last: EntryId::default(), next: 0, refused: false };
+            self.reply_to_chunk(reply, effects);
+        }
+    }
+
+    /// Whether this log says everything that a snapshot up to `last` does.
+    fn covers(&self, last: EntryId) -> bool {
+        let holds = match planted!("conflicting-tail-kept-on-install") {
+            true => self.log.term_at(last.index).is_some(),
+            false => self.log.holds(last),
+        };
+        !self.needs_snapshot() && (last.index <= self.marks.committed || holds)
+    }
+
+    /// What a snapshot of `last` covers is committed, and this log agrees with it.
+    fn note_agreement(&mut self, last: LogIndex) {
+        if let Role::Follower(follower) = &mut self.role
+            && let Some(following) = &mut follower.following
+        {
+            following.verified = following.verified.max(last);
+            following.told = following.told.max(last);
+        }
+    }
+
+    /// A snapshot is complete, durable and verified: the log begins anew after it. [N3]
+    fn take_over(&mut self, now: Instant, meta: SnapshotMeta, effects: &mut Effects) {
+        let last = meta.last;
+        let follower = matches!(self.role, Role::Follower(_));
+        if !follower || self.covers(last) || last.index < self.log.base().index {
+            return; // the log came by itself meanwhile, or asks others for their votes: the next leader sends it again
+        }
+        let tail_agrees = self.log.holds(last);
+        let before = self.marks.committed;
+        self.marks.committed = before.max(last.index);
+        self.configurations.rebase(&meta);
+        if tail_agrees {
+            self.log.compact_to(last.index);
+        } else {
+            self.marks.persisted = self.marks.persisted.min(before);
+            self.log.restart_after(last, meta.stamp);
+            self.configurations.truncate(last.index.next());
+            self.durability.forget_all();
+        }
+        effects.trace.push(Trace::Installs(last));
+        let base_lsn = self.record_base(last, !tail_agrees, effects);
+        if before < self.marks.committed {
+            effects.trace.push(Trace::Committed(self.marks.committed));
+        }
+        self.installing = Some(Installing { meta: meta.clone(), base_lsn });
+        self.snapshot = Some(meta);
+        self.note_agreement(last.index);
+        self.owe(last.index, false);
+        self.note_own_membership();
+        self.note_confirmed();
+        self.hand_out(now, effects);
+    }
+
+    /// Hands a snapshot whose base is on disk to the store. True while there is nothing else to hand out.
+    pub(crate) fn hand_out_snapshot(&mut self, effects: &mut Effects) -> bool {
+        let Some(installing) = &self.installing else { return self.needs_snapshot() };
+        if !self.durability.is_durable(installing.base_lsn) {
+            return true;
+        }
+        assert!(effects.apply.is_empty(), "a snapshot follows entries in one batch of effects");
+        let installing = self.installing.take();
+        if let Some(Installing { meta, .. }) = installing {
+            self.marks.handed = self.marks.handed.max(meta.last.index);
+            effects.install = Some(meta);
+        }
+        false
+    }
+}
+
+impl View<'_> {
+    /// A peer whose next entry has left the log gets a snapshot.
+    pub(crate) fn begin_snapshot_if_behind(&self, now: Instant, progress: &mut Progress) {
+        let streams = matches!(progress.mode, Mode::Snapshot(_));
+        if !streams && progress.next <= self.log.base().index {
+            progress.begin_snapshot(Stream::new(self.snapshot, now));
+        }
+    }
+
+    /// How long after so many bytes of a snapshot the next ones may follow.
+    fn pace(&self, bytes: usize) -> Duration {
+        match self.config.limits.snapshot_bytes_per_s {
+            0 => Duration::ZERO,
+            rate => Duration::from_nanos((bytes as u64).saturating_mul(1_000_000_000) / rate),
+        }
     }
 }

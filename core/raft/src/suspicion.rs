@@ -34,7 +34,6 @@
 //! Knows nothing of: sockets, processes, why a link ended.
 
 use crate::contract::Effects;
-use crate::quorum::quorum;
 use crate::raft::Raft;
 use crate::role::{Campaign, Follower, Following, Role, Timer};
 use crate::trace::Trace;
@@ -77,7 +76,7 @@ impl Raft {
     /// question for a quorum, for who has no vote or nobody to ask.
     fn suspicion_step(&self) -> Option<Duration> {
         let leadership = &self.config.leadership;
-        let asks = self.config.pre_vote && self.is_voter() && self.voters().len() > 1;
+        let asks = self.config.pre_vote && self.is_voter() && !self.membership().is_alone(self.config.id);
         let step = leadership.suspicion.filter(|_| asks && leadership.lease.is_none())?;
         Some(step.min(self.config.election_timeout / 10))
     }
@@ -186,7 +185,6 @@ impl Raft {
         let open = |voter: NodeId| {
             campaign.votes.contains(&voter) || voter != suspect && !campaign.refused.contains(&voter)
         };
-        let voters = self.voters();
-        voters.iter().filter(|&&voter| open(voter)).count() >= quorum(voters.len())
+        self.membership().has_quorum(open)
     }
 }

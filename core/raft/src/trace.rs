@@ -26,6 +26,12 @@ pub enum Trace {
     Committed(LogIndex),
     /// Own entries from this position on were overwritten by a leader.
     Truncated(EntryId),
+    /// The entries up to this position left the log: a snapshot covers them.
+    Pruned(EntryId),
+    /// The log begins anew after this position: a leader's snapshot covers everything up to it.
+    Installs(EntryId),
+    /// Another configuration is in force: the one at this index.
+    Configured(LogIndex),
     /// The leader's end of the link was closed: this voter asks others soon.
     Suspects(NodeId),
     /// This leader hands over.

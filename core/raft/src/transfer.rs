@@ -83,7 +83,7 @@ impl Raft {
         effects: &mut Effects,
     ) -> Result<(), TransferError> {
         let abort_at = now + self.config.election_timeout;
-        let is_learner = self.config.has_peer(target) && !self.voters().contains(&target);
+        let is_learner = self.membership().contains(target) && !self.voters().contains(&target);
         let is_voter = self.voters().contains(&target);
         let first_index = self.first_index();
         let Role::Leader(leader) = &mut self.role else { return Err(TransferError::NotLeader) };
@@ -101,6 +101,7 @@ impl Raft {
         }
         let needs_snapshot = match progress.mode {
             Mode::Probe { .. } | Mode::Replicate => progress.next < first_index,
+            Mode::Snapshot(_) => true,
         };
         if needs_snapshot {
             return Err(TransferError::NeedsSnapshot);

@@ -10,7 +10,7 @@ use kattu_raft::{
     Config, Duration, Entry, EntryHead, EntryId, EntryKind, Form, HardState, Instant, Lease, LinkEnd,
     LogBody, LogRecord, Lsn,
 };
-use kattu_raft::{LogIndex, NodeId, Stamp, Term};
+use kattu_raft::{LogIndex, Membership, NodeId, Stamp, Term};
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::fmt::Write as _;
@@ -40,7 +40,9 @@ impl Stage {
         let mut config = config(id, voters, keys.get("learners").unwrap_or(&"0").parse()?);
         for (&key, &value) in keys {
             match (key, value) {
-                ("learners" | "start", _) => {}
+                ("learners" | "joiners" | "start", _) => {}
+                ("chunk_bytes", bytes) => config.limits.snapshot_chunk_bytes_max = bytes.parse()?,
+                ("snapshot_bytes_per_s", bytes) => config.limits.snapshot_bytes_per_s = bytes.parse()?,
                 ("guards", "off") => {
                     config.pre_vote = false;
                     config.check_quorum = false;
@@ -129,10 +131,16 @@ impl Stage {
         for id in members {
             let peer = &self.world.peers[id];
             let committed = peer.raft.as_ref().map_or(LogIndex(0), |raft| raft.committed());
-            let entries = peer.disk.written().log.iter().map(|entry| {
+            let written = peer.disk.written();
+            let base = Some(written.base).filter(|base| *base != EntryId::default()).map(|base| {
+                let mark = if base.index == committed { " |" } else { "" };
+                format!("({base}){mark}")
+            });
+            let entries = written.log.iter().map(|entry| {
                 let mark = if entry.id().index == committed { " |" } else { "" };
                 format!("{}{mark}", show::entry(entry))
             });
+            let entries = base.into_iter().chain(entries);
             let line = entries.collect::<Vec<_>>().join("  ");
             match by_log.iter_mut().find(|(known, _)| *known == line) {
                 Some((_, members)) => members.push(id.0.to_string()),
@@ -162,9 +170,14 @@ impl Stage {
             "cluster" => {
                 let voters = number(0)?;
                 let learners: u64 = keys.get("learners").unwrap_or(&"0").parse()?;
-                let configs = (1..=voters + learners)
+                let mut configs = (1..=voters + learners)
                     .map(|id| Stage::configure(id, voters, &keys))
-                    .collect::<Result<_, _>>()?;
+                    .collect::<Result<Vec<_>, _>>()?;
+                let joiners: u64 = keys.get("joiners").unwrap_or(&"0").parse()?;
+                for id in voters + learners + 1..=voters + learners + joiners {
+                    let config = Stage::configure(id, voters, &keys)?;
+                    configs.push(Config { voters: Vec::new(), learners: Vec::new(), ..config });
+                }
                 self.world = World::new(configs, 1);
                 if keys.get("start") != Some(&"off") {
                     self.world.ids().into_iter().for_each(|id| self.world.start(id));
@@ -211,6 +224,50 @@ impl Stage {
             "drain" => self.members(&words)?.into_iter().for_each(|id| self.world.drain(id)),
             "sync" => self.world.sync(member()?, words.get(1).map_or(Ok(usize::MAX), |word| word.parse())?),
             "complete" => self.world.complete(member()?, Lsn(number(1)?)),
+            "snapshot" => {
+                let id = member()?;
+                if words.get(1) != Some(&"ends") {
+                    self.world.begin_snapshot(id);
+                }
+                if words.get(1) != Some(&"begins") {
+                    self.world.end_snapshot(id, keys.get("keep").map_or(Ok(0), |keep| keep.parse())?);
+                }
+            }
+            "lose" => {
+                let disk = &mut self.world.peer(member()?).disk;
+                match words.get(1) {
+                    Some(&"newest") => drop(disk.snapshots.pop()),
+                    Some(&"all") => disk.snapshots.clear(),
+                    other => return Err(format!("lose which snapshots, not {other:?}").into()),
+                }
+            }
+            "read_chunk" => self.world.read_chunk(member()?, words.get(1) == Some(&"fails")),
+            "store_chunk" => self.world.store_chunk(member()?),
+            "change" => {
+                let id = member()?;
+                let list = |key: &str, now: &[NodeId]| -> Result<Vec<NodeId>, Box<dyn Error>> {
+                    let Some(text) = keys.get(key) else { return Ok(now.to_vec()) };
+                    text.split_whitespace().map(|word| Ok(NodeId(word.parse()?))).collect()
+                };
+                let now = self.world.raft(id).membership();
+                let target = Membership::new(list("voters", &now.voters)?, list("learners", &now.learners)?);
+                if let Err(refusal) = self.world.change(id, &target) {
+                    self.world.journal.push(format!("{}: refuses: {refusal}", id.0));
+                }
+            }
+            "members" => {
+                for id in self.members(&words)? {
+                    let Some(raft) = &self.world.peers[&id].raft else { continue };
+                    let at = raft.membership_at().0;
+                    let removed = if raft.is_removed() { ", removed" } else { "" };
+                    writeln!(
+                        output,
+                        "{}: {} since {at}{removed}",
+                        id.0,
+                        show::membership(raft.membership())
+                    )?;
+                }
+            }
             "apply" => self.world.apply(member()?, words.get(1).map_or(Ok(usize::MAX), |word| word.parse())?),
             "fetch" => self.world.fetch(member()?, words.get(1) == Some(&"fails")),
             "deliver" => {
@@ -321,8 +378,9 @@ impl Stage {
                     Some(&"disk") => what.disk = held,
                     Some(&"apply") => what.apply = held,
                     Some(&"fetch") => what.fetch = held,
+                    Some(&"chunks") => what.chunks = held,
                     Some(other) => return Err(format!("cannot hold {other}").into()),
-                    None => *what = Held { disk: held, apply: held, fetch: held },
+                    None => *what = Held { disk: held, apply: held, fetch: held, chunks: held },
                 }
             }
             "log" => output = self.logs(&self.members(&words)?),
@@ -448,6 +506,16 @@ fn suspicions() {
 #[test]
 fn leases() {
     run_folder("leases");
+}
+
+#[test]
+fn snapshots() {
+    run_folder("snapshots");
+}
+
+#[test]
+fn membership() {
+    run_folder("membership");
 }
 
 #[test]

@@ -82,6 +82,7 @@ fn told(event: &Event) -> String {
             Moment::Suspicion => "asks what others think of its leader".into(),
             Moment::TransferEnds => "handing over has taken too long".into(),
             Moment::LeaseEnds => "lease is over".into(),
+            Moment::Stream => "goes on with a snapshot".into(),
             Moment::PromiseEnds => "promise to a leader is over".into(),
         },
         Event::Sync(1) => "disk has done a record".into(),
@@ -118,6 +119,9 @@ fn trace(event: &Trace) -> Option<String> {
         Trace::Suspects(leader) => Some(format!("suspects {}", leader.0)),
         Trace::TransferBegan(target) => Some(format!("hands over to {}", target.0)),
         Trace::TransferFailed(target) => Some(format!("gives up handing over to {}", target.0)),
+        Trace::Pruned(base) => Some(format!("prunes up to {base}")),
+        Trace::Installs(last) => Some(format!("installs a snapshot up to {last}")),
+        Trace::Configured(at) => Some(format!("is configured by {}", at.0)),
         Trace::Committed(_) => None,
     }
 }
@@ -150,7 +154,9 @@ pub fn envelope(envelope: &Envelope) -> String {
             Some(index) => format!("read from {}", index.0),
             None => "read: not now".into(),
         },
-        Message::SnapshotChunk(chunk) => format!("snapshot to {}, from byte {}", chunk.meta.last, chunk.offset),
+        Message::SnapshotChunk(chunk) => {
+            format!("snapshot to {}, from byte {}", chunk.meta.last, chunk.offset)
+        }
         Message::SnapshotReply(reply) => format!("snapshot: from byte {}?", reply.next),
         Message::TimeoutNow(_) => "campaign now".into(),
     };

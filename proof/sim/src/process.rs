@@ -803,6 +803,13 @@ fn note(sh: &mut Shared, id: NodeId, effects: &Effects) {
             Trace::TransferFailed(target) => {
                 sh.trace.line(now, member, "role", || format!("gives up handing over to n{}", target.0));
             }
+            Trace::Pruned(base) => sh.trace.line(now, member, "log", || format!("prunes up to {base}")),
+            Trace::Installs(last) => {
+                sh.trace.line(now, member, "log", || format!("installs a snapshot up to {last}"));
+            }
+            Trace::Configured(at) => {
+                sh.trace.line(now, member, "members", || format!("is configured by {}", at.0));
+            }
             Trace::Term(_) | Trace::Committed(_) => {}
         }
     }

@@ -10,10 +10,11 @@ pub mod show;
 pub mod storm;
 
 use clock::Clock;
-use disk::Disk;
+use disk::{Disk, Store, freeze, nothing_read, thaw};
 use kattu_raft::{
-    Config, Duration, Effects, Entry, EntryId, EntryKind, Envelope, Fetch, GroupId, Incarnation, Instant,
-    Limits, LogIndex, Lsn, NodeId, Policies, ProposeError, Raft, ReadBatch, RecordEncoder, Trace,
+    ChangeError, Config, Duration, Effects, Entry, EntryId, EntryKind, Envelope, Fetch, GroupId, Incarnation,
+    Instant, Limits, LogIndex, Lsn, Membership, NodeId, Policies, ProposeError, Raft, ReadBatch, ReadChunk,
+    RecordEncoder, SnapshotMeta, Stamp, StoreChunk, Trace,
 };
 use leading::Leading;
 use safety::Safety;
@@ -58,6 +59,13 @@ pub struct Held {
     pub disk: bool,
     pub apply: bool,
     pub fetch: bool,
+    pub chunks: bool,
+}
+
+/// What a store is asked to do, in order.
+pub enum Work {
+    Apply(Entry),
+    Install(SnapshotMeta),
 }
 
 /// One member: its process, if it runs, and what outlives it.
@@ -66,10 +74,16 @@ pub struct Peer {
     pub raft: Option<Raft>,
     pub disk: Disk,
     /// Handed to apply, not applied yet.
-    pub applying: VecDeque<Entry>,
-    /// What the store of this run has applied, in order.
-    pub store: Vec<(EntryId, Vec<u8>)>,
+    pub applying: VecDeque<Work>,
+    /// What the store of this run holds, in order.
+    pub store: Store,
+    /// The stamp of the newest entry there.
+    pub stamp: Stamp,
     pub fetches: VecDeque<Fetch>,
+    pub reading_chunks: VecDeque<ReadChunk>,
+    pub storing_chunks: VecDeque<StoreChunk>,
+    /// A snapshot that is being written: it covers the store as it was when that began.
+    pub taking: Option<(SnapshotMeta, Vec<u8>)>,
     /// Reads without a verdict, with the commit index any member knew when they were asked.
     pub reading: BTreeMap<u64, LogIndex>,
     pub batches: u64,
@@ -96,6 +110,8 @@ pub struct World {
     pub lease_reads: u64,
     pub show_messages: bool,
     pub show_disk: bool,
+    /// A storm's.
+    pub weather: storm::Weather,
 }
 
 impl World {
@@ -113,6 +129,7 @@ impl World {
             lease_reads: 0,
             show_messages: false,
             show_disk: false,
+            weather: storm::Weather::default(),
         }
     }
 
@@ -156,6 +173,10 @@ impl World {
         assert!(peer.raft.is_none(), "member {} runs already", id.0);
         peer.runs += 1;
         peer.store.clear();
+        if let Some((meta, bytes)) = peer.disk.newest_snapshot() {
+            peer.store = thaw(bytes);
+            peer.stamp = meta.stamp;
+        }
         let run = seed ^ (peer.runs << 32);
         let recovered = peer.disk.recover(peer.runs.is_multiple_of(2));
         peer.raft = Some(Raft::recover(peer.config.clone(), run, now, recovered));
@@ -183,6 +204,9 @@ impl World {
         peer.disk.crash(surviving);
         peer.applying.clear();
         peer.fetches.clear();
+        peer.reading_chunks.clear();
+        peer.storing_chunks.clear();
+        peer.taking = None;
         peer.reading.clear();
         peer.dirty = false;
     }
@@ -200,7 +224,18 @@ impl World {
     }
 
     fn carry_out(&mut self, id: NodeId, effects: Effects) {
-        let Effects { persist, send, fetch, apply, reads, compute, trace, .. } = effects;
+        let Effects {
+            persist,
+            send,
+            fetch,
+            install,
+            apply,
+            read_chunks,
+            store_chunks,
+            reads,
+            compute,
+            trace,
+        } = effects;
         assert!(compute.is_empty());
         for event in &trace {
             if !matches!(event, Trace::Term(_)) {
@@ -222,8 +257,20 @@ impl World {
             }
             peer.fetches.push_back(fetch);
         }
+        for request in &read_chunks {
+            if show_disk {
+                lines.push(format!("{}: read {}", id.0, show::read_chunk(request)));
+            }
+        }
+        for chunk in &store_chunks {
+            if show_disk {
+                lines.push(format!("{}: store {}", id.0, show::store_chunk(chunk)));
+            }
+        }
+        peer.reading_chunks.extend(read_chunks);
+        peer.storing_chunks.extend(store_chunks);
         self.journal.append(&mut lines);
-        self.safety.observe(id, &self.peers, &send, &apply);
+        self.safety.observe(id, &self.peers, &send, install.as_ref(), &apply);
         self.leading.observe(id, &self.peers, &send);
         self.leading.check_leases(self.now, &self.peers);
         for verdict in reads {
@@ -242,7 +289,8 @@ impl World {
                 );
             }
         }
-        self.peer(id).applying.extend(apply);
+        let work = install.into_iter().map(Work::Install).chain(apply.into_iter().map(Work::Apply));
+        self.peer(id).applying.extend(work);
         for envelope in send {
             if self.show_messages {
                 self.journal.push(show::envelope(&envelope));
@@ -292,9 +340,26 @@ impl World {
     pub fn apply(&mut self, id: NodeId, count: usize) {
         let peer = self.peer(id);
         let count = count.min(peer.applying.len());
-        let applied: Vec<Entry> = peer.applying.drain(..count).collect();
-        let Some(index) = applied.last().map(|entry| entry.id().index) else { return };
-        peer.store.extend(applied.iter().map(|entry| (entry.id(), entry.payload().to_vec())));
+        let mut applied = None;
+        for work in peer.applying.drain(..count) {
+            match work {
+                Work::Apply(entry) => {
+                    let before = peer.store.last().map_or(LogIndex(0), |(id, _)| id.index);
+                    assert_eq!(entry.id().index, before.next(), "the store of {} has a gap", id.0);
+                    peer.store.push((entry.id(), entry.payload().to_vec()));
+                    peer.stamp = entry.head.stamp;
+                    applied = Some(entry.id().index);
+                }
+                Work::Install(meta) => {
+                    let file = peer.disk.snapshots.iter().find(|(known, _)| known.last == meta.last);
+                    let (_, bytes) = file.unwrap_or_else(|| panic!("{} installs no file", id.0));
+                    peer.store = thaw(bytes);
+                    peer.stamp = meta.stamp;
+                    applied = Some(meta.last.index);
+                }
+            }
+        }
+        let Some(index) = applied else { return };
         self.act(id, |raft, now, effects| raft.applied(now, index, effects));
     }
 
@@ -304,6 +369,52 @@ impl World {
         let Some(fetch) = peer.fetches.pop_front() else { return };
         let entries = if fails { Vec::new() } else { peer.disk.read(&fetch) };
         self.act(id, |raft, now, effects| raft.fetched(now, fetch, entries, effects));
+    }
+
+    /// Begins a change of members.
+    pub fn change(&mut self, id: NodeId, target: &Membership) -> Result<EntryId, ChangeError> {
+        self.act(id, |raft, now, effects| raft.propose_change(now, target, b"context", effects))
+    }
+
+    /// Begins a snapshot of what is applied, if there is anything new.
+    pub fn begin_snapshot(&mut self, id: NodeId) {
+        let peer = self.peer(id);
+        let (Some(raft), Some(&(last, _))) = (&peer.raft, peer.store.last()) else { return };
+        let newest = raft.snapshot().map_or(LogIndex(0), |meta| meta.last.index);
+        if newest < last.index && raft.base().index <= last.index {
+            peer.taking = Some((raft.snapshot_meta(last, peer.stamp), freeze(&peer.store)));
+        }
+    }
+
+    /// A snapshot is complete; the newest `keep` entries that it covers stay in the log.
+    pub fn end_snapshot(&mut self, id: NodeId, keep: u64) {
+        let peer = self.peer(id);
+        let Some((meta, bytes)) = peer.taking.take() else { return };
+        let overtaken =
+            peer.disk.snapshots.last().is_some_and(|(newest, _)| meta.last.index <= newest.last.index);
+        if overtaken {
+            return;
+        }
+        self.safety.check_snapshot(&meta, &bytes);
+        self.peer(id).disk.keep_snapshot(meta.clone(), bytes);
+        let keep_from = LogIndex((meta.last.index.0 + 1).saturating_sub(keep));
+        self.act(id, |raft, now, effects| raft.snapshot_taken(now, meta, keep_from, effects));
+    }
+
+    /// Answers the oldest request for a piece of a snapshot; with nothing if `fails`.
+    pub fn read_chunk(&mut self, id: NodeId, fails: bool) {
+        let peer = self.peer(id);
+        let Some(request) = peer.reading_chunks.pop_front() else { return };
+        let read = if fails { nothing_read() } else { peer.disk.read_chunk(&request) };
+        self.act(id, |raft, now, effects| raft.chunk_read(now, request, read, effects));
+    }
+
+    /// Stores the oldest piece of a snapshot.
+    pub fn store_chunk(&mut self, id: NodeId) {
+        let peer = self.peer(id);
+        let Some(chunk) = peer.storing_chunks.pop_front() else { return };
+        let stored = peer.disk.store_chunk(chunk);
+        self.act(id, |raft, now, effects| raft.chunk_stored(now, stored, effects));
     }
 
     /// Whether messages from one to the other arrive.
@@ -361,6 +472,21 @@ impl World {
             busy = true;
             self.fetch(id, false);
         }
+        if !held.chunks && !self.peer(id).reading_chunks.is_empty() {
+            busy = true;
+            self.read_chunk(id, false);
+        }
+        if !held.chunks && !self.peer(id).storing_chunks.is_empty() {
+            busy = true;
+            self.store_chunk(id);
+        }
+        if self.raft(id).wants_snapshot() {
+            if self.peer(id).taking.is_none() {
+                self.begin_snapshot(id);
+            }
+            busy |= self.peer(id).taking.is_some();
+            self.end_snapshot(id, 3);
+        }
         if !held.apply && !self.peer(id).applying.is_empty() {
             busy = true;
             self.apply(id, usize::MAX);
@@ -402,7 +528,8 @@ impl World {
     pub fn elect(&mut self, id: NodeId) -> bool {
         let et = self.peers[&id].config.election_timeout;
         self.settle();
-        self.now = (self.now + et * 2).max(self.due(id));
+        let due = Some(self.due(id)).filter(|due| *due != Instant::NEVER); // never, for who has no vote
+        self.now = (self.now + et * 2).max(due.unwrap_or(self.now));
         self.tick(id);
         self.settle();
         self.raft(id).is_leader()
@@ -441,7 +568,11 @@ impl Peer {
             disk: Disk::default(),
             applying: VecDeque::new(),
             store: Vec::new(),
+            stamp: Stamp(0),
             fetches: VecDeque::new(),
+            reading_chunks: VecDeque::new(),
+            storing_chunks: VecDeque::new(),
+            taking: None,
             reading: BTreeMap::new(),
             batches: 0,
             held: Held::default(),

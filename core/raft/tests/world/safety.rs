@@ -3,8 +3,11 @@
 //! [Ongaro14 figure 3.2; replication-protocols O1–O8]
 
 use super::Peer;
+use super::disk::thaw;
 use kattu_raft::message::{AppendVerdict, Message};
-use kattu_raft::{Entry, EntryId, Envelope, LogIndex, NodeId, Term, invariants};
+use kattu_raft::{
+    Entry, EntryId, EntryKind, Envelope, LogIndex, Membership, NodeId, SnapshotMeta, Term, invariants,
+};
 use std::collections::BTreeMap;
 
 type Peers = BTreeMap<NodeId, Peer>;
@@ -15,6 +18,8 @@ pub struct Safety {
     leaders: BTreeMap<Term, NodeId>,
     /// By index − 1: what was committed there, and its payload once somebody applied it.
     committed: Vec<(EntryId, Option<Vec<u8>>)>,
+    /// The members, by the index of the committed entry that says so, once somebody applied it.
+    members: BTreeMap<LogIndex, Membership>,
     /// Each member's marks when it was last looked at.
     seen: BTreeMap<NodeId, Seen>,
 }
@@ -43,11 +48,18 @@ impl Safety {
         let seen = Seen { committed: raft.committed(), handed, term: raft.term(), served };
         assert!(seen.committed <= self.highest_commit(), "{} recovers a commit nobody made", id.0);
         self.seen.insert(id, seen);
-        self.observe(id, peers, &[], &[]);
+        self.observe(id, peers, &[], None, &[]);
     }
 
     /// A member did something.
-    pub fn observe(&mut self, id: NodeId, peers: &Peers, sent: &[Envelope], handed: &[Entry]) {
+    pub fn observe(
+        &mut self,
+        id: NodeId,
+        peers: &Peers,
+        sent: &[Envelope],
+        install: Option<&SnapshotMeta>,
+        handed: &[Entry],
+    ) {
         let Some(raft) = &peers[&id].raft else { return };
         if let Err(violation) = invariants::check(raft) {
             panic!("member {}: {violation}", id.0);
@@ -57,7 +69,8 @@ impl Safety {
         assert!(seen.term <= raft.term(), "term of {} fell", id.0);
         self.check_leader(id, peers);
         self.check_commits(id, peers, seen.committed);
-        self.check_handed(id, seen.handed, handed);
+        let before = self.check_install(id, peers, install).unwrap_or(seen.handed);
+        self.check_handed(id, before, handed);
         for envelope in sent {
             check_honesty(id, peers, envelope);
         }
@@ -79,7 +92,8 @@ impl Safety {
         let first = *self.leaders.entry(raft.term()).or_insert(id);
         assert_eq!(first, id, "two leaders in {:?} [Election Safety]", raft.term());
         for (entry, _) in &self.committed {
-            let holds = raft.term_at(entry.index) == Some(entry.term);
+            let covered = entry.index < raft.base().index;
+            let holds = covered || raft.term_at(entry.index) == Some(entry.term);
             assert!(
                 holds || entry.term >= raft.term(),
                 "leader {} lacks {entry} [Leader Completeness]",
@@ -94,6 +108,10 @@ impl Safety {
         let Some(raft) = &peers[&id].raft else { return };
         let new_from = self.highest_commit();
         for index in (before.0 + 1..=raft.committed().0).map(LogIndex) {
+            if index < raft.base().index {
+                assert!(index <= new_from, "{} installs {index:?}, which nobody committed", id.0);
+                continue;
+            }
             let term = raft.term_at(index).unwrap_or_else(|| panic!("{} commits nothing at {index:?}", id.0));
             let entry = EntryId { term, index };
             match self.committed.get(index.0 as usize - 1) {
@@ -101,11 +119,18 @@ impl Safety {
                     assert_eq!(*known, entry, "{} commits otherwise [State Machine Safety]", id.0)
                 }
                 None => {
-                    assert!(raft.is_leader(), "{} commits {entry} before any leader did", id.0);
-                    let voters = raft.voters();
-                    let holds = |voter: &&NodeId| peers[voter].disk.durable.term_at(index) == Some(term);
-                    let held = voters.iter().filter(holds).count();
-                    assert!(held > voters.len() / 2, "{} commits {entry}, durable on {held} only [O2]", id.0);
+                    // A leader that is not among the voters any more resigns with the commit that says so.
+                    let led = self.leaders.get(&raft.term()) == Some(&id);
+                    assert!(led, "{} commits {entry} before any leader did", id.0);
+                    let holds = |voter: NodeId| peers[&voter].disk.durable.holds(entry);
+                    let held: Vec<u64> =
+                        peers.keys().filter(|&&peer| holds(peer)).map(|peer| peer.0).collect();
+                    let membership = raft.membership();
+                    assert!(
+                        membership.has_quorum(holds),
+                        "{} commits {entry}, durable on {held:?} only, of {membership:?} [O2]",
+                        id.0
+                    );
                     self.committed.push((entry, None));
                 }
             }
@@ -113,6 +138,39 @@ impl Safety {
         if new_from < self.highest_commit() {
             let term = raft.term_at(self.highest_commit());
             assert_eq!(term, Some(raft.term()), "{} commits by an entry of an older term [O3]", id.0);
+        }
+    }
+
+    /// A snapshot is handed to a store when the log's new base is durable.
+    fn check_install(&self, id: NodeId, peers: &Peers, install: Option<&SnapshotMeta>) -> Option<LogIndex> {
+        let meta = install?;
+        let disk = &peers[&id].disk;
+        assert!(disk.durable.holds(meta.last), "{} installs {} before its base is durable", id.0, meta.last);
+        let file = disk.snapshots.iter().find(|(known, _)| known.last == meta.last);
+        let (_, bytes) = file.unwrap_or_else(|| panic!("{} installs {} without a file", id.0, meta.last));
+        self.check_snapshot(meta, bytes);
+        Some(meta.last.index)
+    }
+
+    /// A snapshot holds what was committed, all of it and nothing else, and the members as they were.
+    pub fn check_snapshot(&self, meta: &SnapshotMeta, bytes: &[u8]) {
+        let store = thaw(bytes);
+        assert_eq!(store.len() as u64, meta.last.index.0, "a snapshot with gaps");
+        for ((entry, payload), (known, said)) in store.iter().zip(&self.committed) {
+            assert_eq!(entry, known, "a snapshot holds another entry [State Machine Safety]");
+            assert!(said.as_ref().is_none_or(|said| said == payload), "another payload at {entry}");
+        }
+        let known = self.members.range(..=meta.last.index).next_back();
+        let said = (&meta.membership_at, &meta.membership);
+        if let Some(known) = known {
+            assert_eq!(known, said, "a snapshot of {} with other members than committed [N1]", meta.last);
+        } else {
+            assert_eq!(
+                meta.membership_at,
+                LogIndex(0),
+                "a snapshot of {} with members nobody committed",
+                meta.last
+            );
         }
     }
 
@@ -126,6 +184,11 @@ impl Safety {
             assert_eq!(*known, entry.id(), "{} applies another entry [State Machine Safety]", id.0);
             let payload = payload.get_or_insert_with(|| entry.payload().to_vec());
             assert_eq!(payload, entry.payload(), "{} applies another payload at {known}", id.0);
+            if entry.head.kind == EntryKind::Config {
+                let (membership, context) = Membership::decode(entry.payload()).expect("a membership");
+                assert!(context.is_empty() || context == b"context", "the context is the caller's");
+                self.members.insert(entry.id().index, membership);
+            }
         }
     }
 }
@@ -138,16 +201,13 @@ fn check_honesty(id: NodeId, peers: &Peers, envelope: &Envelope) {
     match &envelope.message {
         Message::AppendReply(reply) => {
             let AppendVerdict::Match { upto } = reply.verdict else { return };
-            assert!(
-                upto.0 <= disk.log.len() as u64,
-                "{} acknowledges {upto:?} before its disk has it [O1]",
-                id.0
-            );
+            assert!(upto <= disk.last().index, "{} acknowledges {upto:?} before its disk has it [O1]", id.0);
             let leader = peers[&envelope.to].raft.as_ref();
             let Some(leader) = leader.filter(|raft| raft.is_leader() && raft.term() == envelope.term) else {
                 return;
             };
-            for index in (1..=upto.0).map(LogIndex) {
+            let first = disk.base.index.max(leader.base().index);
+            for index in (first.0..=upto.0).map(LogIndex) {
                 let (here, there) = (disk.term_at(index), leader.term_at(index));
                 assert_eq!(here, there, "{} acknowledges {upto:?}, but {index:?} differs [O1]", id.0);
             }

@@ -1,7 +1,10 @@
 //! Messages, records and events in few words.
 
 use kattu_raft::message::{AppendVerdict, Message};
-use kattu_raft::{Entry, EntryKind, Envelope, Fetch, FetchFor, LogBody, LogRecord, NodeId, Raft, Trace};
+use kattu_raft::{
+    Entry, EntryKind, Envelope, Fetch, FetchFor, LogBody, LogRecord, Membership, NodeId, Raft, ReadChunk,
+    StoreChunk, Trace,
+};
 
 fn who(id: Option<NodeId>) -> String {
     id.map_or("nobody".into(), |id| id.0.to_string())
@@ -11,7 +14,10 @@ pub fn entry(entry: &Entry) -> String {
     match entry.head.kind {
         EntryKind::Noop => format!("{} noop", entry.id()),
         EntryKind::Command => format!("{} {}", entry.id(), String::from_utf8_lossy(entry.payload())),
-        EntryKind::Config => format!("{} config", entry.id()),
+        EntryKind::Config => {
+            let members = Membership::decode(entry.payload()).map(|(read, _)| membership(&read));
+            format!("{} ({})", entry.id(), members.unwrap_or_else(|error| error.to_string()))
+        }
     }
 }
 
@@ -76,6 +82,28 @@ pub fn record(record: &LogRecord) -> String {
     format!("#{} {text}", record.lsn.0)
 }
 
+pub fn read_chunk(request: &ReadChunk) -> String {
+    let ReadChunk { peer, last, offset, bytes_max } = request;
+    format!("snapshot {last} from byte {offset} for {}, at most {bytes_max} bytes", peer.0)
+}
+
+pub fn store_chunk(chunk: &StoreChunk) -> String {
+    let end = chunk.offset + chunk.bytes.len() as u64;
+    format!("snapshot {} bytes {}..{end} of {}", chunk.meta.last, chunk.offset, chunk.total)
+}
+
+pub fn membership(membership: &Membership) -> String {
+    let list = |ids: &[NodeId]| ids.iter().map(|id| id.0.to_string()).collect::<Vec<_>>().join(" ");
+    let Membership { voters, outgoing, learners, learners_next } = membership;
+    let mut text = format!("voters {}", list(voters));
+    for (name, ids) in [("outgoing", outgoing), ("learners", learners), ("learners next", learners_next)] {
+        if !ids.is_empty() {
+            text += &format!(", {name} {}", list(ids));
+        }
+    }
+    if membership.is_empty() { "nobody".into() } else { text }
+}
+
 pub fn fetch(fetch: &Fetch) -> String {
     let purpose = match fetch.purpose {
         FetchFor::Peer(peer) => format!("for {}", peer.0),
@@ -96,6 +124,9 @@ pub fn trace(trace: &Trace) -> String {
         Trace::BecameCandidate(term) => format!("campaigns in term {}", term.0),
         Trace::Committed(index) => format!("commits {}", index.0),
         Trace::Truncated(from) => format!("truncates from {from}"),
+        Trace::Pruned(base) => format!("prunes up to {base}"),
+        Trace::Installs(last) => format!("installs a snapshot up to {last}"),
+        Trace::Configured(at) => format!("is configured by {}", at.0),
         Trace::Suspects(leader) => format!("suspects {}", leader.0),
         Trace::TransferBegan(target) => format!("hands over to {}", target.0),
         Trace::TransferFailed(target) => format!("gives up handing over to {}", target.0),

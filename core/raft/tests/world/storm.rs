@@ -3,7 +3,7 @@
 
 use super::clock::Clock;
 use super::{World, config};
-use kattu_raft::{Config, Duration, Instant, Leadership, Lease, Limits, LinkEnd, NodeId};
+use kattu_raft::{Config, Duration, Instant, Leadership, Lease, Limits, LinkEnd, Membership, NodeId};
 
 /// How wrong the members' clocks are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,6 +12,15 @@ pub enum Clocks {
     Within,
     /// They run as they like, and leases believe them.
     Beyond,
+}
+
+/// What a storm may do besides what all do.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Weather {
+    /// Members come and go.
+    pub members_change: bool,
+    /// Whose snapshots may be damaged.
+    pub loser: Option<NodeId>,
 }
 
 /// The storm's chance; not the peers'.
@@ -31,7 +40,8 @@ impl Dice {
     }
 }
 
-/// A group drawn from the seed: 1 to 5 voters, perhaps a learner, switches on or off, limits wide or narrow.
+/// A group drawn from the seed: 1 to 5 voters, perhaps a learner, now and then members that may join, switches on or
+/// off, limits wide or narrow.
 fn draw_group(dice: &mut Dice) -> Vec<Config> {
     let voters = [3, 3, 3, 5, 5, 4, 2, 1][dice.roll(8)];
     let learners = dice.roll(4) as u64 / 3;
@@ -45,15 +55,20 @@ fn draw_group(dice: &mut Dice) -> Vec<Config> {
         uncommitted_bytes_max: 100,
         apply_bytes_max: 50,
         window_bytes_max: 60,
-        ..Limits::default()
+        snapshot_chunk_bytes_max: 100,
+        snapshot_bytes_per_s: 10_000,
     };
-    (1..=voters + learners)
+    let joiners = [0, 1, 2][dice.roll(3)];
+    let members = voters + learners;
+    (1..=members + joiners)
         .map(|id| Config {
             pre_vote: guarded,
             check_quorum: guarded,
             parallel_append: parallel,
             pipelining: pipelined,
             limits: if narrow { narrow_limits } else { Limits::default() },
+            voters: if id <= members { config(id, voters, learners).voters } else { Vec::new() },
+            learners: if id <= members { config(id, voters, learners).learners } else { Vec::new() },
             ..config(id, voters, learners)
         })
         .collect()
@@ -94,6 +109,7 @@ fn draw_clock(dice: &mut Dice, config: &Config, now: Instant, clocks: Clocks) ->
 fn kill(world: &mut World, dice: &mut Dice, id: NodeId) {
     let surviving = dice.roll(4);
     world.crash(id, surviving);
+    lose_snapshots(world, dice, id);
     for other in world.ids() {
         if world.runs(other) && !world.cut.contains(&(id, other)) && !dice.one_in(4) {
             world.act(other, |raft, now, effects| raft.link_closed(now, id, LinkEnd::ByPeer, effects));
@@ -179,7 +195,7 @@ fn blow(world: &mut World, dice: &mut Dice, proposals: &mut u64) {
     let ids = world.ids();
     let id = ids[dice.roll(ids.len())];
     let anybody = ids[dice.roll(ids.len())];
-    match dice.roll(100) {
+    match dice.roll(115) {
         // Time moves to the next deadline, or a little; whoever is due is ticked, mostly.
         0..12 => {
             let due = ids.iter().filter(|id| world.runs(**id)).map(|id| world.due(*id)).min();
@@ -267,6 +283,17 @@ fn blow(world: &mut World, dice: &mut Dice, proposals: &mut u64) {
             let lsn = world.peers[&id].disk.durable.lsn;
             world.complete(id, lsn);
         }
+        100..103 if world.runs(id) => world.begin_snapshot(id),
+        103..105 if world.runs(id) => {
+            let keep = dice.roll(6) as u64;
+            world.end_snapshot(id, keep);
+        }
+        105..107 if world.runs(id) => {
+            let fails = dice.one_in(4);
+            world.read_chunk(id, fails);
+        }
+        107..109 if world.runs(id) => world.store_chunk(id),
+        109..113 => change_members(world, dice),
         _ => {
             for _ in 0..3 {
                 if world.runs(id) {
@@ -277,35 +304,91 @@ fn blow(world: &mut World, dice: &mut Dice, proposals: &mut u64) {
     }
 }
 
+/// An operator wants other members: somebody comes, goes, gets or loses a vote, or all of that at once.
+fn change_members(world: &mut World, dice: &mut Dice) {
+    let Some(leader) = world.leader().filter(|_| world.weather.members_change) else { return };
+    let now = world.raft(leader).membership();
+    let (mut voters, mut learners) = (now.voters.clone(), now.learners.clone());
+    let strangers: Vec<NodeId> = world.ids().into_iter().filter(|id| !now.contains(*id)).collect();
+    for _ in 0..=dice.roll(3) / 2 {
+        match dice.roll(6) {
+            0 | 1 if !strangers.is_empty() => learners.push(strangers[dice.roll(strangers.len())]),
+            2 | 3 if !learners.is_empty() => {
+                let learner = learners.remove(dice.roll(learners.len()));
+                voters.push(learner);
+            }
+            4 if !learners.is_empty() => drop(learners.remove(dice.roll(learners.len()))),
+            5 if voters.len() > 1 => {
+                let voter = voters.remove(dice.roll(voters.len()));
+                if dice.one_in(3) {
+                    learners.push(voter);
+                }
+            }
+            _ => {}
+        }
+    }
+    for list in [&mut voters, &mut learners] {
+        list.sort_unstable();
+        list.dedup();
+    }
+    let _ = world.change(leader, &Membership::new(voters, learners)); // refusals are part of the weather
+}
+
+/// One member's newest snapshot turns out damaged, or all of them.
+fn lose_snapshots(world: &mut World, dice: &mut Dice, id: NodeId) {
+    let Some(loser) = world.weather.loser else { return };
+    if loser == id && dice.one_in(2) {
+        let snapshots = &mut world.peer(id).disk.snapshots;
+        if dice.one_in(2) {
+            snapshots.clear();
+        } else {
+            snapshots.pop();
+        }
+    }
+}
+
 /// The sky clears: within a few election timeouts a leader commits, and everybody applies the same.
 fn clear_up(world: &mut World) {
     world.heal();
     for id in world.ids() {
         world.act(id, |raft, _, _| raft.set_log_space(u64::MAX));
     }
-    let calm = world.pass_until(Duration::from_secs(20), |world| {
+    let calm = world.pass_until(Duration::from_secs(30), |world| {
         let Some(leader) = world.leader() else { return false };
         let leader = world.raft(leader);
+        let left = !leader.membership().is_joint() && leader.membership_at() <= leader.committed();
         let stays = leader.transferring().is_none();
         let settled = stays && leader.term_at(leader.committed()) == Some(leader.term());
         settled
+            && left
             && leader.committed() == leader.last_id().index
-            && world.ids().iter().all(|id| {
-                let raft = world.raft(*id);
+            && leader.membership().members().all(|id| {
+                let raft = world.raft(id);
                 raft.last_id() == leader.last_id() && raft.applied_handed_out() == leader.committed()
             })
     });
-    let states: Vec<String> = world.ids().iter().map(|id| super::show::status(world.raft(*id))).collect();
-    assert!(calm, "no convergence in 20 s after the storm: {states:#?}");
+    let state = |id: &NodeId| {
+        let raft = world.raft(*id);
+        let members = super::show::membership(raft.membership());
+        format!(
+            "{} base {}, {members} since {}",
+            super::show::status(raft),
+            raft.base(),
+            raft.membership_at().0
+        )
+    };
+    let states: Vec<String> = world.ids().iter().map(state).collect();
+    assert!(calm, "no convergence in 30 s after the storm: {states:#?}");
     let leader = world.leader().expect("a leader");
     let target = world.propose(leader, b"after the storm").expect("a healed leader takes proposals").index;
-    for id in world.ids() {
-        world.read(id);
+    let members: Vec<NodeId> = world.raft(leader).membership().members().collect();
+    for id in &members {
+        world.read(*id);
     }
     let served = world.pass_until(Duration::from_secs(5), |world| {
-        let confirmed = world.ids().iter().all(|id| world.raft(*id).confirmed().is_some());
+        let confirmed = members.iter().all(|id| world.raft(*id).confirmed().is_some());
         let all = |peer: &super::Peer| peer.reading.is_empty() && peer.store.len() as u64 >= target.0;
-        confirmed && world.peers.values().all(all)
+        confirmed && members.iter().all(|id| all(&world.peers[id]))
     });
     assert!(served, "a healed group applies, reads, and has heard of a commit of the newest term");
     hand_over(world);
@@ -336,7 +419,12 @@ pub fn with_clocks(seed: u64, steps: usize, clocks: Clocks) -> World {
     let mut dice = Dice(seed);
     let mut configs = draw_group(&mut dice);
     draw_leadership(&mut dice, &mut configs, clocks);
+    // A member that is removed and cannot be told asks for votes, and only pre-vote and stickiness keep that harmless.
+    let members_change = configs[0].pre_vote && !dice.one_in(3);
+    let may_lose = configs[0].voters.len() >= 3 && !members_change;
+    let loser = Some(configs[dice.roll(configs.len())].id).filter(|_| may_lose);
     let mut world = World::new(configs, seed);
+    world.weather = Weather { members_change, loser };
     world.leading.believes_leases = clocks == Clocks::Beyond;
     for id in world.ids() {
         let clock = draw_clock(&mut dice, &world.peers[&id].config, world.now, clocks);

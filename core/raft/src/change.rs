@@ -1,0 +1,333 @@
+//! Changes of members: how a group becomes another one without ever being two.
+//!
+//! In:    a wish of the operator's; commits; answers of those who come and go.
+//! Out:   configuration entries: into the joint configuration, and out of it; peers that replication begins or ends with.
+//! Rules: [replication-protocols M1–M8; Ongaro14 §4.2–4.4]
+//!   1. A leader changes nothing before it has committed an entry of its own term: an older leader's change that it has
+//!      not seen committed might still be in somebody's log. [M4]
+//!   2. One change at a time: the next one begins when the one before is committed and left. [M3]
+//!   3. Voters change through a joint configuration, whatever the change; the one that ends it is appended by whoever
+//!      leads when the joint one is committed. A change that leaves the voters alone takes one step. [M2, M5]
+//!   4. Who is new learns first, and gets a vote when it keeps up. [M6]
+//!   5. A change is refused if those heard within an election timeout would be no quorum after it. [fault-model F61]
+//!   6. A leader that is not among the new voters leads until that is committed, without counting itself, tells
+//!      everybody, and hands over. [M7]
+//!   7. Who is removed is told by the heartbeats that carry the commit; for a while they are repeated, and then it is
+//!      forgotten. A member outside a committed configuration does not campaign. Until then it might be the only one
+//!      who can: of two voters one of whom leaves, the leaving one may be the only one to know it. [M8]
+//!
+//! Knows nothing of: names and addresses of members, processes that start or stop.
+
+use crate::contract::Effects;
+use crate::entry::EntryKind;
+use crate::membership::Membership;
+use crate::message::{Message, TimeoutNow};
+use crate::progress::{Leaving, Mode, Progress};
+use crate::quorum::quorum;
+use crate::raft::Raft;
+use crate::role::Role;
+use crate::trace::Trace;
+use crate::types::{EntryId, Instant, LogIndex, NodeId};
+use alloc::vec::Vec;
+use core::fmt;
+
+/// A removed member that does not answer is told so many times, a heartbeat apart, that its removal is committed.
+const FAREWELLS: u8 = 20;
+
+/// Why a change of members was not begun. Nothing has changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ChangeError {
+    /// This peer does not lead.
+    NotLeader,
+    /// This leader hands over.
+    Transferring,
+    /// A change is under way: its newest configuration stands at this index.
+    UnderWay(LogIndex),
+    /// This leader has not committed an entry of its own term yet: soon it will, or it will not be leader.
+    TermNotCommitted,
+    /// The group is as it should become.
+    Nothing,
+    /// Nobody would vote.
+    LastVoter,
+    /// The wish contradicts itself.
+    Broken(&'static str),
+    /// Who shall vote must have been a learner.
+    Unknown(NodeId),
+    /// This learner does not keep up yet.
+    NotCaughtUp {
+        /// Who.
+        learner: NodeId,
+        /// What it is known to hold.
+        matched: LogIndex,
+        /// The end of the log.
+        last: LogIndex,
+    },
+    /// Too few of those who would vote were heard within an election timeout.
+    WouldLoseQuorum {
+        /// How many of the new voters were.
+        heard: usize,
+        /// How many make a quorum of them.
+        needed: usize,
+    },
+    /// The log has no room for it.
+    NoSpace,
+}
+
+impl fmt::Display for ChangeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ChangeError::NotLeader => f.write_str("only a leader can change the members"),
+            ChangeError::Transferring => f.write_str("the leader is handing over its leadership"),
+            ChangeError::UnderWay(at) => {
+                write!(f, "another change of members is under way since entry {}", at.0)
+            }
+            ChangeError::TermNotCommitted => {
+                f.write_str("the leader is new and has not committed anything yet: try again")
+            }
+            ChangeError::Nothing => f.write_str("the members are like that already"),
+            ChangeError::LastVoter => f.write_str("the last voter cannot be removed"),
+            ChangeError::Broken(rule) => f.write_str(rule),
+            ChangeError::Unknown(member) => write!(
+                f,
+                "member {:x} is not a learner of this group: it must be added as one before it can vote",
+                member.0
+            ),
+            ChangeError::NotCaughtUp { learner, matched, last } => write!(
+                f,
+                "learner {:x} has not caught up: it holds {} of {} entries",
+                learner.0, matched.0, last.0
+            ),
+            ChangeError::WouldLoseQuorum { heard, needed } => {
+                write!(f, "{heard} of the new voters are reachable, {needed} are needed for a quorum")
+            }
+            ChangeError::NoSpace => f.write_str("the log has no room for the change"),
+        }
+    }
+}
+
+impl core::error::Error for ChangeError {}
+
+impl Raft {
+    /// Begins the change to `target`, a membership without a change under way; `context` is the caller's and travels
+    /// in the entry behind the membership. The change is in force at once, and sure when the entry is committed; a
+    /// change of voters is over when the entry that leaves it, which follows by itself, is committed too.
+    ///
+    /// # Errors
+    /// Nothing has changed.
+    pub fn propose_change(
+        &mut self,
+        now: Instant,
+        target: &Membership,
+        context: &[u8],
+        effects: &mut Effects,
+    ) -> Result<EntryId, ChangeError> {
+        self.judge_change(now, target)?;
+        let current = self.configurations.newest();
+        let one_step = current.voters == target.voters || planted!("one-step-change-before-own-term");
+        let next = if one_step { target.clone() } else { current.enter(target) };
+        let id = self.append_configuration(now, &next, context, effects);
+        id.ok_or(ChangeError::NoSpace)
+    }
+
+    fn judge_change(&self, now: Instant, target: &Membership) -> Result<(), ChangeError> {
+        let Role::Leader(leader) = &self.role else { return Err(ChangeError::NotLeader) };
+        if leader.transfer.is_some() {
+            return Err(ChangeError::Transferring);
+        }
+        if target.is_joint() {
+            return Err(ChangeError::Broken("a change leads to a membership that is not changing"));
+        }
+        if target.is_empty() {
+            return Err(ChangeError::LastVoter);
+        }
+        target.check().map_err(ChangeError::Broken)?;
+        let current = self.configurations.newest();
+        let at = self.configurations.newest_at();
+        if current.is_joint() || self.marks.committed < at {
+            return Err(ChangeError::UnderWay(at));
+        }
+        if self.marks.committed < leader.term_start && !planted!("one-step-change-before-own-term") {
+            return Err(ChangeError::TermNotCommitted);
+        }
+        if current == target {
+            return Err(ChangeError::Nothing);
+        }
+        let last = self.log.last().index;
+        let election_timeout = self.config.election_timeout;
+        let heard = |member: NodeId| match leader.peers.get(&member) {
+            Some(progress) => now.since(progress.heard_at) < election_timeout,
+            None => member == self.config.id,
+        };
+        for &voter in target.voters.iter().filter(|&&voter| !current.is_voter(voter)) {
+            let Some(progress) = leader.peers.get(&voter).filter(|_| current.contains(voter)) else {
+                return Err(ChangeError::Unknown(voter));
+            };
+            if !progress.is_caught_up(now, election_timeout) || !heard(voter) {
+                return Err(ChangeError::NotCaughtUp { learner: voter, matched: progress.matched, last });
+            }
+        }
+        if target.voters != current.voters && !target.has_quorum(heard) {
+            let heard = target.voters.iter().filter(|&&voter| heard(voter)).count();
+            return Err(ChangeError::WouldLoseQuorum { heard, needed: quorum(target.voters.len()) });
+        }
+        Ok(())
+    }
+
+    /// Appends a configuration, which is in force from now on; `None` without room for it.
+    fn append_configuration(
+        &mut self,
+        now: Instant,
+        membership: &Membership,
+        context: &[u8],
+        effects: &mut Effects,
+    ) -> Option<EntryId> {
+        let mut payload = Vec::new();
+        membership.encode(&mut payload);
+        payload.extend_from_slice(context);
+        let entry = self.new_entry(now, EntryKind::Config, &payload);
+        if entry.len() as u64 > self.log_space {
+            return None;
+        }
+        let id = entry.id();
+        if let Role::Leader(leader) = &mut self.role {
+            leader.uncommitted_bytes += entry.len();
+        }
+        self.append(entry, effects);
+        self.meet_peers(now);
+        Some(id)
+    }
+
+    /// Brings what the leader knows of its peers in line with the newest configuration.
+    pub(crate) fn meet_peers(&mut self, now: Instant) {
+        let (me, election_timeout) = (self.config.id, self.config.election_timeout);
+        let (membership, at) = (self.configurations.newest(), self.configurations.newest_at());
+        let last = self.log.last().index;
+        let Role::Leader(leader) = &mut self.role else { return };
+        for peer in membership.peers(me) {
+            let progress = leader.peers.entry(peer).or_insert_with(|| Progress::new(now, last.next()));
+            progress.leaving = None;
+            progress.watch_catch_up(now, !membership.is_voter(peer), last);
+        }
+        leader.peers.retain(|&peer, progress| {
+            let stays = membership.contains(peer);
+            if !stays && progress.leaving.is_none() {
+                progress.leaving = Some(Leaving { at, told: None, beats_left: FAREWELLS });
+            }
+            stays || !matches!(progress.mode, Mode::Snapshot(_)) // a snapshot is no farewell
+        });
+        if leader.heartbeat_at == Instant::NEVER && !leader.peers.is_empty() {
+            leader.heartbeat_at = now;
+        }
+        if self.config.check_quorum && leader.check_at == Instant::NEVER && !membership.is_alone(me) {
+            leader.check_at = now + election_timeout;
+        }
+    }
+
+    /// A heartbeat was sent: who knows that it is removed, or does not answer, is forgotten.
+    pub(crate) fn part_with_peers(&mut self) {
+        let committed = self.marks.committed;
+        let Role::Leader(leader) = &mut self.role else { return };
+        let round = leader.round;
+        leader.peers.retain(|_, progress| {
+            let Some(leaving) = progress.leaving.as_mut().filter(|leaving| leaving.at <= committed) else {
+                return true;
+            };
+            let knows = leaving.told.is_some_and(|told| told <= progress.heard_round);
+            leaving.told.get_or_insert(round);
+            leaving.beats_left = leaving.beats_left.saturating_sub(1);
+            !(knows && leaving.at <= progress.matched) && leaving.beats_left > 0
+        });
+    }
+
+    /// The commit index has moved under a leader: a joint configuration is left, an office too.
+    pub(crate) fn follow_up_change(&mut self, now: Instant, effects: &mut Effects) {
+        let Role::Leader(leader) = &self.role else { return };
+        let membership = self.configurations.newest();
+        let committed = self.configurations.newest_at() <= self.marks.committed
+            && leader.term_start <= self.marks.committed;
+        if !committed {
+            return;
+        }
+        if membership.is_joint() {
+            let next = membership.leave();
+            // Without room it waits for the next commit, or for the next leader.
+            let _ = self.append_configuration(now, &next, &[], effects);
+        } else if !membership.is_voter(self.config.id) {
+            self.resign(now, effects);
+        }
+    }
+
+    /// Not among the voters any more: everybody is told of the commit that says so, the best of the new voters is asked
+    /// to take over, and that is all.
+    fn resign(&mut self, now: Instant, effects: &mut Effects) {
+        let successor = self.best_successor(now);
+        let Some((leader, view, _)) = self.leading() else { return };
+        for (&peer, progress) in &mut leader.peers {
+            effects.send.push(view.send_empty(peer, progress, leader.round, now));
+        }
+        if let Some(successor) = successor {
+            effects.send.push(view.envelope(successor, Message::TimeoutNow(TimeoutNow)));
+        }
+        self.become_follower(now, effects);
+    }
+
+    /// A configuration is in force from here on.
+    pub(crate) fn configure(&mut self, at: LogIndex, membership: Membership, effects: &mut Effects) {
+        self.configurations.append(at, membership);
+        effects.trace.push(Trace::Configured(at));
+    }
+
+    /// Remembers whether this member ever belonged to the group, as far as that is committed.
+    pub(crate) fn note_own_membership(&mut self) {
+        self.belonged |= self.committed_membership().contains(self.config.id);
+    }
+
+    /// The members of the group, as the newest configuration of the log has them, committed or not.
+    #[must_use]
+    pub fn membership(&self) -> &Membership {
+        self.configurations.newest()
+    }
+
+    /// Where that configuration stands in the log; 0 for the group's first one.
+    #[must_use]
+    pub fn membership_at(&self) -> LogIndex {
+        self.configurations.newest_at()
+    }
+
+    /// The members of the group, as far as that is committed.
+    #[must_use]
+    pub fn committed_membership(&self) -> &Membership {
+        &self.configurations.at(self.marks.committed).1
+    }
+
+    /// Whether this member has been removed from the group, and knows that it is committed. It never becomes part of it
+    /// again under its id. After a restart from a snapshot without it, it is for others to know.
+    #[must_use]
+    pub fn is_removed(&self) -> bool {
+        let membership = self.committed_membership();
+        self.belonged && !membership.is_empty() && !membership.contains(self.config.id)
+    }
+
+    /// Whether this learner keeps up so well that it may become a voter. Nobody knows but a leader.
+    #[must_use]
+    pub fn is_caught_up(&self, now: Instant, learner: NodeId) -> bool {
+        let Role::Leader(leader) = &self.role else { return false };
+        let progress = leader.peers.get(&learner);
+        progress.is_some_and(|progress| progress.is_caught_up(now, self.config.election_timeout))
+    }
+
+    /// Whether this peer has a vote: in the newest configuration, or in one that may still come back in its place.
+    pub(crate) fn is_voter(&self) -> bool {
+        let me = self.config.id;
+        let committed = self.configurations.at(self.marks.committed).0;
+        self.configurations.all().any(|(at, membership)| committed <= *at && membership.is_voter(me))
+    }
+
+    /// The membership that decides elections.
+    pub(crate) fn electorate(&self) -> &Membership {
+        match planted!("elections-by-committed-membership") {
+            true => self.committed_membership(),
+            false => self.configurations.newest(),
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! Configurations: which membership is in force, and which was.
+//!
+//! In:    configuration entries that are appended, truncated, covered by a snapshot.
+//! Out:   the membership in force now, and the one in force at an index.
+//! Rule:  the newest one in the log counts from the moment it is appended, committed or not; when it is truncated, the
+//!        one before it counts again. [replication-protocols M1; Ongaro14 §4.1]
+//! Knows nothing of: why a membership changes, what is committed.
+
+use crate::membership::Membership;
+use crate::snapshot::SnapshotMeta;
+use crate::types::LogIndex;
+use alloc::vec::Vec;
+
+/// A membership and where it stands in the log.
+type At = (LogIndex, Membership);
+
+/// Every configuration that may still be asked about, oldest first.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Configurations {
+    /// The one before all others: the group's first, or a snapshot's.
+    base: At,
+    /// Those of the log behind it, ascending.
+    later: Vec<At>,
+}
+
+impl Configurations {
+    /// What a peer knows at its start. `first` counts unless there is a snapshot.
+    pub(crate) fn recover(
+        first: Membership,
+        snapshot: Option<&SnapshotMeta>,
+        found: Vec<At>,
+    ) -> Configurations {
+        let base = match snapshot {
+            Some(meta) => (meta.membership_at, meta.membership.clone()),
+            None => (LogIndex(0), first),
+        };
+        assert!(found.is_sorted_by(|a, b| a.0 < b.0), "configurations do not ascend: {found:?}");
+        let later = found.into_iter().filter(|(at, _)| base.0 < *at).collect();
+        Configurations { base, later }
+    }
+
+    fn newest_one(&self) -> &At {
+        self.later.last().unwrap_or(&self.base)
+    }
+
+    /// The membership in force.
+    pub(crate) fn newest(&self) -> &Membership {
+        &self.newest_one().1
+    }
+
+    /// Where it stands; 0 for a group's first one.
+    pub(crate) fn newest_at(&self) -> LogIndex {
+        self.newest_one().0
+    }
+
+    /// The membership in force after the entry at `index`, and where it stands. The oldest one that is known for
+    /// anything before that.
+    pub(crate) fn at(&self, index: LogIndex) -> &At {
+        let known = self.later.partition_point(|(at, _)| *at <= index);
+        known.checked_sub(1).map_or(&self.base, |newest| &self.later[newest])
+    }
+
+    /// All of them, oldest first.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &At> {
+        core::iter::once(&self.base).chain(&self.later)
+    }
+
+    /// The entry at `at` was appended and says so.
+    pub(crate) fn append(&mut self, at: LogIndex, membership: Membership) {
+        assert!(self.newest_at() < at, "a configuration at {at:?} after {:?}", self.newest_at());
+        self.later.push((at, membership));
+    }
+
+    /// Entries from `first` on are gone: those before count again.
+    pub(crate) fn truncate(&mut self, first: LogIndex) {
+        if planted!("truncated-membership-stays-in-force") {
+            return;
+        }
+        while self.later.last().is_some_and(|(at, _)| first <= *at) {
+            self.later.pop();
+        }
+    }
+
+    /// Nobody will ask about what was in force before `index`.
+    pub(crate) fn forget_before(&mut self, index: LogIndex) {
+        let known = self.later.partition_point(|(at, _)| *at <= index);
+        if let Some(base) = self.later.drain(..known).next_back() {
+            self.base = base;
+        }
+    }
+
+    /// A snapshot was installed: its configuration is the oldest one that counts.
+    pub(crate) fn rebase(&mut self, meta: &SnapshotMeta) {
+        self.base = (meta.membership_at, meta.membership.clone());
+        self.later.retain(|(at, _)| meta.membership_at < *at);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::{EntryId, NodeId, Stamp};
+    use alloc::vec;
+
+    fn of(voters: &[u64]) -> Membership {
+        Membership::new(voters.iter().copied().map(NodeId).collect(), Vec::new())
+    }
+
+    #[test]
+    fn the_newest_counts_until_it_is_truncated() {
+        let mut all = Configurations::recover(of(&[1]), None, vec![]);
+        assert_eq!((all.newest_at(), all.newest()), (LogIndex(0), &of(&[1])));
+        all.append(LogIndex(3), of(&[1, 2]));
+        all.append(LogIndex(5), of(&[1, 2, 3]));
+        assert_eq!(all.newest(), &of(&[1, 2, 3]));
+        assert_eq!(all.at(LogIndex(4)), &(LogIndex(3), of(&[1, 2])));
+        all.truncate(LogIndex(6));
+        assert_eq!(all.newest_at(), LogIndex(5), "nothing of it was cut");
+        all.truncate(LogIndex(4));
+        assert_eq!((all.newest_at(), all.newest()), (LogIndex(3), &of(&[1, 2])));
+        all.truncate(LogIndex(1));
+        assert_eq!(all.newest(), &of(&[1]), "back to the group's first one");
+    }
+
+    #[test]
+    fn a_snapshot_brings_its_own_and_hides_those_before() {
+        let meta = SnapshotMeta {
+            last: EntryId::new(2, 6),
+            stamp: Stamp(0),
+            membership: of(&[1, 2]),
+            membership_at: LogIndex(3),
+        };
+        let found = vec![(LogIndex(3), of(&[1, 2])), (LogIndex(7), of(&[1]))];
+        let mut all = Configurations::recover(of(&[9]), Some(&meta), found);
+        assert_eq!(all.all().count(), 2);
+        assert_eq!(all.at(LogIndex(6)), &(LogIndex(3), of(&[1, 2])));
+        assert_eq!(all.newest(), &of(&[1]));
+        all.forget_before(LogIndex(6));
+        assert_eq!(all.at(LogIndex(6)).0, LogIndex(3));
+        all.forget_before(LogIndex(8));
+        assert_eq!((all.all().count(), all.newest_at()), (1, LogIndex(7)));
+        let newer = SnapshotMeta { membership_at: LogIndex(9), membership: of(&[5]), ..meta };
+        all.rebase(&newer);
+        assert_eq!((all.all().count(), all.newest_at(), all.newest()), (1, LogIndex(9), &of(&[5])));
+    }
+}
