@@ -240,6 +240,30 @@ fn the_newest_two_good_ones_are_kept() {
 }
 
 #[test]
+fn a_scrub_finds_what_rotted_and_nobody_reads_it_any_more() {
+    let disk = SimDisk::new();
+    let here = store(&disk);
+    for index in [10, 20] {
+        take(&here, index).unwrap();
+    }
+    assert_eq!(here.scrub(GROUP), []);
+    let mut bytes = disk.contents(&name_of(20)).unwrap();
+    bytes[150] ^= 1;
+    disk.set_contents(&name_of(20), Some(bytes));
+    let wrong = here.scrub(GROUP);
+    assert!(matches!(&wrong[..], [WalError::Damaged { file, .. }] if *file == name_of(20)), "{wrong:?}");
+    assert!(here.open(GROUP, EntryId::new(4, 20)).unwrap().is_none());
+    assert_eq!(here.newest(GROUP).unwrap().0.map(|newest| newest.meta.last), Some(EntryId::new(4, 10)));
+    assert_eq!(here.scrub(GROUP), [], "said once");
+    // The next one taken, or the same again, makes it right.
+    take(&here, 20).unwrap();
+    assert_eq!(read(&here, 20), Some(chunks(20)));
+    disk.set_contents(&name_of(10), None);
+    let missing = here.scrub(GROUP);
+    assert!(missing[0].to_string().contains("the file is missing"), "{missing:?}");
+}
+
+#[test]
 fn taking_the_same_one_again_leaves_the_first_alone_unless_it_is_damaged() {
     let disk = SimDisk::new();
     let here = store(&disk);

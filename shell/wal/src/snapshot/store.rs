@@ -316,6 +316,31 @@ impl SnapshotStore {
         Ok(useless.len())
     }
 
+    /// Reads the good snapshots of a group once more and checks every byte. Returns what was found to be wrong; such a
+    /// snapshot is good no more. [fault-model ST12]
+    pub fn scrub(&self, group: GroupId) -> Vec<WalError> {
+        let is_good = |known: &Known| matches!(known, Known::Good(_));
+        let mut wrong = Vec::new();
+        for last in self.ids(group) {
+            let key = (group, last.index, last.term);
+            if !self.state().known.get(&key).is_some_and(is_good) {
+                continue;
+            }
+            // Until it is read to its end it stays good for whoever is reading it.
+            if let Err(unfit) = check(self.files(), self.0.cluster, &name_of(group, last)) {
+                let error = unfit.into_error();
+                let is_gone = self
+                    .state()
+                    .known
+                    .get_mut(&key)
+                    .map(|known| *known = Known::Bad(error.clone()))
+                    .is_none();
+                wrong.extend((!is_gone).then_some(error));
+            }
+        }
+        wrong
+    }
+
     fn is_foreign(&self, group: GroupId, last: EntryId) -> bool {
         matches!(self.state().known.get(&(group, last.index, last.term)), Some(Known::Foreign(_)))
     }

@@ -24,8 +24,8 @@ impl Wal {
     /// Finds the segments that nothing needs any more. Everything written is durable.
     pub(super) fn free_used(&mut self) {
         // Without a base nothing goes, also not what was truncated: then a log without its first segment is damaged.
-        let is_based = self.groups.values().any(|group| group.written.base.index != LogIndex(0));
-        if !core::mem::take(&mut self.rebased) || !is_based {
+        let is_based = |group: &super::Group| group.written.base.index != LogIndex(0);
+        if !core::mem::take(&mut self.rebased) || !self.groups.values().any(is_based) {
             return;
         }
         let current = self.current.generation;
@@ -48,6 +48,9 @@ impl Wal {
 
     /// The used segments, if a good snapshot covers what they held.
     pub(super) fn may_go(&self) -> Vec<Used> {
+        if self.used.is_empty() {
+            return Vec::new();
+        }
         let is_covered = planted!("prune-before-snapshot-durable")
             || self.groups.iter().all(|(id, group)| {
                 let base = group.written.base.index;
