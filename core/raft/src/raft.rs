@@ -129,11 +129,10 @@ impl Raft {
             rng,
             config,
         };
+        raft.promise_of_earlier_runs(now);
         let mut timer = raft.election_timer(now);
         if alone {
-            timer.timeout = core::time::Duration::ZERO;
-        } else {
-            raft.promise_of_earlier_runs(now);
+            timer.timeout = raft.promise.since(now); // to a leader that is not a voter any more, perhaps
         }
         raft.role = Role::Follower(Follower { timer, following: None });
         raft
