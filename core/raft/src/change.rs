@@ -250,7 +250,7 @@ impl Raft {
         }
         if membership.is_joint() {
             let next = membership.leave();
-            // Without room it waits for the next commit, or for the next leader.
+            // Without room it is tried again with the next commit or tick.
             let _ = self.append_configuration(now, &next, &[], effects);
         } else if !membership.is_voter(self.config.id) {
             self.resign(now, effects);

@@ -159,6 +159,7 @@ impl Raft {
                 self.tick_offer(now, effects);
                 self.tick_commit_notices(now, effects);
                 self.tick_streams(now, effects);
+                self.follow_up_change(now, effects); // it may have found no room when its turn came
             }
         }
         self.tick_commit_mark(now, effects);
