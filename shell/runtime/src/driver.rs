@@ -139,6 +139,7 @@ impl Driver {
         }
         self.metrics.requests.add(calls.len() as u64);
         let refuses = self.seat.is_full();
+        let now = clock::now(); // a read is judged at a moment after it was asked [replication-protocols L-5]
         for call in calls.drain(..) {
             if refuses && !matches!(call.request, Request::Status) {
                 self.metrics.failed.add(1);
