@@ -18,15 +18,16 @@ use kattu_node::Keeper;
 use kattu_node::command::encode_kv;
 use kattu_node::contract::{KeeperEffects, KeeperTask};
 use kattu_raft::{Entry, EntryHead, EntryId, EntryKind, Form, Stamp, Term};
+use mimalloc::MiMalloc;
 use rustix::time::{ClockId, clock_gettime};
-use std::alloc::{GlobalAlloc, Layout, System};
+use std::alloc::{GlobalAlloc, Layout};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// Between two chunks, which makes 50 MB/s of them: a snapshot that goes as fast as it can is over before much happens.
 const CHUNK_EVERY: Duration = Duration::from_millis(20);
 
-/// Counts what is allocated.
+/// The allocator of the real binary, counting.
 struct Counting;
 
 #[global_allocator]
@@ -34,19 +35,19 @@ static ALLOCATOR: Counting = Counting;
 static ALLOCATED: AtomicU64 = AtomicU64::new(0);
 static FREED: AtomicU64 = AtomicU64::new(0);
 
-// SAFETY: every call is passed on unchanged to the system's allocator, which keeps the contract; counting touches no
+// SAFETY: every call is passed on unchanged to mimalloc, which keeps the contract; counting touches no
 // memory but two atomics.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATED.fetch_add(layout.size() as u64, Ordering::Relaxed);
         // SAFETY: the caller's promises are passed on.
-        unsafe { System.alloc(layout) }
+        unsafe { MiMalloc.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
         FREED.fetch_add(layout.size() as u64, Ordering::Relaxed);
         // SAFETY: the caller's promises are passed on.
-        unsafe { System.dealloc(pointer, layout) }
+        unsafe { MiMalloc.dealloc(pointer, layout) }
     }
 }
 

@@ -1,7 +1,8 @@
 //! `cargo xtask bench snapshot-pause`: what a snapshot costs the thread that owns the tables.
 //!
-//! `shell/runtime/examples/snapshot_pause.rs` measures, in a process of its own, and prints the tables; this builds and
-//! runs it.
+//! `shell/runtime/examples/snapshot_pause.rs` measures, in a process of its own, and prints the tables; this builds it and
+//! runs it twice: with the allocator as it is in the real binary, and with one that gives no memory back to the system and
+//! asks for no huge pages. What the first has and the second has not is the allocator's and the kernel's.
 //! Knows nothing of: stores, snapshots.
 
 use super::report::Header;
@@ -31,5 +32,9 @@ pub fn run(words: &[&str]) -> Result<(), Failure> {
     shell::run_logged(&mut build, &log, Duration::from_secs(1800))?;
     Header::now(1, false).print();
     let program = shell::target().join("release/examples/snapshot_pause");
-    in_foreground(std::process::Command::new(program).arg(keys.to_string()))
+    let keys = keys.to_string();
+    in_foreground(std::process::Command::new(&program).arg(&keys))?;
+    println!("\nThe same, and the allocator gives nothing back and asks for no huge pages:\n");
+    let mut quiet = std::process::Command::new(program);
+    in_foreground(quiet.arg(keys).env("MIMALLOC_PURGE_DELAY", "-1").env("MIMALLOC_ALLOW_THP", "0"))
 }
