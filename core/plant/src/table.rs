@@ -24,7 +24,7 @@ const WIRE: &str = "kattu-wire";
 const WAL: &str = "kattu-wal";
 
 /// All bugs that can be planted.
-pub static BUGS: [Bug; 72] = [
+pub static BUGS: [Bug; 80] = [
     // core/raft: elections
     bug(
         RAFT,
@@ -610,5 +610,76 @@ pub static BUGS: [Bug; 72] = [
         "HashKv takes in versions below the compacted revision until they happen to be forgotten.",
         Trial::Scene,
         &["digests_depend_on_the_log_alone"],
+    ),
+    // core/raft: snapshots, changes of members
+    bug(
+        RAFT,
+        "one-step-change-before-own-term",
+        "the single-server change of 2015 (Ongaro, raft-dev); rule M4",
+        "A new leader changes the voters in one step before it has committed an entry of its own term.",
+        Trial::Peers,
+        &["[O2]", "Leader Completeness", "Election Safety", "State Machine Safety"],
+    ),
+    bug(
+        RAFT,
+        "truncated-membership-stays-in-force",
+        "kin of etcd#7625, hashicorp/raft: a configuration that was rolled back; rule M1",
+        "A configuration entry is truncated, and what it said goes on to count.",
+        Trial::Peers,
+        &["configurations_are_those_of_the_log"],
+    ),
+    bug(
+        RAFT,
+        "elections-by-committed-membership",
+        "after etcd#12133: a campaign with an unapplied change; rules M1, E8",
+        "A candidate counts the votes of the members as last committed, not as last appended.",
+        Trial::Peers,
+        &[
+            "campaigns_are_asked_for",
+            "Leader Completeness",
+            "Election Safety",
+            "State Machine Safety",
+            "[O2]",
+        ],
+    ),
+    bug(
+        RAFT,
+        "joint-commit-counted-in-one-set",
+        "mutant of rule M2",
+        "While members change, a quorum of the new voters commits alone.",
+        Trial::Peers,
+        &["[O2]"],
+    ),
+    bug(
+        RAFT,
+        "removed-leader-counts-itself",
+        "mutant of rule M7",
+        "A leader that is not among the voters any more counts its own log for a commit.",
+        Trial::Peers,
+        &["[O2]"],
+    ),
+    bug(
+        RAFT,
+        "snapshot-lacks-the-newest-membership",
+        "after dragonboat via matrixone PR 23281: a snapshot taken right after a change lacks it",
+        "A snapshot of a configuration entry tells of the members before it.",
+        Trial::Peers,
+        &["[N1]"],
+    ),
+    bug(
+        RAFT,
+        "conflicting-tail-kept-on-install",
+        "after hashicorp/raft#697",
+        "A snapshot is not needed where the log is long enough, whatever stands in it.",
+        Trial::Peers,
+        &["State Machine Safety", "[O1]", "Leader Completeness", "contradicts what agreed"],
+    ),
+    bug(
+        RAFT,
+        "install-acknowledged-before-its-base",
+        "mutant of rules N3, L6",
+        "A follower says that it holds what a snapshot covers before its log's new base is on disk.",
+        Trial::Peers,
+        &["[O1]"],
     ),
 ];

@@ -7,10 +7,12 @@
 //!
 //! ```text
 //!   tick step propose read drained persisted fetched applied link_closed
+//!   propose_change transfer snapshot_taken chunk_read chunk_stored
 //!                               │
 //!                             Raft ── deadline()
 //!                               │
-//!      persist   send   fetch   apply   reads   compute   trace
+//!      persist   send   fetch   install   apply   reads   compute   trace
+//!                       read_chunks   store_chunks
 //! ```
 //!
 //! **The contract.** Every effect may be carried out the moment it is emitted, in parallel with all others. A vote,
@@ -22,8 +24,9 @@
 //! **Reading order.** [`types`], [`contract`] and [`message`] are the vocabulary. `raft` holds the state and the
 //! table of who answers what; `role` what each role knows; [`log`] and `marks` what is remembered and how far things
 //! have come. Then the chapters: `election`, `replication` with `progress`, `acceptance`, [`quorum`] and `commit`, `durability`,
-//! `apply`, `read` with `lease`, `suspicion`, `transfer`. [`policy`] names the seams of the protocol's variants; [`invariants`] says what must always hold,
-//! [`canonical`] in which form states are compared by those who look at all of them.
+//! `apply`, `read` with `lease`, `suspicion`, `transfer`, [`membership`] with `configurations` and `change`, [`snapshot`].
+//! [`policy`] names the seams of the protocol's variants; [`invariants`] says what must always hold, [`canonical`] in
+//! which form states are compared by those who look at all of them.
 //!
 //! **Why it is safe**, in four sentences. A term has one leader, because a vote is durable before it is told and two
 //! quorums share a voter. Logs that share an entry share all before it, because entries are appended only after one

@@ -241,7 +241,7 @@ impl Raft {
     }
 
     /// A snapshot was taken here and is durable and verified. What it covers below `keep_from` leaves the log. Of one
-    /// that is older than the newest known nothing is heard.
+    /// that is older than the newest known nothing is heard; one of the same end replaces a file that was damaged.
     pub fn snapshot_taken(
         &mut self,
         now: Instant,
@@ -250,7 +250,7 @@ impl Raft {
         effects: &mut Effects,
     ) {
         let newest = self.snapshot.as_ref().map_or(LogIndex(0), |newest| newest.last.index);
-        if meta.last.index <= newest || !self.log.holds(meta.last) {
+        if meta.last.index < newest || !self.log.holds(meta.last) {
             return; // an installed one has overtaken it
         }
         let covered = meta.last.index;

@@ -381,7 +381,8 @@ impl World {
         let peer = self.peer(id);
         let (Some(raft), Some(&(last, _))) = (&peer.raft, peer.store.last()) else { return };
         let newest = raft.snapshot().map_or(LogIndex(0), |meta| meta.last.index);
-        if newest < last.index && raft.base().index <= last.index {
+        let again = newest == last.index && raft.wants_snapshot();
+        if (newest < last.index || again) && raft.base().index <= last.index {
             peer.taking = Some((raft.snapshot_meta(last, peer.stamp), freeze(&peer.store)));
         }
     }

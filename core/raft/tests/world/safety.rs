@@ -18,6 +18,8 @@ pub struct Safety {
     leaders: BTreeMap<Term, NodeId>,
     /// By index − 1: what was committed there, and its payload once somebody applied it.
     committed: Vec<(EntryId, Option<Vec<u8>>)>,
+    /// By index − 1: the term in which it was committed, which may be later than the entry's own.
+    committed_in: Vec<Term>,
     /// The members, by the index of the committed entry that says so, once somebody applied it.
     members: BTreeMap<LogIndex, Membership>,
     /// Each member's marks when it was last looked at.
@@ -91,14 +93,10 @@ impl Safety {
         }
         let first = *self.leaders.entry(raft.term()).or_insert(id);
         assert_eq!(first, id, "two leaders in {:?} [Election Safety]", raft.term());
-        for (entry, _) in &self.committed {
+        for ((entry, _), &term) in self.committed.iter().zip(&self.committed_in) {
             let covered = entry.index < raft.base().index;
             let holds = covered || raft.term_at(entry.index) == Some(entry.term);
-            assert!(
-                holds || entry.term >= raft.term(),
-                "leader {} lacks {entry} [Leader Completeness]",
-                id.0
-            );
+            assert!(holds || term >= raft.term(), "leader {} lacks {entry} [Leader Completeness]", id.0);
         }
     }
 
@@ -132,6 +130,7 @@ impl Safety {
                         id.0
                     );
                     self.committed.push((entry, None));
+                    self.committed_in.push(raft.term());
                 }
             }
         }

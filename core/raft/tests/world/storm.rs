@@ -294,6 +294,7 @@ fn blow(world: &mut World, dice: &mut Dice, proposals: &mut u64) {
         }
         107..109 if world.runs(id) => world.store_chunk(id),
         109..113 => change_members(world, dice),
+        113 if dice.one_in(4) => leave_behind(world, dice, proposals),
         _ => {
             for _ in 0..3 {
                 if world.runs(id) {
@@ -344,6 +345,35 @@ fn lose_snapshots(world: &mut World, dice: &mut Dice, id: NodeId) {
         } else {
             snapshots.pop();
         }
+    }
+}
+
+/// What installing is for: a leader that nobody hears goes on to fill its log, while the others elect another one, commit
+/// less than it has, and forget all of it that a snapshot covers.
+fn leave_behind(world: &mut World, dice: &mut Dice, proposals: &mut u64) {
+    let Some(old) = world.leader().filter(|&old| world.runs(old)) else { return };
+    let others: Vec<NodeId> = world.ids().into_iter().filter(|&id| id != old).collect();
+    world.partition(&[vec![old], others.clone()]);
+    let propose = |world: &mut World, id: NodeId, proposals: &mut u64| {
+        *proposals += 1;
+        let _ = world.propose(id, proposals.to_string().as_bytes()); // refusals are part of the weather
+    };
+    for _ in 0..3 + dice.roll(5) {
+        propose(world, old, proposals);
+    }
+    let Some(&new) = others.get(dice.roll(others.len().max(1))).filter(|&&new| world.runs(new)) else {
+        return;
+    };
+    if world.elect(new) {
+        for _ in 0..dice.roll(3) {
+            propose(world, new, proposals);
+        }
+        world.settle();
+        world.begin_snapshot(new);
+        world.end_snapshot(new, 0);
+    }
+    if dice.one_in(2) {
+        world.cut.clear();
     }
 }
 
