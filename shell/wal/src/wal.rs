@@ -29,7 +29,7 @@ use crate::identity::Identity;
 use crate::index::Index;
 use crate::pending::{Change, Pending};
 use crate::replay::Replay;
-use crate::segment::{self, Segment, Used, name_of};
+use crate::segment::{self, DATA_START, Segment, Used, name_of};
 use crate::slots::Slots;
 use crate::snapshot::SnapshotStore;
 use crate::walk::{Position, SegmentFound, walk};
@@ -79,7 +79,7 @@ pub struct WalStats {
     pub segments: u64,
     /// Segments removed or used again since it was opened.
     pub pruned: u64,
-    /// Bytes of blocks in the log.
+    /// Bytes of blocks in the log, those excluded that nothing needs any more.
     pub log_bytes: u64,
     /// Bytes of all segments.
     pub allocated_bytes: u64,
@@ -175,7 +175,7 @@ impl Wal {
         for (&group, replayed) in &replay.groups {
             slots.insert(group, Slots::open(&*files, &identity, group, replayed.slots)?);
         }
-        let mut stats = WalStats { log_bytes: walked.block_bytes, ..WalStats::default() };
+        let mut stats = WalStats::default();
         if let Some(torn) = &walked.torn {
             stats.torn_tails = 1;
             stats.torn_bytes = torn.ranges.iter().map(|(start, stop)| stop - start.offset).sum();
@@ -449,7 +449,9 @@ impl Wal {
         let spare: u64 = self.spare.iter().map(|segment| segment.len).sum();
         let full: u64 = self.full.iter().map(|segment| segment.len).sum();
         let used: u64 = self.used.iter().map(|segment| segment.len).sum();
+        let full_blocks: u64 = self.full.iter().map(|segment| segment.block_bytes).sum();
         WalStats {
+            log_bytes: full_blocks + self.offset - DATA_START,
             segments: (self.used.len() + self.full.len() + 1 + self.spare.len()) as u64,
             allocated_bytes: used + full + self.current.len + spare,
             ..self.stats
@@ -536,7 +538,6 @@ impl Wal {
             self.stats.blocks += (block - first) as u64;
             self.stats.writes += 1;
             self.stats.bytes_written += range.len() as u64;
-            self.stats.log_bytes += range.len() as u64;
         }
         self.pending.clear();
         Ok(())

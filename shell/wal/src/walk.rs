@@ -76,8 +76,6 @@ pub(crate) struct Walked {
     /// The last block's flags.
     pub flags: u16,
     pub torn: Option<Torn>,
-    /// Bytes of all blocks.
-    pub block_bytes: u64,
 }
 
 /// A segment that was met.
@@ -87,6 +85,8 @@ pub(crate) struct SegmentFound {
     pub len: u64,
     /// Its first block says what the log held there: the segments before it may go.
     pub is_start: bool,
+    /// Bytes of its blocks.
+    pub block_bytes: u64,
 }
 
 /// Numbers of the segments in the directory, ascending without a gap.
@@ -130,7 +130,6 @@ pub(crate) fn walk(
         synced: Position::default(),
         flags: 0,
         torn: None,
-        block_bytes: 0,
     };
     // Why the log ends at `walked.end`, once it does.
     let mut ended: Option<String> = None;
@@ -152,7 +151,7 @@ pub(crate) fn walk(
                 continue;
             }
         };
-        let mut found = SegmentFound { generation, len: bytes.len() as u64, is_start: false };
+        let mut found = SegmentFound { generation, len: bytes.len() as u64, is_start: false, block_bytes: 0 };
 
         let mut at = DATA_START as usize;
         let mut rotated = false;
@@ -172,7 +171,7 @@ pub(crate) fn walk(
                     walked.flags = block.header.flags;
                     rotated = block.header.flags & flags::ROTATE != 0;
                     at += padded(block.header.len);
-                    walked.block_bytes += padded(block.header.len) as u64;
+                    found.block_bytes += padded(block.header.len) as u64;
                     visit(Met { at: walked.end, block: &block, segment: &bytes })?;
                 }
                 Err(BlockError::Version(found)) => return Err(other_format(generation, found.into())),

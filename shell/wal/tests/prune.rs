@@ -40,7 +40,7 @@ fn the_room_that_a_log_takes_is_bounded() {
     let disk = SimDisk::new();
     let mut twin = Twin::default();
     let (mut wal, _) = open(&disk, &mut twin).unwrap();
-    let (mut written, mut most) = (0, 0);
+    let (mut written, mut most, mut log_most) = (0, 0, 0);
     while written < 50 * OPTIONS.segment_bytes {
         for group in GROUPS {
             wal = go_on(&disk, wal, &mut twin, &[Step::Entries(group, vec![500, 500]), Step::Sync]);
@@ -51,17 +51,21 @@ fn the_room_that_a_log_takes_is_bounded() {
             wal = go_on(&disk, wal, &mut twin, &prune(B));
         }
         most = most.max(wal.stats().allocated_bytes);
+        log_most = log_most.max(wal.stats().log_bytes);
         let named: u64 = segments(&disk).iter().map(|name| disk.contents(name).unwrap().len() as u64).sum();
         assert_eq!(named, wal.stats().allocated_bytes, "the log knows what it takes");
     }
     // 16 entries of 550 bytes are about three segments; one is current, two are spare, one more waits to go.
     assert!(most <= 8 * OPTIONS.segment_bytes, "{most}");
+    assert!(OPTIONS.segment_bytes < log_most && log_most < most, "{log_most}");
+    let log_bytes = wal.stats().log_bytes;
     assert!(40 < wal.stats().pruned, "{:?}", wal.stats());
     assert!(disk.bytes() < 10 * OPTIONS.segment_bytes, "snapshots, too: {}", disk.bytes());
     assert_eq!(wal.stats().torn_tails, 0);
     drop(wal);
     let (mut wal, recovered) = open(&disk, &mut twin).unwrap();
     check(&twin, &mut wal, &recovered);
+    assert_eq!(wal.stats().log_bytes, log_bytes);
     assert_eq!(wal.stats().torn_tails, 0, "old blocks in a segment that is used again are no torn tail");
 }
 

@@ -33,11 +33,9 @@ impl Wal {
         let first_needed =
             if planted!("segment-removed-while-needed") { each_needs.max() } else { each_needs.min() };
         let needed = first_needed.unwrap_or(current);
-        let current_found =
-            SegmentFound { generation: current, len: self.current.len, is_start: self.current_is_start };
-        let newest_first = [&current_found].into_iter().chain(self.full.iter().rev());
-        let may_be_first = newest_first.filter(|found| found.is_start && found.generation <= needed);
-        let Some(first) = may_be_first.map(|found| found.generation).max() else { return };
+        let starts = self.full.iter().filter(|found| found.is_start).map(|found| found.generation);
+        let starts = starts.chain(self.current_is_start.then_some(current));
+        let Some(first) = starts.filter(|generation| *generation <= needed).max() else { return };
         while let Some(SegmentFound { generation, len, .. }) =
             self.full.pop_front_if(|found| found.generation < first)
         {
@@ -95,7 +93,6 @@ impl Wal {
         self.stats.blocks += 1;
         self.stats.writes += 1;
         self.stats.bytes_written += pending.buffer.len() as u64;
-        self.stats.log_bytes += pending.buffer.len() as u64;
         Ok(())
     }
 }

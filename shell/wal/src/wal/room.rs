@@ -104,14 +104,14 @@ impl Wal {
         self.stats.blocks += 1;
         self.stats.writes += 1;
         self.stats.bytes_written += SECTOR as u64;
-        self.stats.log_bytes += SECTOR as u64;
         if !planted!("rotation-without-sync") {
             self.sync_current()?;
         }
 
         let next = self.spare.pop_front().expect("made above");
         let Segment { generation, len, .. } = self.current;
-        self.full.push_back(SegmentFound { generation, len, is_start: self.current_is_start });
+        let (is_start, block_bytes) = (self.current_is_start, self.offset - DATA_START);
+        self.full.push_back(SegmentFound { generation, len, is_start, block_bytes });
         self.current = next;
         self.current_is_start = false;
         self.offset = DATA_START;
