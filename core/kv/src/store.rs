@@ -412,3 +412,32 @@ pub(crate) fn key_bytes(key: &[u8]) -> u64 {
 pub(crate) fn version_bytes(version: &Version) -> u64 {
     version.value_len() as u64 + VERSION_OVERHEAD_BYTES
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::KeyRange;
+
+    #[test]
+    fn notes_of_a_revision_that_changed_very_many_keys_are_forgotten_step_by_step() {
+        let mut store = Store::with_pace(Pace { changes_per_command: 0, changes_per_compaction: 0 });
+        let put = |n: u32| Command::Put(Put { key: n.to_be_bytes().to_vec(), ..Put::default() });
+        (0..10_000).for_each(|n| drop(store.apply(&put(n))));
+        let all = KeyRange { start: Vec::from([0]), end: Vec::from([0]) };
+        let all = Command::DeleteRange(DeleteRange { keys: all, prev_kv: false });
+        let deleted = store.apply(&all).expect("a delete").revision;
+        store.apply(&Command::Compact(deleted)).expect("a new revision");
+        while store.tidy(100) {}
+        let first = store.changes.first();
+        assert_eq!(store.changes.end() - first, 10_000, "a watch may start at the compacted revision");
+
+        store.apply(&put(1)).expect("a put");
+        store.apply(&Command::Compact(deleted + 1)).expect("a new revision");
+        let mut steps = 0;
+        while store.tidy(10) {
+            steps += 1;
+            assert!(store.changes.first() <= first + steps * 20, "too many at once");
+        }
+        assert_eq!(store.changes.end() - store.changes.first(), 1);
+    }
+}

@@ -5,7 +5,7 @@
 //! waits for apply.
 //!
 //! Reading order: `contract` (what goes in, what comes out) · `node` (dispatch) · `writes` · `reads` · `keeper` ·
-//! `command` (what an entry says).
+//! `frozen` (its tables as bytes) · `command` (what an entry says).
 #![no_std]
 #![forbid(unsafe_code)]
 extern crate alloc;
