@@ -329,6 +329,53 @@ mod tests {
         assert_eq!(raft, once);
     }
 
+    /// Leads member 2, which gets a snapshot; the record of the log's base is not durable.
+    fn sender(now: Instant, silence: Duration) -> Raft {
+        let from_two = |term, message| Envelope { term: Term(term), message, ..heartbeat(1) };
+        let mut raft = raft(1, now - silence);
+        let mut effects = Effects::default();
+        raft.tick(Instant(now.0 + 1000), &mut effects);
+        let yes = crate::message::PreVoteReply { campaign_term: Term(1), granted: true };
+        raft.step(now - silence, from_two(0, Message::PreVoteReply(yes)), &mut effects);
+        raft.persisted(now - silence, effects.persist[0].lsn, &mut effects);
+        let yes = crate::message::VoteReply { granted: true };
+        raft.step(now - silence, from_two(1, Message::VoteReply(yes)), &mut effects);
+        assert!(raft.is_leader());
+        raft.drained(now - silence, &mut effects);
+        raft.persisted(now - silence, effects.persist[1].lsn, &mut effects);
+        let reply = |verdict| Message::AppendReply(crate::message::AppendReply { round: Round(0), verdict });
+        let held = crate::message::AppendVerdict::Match { upto: LogIndex(1) };
+        raft.step(now - silence, from_two(1, reply(held)), &mut effects);
+        let meta = raft.snapshot_meta(crate::EntryId::new(1, 1), crate::Stamp(0));
+        raft.snapshot_taken(now - silence, meta, LogIndex(2), &mut effects);
+        let wanted = crate::message::SnapshotReply { last: Default::default(), next: 0, refused: false };
+        raft.step(now - silence, from_two(1, Message::SnapshotReply(wanted)), &mut effects);
+        let request = effects.read_chunks.pop().expect("a chunk is asked for");
+        let read = crate::ChunkRead::Bytes { bytes: vec![7; 10].into(), total: 100 };
+        raft.chunk_read(now - silence, request, read, &mut effects);
+        raft
+    }
+
+    #[test]
+    fn a_snapshot_under_way_is_told_apart_by_what_is_due_only() {
+        let canonical = |now, silence| {
+            let mut raft = sender(now, silence);
+            raft.canonicalize(now);
+            raft
+        };
+        let (early, late) =
+            (canonical(Instant(10_000), HEARTBEAT / 4), canonical(Instant(77_777), HEARTBEAT / 2));
+        assert_eq!(early, late, "both wait for an answer");
+        let reasons =
+            |raft: &Raft| raft.moments(CANONICAL_NOW).into_iter().any(|(why, _)| why == Moment::Stream);
+        assert!(reasons(&early));
+        let due = canonical(Instant(10_000), HEARTBEAT * 20);
+        assert!(!reasons(&due) && due != early, "it is time to send the piece again");
+        let mut again = early.clone();
+        again.canonicalize(CANONICAL_NOW);
+        assert_eq!(again, early);
+    }
+
     #[test]
     fn record_numbers_count_on_from_the_newest_durable_one() {
         let now = Instant(1000);

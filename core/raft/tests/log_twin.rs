@@ -15,6 +15,10 @@ enum Step {
     Shrink { upto: usize, bytes_max: usize },
     /// Written and read back, with so many entries at hand.
     Restart { tail: usize },
+    /// Everything up to so many hundredths is in a snapshot and leaves the log.
+    Compact { upto: usize },
+    /// The log begins anew, so many positions after its end.
+    RestartAfter { ahead: u64 },
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -24,6 +28,8 @@ fn step() -> impl Strategy<Value = Step> {
         2 => (0..100usize).prop_map(|keep| Step::Truncate { keep }),
         2 => (0..=100usize, 0..60usize).prop_map(|(upto, bytes_max)| Step::Shrink { upto, bytes_max }),
         1 => (0..10usize).prop_map(|tail| Step::Restart { tail }),
+        1 => (0..=100usize).prop_map(|upto| Step::Compact { upto }),
+        1 => (1..5u64).prop_map(|ahead| Step::RestartAfter { ahead }),
     ]
 }
 
@@ -106,6 +112,7 @@ proptest! {
         base in prop_oneof![Just(EntryId::default()), Just(EntryId::new(2, 5))],
         steps in proptest::collection::vec(step(), 1..40),
     ) {
+        let mut base = base;
         let mut twin: Vec<Entry> = Vec::new();
         let mut log = Log::recover(&recovered(&twin, base, 0));
         for step in steps {
@@ -134,6 +141,17 @@ proptest! {
                     prop_assert!(log.window_first() <= upto.next().max(before), "and no further");
                 }
                 Step::Restart { tail } => log = Log::recover(&recovered(&twin, base, tail)),
+                Step::Compact { upto } => {
+                    let gone: Vec<Entry> = twin.drain(..twin.len() * upto / 100).collect();
+                    base = gone.last().map_or(base, Entry::id);
+                    log.compact_to(base.index);
+                    prop_assert_eq!(log.base(), base);
+                }
+                Step::RestartAfter { ahead } => {
+                    twin.clear();
+                    base = EntryId::new(last.term.0 + ahead / 2, last.index.0 + ahead);
+                    log.restart_after(base, Stamp(0));
+                }
             }
             compare(&log, &twin, base);
         }
