@@ -282,6 +282,17 @@ mod tests {
     }
 
     #[test]
+    fn an_end_by_the_peers_kernel_is_told_as_such_on_either_lane() {
+        run(|address, inbox| async move {
+            for lane in [Lane::Bulk, Lane::Control] {
+                drop(connect(address, lane).await);
+                inbox.arrived().await;
+                assert_eq!(events(&inbox), [Event::LinkClosed(PEER, LinkEnd::ByPeer)], "{lane:?}");
+            }
+        });
+    }
+
+    #[test]
     fn nonsense_on_the_bulk_lane_ends_it_and_is_told_once() {
         run(|address, inbox| async move {
             let mut socket = connect(address, Lane::Bulk).await;
