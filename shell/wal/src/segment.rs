@@ -19,7 +19,7 @@ use crate::error::WalError;
 use crate::files::{Files, LogFile};
 use crate::identity::{Identity, VERSION};
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Where the first block goes: a page of its own for the header, so that no write of a block touches it.
 pub(crate) const DATA_START: u64 = 4096;
@@ -246,6 +246,27 @@ pub struct SegmentTask {
     /// Segments that go, or become new ones; oldest first.
     pub(crate) used: Vec<Used>,
     pub(crate) reserve: u64,
+    pub(crate) gate: Gate,
+}
+
+/// Open while the log is: a task that outlives it changes no names, for the directory may have another owner by then.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Gate(Arc<Mutex<bool>>);
+
+impl Gate {
+    /// Comes back when nobody is inside any more.
+    pub fn close(&self) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = true;
+    }
+
+    /// Keeps the gate open until the guard is dropped.
+    fn enter(&self, name: &str) -> Result<MutexGuard<'_, bool>, WalError> {
+        let closed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match *closed {
+            false => Ok(closed),
+            true => Err(WalError::io(name, "prune", &std::io::Error::other("the log was closed"))),
+        }
+    }
 }
 
 impl SegmentTask {
@@ -275,6 +296,7 @@ impl SegmentTask {
             let is_fit = used.len == self.len && prepared.segments.len() < max;
             if !(is_fit && self.recycle(*used, prepared)?) {
                 let name = name_of(used.generation);
+                let _open = self.gate.enter(&name)?;
                 self.files.remove(&name).map_err(|error| WalError::io(&name, "remove", &error))?;
                 self.sync_names(used.generation)?;
             }
@@ -300,12 +322,15 @@ impl SegmentTask {
     fn recycle(&self, used: Used, prepared: &mut Prepared) -> Result<bool, WalError> {
         let (generation, aside) = self.next(prepared);
         let name = name_of(used.generation);
-        match self.files.rename(&name, &aside) {
-            Ok(()) => {}
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(false),
-            Err(error) => return Err(WalError::io(&name, "rename", &error)),
+        {
+            let _open = self.gate.enter(&name)?;
+            match self.files.rename(&name, &aside) {
+                Ok(()) => {}
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(false),
+                Err(error) => return Err(WalError::io(&name, "rename", &error)),
+            }
+            self.sync_names(used.generation)?;
         }
-        self.sync_names(used.generation)?;
         let file = self.files.open(&aside).map_err(|error| WalError::io(&aside, "open", &error))?;
         let header = header_bytes(&self.identity, generation, used.len, RECYCLED);
         file.write_at(0, &header).map_err(|error| WalError::io(&aside, "write", &error))?;

@@ -29,7 +29,7 @@ use crate::identity::Identity;
 use crate::index::Index;
 use crate::pending::{Change, Pending};
 use crate::replay::Replay;
-use crate::segment::{self, DATA_START, Segment, Used, name_of};
+use crate::segment::{self, DATA_START, Gate, Segment, Used, name_of};
 use crate::slots::Slots;
 use crate::snapshot::SnapshotStore;
 use crate::walk::{Position, SegmentFound, walk};
@@ -144,6 +144,7 @@ pub struct Wal {
     rebased: bool,
     /// A task is at work.
     task: bool,
+    gate: Gate,
     has_reserve: bool,
     snapshots: SnapshotStore,
     complaints: Vec<WalError>,
@@ -214,6 +215,7 @@ impl Wal {
             used: VecDeque::new(),
             rebased: true,
             task: false,
+            gate: Gate::default(),
             has_reserve,
             snapshots,
             complaints: Vec::new(),
@@ -620,6 +622,14 @@ impl Wal {
         self.synced = self.end();
         self.free_used();
         Ok(())
+    }
+}
+
+/// The directory is free for its next owner: what still runs beside the log changes nothing there any more.
+impl Drop for Wal {
+    fn drop(&mut self) {
+        self.gate.close();
+        self.snapshots.close();
     }
 }
 

@@ -313,6 +313,34 @@ fn a_segment_that_is_used_again_trusts_nothing_of_its_old_content() {
 }
 
 #[test]
+fn what_outlives_the_log_changes_nothing_in_a_directory_that_has_another_owner() {
+    let disk = SimDisk::new();
+    let mut twin = Twin::default();
+    let (mut wal, _) = open(&disk, &mut twin).unwrap();
+    wal = go_on(&disk, wal, &mut twin, &[Step::Entries(A, vec![900; 6]), Step::Sync]);
+    wal = go_on(&disk, wal, &mut twin, &[Step::Commit(A), Step::Snapshot(A), Step::Base(A, 0), Step::Sync]);
+    let late = wal.wants_segment().expect("a segment is of no use any more");
+    let store = wal.snapshots();
+    let meta = twin.groups[&A].snapshots.values().next().unwrap().clone();
+    let meta = kattu_raft::SnapshotMeta { last: EntryId::new(1, 77), ..meta };
+    let mut writer = store.create(A, meta).unwrap();
+    writer.push(b"late").unwrap();
+    drop(wal);
+    let (mut wal, recovered) = open(&disk, &mut twin).unwrap();
+    check(&twin, &mut wal, &recovered);
+    let names = segments(&disk);
+    assert!(late.run().unwrap_err().to_string().contains("the log was closed"));
+    assert!(writer.finish().is_err());
+    assert_eq!(segments(&disk), names);
+    assert!(store.newest(A).is_ok(), "who still reads may do so");
+    wal = go_on(&disk, wal, &mut twin, &[Step::Prepare, Step::Entries(A, vec![9]), Step::Sync]);
+    assert!(disk.contents("log-0000000000000001.seg").is_none());
+    drop(wal);
+    let (mut wal, recovered) = open(&disk, &mut twin).unwrap();
+    check(&twin, &mut wal, &recovered);
+}
+
+#[test]
 fn an_entry_that_was_pruned_is_not_read_and_the_ones_after_it_are() {
     let disk = SimDisk::new();
     let mut twin = Twin::default();

@@ -87,6 +87,8 @@ struct State {
     /// Oldest first.
     known: BTreeMap<(GroupId, LogIndex, Term), Known>,
     receiving: BTreeMap<GroupId, Receiving>,
+    /// The directory may have another owner: no name is changed any more.
+    is_closed: bool,
 }
 
 /// The snapshots of one data directory. Clones are the same store; any thread may use it.
@@ -134,7 +136,7 @@ impl SnapshotStore {
         let names = files.names().map_err(|error| WalError::io(&files.place(), "list", &error))?;
         let known = names.iter().filter_map(|name| named(name));
         let known = known.map(|(group, last)| ((group, last.index, last.term), Known::Unchecked)).collect();
-        let state = Mutex::new(State { known, receiving: BTreeMap::new() });
+        let state = Mutex::new(State { known, ..State::default() });
         Ok(SnapshotStore(Arc::new(Inner { files, cluster, state })))
     }
 
@@ -148,6 +150,29 @@ impl SnapshotStore {
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reading goes on, but nothing is published or removed any more.
+    pub(crate) fn close(&self) {
+        let gathered = core::mem::take(&mut self.state().receiving);
+        drop(gathered); // takes the lock to remove its files
+        self.state().is_closed = true;
+    }
+
+    fn open_state(&self, name: &str) -> Result<MutexGuard<'_, State>, WalError> {
+        let state = self.state();
+        if state.is_closed {
+            return Err(WalError::io(name, "change", &std::io::Error::other("the log was closed")));
+        }
+        Ok(state)
+    }
+
+    /// Removes a file aside; the next owner of the directory does so otherwise.
+    pub(super) fn discard(&self, aside: &str) -> Result<(), WalError> {
+        let state = self.open_state(aside)?;
+        let removed = self.files().remove(aside).map_err(|error| WalError::io(aside, "remove", &error));
+        drop(state);
+        removed
     }
 
     /// What covers which entries, newest first, good or not.
@@ -243,7 +268,7 @@ impl SnapshotStore {
     pub fn store_chunk(&self, group: GroupId, piece: &StoreChunk) -> Result<ChunkStored, WalError> {
         let last = piece.meta.last;
         if matches!(self.get(group, last), Ok(Some(_))) {
-            self.state().receiving.remove(&group);
+            self.abandon(group);
             return Ok(ChunkStored { last, next: piece.total, complete: true });
         }
         let before = self.state().receiving.remove(&group);
@@ -255,7 +280,8 @@ impl SnapshotStore {
         receiving.take(piece.offset, &piece.bytes)?;
         let next = receiving.next();
         if !receiving.is_whole() {
-            self.state().receiving.insert(group, receiving);
+            let other = self.state().receiving.insert(group, receiving);
+            drop(other); // takes the lock to remove its file
             return Ok(ChunkStored { last, next, complete: false });
         }
         match receiving.finish() {
@@ -270,7 +296,7 @@ impl SnapshotStore {
     /// Forgets what was gathered of a peer's snapshot.
     pub fn abandon(&self, group: GroupId) {
         let gathered = self.state().receiving.remove(&group);
-        drop(gathered); // removes a file: not under the lock
+        drop(gathered); // takes the lock to remove its file
     }
 
     /// Gives a checked and synced file its name. If there is a good one of that name, it stays: somebody may be reading
@@ -278,10 +304,9 @@ impl SnapshotStore {
     pub(super) fn publish(&self, aside: &str, snapshot: Snapshot) -> Result<Snapshot, WalError> {
         let key = (snapshot.group, snapshot.meta.last.index, snapshot.meta.last.term);
         if let Ok(Some(same)) = self.get(snapshot.group, snapshot.meta.last) {
-            let removed = self.files().remove(aside);
-            return removed.map(|()| same).map_err(|error| WalError::io(aside, "remove", &error));
+            return self.discard(aside).map(|()| same);
         }
-        let mut state = self.state();
+        let mut state = self.open_state(&snapshot.name)?;
         crate::segment::publish(self.files(), aside, &snapshot.name, snapshot.bytes)?;
         state.known.insert(key, Known::Good(snapshot.clone()));
         Ok(snapshot)
@@ -309,7 +334,8 @@ impl SnapshotStore {
         }
         for last in useless.iter().rev() {
             let name = name_of(group, *last);
-            self.state().known.remove(&(group, last.index, last.term));
+            let mut state = self.open_state(&name)?;
+            state.known.remove(&(group, last.index, last.term));
             let removed = self.files().remove(&name).and_then(|()| self.files().sync_names());
             removed.map_err(|error| WalError::io(&name, "remove", &error))?;
         }

@@ -83,7 +83,7 @@ impl Aside {
 impl Drop for Aside {
     fn drop(&mut self) {
         if !self.is_published {
-            let _ = self.store.files().remove(&self.aside); // the next start would do it, too
+            let _ = self.store.discard(&self.aside); // the next start would do it, too
         }
     }
 }

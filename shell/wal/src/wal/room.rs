@@ -43,6 +43,7 @@ impl Wal {
             wanted: (usize::from(self.spare.is_empty()), SPARES_MAX.saturating_sub(self.spare.len())),
             used,
             reserve: self.options.reserve_bytes,
+            gate: self.gate.clone(),
         })
     }
 
