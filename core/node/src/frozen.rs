@@ -150,6 +150,15 @@ impl Frozen {
     }
 }
 
+/// Equal if their bytes are, which takes a walk through both; for tests.
+impl PartialEq for Frozen {
+    fn eq(&self, other: &Frozen) -> bool {
+        self.clone().chunks().eq(other.clone().chunks())
+    }
+}
+
+impl Eq for Frozen {}
+
 impl Iterator for Chunks {
     type Item = Vec<u8>;
 
@@ -217,7 +226,9 @@ fn put_count(out: &mut Vec<u8>, count: usize) {
 }
 
 /// The bytes of the small tables and what follows them; `None` if they are not whole yet.
-fn split_tables(bytes: &[u8]) -> Result<Option<(&[u8], &[u8])>, ThawError> {
+type Split<'a> = Option<(&'a [u8], &'a [u8])>;
+
+fn split_tables(bytes: &[u8]) -> Result<Split<'_>, ThawError> {
     if !bytes.iter().zip(&MAGIC).all(|(byte, expected)| byte == expected) {
         return Err(ThawError::NoTables);
     }

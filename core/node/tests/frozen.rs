@@ -104,6 +104,7 @@ fn a_thawed_keeper_goes_on_as_the_one_that_was_frozen() {
         // What happens after the freeze is not in it.
         let more: Vec<_> = (0..30).map(|_| random_payload(&mut random, keeper.store().revision())).collect();
         let replies: Vec<_> = more.iter().map(|payload| apply(&mut keeper, payload)).collect();
+        assert_ne!(keeper.pin(), frozen, "seed {seed}");
         let chunks: Vec<Vec<u8>> = frozen.chunks().collect();
         assert_eq!(chunks.concat(), expected, "seed {seed}");
 
@@ -111,6 +112,7 @@ fn a_thawed_keeper_goes_on_as_the_one_that_was_frozen() {
         let mut thawed =
             Keeper::thaw(expected.chunks(piece)).unwrap_or_else(|why| panic!("seed {seed}: {why}"));
         assert_eq!(bytes(&thawed), expected, "seed {seed}");
+        assert_eq!(thawed.pin(), thawed.pin());
         for (payload, reply) in more.iter().zip(replies) {
             assert_eq!(apply(&mut thawed, payload), reply, "seed {seed}");
         }
