@@ -346,7 +346,7 @@ mod tests {
         let reply = |verdict| Message::AppendReply(crate::message::AppendReply { round: Round(0), verdict });
         let held = crate::message::AppendVerdict::Match { upto: LogIndex(1) };
         raft.step(now - silence, from_two(1, reply(held)), &mut effects);
-        let meta = raft.snapshot_meta(crate::EntryId::new(1, 1), crate::Stamp(0));
+        let meta = raft.snapshot_meta(crate::EntryId::new(1, 1), crate::Stamp(0)).expect("applied");
         raft.snapshot_taken(now - silence, meta, LogIndex(2), &mut effects);
         let wanted = crate::message::SnapshotReply { last: Default::default(), next: 0, refused: false };
         raft.step(now - silence, from_two(1, Message::SnapshotReply(wanted)), &mut effects);

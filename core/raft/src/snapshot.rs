@@ -224,20 +224,20 @@ pub(crate) fn pump(
 }
 
 impl Raft {
-    /// What a snapshot taken now must say of itself, if it covers everything up to `last`, which has this stamp.
-    ///
-    /// # Panics
-    /// If that was not handed to apply, or lies before what the newest snapshot covers.
+    /// What a snapshot taken now must say of itself, if it covers everything up to `last`, which has this stamp. `None`
+    /// of what was not handed to apply, and of what the log does not hold: while a leader's snapshot is being installed
+    /// there is nothing to take.
     #[must_use]
-    pub fn snapshot_meta(&self, last: EntryId, stamp: Stamp) -> SnapshotMeta {
-        assert!(last.index <= self.marks.handed, "a snapshot of {last}, handed out {:?}", self.marks.handed);
-        assert!(self.log.holds(last), "a snapshot of {last}, which the log does not hold");
+    pub fn snapshot_meta(&self, last: EntryId, stamp: Stamp) -> Option<SnapshotMeta> {
+        if self.marks.handed < last.index || !self.log.holds(last) || self.needs_snapshot() {
+            return None;
+        }
         let known_at = match planted!("snapshot-lacks-the-newest-membership") {
             true => last.index.previous(),
             false => last.index,
         };
         let (at, membership) = self.configurations.at(known_at).clone();
-        SnapshotMeta { last, stamp, membership, membership_at: at }
+        Some(SnapshotMeta { last, stamp, membership, membership_at: at })
     }
 
     /// A snapshot was taken here and is durable and verified. What it covers below `keep_from` leaves the log. Of one

@@ -382,8 +382,9 @@ impl World {
         let (Some(raft), Some(&(last, _))) = (&peer.raft, peer.store.last()) else { return };
         let newest = raft.snapshot().map_or(LogIndex(0), |meta| meta.last.index);
         let again = newest == last.index && raft.wants_snapshot();
-        if (newest < last.index || again) && raft.base().index <= last.index {
-            peer.taking = Some((raft.snapshot_meta(last, peer.stamp), freeze(&peer.store)));
+        if newest < last.index || again {
+            let meta = raft.snapshot_meta(last, peer.stamp);
+            peer.taking = meta.map(|meta| (meta, freeze(&peer.store)));
         }
     }
 
