@@ -5,12 +5,14 @@
 //! both on one thread or on two.
 //! Knows nothing of: bytes on wires and disks, threads, etcd's messages.
 
+use crate::frozen::Frozen;
 use alloc::string::String;
 use alloc::vec::Vec;
 use kattu_kv::api as kv;
 use kattu_raft::Trace;
 use kattu_raft::{
-    Duration, Entry, EntryId, Fetch, Incarnation, Job, LinkEnd, LogIndex, LogRecord, Lsn, NodeId, Term,
+    ChunkRead, ChunkStored, Duration, Entry, EntryId, Fetch, Incarnation, Job, LinkEnd, LogIndex, LogRecord,
+    Lsn, NodeId, ReadChunk, SnapshotMeta, StoreChunk, Term,
 };
 
 /// Names one waiting client. Drawn by the driver: ascending, never used twice in one run.
@@ -146,6 +148,8 @@ pub struct Status {
     pub applied: LogIndex,
     /// First index of the log.
     pub first: LogIndex,
+    /// Up to where the newest snapshot reaches; 0 while there is none.
+    pub snapshot: LogIndex,
     /// Last index of the log.
     pub last: LogIndex,
     /// The store's revision.
@@ -280,6 +284,27 @@ pub enum Event {
         /// Highest index applied.
         index: LogIndex,
     },
+    /// A piece of a snapshot was read for a peer, or could not be.
+    ChunkRead {
+        /// The request answered.
+        request: ReadChunk,
+        /// What came of it.
+        read: ChunkRead,
+    },
+    /// A piece of a leader's snapshot was stored, or not: the answer says which byte is next.
+    ChunkStored(ChunkStored),
+    /// The snapshot ordered by [`KeeperTask::Snapshot`] is durable under its name, and every byte of it was checked.
+    SnapshotTaken {
+        /// What it covers.
+        meta: SnapshotMeta,
+        /// Bytes of its file.
+        bytes: u64,
+    },
+    /// That snapshot came to nothing and left nothing behind; it is tried again when the log has grown.
+    SnapshotFailed {
+        /// What it would have covered.
+        last: EntryId,
+    },
     /// Room for growth has changed.
     Space(Space),
     /// The link to a peer is gone, in this way; what was in flight on it may be lost.
@@ -303,6 +328,10 @@ pub struct Effects {
     pub fetch: Vec<Fetch>,
     /// Work for the keeper, in order.
     pub apply: Vec<KeeperTask>,
+    /// Pieces of snapshots to read, answered by [`Event::ChunkRead`].
+    pub read_chunks: Vec<ReadChunk>,
+    /// Pieces of a snapshot to store, in order, answered by [`Event::ChunkStored`].
+    pub store_chunks: Vec<StoreChunk>,
     /// Answers.
     pub reply: Vec<(Ticket, Outcome)>,
     /// Heavy work.
@@ -331,6 +360,8 @@ pub enum KeeperTask {
         query: kv::Query,
         /// The replica's term, for the answer.
         term: Term,
+        /// Any state from this index on will do.
+        needs: LogIndex,
     },
     /// Answer with the members.
     Members {
@@ -338,6 +369,8 @@ pub enum KeeperTask {
         ticket: Ticket,
         /// The replica's term, for the answer.
         term: Term,
+        /// Any state from this index on will do.
+        needs: LogIndex,
     },
     /// Complete a status whose replica half is given.
     Status {
@@ -346,13 +379,26 @@ pub enum KeeperTask {
         /// The replica half.
         status: alloc::boxed::Box<Status>,
     },
+    /// Pin all tables as they are now: right after the last entry that this covers. The pin goes out as
+    /// [`KeeperEffects::snapshot`].
+    Snapshot(SnapshotMeta),
+    /// Ask for the tables of this snapshot ([`KeeperEffects::install`]), whose file is complete and durable here. What
+    /// follows waits until [`Keeper::replace`](crate::Keeper::replace) brings them; reads that the present state is good
+    /// enough for do not. State and applied index move together. [fault-model ST4]
+    Install(SnapshotMeta),
 }
 
 /// What the keeper tells its driver.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub struct KeeperEffects {
     /// Answers.
     pub reply: Vec<(Ticket, Outcome)>,
     /// Set when something was applied: tell the node.
     pub applied: Option<LogIndex>,
+    /// These tables are to become a snapshot: in the background, a little at a time. [`Event::SnapshotTaken`] or
+    /// [`Event::SnapshotFailed`] says what came of it.
+    pub snapshot: Option<(SnapshotMeta, Frozen)>,
+    /// The tables of this snapshot are wanted: read them in the background, then call
+    /// [`Keeper::replace`](crate::Keeper::replace).
+    pub install: Option<SnapshotMeta>,
 }

@@ -2,17 +2,18 @@
 //!
 //! In:    tasks, in order: committed entries, reads that may be served now.
 //! Out:   answers straight to clients, and how far it has come.
+//!        Tables become a snapshot by being pinned, and a snapshot becomes the tables by taking their place as a whole.
 //! Rule:  state and applied index move together [fault-model ST4]; apply depends on the log's bytes only [DT1]; a
 //!        command that cannot be applied stops the member *before* it is marked applied [F71].
 //! Knows nothing of: raft, terms (it passes the replica's on), who is waiting for what.
 
 use crate::command::{Command, Publish};
 use crate::contract::{KeeperEffects, KeeperTask, MemberInfo, Outcome, Reply, ReplyBody, Status, Ticket};
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use kattu_kv::api::{Error, Response};
 use kattu_kv::store::Store;
-use kattu_raft::{Entry, EntryKind, LogIndex, NodeId, Term};
+use kattu_raft::{Entry, EntryKind, LogIndex, NodeId, SnapshotMeta, Term};
 
 /// Changes of compacted history freed in one idle moment: well under a millisecond.
 const TIDY_CHANGES_MAX: usize = 1024;
@@ -23,6 +24,10 @@ pub struct Keeper {
     store: Store,
     members: BTreeMap<NodeId, MemberInfo>,
     applied: LogIndex,
+    /// A snapshot whose tables are on their way here.
+    installing: Option<SnapshotMeta>,
+    /// What waits for them.
+    held: VecDeque<KeeperTask>,
 }
 
 impl Keeper {
@@ -30,17 +35,17 @@ impl Keeper {
     #[must_use]
     pub fn new(members: Vec<MemberInfo>) -> Keeper {
         let members = members.into_iter().map(|member| (member.id, member)).collect();
-        Keeper { store: Store::new(), members, applied: LogIndex(0) }
+        Keeper::of(Store::new(), members, LogIndex(0))
     }
 
     /// A keeper of these tables, right after the entry at `applied`.
     pub(crate) fn of(store: Store, members: BTreeMap<NodeId, MemberInfo>, applied: LogIndex) -> Keeper {
-        Keeper { store, members, applied }
+        Keeper { store, members, applied, installing: None, held: VecDeque::new() }
     }
 
     /// All tables and the applied index: what a snapshot holds. A new table belongs in here.
     pub(crate) fn tables(&self) -> (&Store, &BTreeMap<NodeId, MemberInfo>, LogIndex) {
-        let Keeper { store, members, applied } = self;
+        let Keeper { store, members, applied, installing: _, held: _ } = self;
         (store, members, *applied)
     }
 
@@ -49,6 +54,9 @@ impl Keeper {
     /// # Panics
     /// If a committed command is malformed or out of order: stopping beats diverging.
     pub fn handle(&mut self, task: KeeperTask, effects: &mut KeeperEffects) {
+        if self.installing.is_some() && self.must_wait(&task) {
+            return self.held.push_back(task);
+        }
         match task {
             KeeperTask::Apply { entry, ticket, term } => {
                 let body = self.apply(&entry);
@@ -57,11 +65,13 @@ impl Keeper {
                     done(effects, ticket, term, body);
                 }
             }
-            KeeperTask::Read { ticket, query, term } => {
+            KeeperTask::Read { ticket, query, term, needs } => {
+                self.check_reaches(needs);
                 let body = kv_body(self.store.query(&query));
                 done(effects, ticket, term, body);
             }
-            KeeperTask::Members { ticket, term } => {
+            KeeperTask::Members { ticket, term, needs } => {
+                self.check_reaches(needs);
                 let members = self.members.values().cloned().collect();
                 done(effects, ticket, term, ReplyBody::Members(members));
             }
@@ -69,7 +79,62 @@ impl Keeper {
                 self.complete(&mut status);
                 done(effects, ticket, status.term, ReplyBody::Status(*status));
             }
+            KeeperTask::Snapshot(meta) => {
+                let (last, applied) = (meta.last, self.applied);
+                assert!(last.index == applied, "a snapshot of {last}, but {} is applied", applied.0);
+                effects.snapshot = Some((meta, self.pin()));
+            }
+            KeeperTask::Install(meta) => {
+                let (last, applied) = (meta.last, self.applied);
+                assert!(applied < last.index, "a snapshot of {last} for tables of {}", applied.0);
+                self.installing = Some(meta.clone());
+                effects.install = Some(meta);
+            }
         }
+    }
+
+    /// The tables of the snapshot that was asked for take the place of these, whole, and what waited for them goes on.
+    /// Gives back the old ones, which are best dropped elsewhere.
+    ///
+    /// # Panics
+    /// If no snapshot was asked for, or these are not its tables.
+    #[must_use]
+    pub fn replace(&mut self, tables: Keeper, effects: &mut KeeperEffects) -> Keeper {
+        let meta = self.installing.take().expect("tables come only when a snapshot was asked for");
+        let (last, applied) = (meta.last, tables.applied);
+        assert!(applied == last.index, "tables of index {} for a snapshot of {last}", applied.0);
+        let held = core::mem::take(&mut self.held);
+        let old = core::mem::replace(self, tables);
+        effects.applied = Some(self.applied);
+        for task in held {
+            self.handle(task, effects);
+        }
+        old
+    }
+
+    /// Whether a snapshot was asked for that is not here yet.
+    #[must_use]
+    pub fn is_installing(&self) -> bool {
+        self.installing.is_some()
+    }
+
+    /// Whether a task needs the tables that are on their way.
+    fn must_wait(&self, task: &KeeperTask) -> bool {
+        match task {
+            KeeperTask::Apply { .. } | KeeperTask::Snapshot(_) | KeeperTask::Install(_) => true,
+            KeeperTask::Read { needs, .. } | KeeperTask::Members { needs, .. } => self.applied < *needs,
+            KeeperTask::Status { .. } => false,
+        }
+    }
+
+    fn check_reaches(&self, needs: LogIndex) {
+        let is_planted = planted!("read-served-before-apply") || planted!("session-read-behind-its-session");
+        assert!(
+            needs <= self.applied || is_planted,
+            "a read of index {} at index {}",
+            needs.0,
+            self.applied.0
+        );
     }
 
     /// Frees a little of what compaction left; for idle moments. No answer depends on it. Returns whether there is more.

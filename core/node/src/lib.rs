@@ -4,8 +4,8 @@
 //! replicated tables, takes committed entries and released reads in order, and answers clients itself. Commit never
 //! waits for apply.
 //!
-//! Reading order: `contract` (what goes in, what comes out) · `node` (dispatch) · `writes` · `reads` · `keeper` ·
-//! `frozen` (its tables as bytes) · `command` (what an entry says).
+//! Reading order: `contract` (what goes in, what comes out) · `node` (dispatch) · `writes` · `reads` ·
+//! `snapshots` (when one is taken) · `keeper` · `frozen` (its tables as bytes) · `command` (what an entry says).
 #![no_std]
 #![forbid(unsafe_code)]
 extern crate alloc;
@@ -28,7 +28,9 @@ pub mod frozen;
 mod keeper;
 mod node;
 mod reads;
+mod snapshots;
 mod writes;
 
 pub use keeper::Keeper;
 pub use node::{Node, NodeConfig};
+pub use snapshots::SnapshotLimits;

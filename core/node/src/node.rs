@@ -3,12 +3,13 @@
 //! In:    every [`Event`]; time and the seed are arguments.
 //! Out:   [`Effects`], each of which may be carried out the moment it is emitted.
 //! Here:  the dispatch, and the hand-over of committed entries to the keeper. How writes find their place in the log
-//!        is `writes.rs`; how reads find their moment is `reads.rs`.
+//!        is `writes.rs`; how reads find their moment is `reads.rs`; when snapshots are taken is `snapshots.rs`.
 //! Knows nothing of: bytes on wires and disks, threads, etcd's messages.
 
 use crate::command::Publish;
 use crate::contract::{Effects, Event, KeeperTask, Outcome, PeerMessage, Request, Space, Status, Ticket};
 use crate::reads::Reads;
+use crate::snapshots::{SnapshotLimits, Snapshots};
 use crate::writes::Writes;
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -16,7 +17,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use kattu_raft::Raft;
 use kattu_raft::{
-    Config, Duration, Entry, EntryKind, Incarnation, Instant, LogIndex, NodeId, Recovered, Term,
+    Config, Duration, Entry, EntryKind, Incarnation, Instant, LogIndex, Lsn, NodeId, Recovered, Term,
 };
 
 /// What one replica is told at its start.
@@ -30,6 +31,8 @@ pub struct NodeConfig {
     pub pending_max: usize,
     /// Bytes of writes waiting for a place in the log; beyond it they are refused.
     pub pending_bytes_max: usize,
+    /// When snapshots are taken.
+    pub snapshots: SnapshotLimits,
     /// This member's name, published to the others.
     pub name: String,
     /// Where its clients reach it, published to the others.
@@ -66,6 +69,9 @@ pub struct Node {
     /// Commit mark found at start.
     recovered_commit: LogIndex,
     serving: Serving,
+    /// From which state on anybody may be served.
+    pub(crate) serves_from: LogIndex,
+    pub(crate) snapshots: Snapshots,
     seen: Leadership,
     leader_changes: u64,
 }
@@ -88,7 +94,10 @@ impl Node {
     #[must_use]
     pub fn recover(config: NodeConfig, seed: u64, now: Instant, recovered: Recovered) -> Node {
         let recovered_commit = recovered.committed;
-        let give_up = now + config.raft.election_timeout * 3;
+        // Who has nothing on disk might be taken for one who knows that there is nothing: it waits to be told.
+        let is_new = recovered.lsn == Lsn(0);
+        let give_up = if is_new { Instant::NEVER } else { now + config.raft.election_timeout * 3 };
+        let covered = recovered.snapshot.as_ref().map_or(LogIndex(0), |snapshot| snapshot.last.index);
         let raft = Raft::recover(config.raft.clone(), seed, now, recovered);
         let seen = Leadership { term: raft.term(), leader: raft.leader() };
         let publish = Publish {
@@ -100,12 +109,14 @@ impl Node {
             writes: Writes::new(publish.encode()),
             reads: Reads::default(),
             space: Space { log_bytes: u64::MAX, short: false },
-            handed_out: LogIndex(0),
+            handed_out: covered,
             apply_backlog: VecDeque::new(),
             apply_backlog_bytes: 0,
-            applied: LogIndex(0),
+            applied: covered,
             recovered_commit,
             serving: Serving::NotYet { give_up },
+            serves_from: LogIndex(0),
+            snapshots: Snapshots::new(config.snapshots),
             seen,
             leader_changes: 0,
             run: Incarnation(seed),
@@ -151,6 +162,10 @@ impl Node {
                 self.on_applied(index);
                 self.raft.applied(now, index, out);
             }
+            Event::ChunkRead { request, read } => self.raft.chunk_read(now, request, read, out),
+            Event::ChunkStored(stored) => self.raft.chunk_stored(now, stored, out),
+            Event::SnapshotTaken { meta, bytes } => self.on_snapshot_taken(now, meta, bytes, out),
+            Event::SnapshotFailed { last } => self.on_snapshot_failed(last),
             Event::Space(space) => {
                 self.space = space;
                 self.raft.set_log_space(space.log_bytes);
@@ -212,6 +227,14 @@ impl Node {
         effects.fetch.extend(raft_effects.fetch);
         effects.compute.extend(raft_effects.compute);
         effects.trace.extend(raft_effects.trace);
+        effects.read_chunks.extend(raft_effects.read_chunks);
+        if let Some(piece) = raft_effects.store_chunks.last() {
+            self.note_incoming(piece.total);
+        }
+        effects.store_chunks.extend(raft_effects.store_chunks);
+        if let Some(meta) = raft_effects.install {
+            self.install(meta, effects);
+        }
         if !raft_effects.apply.is_empty() {
             self.hand_out(raft_effects.apply, effects);
         }
@@ -229,12 +252,13 @@ impl Node {
                 entry.head.kind = EntryKind::Noop;
             }
             assert!(
-                id.index == self.handed_out.next() || self.handed_out == LogIndex(0),
+                id.index == self.handed_out.next(),
                 "entry {id} follows index {} to the keeper",
                 self.handed_out.0
             );
             bytes += entry.len();
             self.handed_out = id.index;
+            self.snapshots.handed_out(&entry);
             let ticket = self.writes.take_waiting(id, effects);
             let ticket = match entry.head.kind {
                 EntryKind::Command => ticket,
@@ -275,11 +299,15 @@ impl Node {
             self.on_leadership_change(term_moved, effects);
             self.reads.ask_at_once();
         }
-        if self.serving != Serving::Confirmed && self.raft.confirmed().is_some_and(|i| i <= self.handed_out) {
+        if self.serving != Serving::Confirmed
+            && let Some(confirmed) = self.raft.confirmed().filter(|&confirmed| confirmed <= self.handed_out)
+        {
             self.serving = Serving::Confirmed;
+            self.serves_from = self.serves_from.max(confirmed);
         }
         self.release_reads(effects);
         self.publish_when_led(now);
+        self.take_snapshot_if_due(effects);
     }
 
     fn give_up_waiting_for_confirmation(&mut self, now: Instant) {
@@ -288,6 +316,7 @@ impl Node {
         {
             if self.handed_out >= self.recovered_commit {
                 self.serving = Serving::Unconfirmed;
+                self.serves_from = self.recovered_commit;
             } else {
                 self.serving = Serving::NotYet { give_up: now + self.config.raft.heartbeat_interval };
             }
@@ -321,6 +350,7 @@ impl Node {
             committed: self.raft.committed(),
             applied: self.applied,
             first: self.raft.first_index(),
+            snapshot: self.raft.snapshot().map_or(LogIndex(0), |snapshot| snapshot.last.index),
             last: self.raft.last_id().index,
             no_space: self.space.short,
             serving_unconfirmed: self.serving == Serving::Unconfirmed,

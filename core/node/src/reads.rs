@@ -125,22 +125,26 @@ impl Node {
         }
         let read = Waiting { ticket, wanted, expires: now + self.config.request_timeout };
         match consistency {
-            Consistency::Serializable if self.serves() => self.serve(read, effects),
+            Consistency::Serializable if self.serves() => self.serve(read, self.serves_from, effects),
             Consistency::Serializable => {
                 self.reads.count += 1;
                 self.reads.not_serving.push_back(read);
             }
             Consistency::Session(seen) if self.serves() && self.has_handed_out(seen) => {
-                self.serve(read, effects)
+                self.serve(read, seen.max(self.serves_from), effects)
             }
             Consistency::Session(seen) => {
                 self.reads.count += 1;
                 self.reads.behind_session.entry(seen).or_default().push(read);
             }
-            Consistency::Bounded(age) if self.is_as_fresh_as(now, age) => self.serve(read, effects),
             Consistency::Bounded(_) | Consistency::Linearizable => {
-                self.reads.count += 1;
-                self.reads.gathering.push(read);
+                match self.fresh_enough(now, consistency) {
+                    Some(needs) => self.serve(read, needs, effects),
+                    None => {
+                        self.reads.count += 1;
+                        self.reads.gathering.push(read);
+                    }
+                }
             }
         }
     }
@@ -149,11 +153,12 @@ impl Node {
         seen <= self.handed_out || planted!("session-read-behind-its-session")
     }
 
-    /// Whether everything that was answered longer than `age` ago is visible here.
-    fn is_as_fresh_as(&self, now: Instant, age: kattu_raft::Duration) -> bool {
-        self.reads
-            .fresh
-            .is_some_and(|(asked_at, index)| now.since(asked_at) <= age && index <= self.handed_out)
+    /// From which state on everything that was answered longer ago than a bounded read allows is visible, if that state
+    /// is here.
+    fn fresh_enough(&self, now: Instant, consistency: Consistency) -> Option<LogIndex> {
+        let Consistency::Bounded(age) = consistency else { return None };
+        let (asked_at, index) = self.reads.fresh?;
+        (now.since(asked_at) <= age && index <= self.handed_out).then_some(index)
     }
 
     /// The batch is complete: one question to the leader for all reads that wait.
@@ -180,7 +185,7 @@ impl Node {
             Some(index) if index <= self.handed_out || planted!("read-served-before-apply") => {
                 for read in confirming.reads {
                     self.reads.count -= 1;
-                    self.serve(read, effects);
+                    self.serve(read, index, effects);
                 }
             }
             Some(index) => {
@@ -213,31 +218,34 @@ impl Node {
             let (_, reads) = self.reads.due.pop_front().expect("its front was just seen");
             for read in reads {
                 self.reads.count -= 1;
-                self.serve(read, effects);
+                self.serve(read, index, effects);
             }
         }
         if self.serves() {
             while let Some(seen) = self.reads.behind_session.first_entry() {
+                let needs = (*seen.key()).max(self.serves_from);
                 if *seen.key() > self.handed_out {
                     break;
                 }
                 for read in seen.remove() {
                     self.reads.count -= 1;
-                    self.serve(read, effects);
+                    self.serve(read, needs, effects);
                 }
             }
             while let Some(read) = self.reads.not_serving.pop_front() {
                 self.reads.count -= 1;
-                self.serve(read, effects);
+                self.serve(read, self.serves_from, effects);
             }
         }
     }
 
-    fn serve(&self, read: Waiting, effects: &mut Effects) {
+    /// Any state from `needs` on will do. It is in the keeper's queue already, but for a snapshot that is being read
+    /// before it: then the state before may do, too.
+    fn serve(&self, read: Waiting, needs: LogIndex, effects: &mut Effects) {
         let (ticket, term) = (read.ticket, self.raft.term());
         effects.apply.push(match read.wanted {
-            Wanted::Query(query) => KeeperTask::Read { ticket, query, term },
-            Wanted::Members => KeeperTask::Members { ticket, term },
+            Wanted::Query(query) => KeeperTask::Read { ticket, query, term, needs },
+            Wanted::Members => KeeperTask::Members { ticket, term, needs },
         });
     }
 

@@ -18,7 +18,7 @@ use crate::node::{Node, PUBLISH, answer};
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use kattu_raft::ProposeError;
-use kattu_raft::{Duration, EntryId, EntryKind, Incarnation, Instant, NodeId, SharedBytes};
+use kattu_raft::{Duration, EntryId, EntryKind, Incarnation, Instant, LogIndex, NodeId, SharedBytes};
 
 /// Where this replica's own publication stands. [contract `MemberInfo`]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -119,6 +119,13 @@ impl Writes {
             self.doubt(front.ticket, Doubt::LeaderChanged, effects);
         }
         None
+    }
+
+    /// A snapshot takes the place of all entries up to `last`: nobody will see them applied here.
+    pub(crate) fn overtaken(&mut self, last: LogIndex, effects: &mut Effects) {
+        while let Some(write) = self.placed.pop_front_if(|write| write.id.index <= last) {
+            self.doubt(write.ticket, Doubt::LeaderChanged, effects);
+        }
     }
 
     /// Remembers where a write stands. One that waited for an older entry at this position or later was overwritten.
@@ -324,8 +331,7 @@ impl Node {
         let meant_for_us = forward.to == self.raft.id();
         let same_term = forward.term == self.raft.term() || planted!("forward-taken-in-another-term");
         let leads_that_term = self.raft.is_leader() && same_term;
-        let config = &self.config.raft;
-        let known = config.voters.contains(&forward.from) || config.learners.contains(&forward.from);
+        let known = self.raft.membership().contains(forward.from);
         if !meant_for_us || !leads_that_term || !known {
             return;
         }

@@ -5,7 +5,7 @@ use kattu_kv::api::{Command, DeleteRange, KeyRange, Operation, Put, Query, Range
 use kattu_kv::dump;
 use kattu_node::Keeper;
 use kattu_node::command::{Publish, encode_kv};
-use kattu_node::contract::{KeeperEffects, KeeperTask, MemberInfo, Ticket};
+use kattu_node::contract::{KeeperEffects, KeeperTask, MemberInfo, Outcome, Ticket};
 use kattu_node::frozen::{Thaw, ThawError};
 use kattu_raft::{Entry, EntryHead, EntryId, EntryKind, Form, LogIndex, NodeId, Stamp, Term};
 
@@ -61,27 +61,27 @@ fn random_payload(random: &mut Random, revision: i64) -> Vec<u8> {
     })
 }
 
-fn apply(keeper: &mut Keeper, payload: &[u8]) -> KeeperEffects {
+fn apply(keeper: &mut Keeper, payload: &[u8]) -> Vec<(Ticket, Outcome)> {
     let id = EntryId { term: Term(3), index: keeper.applied().next() };
     let head = EntryHead { id, kind: EntryKind::Command, form: Form::Whole, stamp: Stamp::default() };
     let entry = Entry::new(head, payload.to_vec().into(), 0);
     let mut effects = KeeperEffects::default();
     keeper.handle(KeeperTask::Apply { entry, ticket: Some(Ticket(1)), term: Term(3) }, &mut effects);
-    effects
+    effects.reply
 }
 
-fn answers(keeper: &mut Keeper) -> KeeperEffects {
+fn answers(keeper: &mut Keeper) -> Vec<(Ticket, Outcome)> {
     let (ticket, term, mut effects) = (Ticket(1), Term(3), KeeperEffects::default());
     let keys = KeyRange { start: b"\0".to_vec(), end: b"\0".to_vec() };
     for revision in 0..=keeper.store().revision() {
         let query = Query::Range(Range { keys: keys.clone(), revision, ..Range::default() });
-        keeper.handle(KeeperTask::Read { ticket, query, term }, &mut effects);
+        keeper.handle(KeeperTask::Read { ticket, query, term, needs: LogIndex(0) }, &mut effects);
     }
-    keeper.handle(KeeperTask::Members { ticket, term }, &mut effects);
+    keeper.handle(KeeperTask::Members { ticket, term, needs: LogIndex(0) }, &mut effects);
     let mut status = Box::new(kattu_node::contract::Status::default());
     status.term = term;
     keeper.handle(KeeperTask::Status { ticket, status }, &mut effects);
-    effects
+    effects.reply
 }
 
 fn bytes(keeper: &Keeper) -> Vec<u8> {

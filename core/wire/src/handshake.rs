@@ -23,6 +23,8 @@ pub enum Lane {
     Control,
     /// Entries and forwarded requests.
     Bulk,
+    /// Pieces of snapshots.
+    Snapshot,
 }
 
 /// "This is who I am, and whom I want to reach."
@@ -74,6 +76,7 @@ impl Hello {
         out.put_u8(match self.lane {
             Lane::Control => 1,
             Lane::Bulk => 2,
+            Lane::Snapshot => 3,
         });
         out.put_u8(self.learner.into());
     }
@@ -89,6 +92,7 @@ impl Hello {
             lane: match reader.u8("lane")? {
                 1 => Lane::Control,
                 2 => Lane::Bulk,
+                3 => Lane::Snapshot,
                 other => return Err(FieldError::Value { field: "lane", value: other.into() }),
             },
             learner: reader.bool("learner")?,

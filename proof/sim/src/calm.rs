@@ -141,8 +141,16 @@ impl World {
         let waiting: u64 =
             self.members.iter().filter_map(|member| Some(member.process.as_ref()?.held() as u64)).sum();
         let wedge = settings.disk_stall; // a wedged process is yet to be ended
+        // Whoever is behind the logs gets a snapshot, piece by piece; one may have to be taken first, or sent again.
+        let held =
+            self.members.iter().filter_map(|member| Some(member.process.as_ref()?.keeper.pin().bytes()));
+        let bytes = 2 * held.max().unwrap_or(0) + (64 << 10);
+        let pieces = bytes / settings.limits.snapshot_chunk_bytes_max as u64 + 8;
+        let paced = bytes * SEC / settings.limits.snapshot_bytes_per_s.max(1);
+        let feeding = 3 * (pieces * (entry + 2 * settings.snapshot_step) + paced) + 6 * timeout;
         3 * slowest
             + timeout
+            + feeding
             + 2 * wedge
             + 40 * entry
             + (highest - lowest + waiting) * entry

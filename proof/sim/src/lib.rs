@@ -42,6 +42,7 @@ mod queue;
 mod report;
 mod run;
 mod shrink;
+mod snapshots;
 mod storm;
 pub mod trace;
 mod watch;

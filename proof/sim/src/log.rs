@@ -6,7 +6,7 @@
 
 use crate::clock::{MS, US};
 use kattu_raft::{Entry, Fetch, GroupId, LogBody, LogRecord, Lsn};
-use kattu_wal::{Prepared, SegmentTask, Wal, WalError};
+use kattu_wal::{Prepared, SegmentTask, SnapshotStore, Wal, WalError};
 
 /// How often a full disk is tried again.
 const FULL_RETRY: u64 = 200 * MS;
@@ -48,6 +48,11 @@ pub(crate) struct Log {
 impl Log {
     pub(crate) fn new(wal: Wal) -> Log {
         Log { wal, no_spare: false, blocked: None, idle: true, task: None, prepared: None, ready_at: None }
+    }
+
+    /// The snapshots beside the log.
+    pub(crate) fn snapshots(&self) -> SnapshotStore {
+        self.wal.snapshots()
     }
 
     pub(crate) fn room(&self) -> LogRoom {

@@ -7,6 +7,7 @@
 use crate::clock::{MS, SEC, US};
 use crate::dice::Dice;
 use crate::inject::{Injection, Kinds, draw_injections};
+use kattu_node::SnapshotLimits;
 use kattu_raft::{Duration, Limits};
 use kattu_wal::sim::Speed;
 use std::fmt;
@@ -24,6 +25,8 @@ pub struct Options {
     pub kinds: Option<Kinds>,
     /// Only these injections of the plan, by number; all if absent.
     pub keep: Option<Vec<u32>>,
+    /// Take snapshots and prune logs; without it, logs are kept whole.
+    pub snapshots: bool,
     /// Keep the lines of the timeline.
     pub timeline: bool,
     /// Keep the history of the clients in the report.
@@ -68,6 +71,10 @@ pub struct Settings {
     pub log_io: Place,
     /// Where committed entries are applied.
     pub apply: Place,
+    /// When snapshots are taken.
+    pub snapshots: SnapshotLimits,
+    /// One step of the snapshot worker takes up to this, besides what its disk takes.
+    pub snapshot_step: u64,
     /// Bytes of a log segment.
     pub segment_bytes: u64,
     /// Bytes kept for the way out of a full disk.
@@ -154,7 +161,10 @@ impl Plan {
         // Three and five are what people run; the rest is for the arithmetic of quorums.
         let drawn = *dice.pick(&[1, 2, 3, 3, 3, 3, 3, 3, 4, 5, 5, 5, 5, 6, 7, 8, 9]);
         let members = options.members.unwrap_or(drawn);
-        let settings = draw_settings(&mut Dice::new(seed, "settings"));
+        let mut settings = draw_settings(&mut Dice::new(seed, "settings"));
+        if options.snapshots {
+            draw_snapshots(&mut Dice::new(seed, "snapshots"), &mut settings);
+        }
         let pace = draw_pace(&mut Dice::new(seed, "pace"), &settings);
         let mut load = draw_load(&mut Dice::new(seed, "load"), &settings);
         let length = match options.seconds {
@@ -253,6 +263,8 @@ fn default_settings() -> Settings {
         quota: u64::MAX,
         log_io: Place::Inline,
         apply: Place::Inline,
+        snapshots: SnapshotLimits::default(),
+        snapshot_step: 0,
         segment_bytes: 1 << 20,
         reserve_bytes: 0,
         window_bytes: 1 << 20,
@@ -311,6 +323,8 @@ fn draw_settings(dice: &mut Dice) -> Settings {
         quota: if dice.one_in(6) { dice.log_within(64 << 10, 1 << 20) } else { u64::MAX },
         log_io: place(dice),
         apply: place(dice),
+        snapshots: SnapshotLimits { log_bytes_min: u64::MAX, keep_bytes: 0 },
+        snapshot_step: 0,
         segment_bytes,
         reserve_bytes: if dice.one_in(2) { segment_bytes } else { 0 },
         window_bytes: dice.log_within(256, 1 << 20) as usize,
@@ -333,6 +347,25 @@ fn draw_pace(dice: &mut Dice, settings: &Settings) -> Pace {
         ordered: !dice.one_in(3),
         holds: dice.one_in(2),
         drift: *dice.pick(&[0, 100, 1000, 20_000]),
+    }
+}
+
+/// In most storms snapshots are taken all the time; in some, never.
+fn draw_snapshots(dice: &mut Dice, settings: &mut Settings) {
+    let never = dice.one_in(6);
+    settings.snapshots = SnapshotLimits {
+        log_bytes_min: if never { u64::MAX } else { dice.log_within(2 << 10, 128 << 10) },
+        keep_bytes: if dice.one_in(3) { 0 } else { dice.log_within(1 << 10, 128 << 10) },
+    };
+    settings.snapshot_step = dice.log_within(10 * US, 2 * MS);
+    settings.limits.snapshot_chunk_bytes_max = dice.log_within(4 << 10, 256 << 10) as usize;
+    settings.limits.snapshot_bytes_per_s = dice.log_within(4 << 20, 256 << 20);
+    if !never {
+        // So that there is something to prune.
+        settings.segment_bytes =
+            settings.segment_bytes.min(64 << 10).max(4 * settings.request_bytes_max as u64);
+        let batch = settings.limits.batch_bytes_max;
+        settings.limits.batch_bytes_max = batch.min(settings.segment_bytes as usize / 4);
     }
 }
 

@@ -11,12 +11,13 @@ use crate::clock::{Clock, SEC};
 use crate::log::{Completion, Log, LogRoom};
 use crate::net::id_of;
 use crate::plan::Place;
+use crate::snapshots::{Done, Order, Worker};
 use crate::world::{Event as Planned, Shared};
 use kattu_node::contract::{
     Effects, Event, Forward, KeeperEffects, KeeperTask, Outcome, PeerMessage, Refusal, Request, Space, Ticket,
 };
 use kattu_node::{Keeper, Node};
-use kattu_raft::{Fetch, LogIndex, LogRecord, Lsn, NodeId};
+use kattu_raft::{Entry, Fetch, LogIndex, LogRecord, Lsn, NodeId};
 use kattu_wal::WalError;
 use kattu_wal::sim::SimDisk;
 use std::collections::{BTreeMap, VecDeque};
@@ -99,10 +100,15 @@ pub(crate) struct Process {
     /// Batches waiting for a keeper on its own thread.
     keeper_queue: Option<VecDeque<Vec<KeeperTask>>>,
     keeper_tasks: usize,
+    /// Entries that wait in the keeper for a snapshot.
+    held: VecDeque<Entry>,
     inbox: VecDeque<Event>,
     calls: VecDeque<(u64, Request)>,
     completions: VecDeque<Completion>,
     progress: VecDeque<Progress>,
+    worker: Worker,
+    /// What the worker has done.
+    done: VecDeque<Done>,
     /// Tickets of clients that wait here, with their operations.
     waiting: BTreeMap<Ticket, u64>,
     tickets: u64,
@@ -140,7 +146,10 @@ impl Process {
     ) -> Process {
         let thread = |place| place == Place::Thread;
         let settings = &sh.settings;
+        let worker = Worker::new(log.snapshots());
         let mut process = Process {
+            worker,
+            done: VecDeque::new(),
             member,
             run,
             node,
@@ -152,6 +161,7 @@ impl Process {
             at_disk: None,
             keeper_queue: thread(settings.apply).then(VecDeque::new),
             keeper_tasks: 0,
+            held: VecDeque::new(),
             inbox: VecDeque::new(),
             calls: VecDeque::new(),
             completions: VecDeque::new(),
@@ -234,6 +244,7 @@ impl Process {
             || !self.calls.is_empty()
             || !self.completions.is_empty()
             || !self.progress.is_empty()
+            || !self.done.is_empty()
             || !self.fetches.is_empty()
             || self.log.has_prepared()
             || self.node.deadline() <= self.clock.at(now)
@@ -299,6 +310,9 @@ impl Process {
         while let Some(progress) = self.progress.pop_front() {
             self.on_progress(sh, progress)?;
         }
+        while let Some(done) = self.done.pop_front() {
+            self.on_done(sh, done)?;
+        }
         while let Some(event) = self.inbox.pop_front() {
             self.handle(sh, event)?;
         }
@@ -325,7 +339,10 @@ impl Process {
         self.node.handle(self.clock.at(sh.now), event, &mut self.scratch);
         sh.watch.stepped(self.id(), &self.node, &self.scratch)?;
         note(sh, self.id(), &self.scratch);
-        let Effects { persist, send, fetch, apply, reply, compute, trace } = &mut self.scratch;
+        let Effects { persist, send, fetch, apply, reply, compute, trace, read_chunks, store_chunks } =
+            &mut self.scratch;
+        self.effects.read_chunks.append(read_chunks);
+        self.effects.store_chunks.append(store_chunks);
         self.effects.persist.append(persist);
         self.effects.send.append(send);
         self.effects.fetch.append(fetch);
@@ -380,6 +397,7 @@ impl Process {
                     self.stage = Stage::Fetch;
                 }
                 Stage::Fetch => {
+                    self.order_snapshots(sh)?;
                     self.fetches.extend(self.effects.fetch.drain(..));
                     while self.fetches_left > 0
                         && let Some(fetch) = self.fetches.pop_front()
@@ -425,6 +443,8 @@ impl Process {
             && effects.send.is_empty()
             && effects.fetch.is_empty()
             && effects.apply.is_empty()
+            && effects.read_chunks.is_empty()
+            && effects.store_chunks.is_empty()
             && effects.reply.is_empty()
     }
 
@@ -498,14 +518,122 @@ impl Process {
                 KeeperTask::Apply { entry, .. } => Some(entry.clone()),
                 _ => None,
             };
+            let held = entry.clone().filter(|_| self.keeper.is_installing());
+            let before = self.keeper.applied();
             self.keeper.handle(task, &mut effects);
-            if let Some(entry) = entry {
-                sh.trace.mix(entry.id().index.0 ^ entry.id().term.0 << 40);
-                sh.watch.applied(self.id(), &entry, &self.keeper)?;
+            self.order_of_keeper(sh, &mut effects)?;
+            if let Some(entry) = entry
+                && before < self.keeper.applied()
+            {
+                self.note_applied(sh, &entry)?;
+            } else if let Some(entry) = held {
+                self.held.push_back(entry);
             }
         }
         self.replying.extend(effects.reply);
         Ok(Progress { applied: effects.applied, store_bytes: self.keeper.store().stats().bytes })
+    }
+
+    fn note_applied(&mut self, sh: &mut Shared, entry: &Entry) -> Result<(), End> {
+        sh.trace.mix(entry.id().index.0 ^ entry.id().term.0 << 40);
+        Ok(sh.watch.applied(self.id(), entry, &self.keeper)?)
+    }
+
+    // ── The snapshot worker ──
+
+    /// What the keeper wants of snapshots.
+    fn order_of_keeper(&mut self, sh: &mut Shared, effects: &mut KeeperEffects) -> Result<(), End> {
+        if let Some((meta, frozen)) = effects.snapshot.take() {
+            sh.watch.tables(self.id(), &self.keeper)?;
+            self.worker.order(Order::Take(meta, Box::new(frozen)));
+        }
+        if let Some(meta) = effects.install.take() {
+            self.worker.order(Order::Thaw(meta));
+        }
+        self.plan_worker(sh);
+        Ok(())
+    }
+
+    /// What the node wants of snapshots.
+    fn order_snapshots(&mut self, sh: &mut Shared) -> Result<(), End> {
+        for request in std::mem::take(&mut self.effects.read_chunks) {
+            self.lives()?;
+            self.worker.order(Order::Read(request));
+        }
+        for piece in std::mem::take(&mut self.effects.store_chunks) {
+            self.lives()?;
+            self.worker.order(Order::Store(piece));
+        }
+        self.plan_worker(sh);
+        Ok(())
+    }
+
+    fn plan_worker(&mut self, sh: &mut Shared) {
+        if !self.worker.planned && self.worker.has_work() {
+            self.worker.planned = true;
+            let takes = sh.dice.below(sh.settings.snapshot_step + 1);
+            sh.queue.plan(sh.now + takes, Planned::Worked { member: self.member, run: self.run });
+        }
+    }
+
+    /// The worker does one thing.
+    pub(crate) fn work_on_snapshots(&mut self, sh: &mut Shared) -> Result<(), End> {
+        self.worker.planned = false;
+        self.lives()?;
+        if self.at_disk.is_none() {
+            self.disk.begin();
+        }
+        let done = self.worker.step();
+        if self.disk.is_out() {
+            return Err(End::Fuse); // it has lost its power in the middle
+        }
+        for complaint in self.worker.complaints.drain(..) {
+            sh.trace.line(sh.now, Some(id_of(self.member).0), "snapshot", || complaint.to_string());
+        }
+        let done = done?;
+        match &done {
+            Done::Complete(last, _) => {
+                sh.watch.snapshot(self.id(), *last)?;
+                sh.trace.mix(last.index.0 ^ 1 << 61);
+                let (now, last) = (sh.now, *last);
+                sh.trace
+                    .line(now, Some(id_of(self.member).0), "snapshot", || format!("has one up to {last}"));
+            }
+            Done::NoTables(last, error) => {
+                let story = format!("n{}: the snapshot up to {last}: {error}", self.member + 1);
+                return Err(crate::report::Violation::new("snapshots_hold_tables", story).into());
+            }
+            Done::Nothing | Done::Told(_) | Done::Thawed(..) => {}
+        }
+        if !matches!(done, Done::Nothing) {
+            self.done.push_back(done);
+        }
+        self.plan_worker(sh);
+        Ok(())
+    }
+
+    fn on_done(&mut self, sh: &mut Shared, done: Done) -> Result<(), End> {
+        match done {
+            Done::Nothing | Done::NoTables(..) => Ok(()),
+            Done::Told(event) | Done::Complete(_, event) => self.handle(sh, event),
+            Done::Thawed(meta, tables) => {
+                let mut effects = KeeperEffects::default();
+                sh.watch.tables(self.id(), &tables)?;
+                sh.watch.installed(self.id(), meta.last)?;
+                sh.trace.line(sh.now, Some(self.id().0), "snapshot", || format!("installs {}", meta.last));
+                let _old = self.keeper.replace(*tables, &mut effects);
+                while let Some(entry) =
+                    self.held.pop_front_if(|entry| entry.id().index <= self.keeper.applied())
+                {
+                    sh.watch.applied_within(self.id(), &entry)?;
+                }
+                self.order_of_keeper(sh, &mut effects)?;
+                self.replying.extend(effects.reply);
+                self.answer_clients(sh)?;
+                let store_bytes = self.keeper.store().stats().bytes;
+                self.on_progress(sh, Progress { applied: effects.applied, store_bytes })
+            }
+        }
     }
 
     fn on_progress(&mut self, sh: &mut Shared, progress: Progress) -> Result<(), End> {
@@ -763,6 +891,10 @@ fn kind_of(event: &Event) -> u64 {
         Event::Space(_) => 9,
         Event::LinkClosed(..) => 10,
         Event::Stop => 11,
+        Event::ChunkRead { .. } => 12,
+        Event::ChunkStored(_) => 13,
+        Event::SnapshotTaken { .. } => 14,
+        Event::SnapshotFailed { .. } => 15,
         Event::HandOver(_) => 12,
     }
 }

@@ -7,7 +7,7 @@
 use crate::report::Violation;
 use kattu_node::contract::Effects;
 use kattu_node::{Keeper, Node};
-use kattu_raft::{Entry, Lsn, NodeId, Raft, Recovered};
+use kattu_raft::{Entry, EntryId, Lsn, NodeId, Raft, Recovered};
 use kattu_verify::invariants::{Invariants, Violation as Broken};
 
 /// Stores are compared at every index that is a multiple of this.
@@ -65,9 +65,29 @@ impl Watch {
         self.invariants.applied(member, entry)?;
         let index = entry.id().index;
         if index.0.is_multiple_of(DIGEST_EVERY) {
-            self.invariants.digest(member, index, keeper.store().digest())?;
+            self.invariants.digest(member, index, keeper.digest())?;
         }
         Ok(())
+    }
+
+    /// The same, of an entry that was applied together with later ones.
+    pub(crate) fn applied_within(&mut self, member: NodeId, entry: &Entry) -> Result<(), Violation> {
+        Ok(self.invariants.applied(member, entry)?)
+    }
+
+    /// A snapshot is complete on a member's disk.
+    pub(crate) fn snapshot(&mut self, member: NodeId, last: EntryId) -> Result<(), Violation> {
+        Ok(self.invariants.snapshot(member, last)?)
+    }
+
+    /// A store is about to become a snapshot, or has just become one: all of them at this index are the same.
+    pub(crate) fn tables(&mut self, member: NodeId, keeper: &Keeper) -> Result<(), Violation> {
+        Ok(self.invariants.digest(member, keeper.applied(), keeper.digest())?)
+    }
+
+    /// A store became what a snapshot holds.
+    pub(crate) fn installed(&mut self, member: NodeId, last: EntryId) -> Result<(), Violation> {
+        Ok(self.invariants.installed(member, last)?)
     }
 
     /// Looks at everything.

@@ -14,6 +14,7 @@ use crate::plan::{Pace, Plan, Settings};
 use crate::process::{End, Process};
 use crate::queue::Queue;
 use crate::report::Violation;
+use crate::snapshots::thaw;
 use crate::trace::{Told, Trace};
 use crate::watch::Watch;
 use kattu_node::contract::{Event as Input, Forward, MemberInfo, Outcome, PeerMessage};
@@ -49,6 +50,11 @@ pub(crate) enum Event {
     },
     /// Its keeper's thread has done a batch.
     Kept {
+        member: usize,
+        run: u32,
+    },
+    /// Its snapshot worker does one thing.
+    Worked {
         member: usize,
         run: u32,
     },
@@ -353,6 +359,9 @@ impl World {
             Event::Kept { member, run } => {
                 self.work_or_wait(member, run, || Event::Kept { member, run }, Process::kept)
             }
+            Event::Worked { member, run } => {
+                self.work_or_wait(member, run, || Event::Worked { member, run }, Process::work_on_snapshots)
+            }
             Event::SegmentMade { member, run } => self.work_or_wait(
                 member,
                 run,
@@ -619,7 +628,7 @@ impl World {
             truth = Truth::Whole;
         }
         match self.open(member) {
-            Ok((wal, recovered, incarnation)) => {
+            Ok((wal, recovered, incarnation, tables)) => {
                 let state = &mut self.members[member];
                 state.disk.lose_power_after(u64::MAX);
                 if truth == Truth::Refuse {
@@ -629,7 +638,7 @@ impl World {
                 if state.damaged.take().is_some() {
                     state.disk.heal();
                 }
-                self.boot(member, wal, recovered, incarnation)
+                self.boot(member, wal, recovered, incarnation, tables)
             }
             Err(error) => self.on_refused_start(member, truth, &error),
         }
@@ -668,7 +677,7 @@ impl World {
     }
 
     /// Opens the directory, or makes it this member's, and reads its log back. [shell/runtime `start::open`]
-    fn open(&mut self, member: usize) -> Result<(Wal, Recovered, Incarnation), WalError> {
+    fn open(&mut self, member: usize) -> Result<(Wal, Recovered, Incarnation, Option<Keeper>), WalError> {
         let settings = &self.plan.settings;
         let options = WalOptions {
             segment_bytes: settings.segment_bytes,
@@ -685,7 +694,12 @@ impl World {
         dir.expect(CLUSTER, id_of(member))?;
         let incarnation = dir.identity().expect("just checked").incarnation;
         let (wal, mut recovered) = Wal::open(dir, options)?;
-        Ok((wal, recovered.remove(&GROUP).unwrap_or_default(), incarnation))
+        let recovered = recovered.remove(&GROUP).unwrap_or_default();
+        let tables = match &recovered.snapshot {
+            Some(meta) => Some(thaw(&wal.snapshots(), meta.last)?.expect("a checked snapshot holds tables")),
+            None => None,
+        };
+        Ok((wal, recovered, incarnation, tables))
     }
 
     fn identity(&mut self, member: usize) -> Identity {
@@ -711,6 +725,7 @@ impl World {
         wal: Wal,
         recovered: Recovered,
         incarnation: Incarnation,
+        tables: Option<Keeper>,
     ) -> Result<(), Violation> {
         let id = id_of(member);
         self.sh.watch.restarted(id, &recovered)?;
@@ -737,23 +752,29 @@ impl World {
             request_timeout: settings.request_timeout,
             pending_max: settings.pending_max,
             pending_bytes_max: settings.pending_bytes_max,
+            snapshots: settings.snapshots,
             name: format!("n{}", id.0),
             client_urls: vec![format!("http://n{}", id.0)],
         };
         let infos = voters.iter().map(|&id| MemberInfo { id, ..MemberInfo::default() }).collect();
-        let (last, committed, term) = (recovered.last, recovered.committed, recovered.hard.term);
+        let (base, last, committed, term) =
+            (recovered.base, recovered.last, recovered.committed, recovered.hard.term);
         let entropy = self.sh.dice.roll();
         let state = &mut self.members[member];
         state.run += 1;
         let (run, clock) = (state.run, state.clock);
         let node = Node::recover(config, entropy, clock.at(self.sh.now), recovered);
         let disk = state.disk.mount();
-        let process =
-            Process::new((member, run), node, Keeper::new(infos), (Log::new(wal), disk), clock, &mut self.sh);
+        let keeper = tables.unwrap_or_else(|| Keeper::new(infos));
+        let covered = keeper.applied();
+        let process = Process::new((member, run), node, keeper, (Log::new(wal), disk), clock, &mut self.sh);
         state.process = Some(Box::new(process));
         self.sh.trace.mix(19 ^ self.sh.now);
         self.sh.line(Some(member), "process", || {
-            format!("starts in term {}, log up to {last}, committed {}", term.0, committed.0)
+            format!(
+                "starts in term {}, snapshot up to {}, log from {base} to {last}, committed {}",
+                term.0, covered.0, committed.0
+            )
         });
         self.count_fired(member);
         self.members[member].disk_failed = false;

@@ -4,7 +4,7 @@
 //! Knows nothing of: time as clocks show it (a deadline fires when chance says so).
 
 use kattu_node::contract::{Effects, Event, KeeperEffects, KeeperTask, PeerMessage, Request, Ticket};
-use kattu_node::{Keeper, Node, NodeConfig};
+use kattu_node::{Keeper, Node, NodeConfig, SnapshotLimits};
 use kattu_raft::{
     Config, Duration, Entry, EntryHead, EntryId, FetchFor, GroupId, Incarnation, Instant, Limits, LogBody,
     LogIndex, LogRecord, Lsn, NodeId, Policies, RecordEncoder, Recovered, SharedBytes, Stamp,
@@ -96,6 +96,7 @@ impl World {
 
     fn config(&self, id: NodeId) -> NodeConfig {
         NodeConfig {
+            snapshots: SnapshotLimits { log_bytes_min: u64::MAX, keep_bytes: 0 },
             raft: Config {
                 group: GroupId(0),
                 id,

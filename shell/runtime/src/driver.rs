@@ -4,7 +4,8 @@
 //!  peers ─▶ inbox ─┐                         ┌─▶ links (sent before the disk is asked)
 //!  clients ─▶ calls┼─▶ the whole inbox, then ┼─▶ keeper ─▶ answers
 //!  timer ──────────┤   one "drained", then   ├─▶ log (one write, one sync for the batch)
-//!  log, keeper ────┘   what follows from it  └─▶ back to the start
+//!  log, keeper,────┘   what follows from it  ├─▶ snapshot worker (beside)
+//!  snapshot worker                           └─▶ back to the start
 //! ```
 //! Batching falls out of the loop: what arrives while one batch is carried out is the next. No timer and no lock sits
 //! on the way of a request. [architecture §4; performance, "What that asks of the design"]
@@ -18,6 +19,7 @@ use crate::links::Links;
 use crate::metrics::Metrics;
 use crate::room::Room;
 use crate::seat::{Progress, Seat};
+use crate::snapshots::{Done, Order, Snapshots};
 use crate::waiting::Waiting;
 use crate::watchdog::{Watch, Work};
 use kattu_node::Node;
@@ -40,6 +42,7 @@ const FETCHES_PER_BATCH: usize = 1;
 pub(crate) struct Driver {
     pub(crate) node: Node,
     pub(crate) seat: Seat,
+    pub(crate) snapshots: Snapshots,
     pub(crate) disk: Disk,
     pub(crate) links: Links,
     pub(crate) inbox: Rc<Inbox>,
@@ -79,6 +82,7 @@ impl Driver {
                     self.on_completion(now, completion, &mut effects);
                 }
                 progress = self.seat.progress() => self.on_progress(clock::now(), progress, &mut effects),
+                done = self.snapshots.done() => self.on_done(clock::now(), done, &mut effects),
                 () = &mut timer => {}
                 () = std::future::ready(()), if untidy || !self.fetches.is_empty() => {}
                 told = stop.changed() => {
@@ -128,6 +132,9 @@ impl Driver {
         while let Some(progress) = self.seat.try_progress() {
             self.on_progress(now, progress, effects);
         }
+        while let Some(done) = self.snapshots.try_done() {
+            self.on_done(now, done, effects);
+        }
         self.inbox.take(events);
         self.metrics.events.add(events.len() as u64);
         for event in events.drain(..) {
@@ -164,6 +171,7 @@ impl Driver {
             answered |= applied.is_some_and(|progress| progress.answered);
             let mut news = applied.is_some();
             self.trace(effects);
+            self.order_snapshots(effects);
             self.fetches.extend(effects.fetch.drain(..));
             while fetches_left > 0
                 && let Some(fetch) = self.fetches.pop_front()
@@ -244,6 +252,28 @@ impl Driver {
         }
     }
 
+    /// Pieces of snapshots are read and stored beside.
+    fn order_snapshots(&mut self, effects: &mut Effects) {
+        for request in effects.read_chunks.drain(..) {
+            self.snapshots.orders().give(Order::Read(request));
+        }
+        for piece in effects.store_chunks.drain(..) {
+            self.metrics.snapshot_chunks_received.add(1);
+            self.snapshots.orders().give(Order::Store(piece));
+        }
+    }
+
+    fn on_done(&mut self, now: Instant, done: Done, effects: &mut Effects) {
+        match done {
+            Done::Told(event) => self.node.handle(now, event, effects),
+            Done::Thawed(tables) => {
+                if let Some(progress) = self.seat.bring(tables, &mut self.waiting) {
+                    self.on_progress(now, progress, effects);
+                }
+            }
+        }
+    }
+
     fn publish_facts(&self) {
         let raft = self.node.raft();
         let leader = raft.leader().unwrap_or(NodeId(0));
@@ -251,6 +281,7 @@ impl Driver {
         self.facts.leader.store(leader.0, Ordering::Relaxed);
         self.metrics.committed.set(raft.committed().0);
         self.metrics.pending.set(self.node.pending() as u64);
+        self.metrics.snapshot_index.set(raft.snapshot().map_or(0, |snapshot| snapshot.last.index.0));
     }
 
     fn trace(&self, effects: &mut Effects) {
@@ -274,6 +305,7 @@ impl Driver {
         self.answer(effects);
         self.apply(effects);
         self.seat.finish();
+        drop(self.snapshots); // before the directory is anybody else's
         self.disk.close();
     }
 }
@@ -283,5 +315,7 @@ fn is_empty(effects: &Effects) -> bool {
         && effects.send.is_empty()
         && effects.fetch.is_empty()
         && effects.apply.is_empty()
+        && effects.read_chunks.is_empty()
+        && effects.store_chunks.is_empty()
         && effects.reply.is_empty()
 }

@@ -93,7 +93,7 @@ impl Hearing {
     /// What was on its way on this lane may be lost; of the control lane, all of it is repeated anyway, but that the
     /// other end's kernel closed it is a hint that the member died, and the last message of either lane must not belie it.
     fn closed(&self, hello: &Hello, end: LinkEnd) {
-        if hello.lane == Lane::Bulk || end == LinkEnd::ByPeer {
+        if crate::links::is_told(hello.lane, end) {
             self.inbox.push(Event::LinkClosed(hello.from, end), 0);
         }
     }

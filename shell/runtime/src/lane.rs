@@ -28,6 +28,11 @@ pub(crate) struct Lane {
     /// Wakes the connection's task: there is something unsent, or the socket has failed.
     kick: Notify,
     failed: Cell<Option<LinkEnd>>,
+    /// Opened when there is something to send: one message waits for that.
+    on_demand: bool,
+    wanted: Notify,
+    /// Messages queued so far.
+    pushed: Cell<u64>,
 }
 
 /// Two writers take turns, so that a lane under constant load does not keep what it has sent.
@@ -64,6 +69,23 @@ impl Queue {
 }
 
 impl Lane {
+    /// A lane that is opened when there is something to send.
+    pub(crate) fn on_demand() -> Lane {
+        Lane { on_demand: true, ..Lane::default() }
+    }
+
+    /// Comes back when there is something to send and the lane is not up.
+    pub(crate) async fn wanted(&self) {
+        while self.unsent_bytes() == 0 {
+            self.wanted.notified().await;
+        }
+    }
+
+    /// Messages queued so far.
+    pub(crate) fn pushed(&self) -> u64 {
+        self.pushed.get()
+    }
+
     /// Whether messages can leave at all.
     pub(crate) fn is_up(&self) -> bool {
         self.socket.borrow().is_some()
@@ -76,7 +98,9 @@ impl Lane {
 
     /// Takes over a fresh, greeted connection.
     pub(crate) fn open(&self, socket: Rc<TcpStream>) {
-        self.queue.borrow_mut().clear();
+        if !self.on_demand {
+            self.queue.borrow_mut().clear();
+        }
         self.failed.set(None);
         *self.socket.borrow_mut() = Some(socket);
     }
@@ -90,9 +114,14 @@ impl Lane {
     /// Queues one message, or drops it: `false` when the lane is down or its queue is full.
     pub(crate) fn push(&self, message: &PeerMessage) -> bool {
         let mut queue = self.queue.borrow_mut();
-        if !self.is_up() || queue.unsent() > LANE_BYTES_MAX {
+        let may_wait = self.on_demand && queue.unsent() == 0;
+        if !(self.is_up() || may_wait) || queue.unsent() > LANE_BYTES_MAX {
             return false;
         }
+        if !self.is_up() {
+            self.wanted.notify_one();
+        }
+        self.pushed.set(self.pushed.get() + 1);
         crate::codec().encode_message(message, &mut queue.next);
         true
     }

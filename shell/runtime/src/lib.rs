@@ -5,7 +5,8 @@
 //! (docs/performance.md). Three settings move work to threads of its own: log I/O, apply, and the client face.
 //!
 //! Reading order: `start` (putting the parts together) · `driver` (the loop) · `disk` · `seat` (where the keeper sits) ·
-//! `links`, `lane`, `greeting`, `hearing` (peers) · `engine` (the door) · `room` · `watchdog` · `clock`.
+//! `snapshots` (the
+//! worker beside) · `links`, `lane`, `greeting`, `hearing` (peers) · `engine` (the door) · `room` · `watchdog` · `clock`.
 //! Knows nothing of: etcd, protobuf, the simulator.
 
 mod clock;
@@ -21,6 +22,7 @@ pub mod metrics;
 pub mod report;
 mod room;
 mod seat;
+mod snapshots;
 mod start;
 mod waiting;
 mod watchdog;

@@ -1,8 +1,9 @@
-//! Peer links: two lanes out to each peer, and whatever peers open towards us.
+//! Peer links: three lanes out to each peer, and whatever peers open towards us.
 //!
 //! A link is one-way: we speak on the connections we open, and hear on those we accept, so that each side retries and
 //! gives up on its own. Votes, heartbeats and read rounds ride on the bulk lane while nothing waits on it, and take
-//! their own lane otherwise. [fault-model NT1–NT6]
+//! their own lane otherwise. Pieces of snapshots have a third one, which is opened when there is something for it, and
+//! closed when nothing has been for a while: no entry and no heartbeat waits behind them. [fault-model NT1–NT6]
 //! Knows nothing of: who leads, what entries mean.
 
 use crate::greeting::{self, Greeting};
@@ -31,6 +32,7 @@ pub(crate) struct Peer {
 struct Link {
     bulk: Rc<Lane>,
     control: Rc<Lane>,
+    snapshot: Rc<Lane>,
 }
 
 /// All links out of this member.
@@ -50,8 +52,17 @@ impl Links {
     ) -> Links {
         let mut links = BTreeMap::new();
         for peer in peers {
-            let link = Link { bulk: Rc::new(Lane::default()), control: Rc::new(Lane::default()) };
-            for (kind, lane) in [(LaneKind::Bulk, &link.bulk), (LaneKind::Control, &link.control)] {
+            let link = Link {
+                bulk: Rc::new(Lane::default()),
+                control: Rc::new(Lane::default()),
+                snapshot: Rc::new(Lane::on_demand()),
+            };
+            let lanes = [
+                (LaneKind::Bulk, &link.bulk),
+                (LaneKind::Control, &link.control),
+                (LaneKind::Snapshot, &link.snapshot),
+            ];
+            for (kind, lane) in lanes {
                 let dialler = Dialler {
                     peer: peer.clone(),
                     kind,
@@ -78,7 +89,10 @@ impl Links {
         for message in messages {
             let Some(link) = self.links.get(&message.to()) else { continue };
             let is_control = is_control(&message);
-            let lane = if is_control && link.bulk.unsent_bytes() > 0 && link.control.is_up() {
+            let lane = if is_chunk(&message) {
+                self.metrics.snapshot_chunks_sent.add(1);
+                &link.snapshot
+            } else if is_control && link.bulk.unsent_bytes() > 0 && link.control.is_up() {
                 &link.control
             } else {
                 &link.bulk
@@ -95,9 +109,15 @@ impl Links {
         for link in self.links.values() {
             link.bulk.flush(&self.metrics);
             link.control.flush(&self.metrics);
+            link.snapshot.flush(&self.metrics);
         }
         unsent
     }
+}
+
+/// What nothing else must wait behind.
+fn is_chunk(message: &PeerMessage) -> bool {
+    matches!(message, PeerMessage::Raft(envelope) if matches!(envelope.message, Message::SnapshotChunk(_)))
 }
 
 /// What must not wait behind entries.
@@ -114,7 +134,7 @@ fn is_control(message: &PeerMessage) -> bool {
             | Message::ReadIndexReply(_)
             | Message::SnapshotReply(_)
             | Message::TimeoutNow(_) => true,
-            Message::SnapshotChunk(_) => false,
+            Message::SnapshotChunk(_) => false, // has a lane of its own
         },
         PeerMessage::Forward(_) | PeerMessage::ForwardReply(_) => false,
     }
@@ -183,15 +203,21 @@ impl Dialler {
         let mut pauses = Pauses::new(self.retry_max);
         let mut last_refusal = String::new();
         loop {
+            if self.kind == LaneKind::Snapshot {
+                self.lane.wanted().await;
+            }
             match self.connect().await {
                 Ok(socket) => {
                     last_refusal.clear();
                     let opened = Instant::now();
                     let socket = Rc::new(socket);
                     self.lane.open(socket.clone());
-                    let end = self.lane.run(&socket, &self.metrics).await;
+                    let end = match self.kind {
+                        LaneKind::Snapshot => self.while_used(&socket).await,
+                        LaneKind::Bulk | LaneKind::Control => self.lane.run(&socket, &self.metrics).await,
+                    };
                     self.lane.close();
-                    if self.kind == LaneKind::Bulk || end == LinkEnd::ByPeer {
+                    if is_told(self.kind, end) {
                         // The control lane carries only what is repeated anyway; its end is a hint all the same.
                         self.inbox.push(Event::LinkClosed(self.peer.id, end), 0);
                     }
@@ -207,10 +233,30 @@ impl Dialler {
                         last_refusal = reason;
                     }
                     pauses.refused();
+                    self.lane.close();
                 }
-                Err(Failure::Away) => {}
+                Err(Failure::Away) => self.lane.close(),
             }
             tokio::time::sleep(jittered(pauses.take())).await;
+        }
+    }
+
+    /// Runs while the connection lives and something is sent on it now and then.
+    async fn while_used(&self, socket: &TcpStream) -> LinkEnd {
+        let mut sent = self.lane.pushed();
+        let unused = async {
+            loop {
+                tokio::time::sleep(crate::SILENCE_MAX).await;
+                if std::mem::replace(&mut sent, self.lane.pushed()) == self.lane.pushed()
+                    && self.lane.unsent_bytes() == 0
+                {
+                    return LinkEnd::Otherwise;
+                }
+            }
+        };
+        tokio::select! {
+            end = self.lane.run(socket, &self.metrics) => end,
+            end = unused => end,
         }
     }
 
@@ -230,6 +276,16 @@ impl Dialler {
             }
         }
         Err(failure)
+    }
+}
+
+/// Whether the end of a lane is told to the node: what was in flight on the bulk lane may be lost; and whoever's kernel
+/// closes a lane may have died. A snapshot's lane closes when it has nothing to do, and what is lost on it is sent again.
+pub(crate) fn is_told(kind: LaneKind, end: LinkEnd) -> bool {
+    match kind {
+        LaneKind::Bulk => true,
+        LaneKind::Control => end == LinkEnd::ByPeer,
+        LaneKind::Snapshot => false,
     }
 }
 

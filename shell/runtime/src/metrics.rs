@@ -119,4 +119,20 @@ pub struct Metrics {
     pub pending: Counter,
     /// Client requests refused or left in doubt.
     pub failed: Counter,
+    /// Snapshots taken here.
+    pub snapshots_taken: Counter,
+    /// Snapshots that came to nothing.
+    pub snapshots_failed: Counter,
+    /// Snapshots of a leader's that took the place of the store.
+    pub snapshots_installed: Counter,
+    /// Bytes of the last snapshot taken (a level).
+    pub snapshot_bytes: Counter,
+    /// How long it took, in milliseconds (a level).
+    pub snapshot_ms: Counter,
+    /// Up to where the newest snapshot reaches (a level).
+    pub snapshot_index: Counter,
+    /// Pieces of snapshots sent to peers.
+    pub snapshot_chunks_sent: Counter,
+    /// Pieces of a leader's snapshots received.
+    pub snapshot_chunks_received: Counter,
 }

@@ -5,12 +5,13 @@
 //! answers do not travel back through the driver. [performance, "The floor of the etcd face"]
 //! Knows nothing of: what tasks do.
 
+use crate::snapshots::{Order, Orders};
 use crate::waiting::{Reply, Waiting};
 use crate::watchdog::{Watch, Work};
 use kattu_node::Keeper;
 use kattu_node::contract::{KeeperEffects, KeeperTask, Outcome, Ticket};
 use kattu_raft::LogIndex;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::mpsc as sync_mpsc;
 use std::thread::JoinHandle;
 use tokio::sync::mpsc;
@@ -31,15 +32,19 @@ pub(crate) struct Progress {
 /// Tasks that may wait for a keeper on its own thread; beyond it clients are refused until it has caught up.
 const TASKS_MAX: usize = 1 << 16;
 
-pub(crate) struct Batch {
-    tasks: Vec<KeeperTask>,
-    /// Who waits for the tasks' tickets, in the tasks' order.
-    replies: VecDeque<(Ticket, Reply)>,
+pub(crate) enum Batch {
+    Tasks {
+        tasks: Vec<KeeperTask>,
+        /// Who waits for the tasks' tickets, in the tasks' order.
+        replies: VecDeque<(Ticket, Reply)>,
+    },
+    /// The tables that the keeper waits for.
+    Tables(Box<Keeper>),
 }
 
 /// The keeper's seat.
 pub(crate) enum Seat {
-    Inline(Box<Keeper>),
+    Inline(Box<Keeper>, Orders),
     Thread {
         tasks: sync_mpsc::Sender<Batch>,
         progress: mpsc::UnboundedReceiver<Progress>,
@@ -50,31 +55,27 @@ pub(crate) enum Seat {
 }
 
 impl Seat {
-    pub(crate) fn inline(keeper: Keeper) -> Seat {
-        Seat::Inline(Box::new(keeper))
+    /// What the keeper wants of snapshots goes to `orders`.
+    pub(crate) fn inline(keeper: Keeper, orders: Orders) -> Seat {
+        Seat::Inline(Box::new(keeper), orders)
     }
 
-    pub(crate) fn thread(keeper: Keeper, watch: Watch) -> std::io::Result<Seat> {
+    pub(crate) fn thread(keeper: Keeper, orders: Orders, watch: Watch) -> std::io::Result<Seat> {
         let (tasks, inbox) = sync_mpsc::channel::<Batch>();
         let (report, progress) = mpsc::unbounded_channel();
         let thread = std::thread::Builder::new()
             .name("kattu-apply".into())
-            .spawn(move || run(keeper, &inbox, &report, &watch))?;
+            .spawn(move || run(keeper, &orders, &inbox, &report, &watch))?;
         Ok(Seat::Thread { tasks, progress, waiting: 0, thread })
     }
 
     /// Hands over tasks. Inline, they are done on return and the progress is given back.
     pub(crate) fn hand_over(&mut self, tasks: Vec<KeeperTask>, waiting: &mut Waiting) -> Option<Progress> {
         match self {
-            Seat::Inline(keeper) => {
-                let (effects, store_bytes) = carry_out(keeper, tasks);
-                let answered = !effects.reply.is_empty();
-                for (ticket, outcome) in effects.reply {
-                    if let Some(reply) = waiting.take(ticket) {
-                        let _ = reply.send(outcome); // the client may have gone
-                    }
-                }
-                Some(Progress { applied: effects.applied, store_bytes, answered, tasks: 0 })
+            Seat::Inline(keeper, orders) => {
+                let mut effects = KeeperEffects::default();
+                tasks.into_iter().for_each(|task| carry_out(keeper, task, orders, &mut effects));
+                Some(told(keeper, effects, waiting))
             }
             Seat::Thread { tasks: queue, waiting: count, .. } => {
                 *count += tasks.len();
@@ -83,7 +84,24 @@ impl Seat {
                     .filter_map(ticket_of)
                     .filter_map(|ticket| Some((ticket, waiting.take(ticket)?)))
                     .collect();
-                queue.send(Batch { tasks, replies }).expect("the apply thread lives as long as its queue");
+                queue
+                    .send(Batch::Tasks { tasks, replies })
+                    .expect("the apply thread lives as long as its queue");
+                None
+            }
+        }
+    }
+
+    /// The tables that the keeper waits for are here. Inline, the progress is given back.
+    pub(crate) fn bring(&mut self, tables: Box<Keeper>, waiting: &mut Waiting) -> Option<Progress> {
+        match self {
+            Seat::Inline(keeper, orders) => {
+                let mut effects = KeeperEffects::default();
+                replace(keeper, *tables, orders, &mut effects);
+                Some(told(keeper, effects, waiting))
+            }
+            Seat::Thread { tasks, .. } => {
+                tasks.send(Batch::Tables(tables)).expect("the apply thread lives as long as its queue");
                 None
             }
         }
@@ -93,7 +111,7 @@ impl Seat {
     /// thread does so by itself.
     pub(crate) fn idle(&mut self) -> bool {
         match self {
-            Seat::Inline(keeper) => keeper.tidy(),
+            Seat::Inline(keeper, _) => keeper.tidy(),
             Seat::Thread { .. } => false,
         }
     }
@@ -101,7 +119,7 @@ impl Seat {
     /// Comes back with the progress of a keeper on its own thread; never, inline.
     pub(crate) async fn progress(&mut self) -> Progress {
         match self {
-            Seat::Inline(_) => std::future::pending().await,
+            Seat::Inline(..) => std::future::pending().await,
             Seat::Thread { progress, waiting, .. } => {
                 let progress = progress.recv().await.expect("a panic on the apply thread aborts");
                 *waiting -= progress.tasks;
@@ -113,7 +131,7 @@ impl Seat {
     /// The progress that has been reported already.
     pub(crate) fn try_progress(&mut self) -> Option<Progress> {
         match self {
-            Seat::Inline(_) => None,
+            Seat::Inline(..) => None,
             Seat::Thread { progress, waiting, .. } => {
                 let progress = progress.try_recv().ok()?;
                 *waiting -= progress.tasks;
@@ -125,7 +143,7 @@ impl Seat {
     /// Whether a keeper on its own thread is so far behind that clients are to be refused.
     pub(crate) fn is_full(&self) -> bool {
         match self {
-            Seat::Inline(_) => false,
+            Seat::Inline(..) => false,
             Seat::Thread { waiting, .. } => *waiting >= TASKS_MAX,
         }
     }
@@ -133,7 +151,7 @@ impl Seat {
     /// Comes back when everything handed over is done and answered.
     pub(crate) fn finish(self) {
         match self {
-            Seat::Inline(_) => {}
+            Seat::Inline(..) => {}
             Seat::Thread { tasks, thread, progress, .. } => {
                 drop(tasks);
                 thread.join().expect("a panic on the apply thread aborts");
@@ -149,26 +167,54 @@ fn ticket_of(task: &KeeperTask) -> Option<Ticket> {
         KeeperTask::Read { ticket, .. }
         | KeeperTask::Members { ticket, .. }
         | KeeperTask::Status { ticket, .. } => Some(*ticket),
+        KeeperTask::Snapshot(_) | KeeperTask::Install(_) => None,
     }
 }
 
-fn carry_out(keeper: &mut Keeper, tasks: Vec<KeeperTask>) -> (KeeperEffects, u64) {
-    let mut effects = KeeperEffects::default();
-    for task in tasks {
-        keeper.handle(task, &mut effects);
+/// Carries out one task; what it wants of snapshots is ordered at once.
+fn carry_out(keeper: &mut Keeper, task: KeeperTask, orders: &Orders, effects: &mut KeeperEffects) {
+    keeper.handle(task, effects);
+    order(orders, effects);
+}
+
+fn order(orders: &Orders, effects: &mut KeeperEffects) {
+    if let Some((meta, frozen)) = effects.snapshot.take() {
+        orders.give(Order::Take(meta, Box::new(frozen)));
     }
-    let store_bytes = keeper.store().stats().bytes;
-    (effects, store_bytes)
+    if let Some(meta) = effects.install.take() {
+        orders.give(Order::Thaw(meta));
+    }
+}
+
+/// New tables take the place of the old ones, and what waited for them goes on.
+fn replace(keeper: &mut Keeper, tables: Keeper, orders: &Orders, effects: &mut KeeperEffects) {
+    let old = keeper.replace(tables, effects);
+    orders.give(Order::Drop(Box::new(old)));
+    order(orders, effects);
+}
+
+/// Answers clients of this thread, and says how far the keeper has come.
+fn told(keeper: &Keeper, effects: KeeperEffects, waiting: &mut Waiting) -> Progress {
+    let answered = !effects.reply.is_empty();
+    for (ticket, outcome) in effects.reply {
+        if let Some(reply) = waiting.take(ticket) {
+            let _ = reply.send(outcome); // the client may have gone
+        }
+    }
+    Progress { applied: effects.applied, store_bytes: keeper.store().stats().bytes, answered, tasks: 0 }
 }
 
 fn run(
     mut keeper: Keeper,
+    orders: &Orders,
     inbox: &sync_mpsc::Receiver<Batch>,
     report: &mpsc::UnboundedSender<Progress>,
     watch: &Watch,
 ) {
     let _abort = crate::AbortOnPanic;
     let mut untidy = false;
+    // Who waits for what waits for a snapshot.
+    let mut held = BTreeMap::new();
     loop {
         let batch = match inbox.try_recv() {
             Ok(batch) => batch,
@@ -181,22 +227,41 @@ fn run(
                 Err(sync_mpsc::RecvError) => return,
             },
         };
-        let tasks = batch.tasks.len();
-        let (effects, store_bytes) = watch.over(Work::Keeper, || carry_out(&mut keeper, batch.tasks));
-        answer(effects.reply, batch.replies);
-        if report.send(Progress { applied: effects.applied, store_bytes, answered: false, tasks }).is_err() {
+        let mut effects = KeeperEffects::default();
+        let (mut count, mut waiting) = (0, VecDeque::new());
+        watch.over(Work::Keeper, || match batch {
+            Batch::Tasks { tasks, replies } => {
+                (count, waiting) = (tasks.len(), replies);
+                tasks.into_iter().for_each(|task| carry_out(&mut keeper, task, orders, &mut effects));
+            }
+            Batch::Tables(tables) => replace(&mut keeper, *tables, orders, &mut effects),
+        });
+        if keeper.is_installing() || !held.is_empty() {
+            held.extend(waiting.drain(..));
+        }
+        answer(effects.reply, waiting, &mut held);
+        let store_bytes = keeper.store().stats().bytes;
+        if report
+            .send(Progress { applied: effects.applied, store_bytes, answered: false, tasks: count })
+            .is_err()
+        {
             return; // the driver is gone
         }
         untidy = keeper.tidy();
     }
 }
 
-/// Answers come in the order of the tasks, and so do those who wait; some tasks have nobody waiting any more.
-fn answer(outcomes: Vec<(Ticket, Outcome)>, mut replies: VecDeque<(Ticket, Reply)>) {
+/// Answers come in the order of the tasks, and so do those who wait, unless some were held; some tasks have nobody
+/// waiting any more.
+fn answer(
+    outcomes: Vec<(Ticket, Outcome)>,
+    mut replies: VecDeque<(Ticket, Reply)>,
+    held: &mut BTreeMap<Ticket, Reply>,
+) {
     for (ticket, outcome) in outcomes {
-        if replies.front().is_some_and(|(waits_for, _)| *waits_for == ticket) {
-            let (_, reply) = replies.pop_front().expect("its front was just seen");
-            let _ = reply.send(outcome);
+        let next = replies.pop_front_if(|(waits_for, _)| *waits_for == ticket).map(|(_, reply)| reply);
+        if let Some(reply) = next.or_else(|| held.remove(&ticket)) {
+            let _ = reply.send(outcome); // the client may have gone
         }
     }
 }
@@ -216,7 +281,7 @@ mod tests {
             .map(|_| {
                 let (reply, answer) = oneshot::channel();
                 let ticket = waiting.enter(reply);
-                (KeeperTask::Members { ticket, term: Term(7) }, answer)
+                (KeeperTask::Members { ticket, term: Term(7), needs: LogIndex(0) }, answer)
             })
             .unzip()
     }
@@ -228,7 +293,8 @@ mod tests {
     #[test]
     fn a_keeper_on_its_own_thread_answers_everybody_before_the_end() {
         let mut waiting = Waiting::new();
-        let mut seat = Seat::thread(Keeper::new(vec![]), Watch::default()).expect("a thread");
+        let mut seat =
+            Seat::thread(Keeper::new(vec![]), Orders::nowhere(), Watch::default()).expect("a thread");
         let mut answers = Vec::new();
         for _ in 0..200 {
             let (tasks, asked) = asked(&mut waiting, 50);
@@ -244,7 +310,8 @@ mod tests {
     #[test]
     fn a_keeper_that_is_far_behind_is_full_until_it_has_caught_up() {
         let mut waiting = Waiting::new();
-        let mut seat = Seat::thread(Keeper::new(vec![]), Watch::default()).expect("a thread");
+        let mut seat =
+            Seat::thread(Keeper::new(vec![]), Orders::nowhere(), Watch::default()).expect("a thread");
         let (tasks, _asked) = asked(&mut waiting, TASKS_MAX);
         seat.hand_over(tasks, &mut waiting);
         assert!(seat.is_full(), "nothing is reported yet");
@@ -275,7 +342,7 @@ mod tests {
 
     #[test]
     fn a_keeper_on_the_drivers_thread_says_that_it_would_go_on_until_all_is_tidy() {
-        let mut seat = Seat::inline(Keeper::new(vec![]));
+        let mut seat = Seat::inline(Keeper::new(vec![]), Orders::nowhere());
         let full = seat.hand_over(overwrites(10_000), &mut Waiting::new()).expect("inline").store_bytes;
         let mut moments = 1;
         while seat.idle() {
@@ -289,7 +356,8 @@ mod tests {
     #[test]
     fn a_keeper_on_its_own_thread_tidies_until_there_is_nothing_left_without_being_asked() {
         let mut waiting = Waiting::new();
-        let mut seat = Seat::thread(Keeper::new(vec![]), Watch::default()).expect("a thread");
+        let mut seat =
+            Seat::thread(Keeper::new(vec![]), Orders::nowhere(), Watch::default()).expect("a thread");
         let mut look = |tasks| {
             seat.hand_over(tasks, &mut waiting);
             loop {

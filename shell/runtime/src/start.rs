@@ -12,11 +12,12 @@ use crate::links::{Links, Peer};
 use crate::metrics::Metrics;
 use crate::room::Room;
 use crate::seat::Seat;
+use crate::snapshots::{Snapshots, thaw};
 use crate::waiting::Waiting;
 use crate::watchdog::Watch;
 use crate::{clock, encoder, entropy};
 use kattu_node::contract::{Event, MemberInfo};
-use kattu_node::{Keeper, Node, NodeConfig};
+use kattu_node::{Keeper, Node, NodeConfig, SnapshotLimits};
 use kattu_raft::{Config, Duration, GroupId, Incarnation, Limits, NodeId, Policies, Recovered};
 use kattu_wal::{DataDir, Identity, InitialMember, RealFiles, Wal, WalError, WalOptions};
 use std::collections::{BTreeSet, VecDeque};
@@ -25,6 +26,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 
@@ -80,6 +82,10 @@ pub struct RuntimeConfig {
     pub log_io: Place,
     /// Where committed entries are applied.
     pub apply: Place,
+    /// When snapshots are taken, and what of the log stays behind them.
+    pub snapshots: SnapshotLimits,
+    /// Bytes of a snapshot written in a second, so that it does not crowd out the log; 0: no limit.
+    pub snapshot_bytes_per_s: u64,
     /// Size of a log segment.
     pub segment_bytes: u64,
     /// Disk space kept free for the way out of a full disk. [fault-model ST15]
@@ -104,6 +110,8 @@ pub enum StartError {
     Thread(std::io::Error),
     /// The configuration breaks a rule of the protocol.
     Config(&'static str),
+    /// The newest snapshot cannot be read.
+    Snapshot(String),
 }
 
 impl fmt::Display for StartError {
@@ -115,6 +123,7 @@ impl fmt::Display for StartError {
             }
             StartError::Thread(error) => write!(f, "cannot start a thread: {error}"),
             StartError::Config(rule) => write!(f, "{rule}"),
+            StartError::Snapshot(what) => write!(f, "the newest snapshot cannot be read: {what}"),
         }
     }
 }
@@ -154,6 +163,11 @@ pub async fn start(config: RuntimeConfig) -> Result<Running, StartError> {
     let facts = Arc::new(Facts::default());
     let watch = Watch::default();
     watch.start(config.disk_stall).map_err(StartError::Thread)?;
+    let store = wal.snapshots();
+    let (keeper, snapshot_bytes) = first_tables(&config, &wal, &recovered)?;
+    let snapshots =
+        Snapshots::start(store, group, config.snapshot_bytes_per_s, metrics.clone(), watch.clone())
+            .map_err(StartError::Thread)?;
     let log = Log::new(wal, group, metrics.clone(), watch.clone());
     let mut room = Room::new(config.data_dir.clone(), config.quota_bytes);
     let space = room.log_is_now(log.room());
@@ -161,10 +175,10 @@ pub async fn start(config: RuntimeConfig) -> Result<Running, StartError> {
         Place::Inline => Disk::inline(log),
         Place::Thread => Disk::thread(log).map_err(StartError::Thread)?,
     };
-    let keeper = Keeper::new(member_table(&config));
+    let orders = snapshots.orders();
     let seat = match config.apply {
-        Place::Inline => Seat::inline(keeper),
-        Place::Thread => Seat::thread(keeper, watch.clone()).map_err(StartError::Thread)?,
+        Place::Inline => Seat::inline(keeper, orders),
+        Place::Thread => Seat::thread(keeper, orders, watch.clone()).map_err(StartError::Thread)?,
     };
 
     let inbox = Rc::new(Inbox::default());
@@ -194,7 +208,8 @@ pub async fn start(config: RuntimeConfig) -> Result<Running, StartError> {
     let links = Links::start(&peers, &greeting, config.election_timeout / 2, &inbox, &metrics);
 
     let now = clock::now();
-    let mut node = Node::recover(node_config(&config, raft), entropy(), now, recovered);
+    let mut node =
+        Node::recover(node_config(&config, raft), entropy(), now, recovered).with_snapshot_of(snapshot_bytes);
     node.handle(now, Event::Space(space), &mut kattu_node::contract::Effects::default());
     let (calls_in, calls) = mpsc::channel(INBOX_MAX);
     let engine = Engine::new(calls_in, facts.clone(), metrics.clone(), config.cluster_id, config.id);
@@ -202,6 +217,7 @@ pub async fn start(config: RuntimeConfig) -> Result<Running, StartError> {
         node,
         seat,
         disk,
+        snapshots,
         links,
         inbox,
         calls,
@@ -214,6 +230,38 @@ pub async fn start(config: RuntimeConfig) -> Result<Running, StartError> {
         _engine: engine.clone(),
     };
     Ok(Running { engine, driver })
+}
+
+/// The tables that the member starts from, and how many bytes their snapshot has: the newest good one's, or none.
+fn first_tables(
+    config: &RuntimeConfig,
+    wal: &Wal,
+    recovered: &Recovered,
+) -> Result<(Keeper, u64), StartError> {
+    for complaint in wal.complaints() {
+        crate::report::warn(format_args!("{complaint}"));
+    }
+    let Some(meta) = &recovered.snapshot else {
+        let uncovered = wal.complaints().iter().find(|error| matches!(error, WalError::Uncovered { .. }));
+        return match uncovered {
+            // Nobody else has what is lost.
+            Some(error) if config.members.len() == 1 => Err(StartError::Data(error.clone())),
+            Some(_) => {
+                crate::report::warn(format_args!(
+                    "asks its leader for a snapshot, and serves nothing before"
+                ));
+                Ok((Keeper::new(member_table(config)), 0))
+            }
+            None => Ok((Keeper::new(member_table(config)), 0)),
+        };
+    };
+    let goes_on = AtomicBool::new(false);
+    let began = std::time::Instant::now();
+    let thawed = thaw(&wal.snapshots(), GroupId(0), meta.last, &goes_on).map_err(StartError::Snapshot)?;
+    let (keeper, snapshot) = thawed.expect("nobody stops it");
+    let took = began.elapsed();
+    crate::report::info(format_args!("starts from {}: {} bytes in {took:?}", snapshot.name, snapshot.bytes));
+    Ok((keeper, snapshot.bytes))
 }
 
 /// Opens the data directory, or makes it this member's, and reads its log back.
@@ -281,6 +329,7 @@ fn node_config(config: &RuntimeConfig, raft: Config) -> NodeConfig {
         request_timeout: Duration::from_secs(5) + config.election_timeout * 2,
         pending_max: 1 << 18,
         pending_bytes_max: config.limits.uncommitted_bytes_max,
+        snapshots: config.snapshots,
         name: own.map(|member| member.name.clone()).unwrap_or_default(),
         client_urls: config.client_urls.clone(),
     }

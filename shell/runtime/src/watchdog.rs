@@ -18,10 +18,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 const LOOKS: u32 = 4;
 
 /// What may hang, with what is said of it.
-const WORK: [(Work, &str); 3] = [
+const WORK: [(Work, &str); 4] = [
     (Work::Disk, "a disk call has not returned"),
     (Work::Node, "the node has not come to an end with what arrived"),
     (Work::Keeper, "the store has not come to an end with what was committed"),
+    (Work::Snapshots, "a piece of a snapshot has been neither written nor read"),
 ];
 
 /// What may hang. One piece of each is under way at a time.
@@ -33,6 +34,8 @@ pub(crate) enum Work {
     Node,
     /// A batch of a keeper on its own thread.
     Keeper,
+    /// One piece of a snapshot: a whole one may take as long as it likes.
+    Snapshots,
 }
 
 /// Shared by whoever works and the watchdog: counts beginnings and ends, so that a count is odd while work is under way.

@@ -79,6 +79,12 @@ pub struct ServeConfig {
     pub apply: Place,
     /// Threads that serve clients; 0 is the node's own.
     pub client_threads: usize,
+    /// Bytes of log that make a snapshot due.
+    pub snapshot_log_bytes: u64,
+    /// Bytes of log that stay behind a snapshot.
+    pub snapshot_keep_bytes: u64,
+    /// Bytes of a snapshot written, or sent to one member, in a second; 0: no limit.
+    pub snapshot_bytes_per_s: u64,
     /// Size of one file of the log.
     pub segment_bytes: u64,
     /// Disk space kept free.
@@ -198,6 +204,9 @@ fn build(given: &Reader<'_>) -> Result<ServeConfig, ConfigError> {
         log_io: given.place("log-io")?,
         apply: given.place("apply")?,
         client_threads: given.number("client-threads", 0, 0, 256)? as usize,
+        snapshot_log_bytes: given.number("snapshot-log-bytes", 64 << 20, 1 << 20, 1 << 40)?,
+        snapshot_keep_bytes: given.number("snapshot-keep-bytes", 64 << 20, 0, 1 << 40)?,
+        snapshot_bytes_per_s: given.number("snapshot-bytes-per-second", 64 << 20, 0, 1 << 40)?,
         segment_bytes,
         reserve_bytes: given.number("disk-reserve-bytes", 64 << 20, 0, 1 << 40)?,
         disk_stall: Duration::from_millis(given.number("disk-stall-timeout", 10_000, 100, 3_600_000)?),

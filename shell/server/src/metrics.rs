@@ -162,6 +162,7 @@ fn engine(page: &mut Page, metrics: &Metrics) {
     page.gauge("kattu_log_bytes", "Bytes of log on disk", metrics.log_bytes.get());
     page.gauge("kattu_log_segments", "Segments of log on disk", metrics.log_segments.get());
     page.gauge("kattu_log_free_bytes", "Bytes of log allocated and free", metrics.log_free_bytes.get());
+    snapshots(page, metrics);
     page.counter("kattu_driver_batches_total", "Batches of the driver's loop", metrics.batches.get());
     page.counter("kattu_driver_events_total", "Events of the driver's loop", metrics.events.get());
     page.counter("kattu_requests_total", "Client requests taken in", metrics.requests.get());
@@ -171,6 +172,27 @@ fn engine(page: &mut Page, metrics: &Metrics) {
         page.counter("kattu_allocations_total", "Allocations, in builds that count them", ALLOCATIONS.get());
         page.counter("kattu_allocated_bytes_total", "Bytes of those allocations", ALLOCATED_BYTES.get());
     }
+}
+
+fn snapshots(page: &mut Page, metrics: &Metrics) {
+    page.counter("kattu_snapshots_taken_total", "Snapshots taken", metrics.snapshots_taken.get());
+    let name = "kattu_snapshots_failed_total";
+    page.counter(name, "Snapshots that came to nothing", metrics.snapshots_failed.get());
+    let name = "kattu_snapshots_installed_total";
+    page.counter(
+        name,
+        "Snapshots of a leader that took the place of the store",
+        metrics.snapshots_installed.get(),
+    );
+    page.gauge("kattu_snapshot_bytes", "Bytes of the last snapshot taken", metrics.snapshot_bytes.get());
+    let seconds = metrics.snapshot_ms.get() as f64 / 1e3;
+    page.gauge("kattu_snapshot_seconds", "How long the last snapshot took", seconds);
+    let name = "kattu_snapshot_index";
+    page.gauge(name, "Up to where the newest snapshot reaches", metrics.snapshot_index.get());
+    let name = "kattu_snapshot_chunks_sent_total";
+    page.counter(name, "Pieces of snapshots sent", metrics.snapshot_chunks_sent.get());
+    let name = "kattu_snapshot_chunks_received_total";
+    page.counter(name, "Pieces of snapshots received", metrics.snapshot_chunks_received.get());
 }
 
 fn process(page: &mut Page) {

@@ -16,6 +16,7 @@ use crate::config::ServeConfig;
 use crate::face::{FaceConfig, KATTU_VERSION};
 use crate::listen::{serve_clients, serve_metrics};
 use kattu_kv::api::{KeyRange, Query, Range};
+use kattu_node::SnapshotLimits;
 use kattu_node::contract::{Consistency, Outcome, Request};
 use kattu_raft::{Duration, Limits};
 use kattu_runtime::{Engine, RuntimeConfig, StartError, report};
@@ -218,7 +219,7 @@ fn start_error(error: StartError) -> ServeError {
             ServeError::Port { address, flag: "--listen-peer-urls", error }
         }
         StartError::Config(rule) => ServeError::Config(rule.to_string()),
-        StartError::Thread(_) => ServeError::Failed(error.to_string()),
+        StartError::Thread(_) | StartError::Snapshot(_) => ServeError::Failed(error.to_string()),
     }
 }
 
@@ -235,11 +236,20 @@ fn runtime_config(config: &ServeConfig) -> RuntimeConfig {
         client_urls: config.advertise_client_urls.clone(),
         election_timeout: config.election_timeout,
         heartbeat_interval: config.heartbeat_interval,
-        limits: Limits { inflight_bytes_max: in_flight, ..limits },
+        limits: Limits {
+            inflight_bytes_max: in_flight,
+            snapshot_bytes_per_s: config.snapshot_bytes_per_s,
+            ..limits
+        },
         request_bytes_max: config.max_request_bytes,
         quota_bytes: config.quota_bytes,
         log_io: config.log_io,
         apply: config.apply,
+        snapshots: SnapshotLimits {
+            log_bytes_min: config.snapshot_log_bytes,
+            keep_bytes: config.snapshot_keep_bytes,
+        },
+        snapshot_bytes_per_s: config.snapshot_bytes_per_s,
         segment_bytes: config.segment_bytes,
         reserve_bytes: config.reserve_bytes,
         disk_stall: config.disk_stall,

@@ -5,7 +5,8 @@ use kattu_kv::api::{self as kv, Answer};
 use kattu_node::command::encode_kv;
 use kattu_node::contract::Effects;
 use kattu_node::contract::*;
-use kattu_node::{Keeper, Node, NodeConfig};
+use kattu_node::frozen::Frozen;
+use kattu_node::{Keeper, Node, NodeConfig, SnapshotLimits};
 use kattu_raft::*;
 use std::collections::{BTreeMap, VecDeque};
 
@@ -19,6 +20,11 @@ pub struct Member {
     pub alive: bool,
     pub outcomes: BTreeMap<Ticket, Outcome>,
     pub applied: Vec<EntryId>,
+    /// Whole files, oldest first.
+    pub snapshots: Vec<(SnapshotMeta, Vec<u8>)>,
+    receiving: Option<(SnapshotMeta, Vec<u8>)>,
+    /// A snapshot that is to be read for the keeper, while `World::reads_late`.
+    pub wanted: Option<SnapshotMeta>,
 }
 
 pub struct World {
@@ -29,6 +35,13 @@ pub struct World {
     pub loses: Box<dyn Fn(&PeerMessage) -> bool>,
     /// Forwards for which this says true cannot even leave, and their sender is told.
     pub keeps: Box<dyn Fn(&Forward) -> bool>,
+    pub limits: SnapshotLimits,
+    /// Snapshots cannot be written.
+    pub full: bool,
+    /// Snapshots tried so far.
+    pub tried: usize,
+    /// Keepers wait for snapshots until [`World::bring`].
+    pub reads_late: bool,
     tickets: u64,
     starts: u64,
     size: u64,
@@ -66,7 +79,15 @@ pub fn get(key: &str, consistency: Consistency) -> Request {
 
 impl World {
     pub fn new(size: u64) -> World {
+        World::with_snapshots(size, SnapshotLimits::default())
+    }
+
+    pub fn with_snapshots(size: u64, limits: SnapshotLimits) -> World {
         let mut world = World {
+            limits,
+            full: false,
+            tried: 0,
+            reads_late: false,
             now: Instant(1_000_000_000),
             members: BTreeMap::new(),
             network: VecDeque::new(),
@@ -77,27 +98,42 @@ impl World {
             size,
         };
         for id in (1..=size).map(NodeId) {
-            let member = world.boot(id, vec![]);
+            let member = world.boot(id, vec![], vec![]);
             world.members.insert(id, member);
         }
         world
     }
 
-    fn boot(&mut self, id: NodeId, disk: Vec<LogRecord>) -> Member {
+    fn boot(&mut self, id: NodeId, disk: Vec<LogRecord>, snapshots: Vec<(SnapshotMeta, Vec<u8>)>) -> Member {
         self.starts += 1;
         let config = NodeConfig {
             raft: raft_config(id, self.size),
             request_timeout: Duration::from_secs(7),
             pending_max: 100,
             pending_bytes_max: 1 << 20,
+            snapshots: self.limits,
             name: format!("n{}", id.0),
             client_urls: vec![format!("http://n{}", id.0)],
         };
         let infos =
             (1..=self.size).map(|id| MemberInfo { id: NodeId(id), ..MemberInfo::default() }).collect();
+        let mut found = recovered(&disk);
+        let mut keeper = Keeper::new(infos);
+        let newest = snapshots.last();
+        if let Some((meta, bytes)) = newest {
+            assert!(found.base.index <= meta.last.index && meta.last.index <= found.last.index);
+            keeper = Keeper::thaw([bytes]).expect("a good snapshot");
+            found.snapshot = Some(meta.clone());
+            found.committed = found.committed.max(meta.last.index);
+        }
+        let bytes = newest.map_or(0, |(_, bytes)| bytes.len() as u64);
+        let seed = id.0 * 1000 + self.starts;
         Member {
-            node: Node::recover(config, id.0 * 1000 + self.starts, self.now, recovered(&disk)),
-            keeper: Keeper::new(infos),
+            node: Node::recover(config, seed, self.now, found).with_snapshot_of(bytes),
+            keeper,
+            snapshots,
+            receiving: None,
+            wanted: None,
             disk,
             alive: true,
             outcomes: BTreeMap::new(),
@@ -115,8 +151,10 @@ impl World {
 
     pub fn restart(&mut self, id: u64) {
         let id = NodeId(id);
-        let disk = std::mem::take(&mut self.members.get_mut(&id).unwrap().disk);
-        let member = self.boot(id, disk);
+        let member = self.members.get_mut(&id).unwrap();
+        let disk = std::mem::take(&mut member.disk);
+        let snapshots = std::mem::take(&mut member.snapshots);
+        let member = self.boot(id, disk, snapshots);
         self.members.insert(id, member);
     }
 
@@ -144,8 +182,11 @@ impl World {
                     message => self.network.push_back(message),
                 }
             }
-            let follows =
-                !effects.persist.is_empty() || !effects.fetch.is_empty() || !effects.apply.is_empty();
+            let follows = !effects.persist.is_empty()
+                || !effects.fetch.is_empty()
+                || !effects.apply.is_empty()
+                || !effects.read_chunks.is_empty()
+                || !effects.store_chunks.is_empty();
             if let Some(last) = effects.persist.last() {
                 let lsn = last.lsn;
                 member.disk.extend(effects.persist);
@@ -158,12 +199,31 @@ impl World {
                     .collect();
                 queue.push_back(Event::Fetched { fetch, entries });
             }
+            for request in effects.read_chunks {
+                let read = member.read_chunk(&request);
+                queue.push_back(Event::ChunkRead { request, read });
+            }
+            for piece in effects.store_chunks {
+                queue.push_back(Event::ChunkStored(member.store_chunk(piece)));
+            }
             let mut kept = KeeperEffects::default();
             for task in effects.apply {
                 if let KeeperTask::Apply { entry, .. } = &task {
                     member.applied.push(entry.id());
                 }
                 member.keeper.handle(task, &mut kept);
+                if let Some((meta, frozen)) = kept.snapshot.take() {
+                    self.tried += 1;
+                    queue.push_back(match self.full {
+                        true => Event::SnapshotFailed { last: meta.last },
+                        false => member.take_snapshot(meta, frozen),
+                    });
+                }
+                match kept.install.take() {
+                    Some(meta) if self.reads_late => member.wanted = Some(meta),
+                    Some(meta) => member.bring(&meta, &mut kept),
+                    None => {}
+                }
             }
             for (ticket, outcome) in effects.reply.into_iter().chain(kept.reply) {
                 assert!(member.outcomes.insert(ticket, outcome).is_none(), "{ticket:?} was answered twice");
@@ -175,6 +235,19 @@ impl World {
                 queue.push_back(Event::Drained);
             }
         }
+    }
+
+    /// The snapshot that a keeper waits for is read at last.
+    pub fn bring(&mut self, id: u64) {
+        let member = self.members.get_mut(&NodeId(id)).unwrap();
+        let meta = member.wanted.take().expect("its keeper waits");
+        let mut kept = KeeperEffects::default();
+        member.bring(&meta, &mut kept);
+        for (ticket, outcome) in kept.reply {
+            assert!(member.outcomes.insert(ticket, outcome).is_none(), "{ticket:?} was answered twice");
+        }
+        let index = kept.applied.expect("its tables are of some index");
+        self.give(id, Event::Applied { index });
     }
 
     /// Asks member `id`; the ticket names the answer.
@@ -256,29 +329,77 @@ impl World {
     }
 }
 
-/// The entries that the records leave behind.
-pub fn entries(disk: &[LogRecord]) -> Vec<Entry> {
-    let mut entries: Vec<Entry> = vec![];
+impl Member {
+    fn take_snapshot(&mut self, meta: SnapshotMeta, frozen: Frozen) -> Event {
+        let bytes: Vec<u8> = frozen.chunks().flatten().collect();
+        let taken = Event::SnapshotTaken { meta: meta.clone(), bytes: bytes.len() as u64 };
+        self.snapshots.push((meta, bytes));
+        taken
+    }
+
+    fn read_chunk(&self, request: &ReadChunk) -> ChunkRead {
+        let Some((_, bytes)) = self.snapshots.iter().find(|(meta, _)| meta.last == request.last) else {
+            return ChunkRead::Gone;
+        };
+        let from = bytes.len().min(request.offset as usize);
+        let upto = bytes.len().min(from + request.bytes_max);
+        ChunkRead::Bytes { bytes: SharedBytes::from(bytes[from..upto].to_vec()), total: bytes.len() as u64 }
+    }
+
+    fn store_chunk(&mut self, piece: StoreChunk) -> ChunkStored {
+        let known = self.receiving.take().filter(|(meta, _)| *meta == piece.meta);
+        let (meta, mut bytes) = known.unwrap_or((piece.meta, Vec::new()));
+        if piece.offset == bytes.len() as u64 {
+            bytes.extend_from_slice(&piece.bytes);
+        }
+        let (last, next) = (meta.last, bytes.len() as u64);
+        let complete = next == piece.total;
+        match complete {
+            true => self.snapshots.push((meta, bytes)),
+            false => self.receiving = Some((meta, bytes)),
+        }
+        ChunkStored { last, next, complete }
+    }
+
+    fn bring(&mut self, meta: &SnapshotMeta, kept: &mut KeeperEffects) {
+        let (_, bytes) = self.snapshots.iter().find(|(have, _)| have == meta).expect("its file is complete");
+        let old = self.keeper.replace(Keeper::thaw([bytes]).expect("a good snapshot"), kept);
+        assert!(old.applied() < self.keeper.applied());
+    }
+}
+
+/// Where the log begins, and the entries that the records leave behind.
+fn log(disk: &[LogRecord]) -> (EntryId, Vec<Entry>) {
+    let (mut base, mut entries) = (EntryId::default(), Vec::<Entry>::new());
     for record in disk {
         match &record.body {
             LogBody::Entry(entry) => entries.push(entry.clone()),
             LogBody::Truncate(from) => entries.retain(|e| e.id().index < *from),
             LogBody::HardState(_) | LogBody::Commit(_) => {}
-            LogBody::Base(base) => unreachable!("nothing is pruned up to {base} here"),
+            LogBody::Base(new) => {
+                let holds = base == *new || entries.iter().any(|e| e.id() == *new);
+                base = *new;
+                entries.retain(|e| holds && base.index < e.id().index);
+            }
         }
     }
-    entries
+    (base, entries)
+}
+
+/// The entries that the records leave behind.
+pub fn entries(disk: &[LogRecord]) -> Vec<Entry> {
+    log(disk).1
 }
 
 /// What a restart finds on such a disk.
 pub fn recovered(disk: &[LogRecord]) -> Recovered {
-    let entries = entries(disk);
-    let mut found = Recovered::default();
+    let (base, entries) = log(disk);
+    let mut found = Recovered { base, last: base, committed: base.index, ..Recovered::default() };
     for record in disk {
         found.lsn = record.lsn;
         match record.body {
             LogBody::HardState(hard) => found.hard = hard,
-            LogBody::Commit(index) => found.committed = index,
+            LogBody::Commit(index) => found.committed = found.committed.max(index),
             _ => {}
         }
     }

@@ -3,6 +3,7 @@
 //! ```text
 //!  sim hash SEED [SECONDS]          the trace hash
 //!  sim storms FIRST COUNT [SECONDS] storms one after the other; exit code 1 if one fails
+//!  sim pruned FIRST COUNT [SECONDS] the same, with snapshots and logs that lose their beginning
 //!  sim shrink SEED                  the smallest storm that fails in the same way, with its timeline
 //!  sim speed [SECONDS]              three members, ten requests a second, no faults
 //! ```
@@ -25,8 +26,8 @@ fn main() -> ExitCode {
             println!("{:016x}", report.hash);
             ExitCode::SUCCESS
         }
-        (Some("storms"), Some(first), Some(count)) => {
-            let options = Options { seconds: number(3), ..Options::default() };
+        (Some(word @ ("storms" | "pruned")), Some(first), Some(count)) => {
+            let options = Options { seconds: number(3), snapshots: word == "pruned", ..Options::default() };
             let sum = run_storms(first..first + count, 1, usize::MAX, &options, |report| {
                 let at = began.elapsed().as_secs_f64();
                 println!("{at:>8.1} s  seed {}  {:016x}  {}", report.seed, report.hash, report.plan);

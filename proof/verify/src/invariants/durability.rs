@@ -3,7 +3,7 @@
 
 use super::Checked;
 use super::ghost::{Ghost, Pending, expect};
-use kattu_raft::{EntryId, HardState, LogRecord, Lsn, Recovered};
+use kattu_raft::{EntryId, HardState, LogIndex, LogRecord, Lsn, Recovered};
 
 const NAME: &str = "durability";
 
@@ -26,11 +26,12 @@ pub(super) fn durable(ghost: &mut Ghost, place: usize, lsn: Lsn) -> Checked {
         && *pending <= lsn
     {
         let number = *pending;
-        match ghost.at_mut(place).sink() {
+        let (member, chosen) = ghost.member_and_chosen(place);
+        match member.sink(chosen) {
             // A hint: it travels with the next block, and losing it costs time only. [ST17]
             None | Some(Pending::Commit) => continue,
             Some(Pending::Hard(hard)) => super::votes::durable(ghost, place, hard),
-            Some(Pending::Truncate(_) | Pending::Entry(_)) => {}
+            Some(Pending::Truncate(_) | Pending::Entry(_) | Pending::Base(_)) => {}
         }
         ghost.at_mut(place).durable = number;
     }
@@ -43,33 +44,50 @@ pub(super) fn durable(ghost: &mut Ghost, place: usize, lsn: Lsn) -> Checked {
 /// may have survived alone.
 pub(super) fn recovered(ghost: &mut Ghost, place: usize, recovered: &Recovered) -> Checked {
     let committed = ghost.chosen.last().index;
-    let member = ghost.at_mut(place);
+    let (member, chosen) = ghost.member_and_chosen(place);
     let id = member.id;
-    expect(recovered.base == EntryId::default(), NAME, || format!("{id:?} starts after {}", recovered.base))?;
     expect(member.durable <= recovered.lsn, NAME, || {
         format!("{id:?} comes back at record {}; {} was durable", recovered.lsn.0, member.durable.0)
     })?;
     let hards: Vec<HardState> = std::iter::once(member.disk_hard)
         .chain(member.pending.iter().filter_map(|(_, pending)| match pending {
             Pending::Hard(hard) => Some(*hard),
-            Pending::Truncate(_) | Pending::Entry(_) | Pending::Commit => None,
+            Pending::Truncate(_) | Pending::Entry(_) | Pending::Commit | Pending::Base(_) => None,
         }))
         .collect();
-    expect(hards.contains(&recovered.hard), NAME, || {
+    let snapshot = recovered.snapshot.as_ref().map_or(EntryId::default(), |snapshot| snapshot.last);
+    let committed_there = chosen.term(snapshot.index);
+    expect(committed_there == Some(snapshot.term), NAME, || {
+        format!("{id:?} starts from a snapshot up to {snapshot}; committed there is {committed_there:?}")
+    })?;
+    if member.snapshot.index < snapshot.index {
+        member.snapshot = snapshot; // it was complete when the process ended, and nobody could be told
+    }
+    // A member that had stored a snapshot, and stopped before its log could say so, says so at its start.
+    let is_made_to_fit =
+        snapshot != EntryId::default() && snapshot == recovered.base && snapshot == recovered.last;
+    let fits = HardState { term: snapshot.term, vote: None };
+    expect(hards.contains(&recovered.hard) || is_made_to_fit && recovered.hard == fits, NAME, || {
         format!(
             "{id:?} comes back with {:?}; written were {hards:?}, the first of them durable",
             recovered.hard
         )
     })?;
     let durable = member.disk.last();
-    let found =
-        |log: &super::ghost::Log| log.last() == recovered.last && log.starts() == recovered.term_starts;
+    let found = |log: &super::ghost::Log| {
+        (log.base(), log.last()) == (recovered.base, recovered.last)
+            && log.starts_after_base() == recovered.term_starts
+    };
     while !found(&member.disk) {
-        if member.sink().is_none() {
+        if member.sink(chosen).is_none() {
+            if is_made_to_fit {
+                member.disk.rebase(snapshot, LogIndex(0), chosen);
+                break;
+            }
             return expect(false, NAME, || {
                 format!(
-                    "{id:?} comes back with a log up to {}, which it never had; durable was {durable}",
-                    recovered.last
+                    "{id:?} comes back with a log from {} to {}, which it never had; durable was {durable}",
+                    recovered.base, recovered.last
                 )
             });
         }

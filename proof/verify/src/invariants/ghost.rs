@@ -37,15 +37,22 @@ fn hash(bytes: &[u8], seed: u64) -> u64 {
     hash
 }
 
-/// A log, from index 1 on.
+/// A log, from index 1 on: of what left it because a snapshot covers it, the ghost remembers what it was. A snapshot that
+/// came from elsewhere stands for what is committed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Log {
     lines: Vec<Line>,
     /// Where each term's entries begin, ascending.
     starts: Vec<EntryId>,
+    /// Up to here a snapshot has taken the log's place.
+    base: EntryId,
 }
 
 impl Log {
+    pub(super) fn base(&self) -> EntryId {
+        self.base
+    }
+
     pub(super) fn last(&self) -> EntryId {
         let index = LogIndex(self.lines.len() as u64);
         EntryId { term: self.lines.last().map_or(Term(0), |line| line.term), index }
@@ -64,6 +71,28 @@ impl Log {
 
     pub(super) fn starts(&self) -> &[EntryId] {
         &self.starts
+    }
+
+    /// Where each term's entries begin, of those after the base.
+    pub(super) fn starts_after_base(&self) -> Vec<EntryId> {
+        let first = self.base.index.next();
+        let begins = self.term(first).map(|term| EntryId { term, index: first });
+        let later = self.starts.iter().copied().filter(|start| first < start.index);
+        begins.into_iter().chain(later).collect()
+    }
+
+    /// A snapshot up to `base` takes the place of what is before; if the log does not hold that entry, of everything.
+    /// The two are known to agree up to `agreed`.
+    pub(super) fn rebase(&mut self, base: EntryId, agreed: LogIndex, chosen: &Log) {
+        if self.term(base.index) != Some(base.term) {
+            self.truncate(agreed.min(base.index).next());
+            while self.last().index < base.index {
+                let line =
+                    chosen.line(self.last().index.next()).expect("what a snapshot covers is committed");
+                self.append(line);
+            }
+        }
+        self.base = base;
     }
 
     pub(super) fn append(&mut self, line: Line) {
@@ -88,6 +117,7 @@ pub(super) enum Pending {
     Truncate(LogIndex),
     Entry(Line),
     Commit,
+    Base(EntryId),
 }
 
 /// One member.
@@ -125,6 +155,10 @@ pub(super) struct Member {
     pub(super) served_before: LogIndex,
     /// Its log is known to agree with the committed one up to here.
     pub(super) agreed: LogIndex,
+    /// The last entry that the newest snapshot on its disk covers.
+    pub(super) snapshot: EntryId,
+    /// Its store is to become what a snapshot holds, and is not yet.
+    pub(super) installs: bool,
 }
 
 impl Member {
@@ -151,11 +185,13 @@ impl Member {
             served: LogIndex(0),
             served_before: LogIndex(0),
             agreed: LogIndex(0),
+            snapshot: EntryId::default(),
+            installs: false,
         }
     }
 
     /// A record left for the disk.
-    pub(super) fn emit(&mut self, record: &LogRecord, line: Option<Line>) {
+    pub(super) fn emit(&mut self, record: &LogRecord, line: Option<Line>, chosen: &Log) {
         let pending = match &record.body {
             LogBody::HardState(hard) => {
                 self.hard = *hard;
@@ -174,20 +210,28 @@ impl Member {
                 Pending::Entry(line)
             }
             LogBody::Commit(_) => Pending::Commit,
-            LogBody::Base(base) => unreachable!("no judged cluster prunes up to {base} yet"),
+            LogBody::Base(base) => {
+                if self.log.term(base.index) != Some(base.term) {
+                    self.persisted = self.persisted.min(self.committed); // the rest of the log is gone
+                }
+                self.log.rebase(*base, self.agreed, chosen);
+                self.agreed = self.agreed.max(base.index).min(self.log.last().index);
+                Pending::Base(*base)
+            }
         };
         self.emitted = record.lsn;
         self.pending.push_back((record.lsn, pending));
     }
 
     /// The oldest pending record reached the disk.
-    pub(super) fn sink(&mut self) -> Option<Pending> {
+    pub(super) fn sink(&mut self, chosen: &Log) -> Option<Pending> {
         let (_, pending) = self.pending.pop_front()?;
         match pending {
             Pending::Hard(hard) => self.disk_hard = hard,
             Pending::Truncate(first) => self.disk.truncate(first),
             Pending::Entry(line) => self.disk.append(line),
             Pending::Commit => {}
+            Pending::Base(base) => self.disk.rebase(base, LogIndex(0), chosen),
         }
         Some(pending)
     }
@@ -276,6 +320,11 @@ impl Ghost {
 
     pub(super) fn at(&self, place: usize) -> &Member {
         &self.members[place]
+    }
+
+    /// A member, and what is committed.
+    pub(super) fn member_and_chosen(&mut self, place: usize) -> (&mut Member, &Log) {
+        (&mut self.members[place], &self.chosen)
     }
 
     pub(super) fn at_mut(&mut self, place: usize) -> &mut Member {

@@ -21,6 +21,7 @@
 //! | `message_terms.rs` | O6 |
 //! | `verified.rs` | O7 |
 //! | `served.rs` | ST17: no half-replayed store is read |
+//! | `bases.rs` | N1, N3, ST9: only a durable snapshot of committed entries takes a log's place |
 //! | `durability.rs` | what was durable comes back |
 //! | `digests.rs` | replicas agree |
 //!
@@ -28,6 +29,7 @@
 //! Knows nothing of: time, networks, clients.
 
 mod acknowledgements;
+mod bases;
 mod commits;
 mod committed_is_final;
 mod digests;
@@ -50,7 +52,7 @@ pub use crate::judges::Violation;
 
 use ghost::{Ghost, Line, Member};
 use kattu_node::contract::{Effects, PeerMessage};
-use kattu_raft::{Entry, LogBody, LogIndex, LogRecord, Lsn, NodeId, Raft, Recovered, Term, Trace};
+use kattu_raft::{Entry, EntryId, LogBody, LogIndex, LogRecord, Lsn, NodeId, Raft, Recovered, Term, Trace};
 
 type Checked = Result<(), Violation>;
 
@@ -106,6 +108,8 @@ impl Invariants {
         votes::durable(ghost, place, recovered.hard);
         let found = ghost.at(place).disk.clone();
         let served_before = ghost.at(place).served_before.max(ghost.at(place).served);
+        let snapshot = ghost.at(place).snapshot;
+        let covered = recovered.snapshot.as_ref().map_or(LogIndex(0), |snapshot| snapshot.last.index);
         let agreed = (1..=found.last().index.min(ghost.chosen.last().index).0)
             .map(LogIndex)
             .take_while(|&index| found.line(index) == ghost.chosen.line(index))
@@ -120,6 +124,9 @@ impl Invariants {
             committed: recovered.committed,
             marked: recovered.committed,
             served_before,
+            applied: covered,
+            handed: covered,
+            snapshot,
             persisted: found.last().index,
             agreed: agreed.unwrap_or_default(),
             log: found.clone(),
@@ -159,9 +166,9 @@ impl Invariants {
         effects.persist.iter().try_for_each(|record| persisted(ghost, place, record))?;
         election_safety::stepped(ghost, place, view)?;
         commits::stepped(ghost, place, view)?;
+        served::stepped(ghost, place, view, &effects.apply)?;
         marks::stepped(ghost, place, view)?;
         verified::stepped(ghost, place, view)?;
-        served::stepped(ghost, place, view, &effects.apply)?;
         for message in &effects.send {
             match message {
                 PeerMessage::Raft(envelope) => {
@@ -220,6 +227,24 @@ impl Invariants {
         state_machine_safety::applied(&mut self.ghost, place, entry)
     }
 
+    /// A snapshot that ends here is complete on a member's disk: durable, and every byte of it checked.
+    ///
+    /// # Errors
+    /// As above.
+    pub fn snapshot(&mut self, member: NodeId, last: EntryId) -> Checked {
+        let place = self.ghost.place(member);
+        bases::snapshot(&mut self.ghost, place, last)
+    }
+
+    /// A member's store became what a snapshot holds.
+    ///
+    /// # Errors
+    /// As above.
+    pub fn installed(&mut self, member: NodeId, last: EntryId) -> Checked {
+        let place = self.ghost.place(member);
+        bases::installed(&mut self.ghost, place, last)
+    }
+
     /// A member's store, having applied everything up to here, has this digest.
     ///
     /// # Errors
@@ -248,7 +273,10 @@ impl Invariants {
                 operations: Vec::new(),
             })?;
             let Some(member) = self.ghost.member(id) else { continue };
-            let last = member.log.last();
+            let (base, last) = (member.log.base(), member.log.last());
+            ghost::expect(raft.base() == base, "log_as_told", || {
+                format!("the log of {id:?} begins after {}; it told {base}", raft.base())
+            })?;
             ghost::expect(raft.last_id() == last, "log_as_told", || {
                 format!("the log of {id:?} ends at {}; it told {last}", raft.last_id())
             })?;
@@ -280,9 +308,11 @@ fn persisted(ghost: &mut Ghost, place: usize, record: &LogRecord) -> Checked {
             log_matching::appended(ghost, place, entry.id(), new)?;
             line = Some(new);
         }
-        LogBody::Commit(_) | LogBody::Base(_) => {}
+        LogBody::Base(base) => bases::rebased(ghost, place, *base)?,
+        LogBody::Commit(_) => {}
     }
-    ghost.at_mut(place).emit(record, line);
+    let (member, chosen) = ghost.member_and_chosen(place);
+    member.emit(record, line, chosen);
     Ok(())
 }
 

@@ -4,7 +4,6 @@
 use super::ghost::{Ghost, expect};
 use super::{Checked, View};
 use kattu_node::contract::KeeperTask;
-use kattu_raft::LogIndex;
 
 const NAME: &str = "served";
 
@@ -12,8 +11,7 @@ const NAME: &str = "served";
 pub(super) fn stepped(ghost: &mut Ghost, place: usize, view: &View, tasks: &[KeeperTask]) -> Checked {
     let member = ghost.at_mut(place);
     let id = member.id;
-    let applies = |task: &&KeeperTask| matches!(task, KeeperTask::Apply { .. });
-    let mut handed = LogIndex(view.handed.0.saturating_sub(tasks.iter().filter(applies).count() as u64));
+    let mut handed = member.handed;
     for task in tasks {
         match task {
             KeeperTask::Apply { ticket, .. } => {
@@ -22,18 +20,30 @@ pub(super) fn stepped(ghost: &mut Ghost, place: usize, view: &View, tasks: &[Kee
                     member.served = member.served.max(handed);
                 }
             }
-            KeeperTask::Read { .. } | KeeperTask::Members { .. } => {
-                expect(member.marked <= handed, NAME, || {
+            KeeperTask::Read { needs, .. } | KeeperTask::Members { needs, .. } => {
+                // While a snapshot is read, the state before it is served to whoever does not need more.
+                let sees = if member.installs { *needs } else { handed };
+                expect(*needs <= handed && member.marked <= sees, NAME, || {
                     format!(
-                        "{id:?} serves a read at {handed:?}; its log said at the start: {:?}",
+                        "{id:?} serves a read at {handed:?}, from {needs:?} on; its log said at the start: {:?}",
                         member.marked
                     )
                 })?;
                 member.served = member.served.max(handed);
             }
+            KeeperTask::Snapshot(meta) => expect(meta.last.index == handed, NAME, || {
+                format!("{id:?} orders a snapshot up to {} at {handed:?}", meta.last)
+            })?,
+            KeeperTask::Install(meta) => {
+                handed = meta.last.index;
+                member.installs = true;
+            }
             KeeperTask::Status { .. } => {}
         }
     }
+    expect(handed == view.handed || handed == member.handed, NAME, || {
+        format!("{id:?} has handed out {:?}; what its keeper got ends at {handed:?}", view.handed)
+    })?;
     match view.confirmed {
         Some(confirmed) => expect(member.served_before <= confirmed, NAME, || {
             format!("{id:?} takes {confirmed:?} for confirmed; it served {:?} before", member.served_before)

@@ -2,6 +2,7 @@
 #![allow(dead_code)] // each test file uses what it needs
 
 use kattu_kv::api::{self as kv, Answer};
+use kattu_node::SnapshotLimits;
 use kattu_node::command::encode_kv;
 use kattu_node::contract::{Consistency, Outcome, Reply, ReplyBody, Request, Status};
 use kattu_raft::{Duration, Limits, NodeId};
@@ -29,14 +30,32 @@ pub struct Cluster {
 
 impl Cluster {
     pub fn new(size: u8, log_io: Place, apply: Place) -> Cluster {
-        Cluster::start(size, log_io, apply, Duration::from_millis(500), Duration::from_millis(50))
+        Cluster::start(size, log_io, apply, Duration::from_millis(500), Duration::from_millis(50), |_| {})
+    }
+
+    /// Small segments, and a snapshot with every half a megabyte of log, behind which so many bytes stay.
+    pub fn with_snapshots(size: u8, place: Place, keep_bytes: u64) -> Cluster {
+        Cluster::start(size, place, place, Duration::from_millis(500), Duration::from_millis(50), |config| {
+            config.snapshots = SnapshotLimits { log_bytes_min: 512 << 10, keep_bytes };
+            config.segment_bytes = 256 << 10;
+            config.request_bytes_max = 32 << 10;
+            config.limits.window_bytes_max = 64 << 10;
+            config.limits.snapshot_chunk_bytes_max = 64 << 10;
+        })
     }
 
     pub fn with_timeouts(size: u8, election: Duration, heartbeat: Duration) -> Cluster {
-        Cluster::start(size, Place::Inline, Place::Inline, election, heartbeat)
+        Cluster::start(size, Place::Inline, Place::Inline, election, heartbeat, |_| {})
     }
 
-    fn start(size: u8, log_io: Place, apply: Place, election: Duration, heartbeat: Duration) -> Cluster {
+    fn start(
+        size: u8,
+        log_io: Place,
+        apply: Place,
+        election: Duration,
+        heartbeat: Duration,
+        change: impl Fn(&mut RuntimeConfig),
+    ) -> Cluster {
         // Loopback addresses of this process and this cluster alone: fixed ports never collide.
         let number = CLUSTERS.fetch_add(1, Ordering::Relaxed);
         let pid = std::process::id();
@@ -52,7 +71,7 @@ impl Cluster {
                 peer_addresses: vec![address(i).to_string()],
             })
             .collect();
-        let configs = (1..=size)
+        let mut configs: Vec<RuntimeConfig> = (1..=size)
             .map(|i| RuntimeConfig {
                 data_dir: root.join(format!("n{i}")),
                 cluster_id: 0xC1,
@@ -67,11 +86,14 @@ impl Cluster {
                 quota_bytes: 0,
                 log_io,
                 apply,
+                snapshots: SnapshotLimits::default(),
+                snapshot_bytes_per_s: 0,
                 segment_bytes: 1 << 20,
                 reserve_bytes: 0,
                 disk_stall: Duration::from_secs(60),
             })
             .collect();
+        configs.iter_mut().for_each(change);
         let mut cluster = Cluster { configs, running: vec![], root };
         for i in 0..size.into() {
             cluster.running.push(Some(boot(cluster.configs[i].clone())));
@@ -192,4 +214,8 @@ pub async fn read(engine: &Engine, key: &str) -> Option<String> {
 
 pub fn run(test: impl Future<Output = ()>) {
     tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime").block_on(test);
+}
+
+pub fn compact(revision: i64) -> Request {
+    Request::Write(encode_kv(&kv::Command::Compact(revision)))
 }

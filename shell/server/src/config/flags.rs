@@ -59,7 +59,7 @@ const NO_TLS: &str = "TLS is not supported yet";
 const NO_AUTH: &str = "authentication is not supported yet";
 const NO_DISCOVERY: &str = "discovery is not supported; list the members with --initial-cluster";
 const NO_LOG_FILES: &str = "Kattu writes plain lines to standard error";
-const WHOLE_LOG: &str = "Kattu keeps its log whole for now";
+const BY_BYTES: &str = "snapshots are taken by bytes of log: --snapshot-log-bytes";
 
 use Shape::{List, Number, Switch, Text};
 
@@ -116,6 +116,24 @@ pub const FLAGS: &[Flag] = &[
     works("log-io", Text, "inline", "where the log is written: inline (on the node's thread) or thread"),
     works("apply", Text, "inline", "where entries are applied: inline (on the node's thread) or thread"),
     works("client-threads", Number, "0", "threads that serve clients; 0 is the node's thread"),
+    works(
+        "snapshot-log-bytes",
+        Number,
+        "67108864",
+        "bytes of log that make a snapshot due; more if the last one was larger",
+    ),
+    works(
+        "snapshot-keep-bytes",
+        Number,
+        "67108864",
+        "bytes of log that stay behind a snapshot, for members that are a little behind",
+    ),
+    works(
+        "snapshot-bytes-per-second",
+        Number,
+        "67108864",
+        "how fast a snapshot is written, or sent to one member; 0 is as fast as it goes",
+    ),
     works("segment-bytes", Number, "16777216", "size of one file of the log"),
     works("disk-reserve-bytes", Number, "67108864", "disk space kept free for the way out of a full disk"),
     works(
@@ -124,12 +142,12 @@ pub const FLAGS: &[Flag] = &[
         "10000",
         "milliseconds after which a disk, node or store that hangs ends the process",
     ),
-    tolerated("snapshot-count", Number, WHOLE_LOG),
+    tolerated("snapshot-count", Number, BY_BYTES),
     tolerated("log-level", Text, NO_LOG_FILES),
     tolerated("logger", Text, NO_LOG_FILES),
     tolerated("log-outputs", List, NO_LOG_FILES),
-    tolerated("max-wals", Number, WHOLE_LOG),
-    tolerated("max-snapshots", Number, WHOLE_LOG),
+    tolerated("max-wals", Number, BY_BYTES),
+    tolerated("max-snapshots", Number, BY_BYTES),
     tolerated("strict-reconfig-check", Switch, "Kattu is always strict"),
     tolerated("pre-vote", Switch, "Kattu always asks before it campaigns"),
     tolerated("metrics", Text, "Kattu always serves the same metrics"),

@@ -1,0 +1,232 @@
+//! Snapshots in whole replicas: when they are taken, what is fed with them, and what is served meanwhile.
+
+mod world;
+
+use kattu_node::SnapshotLimits;
+use kattu_node::contract::*;
+use kattu_raft::{Duration, LogIndex, Lsn, NodeId};
+use world::*;
+
+/// Nothing stays behind a snapshot.
+const SMALL: SnapshotLimits = SnapshotLimits { log_bytes_min: 2_000, keep_bytes: 0 };
+
+fn write(world: &mut World, id: u64, keys: std::ops::Range<u32>, value: &str) {
+    for key in keys {
+        let ticket = world.ask(id, put(&format!("k{key}"), value));
+        world.deliver();
+        assert!(is_done(world.outcome(id, ticket)), "{:?}", world.outcome(id, ticket));
+    }
+}
+
+fn read(world: &mut World, id: u64, key: &str, consistency: Consistency) -> Option<Option<String>> {
+    let ticket = world.ask(id, get(key, consistency));
+    world.deliver();
+    world.outcome(id, ticket).map(|outcome| value_of(Some(outcome)))
+}
+
+fn status(world: &mut World, id: u64) -> Status {
+    let ticket = world.ask(id, Request::Status);
+    match world.outcome(id, ticket) {
+        Some(Outcome::Done(Reply { body: ReplyBody::Status(status), .. })) => status.clone(),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A follower hears nothing while the others write so much that their logs begin after its end.
+fn left_behind(limits: SnapshotLimits) -> (World, u64, u64) {
+    let mut world = World::with_snapshots(3, limits);
+    let leader = world.elect();
+    let follower = world.follower();
+    write(&mut world, leader, 0..5, "old");
+    world.pass(Duration::from_millis(300));
+    world.loses = Box::new(move |m| m.to() == NodeId(follower) || m.from() == NodeId(follower));
+    write(&mut world, leader, 0..200, "new");
+    assert!(
+        world.member(follower).node.raft().last_id().index < world.member(leader).node.raft().base().index
+    );
+    (world, leader, follower)
+}
+
+#[test]
+fn the_log_stays_short_under_writes_and_a_restart_begins_with_the_snapshot() {
+    let mut world = World::with_snapshots(3, SMALL);
+    let leader = world.elect();
+    let mut longest = 0;
+    for round in 0..40 {
+        write(&mut world, leader, 0..10, &format!("{round}"));
+        let bytes: usize = entries(&world.member(leader).disk).iter().map(|entry| entry.len()).sum();
+        longest = longest.max(bytes);
+    }
+    let status = status(&mut world, leader);
+    assert!(longest < 4_500, "{longest} bytes of log, 400 writes");
+    assert!(LogIndex(100) < status.first && status.first <= status.snapshot.next(), "{status:?}");
+
+    for id in 1..=3 {
+        world.kill(id);
+        world.restart(id);
+    }
+    let applied = world.member(1).keeper.applied();
+    assert!(LogIndex(100) < applied, "it starts from its snapshot");
+    world.elect();
+    for id in 1..=3 {
+        assert_eq!(read(&mut world, id, "k3", Consistency::Linearizable), Some(Some("39".into())));
+    }
+    let digests: Vec<u64> = (1..=3).map(|id| world.member(id).keeper.digest()).collect();
+    assert!(digests.iter().all(|digest| *digest == digests[0]));
+}
+
+#[test]
+fn what_is_kept_behind_a_snapshot_feeds_a_peer_that_is_a_little_behind() {
+    let mut world = World::with_snapshots(3, SnapshotLimits { log_bytes_min: 2_000, keep_bytes: 1 << 20 });
+    let leader = world.elect();
+    let follower = world.follower();
+    world.loses = Box::new(move |m| m.to() == NodeId(follower));
+    write(&mut world, leader, 0..200, "new");
+    assert!(status(&mut world, leader).snapshot > LogIndex(0));
+    world.loses = Box::new(|_| false);
+    world.pass(Duration::from_secs(3));
+    world.elect();
+    assert_eq!(read(&mut world, follower, "k199", Consistency::Linearizable), Some(Some("new".into())));
+    let applied = world.member(follower).applied.iter().map(|id| id.index.0);
+    assert!(applied.eq(1..=world.member(follower).keeper.applied().0), "entry by entry, no snapshot came");
+}
+
+#[test]
+fn a_member_that_the_log_has_left_behind_is_fed_by_snapshot_and_takes_part_again() {
+    let (mut world, _, follower) = left_behind(SMALL);
+    world.loses = Box::new(|_| false);
+    world.pass(Duration::from_secs(3));
+    let leader = world.elect();
+    assert_eq!(read(&mut world, follower, "k199", Consistency::Linearizable), Some(Some("new".into())));
+    let skipped = world.member(follower).applied.windows(2).any(|two| two[0].index.next() < two[1].index);
+    let first_of_all = world.member(follower).applied.first().map(|id| id.index);
+    assert!(skipped || first_of_all != Some(LogIndex(1)), "a snapshot was installed");
+    write(&mut world, follower, 300..310, "after");
+    world.pass(Duration::from_millis(300));
+    assert_eq!(world.member(follower).keeper.digest(), world.member(leader).keeper.digest());
+    world.kill(follower);
+    world.restart(follower);
+    world.pass(Duration::from_millis(1_500));
+    assert_eq!(read(&mut world, follower, "k305", Consistency::Linearizable), Some(Some("after".into())));
+}
+
+#[test]
+fn while_a_snapshot_is_read_the_old_state_is_served_to_those_whom_it_is_good_enough_for() {
+    let (mut world, leader, follower) = left_behind(SMALL);
+    world.reads_late = true;
+    world.loses = Box::new(|_| false);
+    world.pass(Duration::from_secs(3));
+    assert!(world.member(follower).wanted.is_some(), "a snapshot is to be read");
+    let before = world.member(follower).keeper.applied();
+
+    assert_eq!(read(&mut world, follower, "k3", Consistency::Serializable), Some(Some("old".into())));
+    assert_eq!(read(&mut world, follower, "k3", Consistency::Session(before)), Some(Some("old".into())));
+    let waits = world.ask(follower, get("k3", Consistency::Linearizable));
+    let too = world.ask(follower, get("k3", Consistency::Session(before.next())));
+    let writes = world.ask(follower, put("k3", "newest"));
+    world.deliver();
+    world.pass(Duration::from_millis(200));
+    for ticket in [waits, too, writes] {
+        assert_eq!(world.outcome(follower, ticket), None, "never from the old state");
+    }
+    assert_eq!(status(&mut world, follower).applied, before, "state and index move together");
+    assert_eq!(read(&mut world, leader, "k3", Consistency::Linearizable), Some(Some("newest".into())));
+
+    world.bring(follower);
+    assert_eq!(value_of(world.outcome(follower, waits)), Some("new".into()));
+    assert_eq!(value_of(world.outcome(follower, too)), Some("new".into()));
+    assert!(is_done(world.outcome(follower, writes)), "{:?}", world.outcome(follower, writes));
+    assert_eq!(read(&mut world, follower, "k3", Consistency::Serializable), Some(Some("newest".into())));
+}
+
+#[test]
+fn a_write_whose_entry_is_overtaken_by_a_snapshot_is_in_doubt() {
+    let mut world = World::with_snapshots(3, SMALL);
+    let leader = world.elect();
+    let follower = world.follower();
+    // Its place in the log is told, the entry itself is lost.
+    world.loses = Box::new(move |m| match m {
+        PeerMessage::Raft(_) => m.to() == NodeId(follower),
+        _ => false,
+    });
+    let ticket = world.ask(follower, put("a", "1"));
+    world.deliver();
+    write(&mut world, leader, 0..200, "new");
+    assert_eq!(world.outcome(follower, ticket), None);
+    world.loses = Box::new(|_| false);
+    // It may hear of a new term first; what it holds of the write stands until the snapshot overtakes it.
+    world.pass(Duration::from_secs(3));
+    assert_eq!(world.outcome(follower, ticket), Some(&Outcome::Unknown(Doubt::LeaderChanged)));
+    assert_eq!(read(&mut world, follower, "a", Consistency::Linearizable), Some(Some("1".into())));
+}
+
+#[test]
+fn a_snapshot_that_fails_is_tried_again_when_the_log_has_grown() {
+    let mut world = World::with_snapshots(1, SMALL);
+    let leader = world.elect();
+    world.full = true;
+    let mut grown = Vec::new();
+    for key in 0..100 {
+        let before = world.tried;
+        write(&mut world, leader, key..key + 1, "some value of some length");
+        if before < world.tried {
+            grown.push(key);
+        }
+    }
+    assert!((5..=40).contains(&grown.len()), "again and again, but not with every write: {grown:?}");
+    world.pass(Duration::from_secs(60));
+    assert_eq!(world.tried, grown.len(), "time alone is no reason");
+    world.full = false;
+    write(&mut world, leader, 0..20, "more");
+    assert!(status(&mut world, leader).snapshot > LogIndex(0));
+}
+
+#[test]
+fn a_lone_member_keeps_the_log_back_to_the_snapshot_before() {
+    let mut world = World::with_snapshots(1, SMALL);
+    let leader = world.elect();
+    (0..80).for_each(|_| write(&mut world, leader, 0..10, "value"));
+    let [.., (before, _), (newest, _)] = &world.member(leader).snapshots[..] else { panic!("two are taken") };
+    let (before, newest) = (before.last, newest.last);
+    assert_eq!(world.member(leader).node.raft().base(), before);
+    assert!(before.index < newest.index);
+    world.kill(1);
+    world.members.get_mut(&NodeId(1)).unwrap().snapshots.pop();
+    world.restart(1);
+    world.elect();
+    assert_eq!(read(&mut world, 1, "k9", Consistency::Linearizable), Some(Some("value".into())));
+}
+
+#[test]
+fn a_member_whose_snapshots_are_all_lost_serves_nothing_until_its_leader_has_sent_one() {
+    let mut world = World::with_snapshots(3, SMALL);
+    let leader = world.elect();
+    let follower = world.follower();
+    write(&mut world, leader, 0..200, "new");
+    world.pass(Duration::from_millis(300));
+    world.kill(follower);
+    let member = world.members.get_mut(&NodeId(follower)).unwrap();
+    assert!(!member.snapshots.is_empty());
+    member.snapshots.clear();
+    world.loses = Box::new(move |m| m.to() == NodeId(follower));
+    world.restart(follower);
+    let ticket = world.ask(follower, get("k3", Consistency::Serializable));
+    world.pass(Duration::from_secs(6));
+    assert_eq!(world.outcome(follower, ticket), None, "it has no state");
+    world.loses = Box::new(|_| false);
+    world.pass(Duration::from_secs(3));
+    assert_eq!(read(&mut world, follower, "k3", Consistency::Linearizable), Some(Some("new".into())));
+    assert_eq!(world.member(follower).keeper.digest(), world.member(world.leader().unwrap()).keeper.digest());
+}
+
+#[test]
+fn a_new_member_serves_nothing_until_a_leader_has_spoken() {
+    let mut world = World::new(3);
+    world.loses = Box::new(|_| true);
+    let ticket = world.ask(1, get("a", Consistency::Serializable));
+    world.pass(Duration::from_secs(6));
+    assert_eq!(world.outcome(1, ticket), None, "an empty store is no answer");
+    world.pass(Duration::from_secs(2));
+    assert_eq!(world.outcome(1, ticket), Some(&Outcome::Refused(Refusal::Replaying)));
+    assert!(world.member(1).disk.last().is_none_or(|record| Lsn(0) < record.lsn));
+}

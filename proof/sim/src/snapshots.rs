@@ -1,0 +1,179 @@
+//! Snapshots: the worker beside a simulated process. [shell/runtime `snapshots`]
+//!
+//! The very files of production, one step at a time in virtual time: a piece read or stored for a peer, one more chunk of
+//! the snapshot that is being taken, a whole file thawed. Between any two steps the process may be killed; the disk may
+//! fail in any.
+//! Knows nothing of: nodes, when a snapshot is due.
+
+use crate::log::GROUP;
+use kattu_node::Keeper;
+use kattu_node::contract::Event;
+use kattu_node::frozen::{Chunks, Frozen, Thaw, ThawError};
+use kattu_raft::{ChunkRead, ChunkStored, EntryId, ReadChunk, SharedBytes, SnapshotMeta, StoreChunk};
+use kattu_wal::{SnapshotStore, SnapshotWriter, WalError};
+use std::collections::VecDeque;
+
+/// What the worker is asked to do.
+pub(crate) enum Order {
+    Take(SnapshotMeta, Box<Frozen>),
+    Read(ReadChunk),
+    Store(StoreChunk),
+    Thaw(SnapshotMeta),
+}
+
+/// What a step came to.
+pub(crate) enum Done {
+    /// Nothing to tell yet.
+    Nothing,
+    Told(Event),
+    /// A snapshot is complete on the disk.
+    Complete(EntryId, Event),
+    Thawed(SnapshotMeta, Box<Keeper>),
+    /// A file whose every byte was checked holds no tables.
+    NoTables(EntryId, ThawError),
+}
+
+struct Taking {
+    meta: SnapshotMeta,
+    chunks: Chunks,
+    writer: SnapshotWriter,
+}
+
+pub(crate) struct Worker {
+    store: SnapshotStore,
+    orders: VecDeque<Order>,
+    taking: Option<Taking>,
+    /// Old snapshots are to be removed.
+    untidy: bool,
+    /// Its next step is planned.
+    pub(crate) planned: bool,
+    /// What failed in passing, told to nobody but stories.
+    pub(crate) complaints: Vec<WalError>,
+}
+
+/// The tables of the snapshot that ends at `last`.
+pub(crate) fn thaw(store: &SnapshotStore, last: EntryId) -> Result<Result<Keeper, ThawError>, WalError> {
+    let gone =
+        || WalError::Damaged { file: format!("snapshot up to {last}"), offset: 0, what: "gone".into() };
+    let reader = store.open(GROUP, last)?.ok_or_else(gone)?;
+    let mut thaw = Thaw::default();
+    for chunk in reader.chunks()? {
+        if let Err(error) = thaw.push(&chunk?) {
+            return Ok(Err(error));
+        }
+    }
+    Ok(thaw.finish())
+}
+
+impl Worker {
+    pub(crate) fn new(store: SnapshotStore) -> Worker {
+        Worker {
+            store,
+            orders: VecDeque::new(),
+            taking: None,
+            untidy: false,
+            planned: false,
+            complaints: Vec::new(),
+        }
+    }
+
+    pub(crate) fn order(&mut self, order: Order) {
+        self.orders.push_back(order);
+    }
+
+    pub(crate) fn has_work(&self) -> bool {
+        !self.orders.is_empty() || self.taking.is_some() || self.untidy
+    }
+
+    /// Does the next thing. An error is the end of the process.
+    pub(crate) fn step(&mut self) -> Result<Done, WalError> {
+        match self.orders.pop_front() {
+            Some(Order::Take(meta, frozen)) => {
+                assert!(self.taking.is_none(), "one snapshot at a time");
+                let last = meta.last;
+                match self.store.create(GROUP, meta.clone()) {
+                    Ok(writer) => self.taking = Some(Taking { meta, chunks: frozen.chunks(), writer }),
+                    Err(error) => return self.failed(last, error),
+                }
+                Ok(Done::Nothing)
+            }
+            Some(Order::Read(request)) => {
+                let read = match self.store.read_chunk(GROUP, &request) {
+                    Ok(read) => read,
+                    Err(error) => {
+                        self.passes(error)?;
+                        ChunkRead::Bytes { bytes: SharedBytes::from(Vec::new()), total: u64::MAX }
+                    }
+                };
+                Ok(Done::Told(Event::ChunkRead { request, read }))
+            }
+            Some(Order::Store(piece)) => {
+                let last = piece.meta.last;
+                let stored = match self.store.store_chunk(GROUP, &piece) {
+                    Ok(stored) => stored,
+                    Err(error) => {
+                        self.passes(error)?;
+                        ChunkStored { last, next: 0, complete: false }
+                    }
+                };
+                let event = Event::ChunkStored(stored);
+                Ok(if stored.complete { Done::Complete(last, event) } else { Done::Told(event) })
+            }
+            Some(Order::Thaw(meta)) => {
+                self.untidy = true;
+                Ok(match thaw(&self.store, meta.last)? {
+                    Ok(tables) => Done::Thawed(meta, Box::new(tables)),
+                    Err(error) => Done::NoTables(meta.last, error),
+                })
+            }
+            None if self.taking.is_some() => self.go_on(),
+            None => {
+                if std::mem::take(&mut self.untidy)
+                    && let Err(error) = self.store.tidy(GROUP)
+                {
+                    self.passes(error)?;
+                }
+                Ok(Done::Nothing)
+            }
+        }
+    }
+
+    fn go_on(&mut self) -> Result<Done, WalError> {
+        let Some(mut taking) = self.taking.take() else { return Ok(Done::Nothing) };
+        let last = taking.meta.last;
+        if let Some(chunk) = taking.chunks.next() {
+            return match taking.writer.push(&chunk) {
+                Ok(()) => {
+                    self.taking = Some(taking);
+                    Ok(Done::Nothing)
+                }
+                Err(error) => {
+                    drop(taking); // removes the file
+                    self.failed(last, error)
+                }
+            };
+        }
+        match taking.writer.finish() {
+            Ok(snapshot) => {
+                self.untidy = true;
+                let event = Event::SnapshotTaken { meta: taking.meta, bytes: snapshot.bytes };
+                Ok(Done::Complete(last, event))
+            }
+            Err(error) => self.failed(last, error),
+        }
+    }
+
+    fn failed(&mut self, last: EntryId, error: WalError) -> Result<Done, WalError> {
+        self.passes(error)?;
+        Ok(Done::Told(Event::SnapshotFailed { last }))
+    }
+
+    /// A failed sync is the end; anything else passes.
+    fn passes(&mut self, error: WalError) -> Result<(), WalError> {
+        if error.is_failed_sync() {
+            return Err(error);
+        }
+        self.complaints.push(error);
+        Ok(())
+    }
+}

@@ -1,0 +1,202 @@
+//! Real members, real files: logs that stay short, restarts from snapshots, members fed by snapshot, damaged snapshots.
+
+mod cluster_of_three;
+
+use cluster_of_three::{Cluster, put, put_until_done, read, run, status};
+use kattu_node::contract::Outcome;
+use kattu_raft::LogIndex;
+use kattu_runtime::Place;
+use std::path::{Path, PathBuf};
+
+/// Bytes of value in one write.
+const VALUE: usize = 4 << 10;
+
+/// Writes `count` values, 50 keys over and over, 32 at a time, and compacts what they leave behind now and then.
+async fn load(cluster: &Cluster, member: usize, count: usize) {
+    let engine = cluster.engine(member);
+    for first in (0..count).step_by(32) {
+        let calls: Vec<_> = (first..count.min(first + 32))
+            .map(|i| {
+                let (engine, value) = (engine.clone(), format!("{i:07}").repeat(VALUE / 7));
+                tokio::spawn(async move { engine.call(put(&format!("k{:02}", i % 50), &value)).await })
+            })
+            .collect();
+        let mut revision = 0;
+        for call in calls {
+            if let Outcome::Done(reply) = call.await.expect("no panic")
+                && let kattu_node::contract::ReplyBody::Kv(response) = reply.body
+            {
+                revision = revision.max(response.revision);
+            }
+        }
+        if revision > 0 {
+            let _ = engine.call(cluster_of_three::compact(revision)).await; // another may have been first
+        }
+    }
+}
+
+/// Bytes of files whose names begin and end so.
+fn bytes_of(dir: &Path, prefix: &str, suffix: &str) -> u64 {
+    files_of(dir, prefix, suffix).iter().map(|path| path.metadata().map_or(0, |file| file.len())).sum()
+}
+
+/// Files whose names begin and end so, by name.
+fn files_of(dir: &Path, prefix: &str, suffix: &str) -> Vec<PathBuf> {
+    let named = |path: &PathBuf| {
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        name.starts_with(prefix) && name.ends_with(suffix)
+    };
+    let entries = std::fs::read_dir(dir).expect("a directory").filter_map(|entry| Some(entry.ok()?.path()));
+    let mut files: Vec<PathBuf> = entries.filter(named).collect();
+    files.sort();
+    files
+}
+
+/// Waits until the condition holds.
+async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
+    for _ in 0..1200 {
+        if holds().await {
+            return;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(25)).await;
+    }
+    panic!("not within half a minute: {what}");
+}
+
+async fn the_log_stays_short(place: Place) {
+    let mut cluster = Cluster::with_snapshots(3, place, 128 << 10);
+    let leader = cluster.leader().await;
+    let mut most = 0;
+    for _ in 0..8 {
+        load(&cluster, leader, 256).await; // a megabyte
+        for dir in cluster.data_dirs() {
+            most = most.max(bytes_of(&dir, "log-", ".seg"));
+        }
+    }
+    for i in 0..3 {
+        let engine = cluster.engine(i);
+        until("snapshots are taken and segments go", async || {
+            let status = status(&engine).await;
+            LogIndex(100) < status.first && status.first <= status.snapshot.next()
+        })
+        .await;
+        assert!(engine.metrics().snapshots_taken.get() >= 2);
+        assert_eq!(engine.metrics().snapshots_failed.get(), 0);
+    }
+    // The log that makes a snapshot due, twice (one is being taken), what stays, and segments that are made ready.
+    assert!(most < 4 << 20, "{most} bytes of log at the most, 8 MiB were written");
+    for dir in cluster.data_dirs() {
+        let names = files_of(&dir, "snapshot-", ".snap");
+        assert!(names.len() <= 3, "{names:?}");
+    }
+    // Killed all at once, they come back with snapshot and tail.
+    put_until_done(&cluster.engine(leader), "last", "written").await;
+    (0..3).for_each(|i| cluster.kill(i));
+    (0..3).for_each(|i| cluster.restart(i));
+    for i in 0..3 {
+        assert!(LogIndex(100) < status(&cluster.engine(i)).await.applied, "it starts from its snapshot");
+    }
+    for i in 0..3 {
+        assert_eq!(read(&cluster.engine(i), "last").await.as_deref(), Some("written"));
+        assert!(read(&cluster.engine(i), "k49").await.is_some());
+    }
+}
+
+#[test]
+fn the_log_stays_short_while_snapshots_are_taken_and_a_restart_begins_with_one_inline() {
+    run(the_log_stays_short(Place::Inline));
+}
+
+#[test]
+fn the_log_stays_short_while_snapshots_are_taken_and_a_restart_begins_with_one_with_threads() {
+    run(the_log_stays_short(Place::Thread));
+}
+
+async fn fed_by_snapshot(place: Place) {
+    let mut cluster = Cluster::with_snapshots(3, place, 0);
+    let leader = cluster.leader().await;
+    let away = (leader + 1) % 3;
+    load(&cluster, leader, 64).await;
+    cluster.kill(away);
+    load(&cluster, leader, 1024).await;
+    let end = status(&cluster.engine(leader)).await;
+    cluster.restart(away);
+    assert!(status(&cluster.engine(away)).await.last < end.first, "its log ends before the leader's begins");
+
+    // Under load it is fed, and converges.
+    let engine = cluster.engine(away);
+    let mut rounds = 0;
+    loop {
+        load(&cluster, leader, 64).await;
+        rounds += 1;
+        if end.last <= status(&engine).await.applied {
+            break;
+        }
+        assert!(rounds < 200, "it is not fed: {:?}", status(&engine).await);
+    }
+    assert!(engine.metrics().snapshots_installed.get() >= 1, "by snapshot");
+    assert!(engine.metrics().snapshot_chunks_received.get() >= 2, "in pieces");
+    put_until_done(&cluster.engine(leader), "last", "written").await;
+    assert_eq!(read(&engine, "last").await.as_deref(), Some("written"));
+    // It is a member like any other again: with it, the leader does without the third.
+    let third = 3 - leader - away;
+    cluster.kill(third);
+    put_until_done(&cluster.engine(leader), "last", "by two").await;
+    cluster.kill(away);
+    cluster.restart(away);
+    assert_eq!(read(&cluster.engine(away), "last").await.as_deref(), Some("by two"));
+}
+
+#[test]
+fn a_member_that_was_away_for_longer_than_the_log_reaches_is_fed_by_snapshot_under_load_inline() {
+    run(fed_by_snapshot(Place::Inline));
+}
+
+#[test]
+fn a_member_that_was_away_for_longer_than_the_log_reaches_is_fed_by_snapshot_under_load_with_threads() {
+    run(fed_by_snapshot(Place::Thread));
+}
+
+fn flip_a_bit(path: &Path) {
+    let mut bytes = std::fs::read(path).expect("a file");
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 0x10;
+    std::fs::write(path, bytes).expect("written back");
+}
+
+#[test]
+fn a_damaged_newest_snapshot_falls_back_to_the_one_before() {
+    run(async {
+        let mut cluster = Cluster::with_snapshots(1, Place::Inline, 0);
+        let leader = cluster.leader().await;
+        load(&cluster, leader, 1024).await;
+        put_until_done(&cluster.engine(0), "last", "written").await;
+        let dir = cluster.data_dirs().remove(0);
+        until("two snapshots are there", async || files_of(&dir, "snapshot-", ".snap").len() >= 2).await;
+        cluster.kill(0);
+        let snapshots = files_of(&dir, "snapshot-", ".snap");
+        flip_a_bit(snapshots.last().expect("there are two"));
+        cluster.restart(0);
+        assert_eq!(read(&cluster.engine(0), "last").await.as_deref(), Some("written"));
+        assert!(read(&cluster.engine(0), "k49").await.is_some());
+    });
+}
+
+#[test]
+fn a_member_whose_snapshots_are_all_damaged_is_fed_by_its_leader() {
+    run(async {
+        let mut cluster = Cluster::with_snapshots(3, Place::Inline, 0);
+        let leader = cluster.leader().await;
+        load(&cluster, leader, 1024).await;
+        let bad = (leader + 1) % 3;
+        let engine = cluster.engine(bad);
+        until("it has taken one", async || status(&engine).await.snapshot > LogIndex(0)).await;
+        put_until_done(&cluster.engine(leader), "last", "written").await;
+        cluster.kill(bad);
+        let dir = cluster.data_dirs().remove(bad);
+        files_of(&dir, "snapshot-", ".snap").iter().for_each(|path| flip_a_bit(path));
+        cluster.restart(bad);
+        assert_eq!(read(&cluster.engine(bad), "last").await.as_deref(), Some("written"));
+        assert_eq!(cluster.engine(bad).metrics().snapshots_installed.get(), 1);
+    });
+}
