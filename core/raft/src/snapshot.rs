@@ -110,6 +110,8 @@ pub(crate) struct Stream {
     next: u64,
     /// What is under way.
     step: Step,
+    /// The newest one ends before the peer's log begins, so only a newer one helps.
+    too_old: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -125,7 +127,7 @@ enum Step {
 impl Stream {
     /// The newest snapshot, from its beginning.
     pub(crate) fn new(newest: Option<&SnapshotMeta>, now: Instant) -> Stream {
-        Stream { meta: newest.cloned(), next: 0, step: Step::Idle { at: now } }
+        Stream { meta: newest.cloned(), next: 0, step: Step::Idle { at: now }, too_old: false }
     }
 
     /// Which one; 0.0 while there is none.
@@ -289,8 +291,11 @@ impl Raft {
     #[must_use]
     pub fn wants_snapshot(&self) -> bool {
         let Role::Leader(leader) = &self.role else { return false };
+        let newest = self.snapshot.as_ref().map_or(LogIndex(0), |newest| newest.last.index);
         leader.peers.values().any(|progress| match &progress.mode {
-            Mode::Snapshot(stream) => stream.meta.is_none(),
+            Mode::Snapshot(stream) => {
+                stream.meta.is_none() && (!stream.too_old || newest < self.marks.handed)
+            }
             Mode::Probe { .. } | Mode::Replicate => false,
         })
     }
@@ -372,6 +377,7 @@ impl Raft {
                         // It ends before that peer's log begins, or a newer one comes in there.
                         let newer = view.snapshot.filter(|newest| newest.last != reply.last);
                         *stream = Stream::new(newer, now + view.config.election_timeout);
+                        stream.too_old = newer.is_none();
                     } else if reply.next != stream.next {
                         stream.next = reply.next;
                         stream.step = Step::Idle { at: paced };
