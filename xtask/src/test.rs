@@ -302,32 +302,41 @@ fn fuzz(log: &Path) -> Result<Tally, Failure> {
         return Ok(Tally::skipped("no C++ compiler (`c++`): libFuzzer is written in C++"));
     }
     let host = host()?;
-    let mut tally = Tally::default();
-    for target in &targets {
-        // A target of its own keeps the coverage flags away from build scripts, which have nobody to report to.
-        let mut build =
-            cargo(&["build", "--locked", "--release", "--bin", target, "--target", &host, "--manifest-path"]);
-        build.arg(&manifest).current_dir(&folder).env("CARGO_TARGET_DIR", shell::root().join("target/fuzz"));
-        build.env("RUSTFLAGS", COVERAGE_FLAGS);
-        run_logged(&mut build, log, BUILD_LIMIT)?;
-        let corpus = shell::root().join("target/fuzz/corpus").join(target);
-        let artifacts = shell::root().join("target/fuzz/artifacts");
-        std::fs::create_dir_all(&corpus)?;
-        std::fs::create_dir_all(&artifacts)?;
-        let mut run =
-            Command::new(shell::root().join("target/fuzz").join(&host).join("release").join(target));
-        run.arg(&corpus);
-        let seeds = folder.join("seeds").join(target);
-        if seeds.exists() {
-            run.arg(&seeds);
-        }
-        run.arg(format!("-max_total_time={FUZZ_SECONDS}"))
-            .arg(format!("-artifact_prefix={}/", artifacts.display()))
-            .arg("-print_final_stats=1")
-            .current_dir(&folder);
-        run_logged(&mut run, log, Duration::from_secs(FUZZ_SECONDS * 4 + 60))?;
-        tally.passed += 1;
-    }
+    // A target of its own keeps the coverage flags away from build scripts, which have nobody to report to.
+    let mut build =
+        cargo(&["build", "--locked", "--release", "--bins", "--target", &host, "--manifest-path"]);
+    build.arg(&manifest).current_dir(&folder).env("CARGO_TARGET_DIR", shell::root().join("target/fuzz"));
+    build.env("RUSTFLAGS", COVERAGE_FLAGS);
+    run_logged(&mut build, log, BUILD_LIMIT)?;
+    // Side by side: each has one thread, and what counts is for how long it goes on.
+    let runs =
+        targets.iter().map(|target| fuzz_run(&folder, &host, target)).collect::<Result<Vec<_>, _>>()?;
+    let limit = Duration::from_secs(FUZZ_SECONDS * 4 + 60);
+    std::thread::scope(|scope| {
+        let runs = runs.into_iter().map(|mut run| scope.spawn(move || run_logged(&mut run, log, limit)));
+        let runs: Vec<_> = runs.collect();
+        runs.into_iter().try_for_each(|run| run.join().expect("it does not panic"))
+    })?;
+    let mut tally = Tally { passed: targets.len(), ..Tally::default() };
     tally.note = format!("{FUZZ_SECONDS} s each: {}", targets.join(", "));
     Ok(tally)
+}
+
+/// One target on its corpus and on the seeds in the repository.
+fn fuzz_run(folder: &Path, host: &str, target: &str) -> Result<Command, Failure> {
+    let built = shell::root().join("target/fuzz");
+    let (corpus, artifacts) = (built.join("corpus").join(target), built.join("artifacts"));
+    std::fs::create_dir_all(&corpus)?;
+    std::fs::create_dir_all(&artifacts)?;
+    let mut run = Command::new(built.join(host).join("release").join(target));
+    run.arg(&corpus);
+    let seeds = folder.join("seeds").join(target);
+    if seeds.exists() {
+        run.arg(&seeds);
+    }
+    run.arg(format!("-max_total_time={FUZZ_SECONDS}"))
+        .arg(format!("-artifact_prefix={}/", artifacts.display()))
+        .arg("-print_final_stats=1")
+        .current_dir(folder);
+    Ok(run)
 }
