@@ -15,7 +15,7 @@ const DIGEST_EVERY: u64 = 1024;
 
 impl From<Broken> for Violation {
     fn from(broken: Broken) -> Violation {
-        Violation::new(broken.property, broken.story)
+        Violation { operations: broken.operations, ..Violation::new(broken.property, broken.story) }
     }
 }
 
