@@ -24,7 +24,7 @@ const WIRE: &str = "kattu-wire";
 const WAL: &str = "kattu-wal";
 
 /// All bugs that can be planted.
-pub static BUGS: [Bug; 55] = [
+pub static BUGS: [Bug; 59] = [
     // core/raft: elections
     bug(
         RAFT,
@@ -63,7 +63,7 @@ pub static BUGS: [Bug; 55] = [
         "duplicate-vote-counted-twice",
         "after the Raft sample of Coyote",
         "A candidate counts answers, not voters: a repeated vote counts again.",
-        Trial::Storms,
+        Trial::Protocol,
         &["election_safety"],
     ),
     bug(
@@ -144,8 +144,8 @@ pub static BUGS: [Bug; 55] = [
         "completion-matched-by-index",
         "mutant: a completion of an overwritten entry",
         "The disk's answer for an entry that was truncated counts for the one that stands there now.",
-        Trial::Storms,
-        &["marks", "acknowledgements"],
+        Trial::Protocol,
+        &["the_disk_owes_what_is_not_persisted", "acknowledgements"],
     ),
     bug(
         RAFT,
@@ -194,6 +194,30 @@ pub static BUGS: [Bug; 55] = [
         "The hint of a mismatch, where the logs might agree, is stored as where they do.",
         Trial::Storms,
         &["matches"],
+    ),
+    bug(
+        RAFT,
+        "new-leader-drops-older-tail",
+        "kin of canonical/raft#320 and NuRaft#274: a leader drops entries and uses their places again",
+        "A new leader removes from its log what earlier leaders left uncommitted.",
+        Trial::Storms,
+        &["leader_append_only"],
+    ),
+    bug(
+        RAFT,
+        "previous-entry-checked-by-index",
+        "after NuRaft#293",
+        "A follower appends after any entry at the right place, also one of another term.",
+        Trial::Storms,
+        &["log_matching"],
+    ),
+    bug(
+        RAFT,
+        "verified-survives-its-leader",
+        "rule O7; kin of IoTDB's window kept across terms",
+        "A follower takes what it holds for equal to its leader's log, as it was under the leader before.",
+        Trial::Storms,
+        &["verified"],
     ),
     bug(
         RAFT,
@@ -260,6 +284,14 @@ pub static BUGS: [Bug; 55] = [
         "A transaction says whether its conditions hold after its own writes.",
         Trial::Storms,
         &["revision_order", "linearizable", "well_formed"],
+    ),
+    bug(
+        KV,
+        "txn-spread-over-revisions",
+        "mutant: a transaction raises the revision once, whatever it writes",
+        "Each write of a transaction takes a revision of its own, so that a read of the past may see half of it.",
+        Trial::Storms,
+        &["txn_atomic"],
     ),
     bug(
         KV,

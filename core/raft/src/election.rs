@@ -234,6 +234,9 @@ impl Raft {
     /// Leads the term, beginning with an entry of its own: only that can commit what came before. [Ongaro14 §6.4]
     fn become_leader(&mut self, now: Instant, effects: &mut Effects) {
         assert!(self.durability.hard_state_is_durable(), "leader of {:?} before that is on disk", self.term);
+        if planted!("new-leader-drops-older-tail") && self.marks.committed < self.log.last().index {
+            self.truncate(self.marks.committed.next(), effects);
+        }
         let Self { config, log, .. } = self;
         let next = log.last().index.next();
         let others: Vec<NodeId> = config.peers().collect();

@@ -20,7 +20,7 @@ each in the code; in every other build it is the constant `false`, and a test lo
 | `cargo xtask bugs --show NAME` | the timeline of a failing storm, shrunk |
 | `cargo xtask bugs --write`, `--doc` | writes the witnesses, this page |
 
-*Storms* are simulated clusters, *images* every disk that a power cut could leave of one log, a *scene* is a situation made
+*Storms* are simulated clusters, *protocol* the storms of `core/raft` over peers alone, *images* every disk that a power cut could leave of one log, a *scene* is a situation made
 for one bug. The judge is the one that must claim the bug; what else it may be claimed by stands behind it. A bug that no
 judge claims fails the run, and so does a seed that finds anything without a bug.
 
