@@ -24,7 +24,7 @@ const WIRE: &str = "kattu-wire";
 const WAL: &str = "kattu-wal";
 
 /// All bugs that can be planted.
-pub static BUGS: [Bug; 59] = [
+pub static BUGS: [Bug; 60] = [
     // core/raft: elections
     bug(
         RAFT,
@@ -208,8 +208,16 @@ pub static BUGS: [Bug; 59] = [
         "previous-entry-checked-by-index",
         "after NuRaft#293",
         "A follower appends after any entry at the right place, also one of another term.",
+        Trial::Protocol,
+        &["acknowledgements", "state_machine_safety"],
+    ),
+    bug(
+        RAFT,
+        "entries-known-by-index",
+        "mutant: what stands at a place is taken for what should",
+        "A follower keeps whatever it has at the places of new entries, and appends those behind.",
         Trial::Storms,
-        &["log_matching"],
+        &["log_matching", "verified"],
     ),
     bug(
         RAFT,
@@ -257,16 +265,16 @@ pub static BUGS: [Bug; 59] = [
         "older-round-confirms-reads",
         "kin of etcd#20418: an answer from before the read began",
         "Any answer confirms the newest round, also one to an older heartbeat.",
-        Trial::Storms,
-        &["revisions_never_back", "linearizable", "revision_order", "served"],
+        Trial::Scene,
+        &["linearizable", "revisions_never_back", "revision_order"],
     ),
     bug(
         RAFT,
         "reads-outlive-their-leader",
         "after etcd PR 21387: reads across a change of leader",
         "Reads that waited for a round are released when the leader steps down.",
-        Trial::Storms,
-        &["revisions_never_back", "linearizable", "revision_order", "served"],
+        Trial::Scene,
+        &["linearizable", "revisions_never_back", "revision_order"],
     ),
     bug(
         RAFT,

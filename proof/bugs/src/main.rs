@@ -18,6 +18,7 @@
 
 mod catch;
 mod document;
+mod histories;
 mod images;
 mod protocol;
 mod scenes;

@@ -14,6 +14,8 @@ const STEPS: usize = 1000;
 const PROMISES: &[(&str, &str)] = &[
     ("Election Safety", "election_safety"),
     ("two leaders", "election_safety"),
+    ("Leader Completeness", "leader_completeness"),
+    ("State Machine Safety", "state_machine_safety"),
     ("acknowledge", "acknowledgements"),
     ("stale read", "stale_read"),
     ("no convergence", "converges"),

@@ -4,11 +4,8 @@
 //! histories are asked too: each must be known to see, also those that come last.
 //! Knows nothing of: how the world works, bugs.
 
-use kattu_sim::{Options, StormReport, run_storm, shrink};
-use kattu_verify::history::{Answer, Operation, Record, What};
-use kattu_verify::judges::{
-    FinalState, Summary, Violation, durable, linearizable, revision_order, revisions_never_back, txn_atomic,
-};
+use crate::histories;
+use kattu_sim::{Options, run_storm, shrink};
 use std::fmt::Write;
 
 /// Length of a storm, in seconds of the world.
@@ -24,55 +21,12 @@ fn options() -> Options {
 pub fn trial(seed: u64) -> Option<(String, String)> {
     let report = run_storm(seed, &Options { history: true, ..options() });
     let broken = report.violation.clone()?;
-    let mut properties = vec![broken.property.clone()];
-    properties.extend(others(&report, &broken.property).into_iter().map(str::to_string));
-    Some((properties.join(", "), broken.story))
-}
-
-type Judge = fn(&[Record]) -> Result<Summary, Violation>;
-
-/// The judges of histories.
-const JUDGES: [(&str, Judge); 5] = [
-    ("revisions_never_back", revisions_never_back),
-    ("txn_atomic", txn_atomic),
-    ("revision_order", revision_order),
-    ("durable", durable_at_the_end),
-    ("linearizable", linearizable),
-];
-
-/// The judges of histories that reject it beside the one that was first; none if that was no judge of histories.
-fn others(report: &StormReport, first: &str) -> Vec<&'static str> {
-    if JUDGES.iter().all(|(name, _)| *name != first) {
-        return Vec::new();
+    let mut properties = vec![broken.property.as_str()];
+    if histories::is_judge(&broken.property) {
+        let others = histories::rejecting(&report.history).into_iter();
+        properties.extend(others.filter(|other| *other != broken.property));
     }
-    let rejects = |judge: Judge| judge(&report.history).is_err();
-    JUDGES.iter().filter(|(name, judge)| *name != first && rejects(*judge)).map(|(name, _)| *name).collect()
-}
-
-fn durable_at_the_end(history: &[Record]) -> Result<Summary, Violation> {
-    final_state(history).map_or(Ok(Summary::default()), |last| durable(history, &last))
-}
-
-/// What the last read of everything showed, if the storm came that far.
-fn final_state(history: &[Record]) -> Option<FinalState> {
-    let everything = Operation::Range {
-        key: "\0".to_string(),
-        end: "\0".to_string(),
-        revision: 0,
-        limit: 0,
-        count_only: false,
-        serializable: false,
-    };
-    let asks =
-        |record: &&Record| matches!(&record.what, What::Invoke { operation, .. } if *operation == everything);
-    let asked = history.iter().rfind(asks)?;
-    let ends = |record: &&Record| record.id == asked.id && !asks(record);
-    match &history.iter().rfind(ends)?.what {
-        What::Done { revision: Some(revision), answer: Ok(Answer::Range { kvs, .. }) } => {
-            Some(FinalState { revision: *revision, kvs: kvs.clone() })
-        }
-        _ => None,
-    }
+    Some((properties.join(", "), broken.story.clone()))
 }
 
 /// The storm of a failing seed, cut down to what matters, line by line; nothing if it does not fail.

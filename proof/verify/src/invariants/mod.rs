@@ -158,9 +158,9 @@ impl Invariants {
         }
         effects.persist.iter().try_for_each(|record| persisted(ghost, place, record))?;
         election_safety::stepped(ghost, place, view)?;
+        verified::stepped(ghost, place, view)?; // before what follows from it
         commits::stepped(ghost, place, view)?;
         marks::stepped(ghost, place, view)?;
-        verified::stepped(ghost, place, view)?;
         served::stepped(ghost, place, view, &effects.apply)?;
         for message in &effects.send {
             match message {
