@@ -8,16 +8,16 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 const USAGE: &str = "\
-cargo xtask power [--trials N (5)] [--seed S] [--minutes M] [--target kattu|etcd]
+cargo xtask power [--trials N (5)] [--seed S] [--most T] [--target kattu|etcd]
 cargo xtask power --control [--trials N (3)] [--seed S]
 cargo xtask power --files
 cargo xtask power --hold
 
 Clusters of the release binary, each member on a disk of its own: ext4, a loop device, a file served through FUSE. The
 power goes, what was not flushed is dropped, reordered or torn, the rest is mounted again and judged. Trial k has the seed
-S + k. --control runs the same on disks that lie: every trial must be found broken. --files tries the rig on two
-files, without any member. --hold keeps one disk in the middle of a sync until standard input ends, to try what is left of
-a rig that is killed: nothing.";
+S + k; none begins after T seconds. --control runs the same on disks that lie: every trial must be found broken.
+--files tries the rig on two files, without any member. --hold keeps one disk in the middle of a sync until standard
+input ends: to try what is left of a rig that is killed, nothing.";
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Verb {
@@ -41,7 +41,7 @@ fn main() -> ExitCode {
             ("--hold", ..) => verb = Verb::Hold,
             ("--trials", Some(number), _) if 0 < number => trials = Some(number),
             ("--seed", Some(number), _) => seed = Some(number),
-            ("--minutes", Some(number), _) => most = Some(Duration::from_secs(number * 60)),
+            ("--most", Some(number), _) => most = Some(Duration::from_secs(number)),
             ("--target", _, Some("kattu")) => target = Target::Kattu,
             ("--target", _, Some("etcd")) => target = Target::Etcd,
             _ => {
