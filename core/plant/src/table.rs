@@ -24,7 +24,7 @@ const WIRE: &str = "kattu-wire";
 const WAL: &str = "kattu-wal";
 
 /// All bugs that can be planted.
-pub static BUGS: [Bug; 60] = [
+pub static BUGS: [Bug; 62] = [
     // core/raft: elections
     bug(
         RAFT,
@@ -64,6 +64,14 @@ pub static BUGS: [Bug; 60] = [
         "after the Raft sample of Coyote",
         "A candidate counts answers, not voters: a repeated vote counts again.",
         Trial::Protocol,
+        &["election_safety"],
+    ),
+    bug(
+        RAFT,
+        "majority-rounded-down",
+        "mutant: a quorum is more than half, not half",
+        "A candidate leads with half of the votes, rounded down.",
+        Trial::Storms,
         &["election_safety"],
     ),
     bug(
@@ -129,7 +137,7 @@ pub static BUGS: [Bug; 60] = [
         "after etcd#14370",
         "A leader counts itself and applies before its log is synced, so that a cluster of one answers at once.",
         Trial::Storms,
-        &["commits", "marks", "durable"],
+        &["marks", "commits", "durable"],
     ),
     bug(
         RAFT,
@@ -153,7 +161,7 @@ pub static BUGS: [Bug; 60] = [
         "after the append rule of a published Raft variant",
         "A follower cuts its log at every append with entries, also where they are the same.",
         Trial::Storms,
-        &["truncations", "committed_is_final", "acknowledgements"],
+        &["committed_is_final", "truncations", "acknowledgements"],
     ),
     bug(
         RAFT,
@@ -250,7 +258,7 @@ pub static BUGS: [Bug; 60] = [
         "after redisraft#18 and #19",
         "A new leader confirms reads before it has committed anything in its term.",
         Trial::Storms,
-        &["revisions_never_back", "linearizable", "revision_order", "served"],
+        &["served", "revisions_never_back", "linearizable", "revision_order"],
     ),
     bug(
         RAFT,
@@ -258,7 +266,7 @@ pub static BUGS: [Bug; 60] = [
         "after tikv#9208",
         "The index of a read is what the leader has applied, not what it has committed.",
         Trial::Storms,
-        &["revisions_never_back", "linearizable", "revision_order", "served"],
+        &["served", "revisions_never_back", "linearizable", "revision_order"],
     ),
     bug(
         RAFT,
@@ -291,7 +299,7 @@ pub static BUGS: [Bug; 60] = [
         "mutant: conditions are judged against the state before",
         "A transaction says whether its conditions hold after its own writes.",
         Trial::Storms,
-        &["revision_order", "linearizable", "well_formed"],
+        &["well_formed", "revision_order", "linearizable"],
     ),
     bug(
         KV,
@@ -315,7 +323,7 @@ pub static BUGS: [Bug; 60] = [
         "kin of etcd#18089: compaction meets a change it must keep",
         "Compaction forgets the newest version of a key that has not changed since.",
         Trial::Storms,
-        &["revision_order", "linearizable", "durable", "digests"],
+        &["durable", "revision_order", "linearizable", "digests"],
     ),
     bug(
         KV,
@@ -372,7 +380,7 @@ pub static BUGS: [Bug; 60] = [
         "mutant: who waits for an entry is found by its index",
         "A client is told that its write is done when another leader's entry is applied at its place.",
         Trial::Storms,
-        &["revision_order", "linearizable", "durable", "everybody_is_answered"],
+        &["everybody_is_answered", "revision_order", "linearizable", "durable"],
     ),
     bug(
         NODE,
@@ -446,7 +454,7 @@ pub static BUGS: [Bug; 60] = [
         "after etcd#2819: repair cuts below what was committed",
         "What is torn is cleared from the block before it on.",
         Trial::Images,
-        &["recovered_as_written", "recovered_can_be_read"],
+        &["recovered_can_be_read", "recovered_as_written"],
     ),
     bug(
         WAL,
@@ -454,7 +462,7 @@ pub static BUGS: [Bug; 60] = [
         "after tsoracle#260: a durable new term beside a tail that was not cut",
         "A truncation changes memory and leaves no record.",
         Trial::Images,
-        &["recovered_as_written", "log_asserts"],
+        &["log_asserts", "recovered_as_written"],
     ),
     bug(
         WAL,
@@ -503,6 +511,14 @@ pub static BUGS: [Bug; 60] = [
         "A sync that failed is reported and forgotten: the next one says that everything is durable.",
         Trial::Images,
         &["recovered_as_written"],
+    ),
+    bug(
+        WAL,
+        "sync-answered-from-the-cache",
+        "after NATS 2.12.1: acknowledged and not on any disk",
+        "The log says that it is synced when the system has the bytes.",
+        Trial::Storms,
+        &["durability"],
     ),
     bug(
         WAL,

@@ -219,7 +219,10 @@ impl Raft {
 
     /// Notes one voter's yes; true if this makes a quorum.
     fn count_vote(&mut self, from: NodeId) -> bool {
-        let needed = quorum(self.config.voters.len());
+        let needed = match planted!("majority-rounded-down") {
+            true => self.config.voters.len() / 2,
+            false => quorum(self.config.voters.len()),
+        };
         let (Role::PreCandidate(campaign) | Role::Candidate(campaign)) = &mut self.role else { return false };
         if self.config.voters.contains(&from) {
             let is_new = campaign.votes.insert(from);
