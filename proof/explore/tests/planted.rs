@@ -25,6 +25,7 @@ const FOUND: &[(&str, &str, &str)] = &[
     ("commit-falls-with-a-new-leader", "queues-3", "marks_are_ordered"),
     ("match-falls-on-a-late-answer", "replicate-3", "the match of member"),
     ("new-leader-drops-older-tail", "replicate-2", "Leader Completeness"),
+    ("previous-entry-checked-by-index", "terms-3", "Log Matching"),
     ("entries-known-by-index", "replicate-3", "O1: leader"),
     ("verified-survives-its-leader", "replicate-3", "contradicts what agreed"),
     ("majority-rounded-down", "election-3", "Election Safety"),
