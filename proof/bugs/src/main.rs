@@ -35,8 +35,6 @@ use std::time::Instant;
 
 /// Seeds a bug gets before it counts as missed; `KATTU_SEEDS` says otherwise.
 const SEEDS_MAX: u64 = 1000;
-/// Seeds searched from a witness on that no longer catches: the world has changed since it was written.
-const SEEDS_NEAR: u64 = 200;
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -216,8 +214,9 @@ fn fast() -> Result<(), String> {
         let claimed = |finding: &Finding| finding.is_claimed_by(bug);
         let (mut caught, _) = with(bug, || search(bug.trial, bug.name, seed, 1, claimed));
         if caught.is_none() {
+            // the world has changed since it was written
             moved.push(bug.name);
-            caught = with(bug, || search(bug.trial, bug.name, 0, SEEDS_NEAR, claimed)).0;
+            caught = with(bug, || search(bug.trial, bug.name, 0, seeds_max(), claimed)).0;
         }
         match &caught {
             Some(finding) => {

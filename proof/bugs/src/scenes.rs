@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `check-quorum-hears-one` | a leader that a quorum does not answer steps down |
 //! | `stickiness-switched-off` | a partial partition costs no election |
-//! | `older-round-confirms-reads`, `reads-outlive-their-leader` | what clients were told is linearizable (`deposed.rs`) |
+//! | `read-without-a-quorum-round`, `older-round-confirms-reads`, `reads-outlive-their-leader` | what clients were told is linearizable (`deposed.rs`) |
 //! | `late-append-confirms-a-restart` | a member never serves an older state than it did before its restart |
 //! | `compacted-read-judged-by-tidying` | stores that forget at another pace answer and end alike |
 //!
@@ -31,6 +31,7 @@ pub fn trial(name: &str, seed: u64) {
     match name {
         "check-quorum-hears-one" => a_leader_that_one_peer_hears(seed),
         "stickiness-switched-off" => a_link_between_two_of_three(seed),
+        "read-without-a-quorum-round" => deposed::a_read(seed),
         "older-round-confirms-reads" => deposed::an_answer_from_before_the_read(seed),
         "reads-outlive-their-leader" => deposed::the_next_leader_is_heard_of(seed),
         "late-append-confirms-a-restart" => an_append_from_before_the_restart(seed),

@@ -25,6 +25,15 @@ struct Deposed {
     history: Vec<Record>,
 }
 
+/// The former leader is asked, and hears nobody. In storms its own check of the quorum nearly always comes before the
+/// others have a leader.
+pub fn a_read(seed: u64) {
+    let mut scene = Deposed::play(seed);
+    let read = scene.ask(3, scene.former, None);
+    scene.told(3, scene.former, read);
+    scene.judge();
+}
+
 /// An answer to a heartbeat of before the read arrives after it.
 pub fn an_answer_from_before_the_read(seed: u64) {
     let mut scene = Deposed::play(seed);
