@@ -137,7 +137,9 @@ impl World {
             Some((raft.last_id().index.0, raft.persisted_index().0, process.keeper.applied().0))
         });
         let logs: Vec<_> = logs.collect();
-        let highest = logs.iter().map(|log| log.0).max().unwrap_or(0);
+        // All may be down.
+        let committed = self.sh.watch.committed().0;
+        let highest = logs.iter().map(|log| log.0).max().unwrap_or(0).max(committed);
         // Whoever is down replays from the beginning, and may have to be sent everything.
         let all_run = logs.len() == self.members.len();
         let lowest = logs.iter().map(|log| log.1.min(log.2)).min().filter(|_| all_run).unwrap_or(0);

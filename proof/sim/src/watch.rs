@@ -7,7 +7,7 @@
 use crate::report::Violation;
 use kattu_node::contract::Effects;
 use kattu_node::{Keeper, Node};
-use kattu_raft::{Entry, Lsn, NodeId, Raft, Recovered};
+use kattu_raft::{Entry, LogIndex, Lsn, NodeId, Raft, Recovered};
 use kattu_verify::invariants::{Invariants, Violation as Broken};
 
 /// Stores are compared at every index that is a multiple of this.
@@ -68,6 +68,11 @@ impl Watch {
             self.invariants.digest(member, index, keeper.store().digest())?;
         }
         Ok(())
+    }
+
+    /// How far the log is committed, whoever knows.
+    pub(crate) fn committed(&self) -> LogIndex {
+        self.invariants.committed()
     }
 
     /// Looks at everything.

@@ -467,6 +467,11 @@ impl World {
         let ended = what(&mut process, &mut self.sh).and_then(|()| process.turn(&mut self.sh));
         self.members[member].process = Some(process);
         match ended {
+            Ok(()) if self.members[member].disk.is_out() => {
+                // A segment was being made beside the log; its failure alone would only be tried again.
+                self.sh.tally.add(Fault::F01);
+                self.kill(member, "the power is out")
+            }
             Ok(()) => Ok(()),
             Err(end) => self.on_end(member, end),
         }
