@@ -87,9 +87,14 @@ impl Raft {
         effects.trace.push(Trace::Term(term));
     }
 
-    /// Follows nobody yet.
+    /// Follows nobody yet. Whoever was a follower goes on waiting as it did: a candidate that cannot win, because its log is
+    /// behind, would otherwise raise the term before the others come to campaign, again and again.
     pub(crate) fn become_follower(&mut self, now: Instant, effects: &mut Effects) {
-        let timer = self.election_timer(now);
+        let drawn = self.election_timer(now);
+        let timer = match &self.role {
+            Role::Follower(follower) => follower.timer.clone(),
+            Role::PreCandidate(_) | Role::Candidate(_) | Role::Leader(_) => drawn,
+        };
         self.take_role(Role::Follower(Follower { timer, following: None }), effects);
         effects.trace.push(Trace::BecameFollower { term: self.term, leader: None });
     }
