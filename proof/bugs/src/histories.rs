@@ -33,14 +33,7 @@ fn durable_at_the_end(history: &[Record]) -> Result<Summary, Violation> {
 
 /// What the last read of everything showed, if the storm came that far.
 fn final_state(history: &[Record]) -> Option<FinalState> {
-    let everything = Operation::Range {
-        key: "\0".to_string(),
-        end: "\0".to_string(),
-        revision: 0,
-        limit: 0,
-        count_only: false,
-        serializable: false,
-    };
+    let everything = Operation::everything();
     let asks =
         |record: &&Record| matches!(&record.what, What::Invoke { operation, .. } if *operation == everything);
     let asked = history.iter().rfind(asks)?;

@@ -4,6 +4,8 @@
 //! nothing but the protocol.
 //! Knows nothing of: what is replicated.
 
+use crate::catch::promise_in;
+
 #[path = "../../../core/raft/tests/world/mod.rs"]
 mod world;
 
@@ -24,8 +26,7 @@ const PROMISES: &[(&str, &str)] = &[
 
 /// The promise that was broken, given what the panic said.
 pub fn promise_of(message: &str) -> String {
-    let known = PROMISES.iter().find(|(words, _)| message.contains(words));
-    known.map_or("protocol_asserts", |(_, promise)| promise).to_string()
+    promise_in(message, PROMISES).unwrap_or("protocol_asserts").to_string()
 }
 
 /// One storm. Panics if a promise is broken.
