@@ -4,6 +4,7 @@
 //! one.
 //! Knows nothing of: the bugs, the judges.
 
+use crate::check::cargo_test;
 use crate::shell::{self, Failure, cargo, run_logged};
 use crate::stage::Tally;
 use crate::test::in_foreground;
@@ -17,8 +18,13 @@ const LIMIT: Duration = Duration::from_secs(1500);
 fn bugs(words: &[&str]) -> Command {
     let mut bugs = cargo(&["run", "--locked", "--quiet", "--profile", "proof", "-p", "kattu-bugs", "--"]);
     bugs.args(words);
-    bugs.env("RUSTFLAGS", "--cfg kattu_planted").env("CARGO_TARGET_DIR", shell::target().join("planted"));
+    planted(&mut bugs);
     bugs
+}
+
+/// A build that knows bugs.
+fn planted(command: &mut Command) -> &mut Command {
+    command.env("RUSTFLAGS", "--cfg kattu_planted").env("CARGO_TARGET_DIR", shell::target().join("planted"))
 }
 
 /// `cargo xtask bugs …`: arguments go to the program of `proof/bugs`.
@@ -26,11 +32,14 @@ pub fn run(words: &[&str]) -> Result<(), Failure> {
     in_foreground(&mut bugs(words))
 }
 
-/// The witness of every bug, with the bug and without it.
+/// The witness of every bug, with the bug and without it; and the protocol's own storms over the protocol's bugs.
 pub fn slice(log: &Path) -> Result<Tally, Failure> {
     let ended = run_logged(&mut bugs(&["--fast"]), log, LIMIT);
     let text = std::fs::read_to_string(log)?;
     ended?;
     let note = text.lines().rfind(|line| line.contains(" caught by witnesses")).unwrap_or_default();
-    Ok(Tally { note: note.to_string(), ..Tally::one() })
+    let mut storms =
+        cargo(&["test", "--locked", "--profile", "proof", "-p", "kattu-raft", "--test", "planted"]);
+    let tally = cargo_test(planted(&mut storms), log, LIMIT)?;
+    Ok(Tally { note: note.to_string(), passed: tally.passed + 1, ..tally })
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(900);
 /// Seconds after which the slice of every commit begins no further trial.
-const CHAOS_SECONDS: &str = "60";
+const CHAOS_SECONDS: &str = "50";
 const KILLS_SECONDS: &str = "45";
 /// More than there is time for.
 const TRIALS: &str = "100";

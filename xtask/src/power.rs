@@ -13,6 +13,8 @@ const LIMIT: Duration = Duration::from_secs(600);
 /// Trials of every commit, and trials on disks that lie.
 const TRIALS: &str = "3";
 const CONTROLS: &str = "1";
+/// Seconds after which no further trial begins.
+const SECONDS: &str = "30";
 
 fn power(words: &[&str]) -> Command {
     // A profile that unwinds: a rig that panics has mounts to take down.
@@ -31,7 +33,7 @@ pub fn run(words: &[&str]) -> Result<(), Failure> {
 pub fn slice(log: &Path) -> Result<Tally, Failure> {
     let seed = seed_of_commit().to_string();
     run_logged(&mut power(&["--control", "--trials", CONTROLS, "--seed", &seed]), log, LIMIT)?;
-    run_logged(&mut power(&["--trials", TRIALS, "--seed", &seed]), log, LIMIT)?;
+    run_logged(&mut power(&["--trials", TRIALS, "--most", SECONDS, "--seed", &seed]), log, LIMIT)?;
     let text = String::from_utf8_lossy(&std::fs::read(log)?).into_owned();
     if let Some(why) = text.lines().find_map(|line| line.strip_prefix("SKIPPED ")) {
         return Ok(Tally::skipped(why));

@@ -28,8 +28,10 @@ pub fn regressions(seed: u64, log: &Path) -> Result<Tally, Failure> {
     let file = shell::root().join("proof/sim/regressions.txt");
     let text = std::fs::read_to_string(&file)?;
     for line in text.lines().filter(|line| !line.starts_with('#') && !line.is_empty()) {
-        let known = line.split('|').next().unwrap_or("").trim();
-        run_logged(&mut kattu(&["--seed", known]), log, STORM_LIMIT)?;
+        let mut known = line.split('|').next().unwrap_or("").split_whitespace();
+        let mut words = vec!["--seed", known.next().unwrap_or("")];
+        words.extend(known.next().into_iter().flat_map(|minutes| ["--minutes", minutes]));
+        run_logged(&mut kattu(&words), log, STORM_LIMIT)?;
         tally.passed += 1;
     }
     let replayed = tally.passed;

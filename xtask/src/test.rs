@@ -116,18 +116,11 @@ const SLICES: &[Stage] = &[
     },
 ];
 
-/// Run by name only, until their campaigns are through: a stage that cries wolf is worse than none.
-const BY_NAME: &[&str] = &["regressions", "storms", "chaos", "kills", "power", "bugs"];
-
 /// `cargo xtask test [--only STAGE] [--list]`.
 pub fn run(words: &[&str]) -> Result<(), Failure> {
     let all: Vec<&Stage> = check::STAGES.iter().chain(SLICES).collect();
     match words {
-        [] => {
-            let usual: Vec<&Stage> = all.into_iter().filter(|stage| !BY_NAME.contains(&stage.name)).collect();
-            println!("not in this run, each by --only: {}", BY_NAME.join(", "));
-            stage::run_all(&usual)
-        }
+        [] => stage::run_all(&all),
         ["--list"] => {
             for stage in &all {
                 println!("{:<14} {}", stage.name, stage.about);
@@ -276,13 +269,17 @@ fn host() -> Result<String, Failure> {
     host.map(str::to_string).ok_or_else(|| Failure::new("`rustc -vV` names no host"))
 }
 
+/// libFuzzer is compiled from source by whatever C++ compiler the machine has; a target that then does not build is a
+/// failure, never a skip.
+fn has_cpp_compiler() -> bool {
+    let compiler = std::env::var("CXX").unwrap_or_else(|_| "c++".into());
+    shell::output(Command::new(compiler).arg("--version"), Duration::from_secs(20)).is_ok()
+}
+
 /// `proof/fuzz` is a workspace of its own: its targets need coverage flags that nothing else may be built with.
 fn fuzz(log: &Path) -> Result<Tally, Failure> {
     let folder = shell::root().join("proof/fuzz");
     let manifest = folder.join("Cargo.toml");
-    if !manifest.exists() {
-        return Ok(Tally::skipped("fuzz: proof/fuzz is not there"));
-    }
     let table: toml::Table = std::fs::read_to_string(&manifest)?
         .parse()
         .map_err(|error| Failure::new(format!("proof/fuzz/Cargo.toml: {error}")))?;
@@ -294,36 +291,45 @@ fn fuzz(log: &Path) -> Result<Tally, Failure> {
     if targets.is_empty() {
         return Err(Failure::new("proof/fuzz/Cargo.toml names no [[bin]]"));
     }
-    let host = host()?;
-    let mut tally = Tally::default();
-    for target in &targets {
-        // A target of its own keeps the coverage flags away from build scripts, which have nobody to report to.
-        let mut build =
-            cargo(&["build", "--locked", "--release", "--bin", target, "--target", &host, "--manifest-path"]);
-        build.arg(&manifest).current_dir(&folder).env("CARGO_TARGET_DIR", shell::root().join("target/fuzz"));
-        build.env("RUSTFLAGS", COVERAGE_FLAGS);
-        if let Err(failure) = run_logged(&mut build, log, BUILD_LIMIT) {
-            tally.skipped.push(format!("{target}: does not build here: {}", failure.what));
-            continue;
-        }
-        let corpus = shell::root().join("target/fuzz/corpus").join(target);
-        let artifacts = shell::root().join("target/fuzz/artifacts");
-        std::fs::create_dir_all(&corpus)?;
-        std::fs::create_dir_all(&artifacts)?;
-        let mut run =
-            Command::new(shell::root().join("target/fuzz").join(&host).join("release").join(target));
-        run.arg(&corpus);
-        let seeds = folder.join("seeds").join(target);
-        if seeds.exists() {
-            run.arg(&seeds);
-        }
-        run.arg(format!("-max_total_time={FUZZ_SECONDS}"))
-            .arg(format!("-artifact_prefix={}/", artifacts.display()))
-            .arg("-print_final_stats=1")
-            .current_dir(&folder);
-        run_logged(&mut run, log, Duration::from_secs(FUZZ_SECONDS * 4 + 60))?;
-        tally.passed += 1;
+    if !has_cpp_compiler() {
+        return Ok(Tally::skipped("no C++ compiler (`c++`): libFuzzer is written in C++"));
     }
+    let host = host()?;
+    // A target of its own keeps the coverage flags away from build scripts, which have nobody to report to.
+    let mut build =
+        cargo(&["build", "--locked", "--release", "--bins", "--target", &host, "--manifest-path"]);
+    build.arg(&manifest).current_dir(&folder).env("CARGO_TARGET_DIR", shell::root().join("target/fuzz"));
+    build.env("RUSTFLAGS", COVERAGE_FLAGS);
+    run_logged(&mut build, log, BUILD_LIMIT)?;
+    // Side by side: each has one thread, and what counts is for how long it goes on.
+    let runs =
+        targets.iter().map(|target| fuzz_run(&folder, &host, target)).collect::<Result<Vec<_>, _>>()?;
+    let limit = Duration::from_secs(FUZZ_SECONDS * 4 + 60);
+    std::thread::scope(|scope| {
+        let runs = runs.into_iter().map(|mut run| scope.spawn(move || run_logged(&mut run, log, limit)));
+        let runs: Vec<_> = runs.collect();
+        runs.into_iter().try_for_each(|run| run.join().expect("it does not panic"))
+    })?;
+    let mut tally = Tally { passed: targets.len(), ..Tally::default() };
     tally.note = format!("{FUZZ_SECONDS} s each: {}", targets.join(", "));
     Ok(tally)
+}
+
+/// One target on its corpus and on the seeds in the repository.
+fn fuzz_run(folder: &Path, host: &str, target: &str) -> Result<Command, Failure> {
+    let built = shell::root().join("target/fuzz");
+    let (corpus, artifacts) = (built.join("corpus").join(target), built.join("artifacts"));
+    std::fs::create_dir_all(&corpus)?;
+    std::fs::create_dir_all(&artifacts)?;
+    let mut run = Command::new(built.join(host).join("release").join(target));
+    run.arg(&corpus);
+    let seeds = folder.join("seeds").join(target);
+    if seeds.exists() {
+        run.arg(&seeds);
+    }
+    run.arg(format!("-max_total_time={FUZZ_SECONDS}"))
+        .arg(format!("-artifact_prefix={}/", artifacts.display()))
+        .arg("-print_final_stats=1")
+        .current_dir(folder);
+    Ok(run)
 }

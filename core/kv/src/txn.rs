@@ -103,6 +103,9 @@ impl Store {
                 Operation::DeleteRange(delete) => self.delete_range(delete),
                 Operation::Txn(nested) => self.execute(nested, steps)?,
             });
+            if planted!("txn-spread-over-revisions") {
+                self.revision = self.changing_revision();
+            }
         }
         if planted!("txn-judged-after-its-writes") {
             return Ok(Answer::Txn { succeeded: txn.compare.iter().all(|c| self.holds(c)), answers });

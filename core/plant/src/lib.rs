@@ -38,6 +38,8 @@ pub struct Bug {
 pub enum Trial {
     /// Storms over a simulated cluster, judged by invariants and by the history of its clients.
     Storms,
+    /// Storms over peers of the protocol alone, moved in single messages and records.
+    Protocol,
     /// Every crash image of random stories of one log.
     Images,
     /// A situation made for it: what it breaks is no promise that a storm could watch.
@@ -52,6 +54,7 @@ impl Trial {
     pub const fn name(self) -> &'static str {
         match self {
             Trial::Storms => "storms",
+            Trial::Protocol => "protocol",
             Trial::Images => "images",
             Trial::Scene => "scene",
             Trial::Peers => "peers",

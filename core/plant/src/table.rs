@@ -24,7 +24,7 @@ const WIRE: &str = "kattu-wire";
 const WAL: &str = "kattu-wal";
 
 /// All bugs that can be planted.
-pub static BUGS: [Bug; 80] = [
+pub static BUGS: [Bug; 87] = [
     // core/raft: elections
     bug(
         RAFT,
@@ -63,6 +63,14 @@ pub static BUGS: [Bug; 80] = [
         "duplicate-vote-counted-twice",
         "after the Raft sample of Coyote",
         "A candidate counts answers, not voters: a repeated vote counts again.",
+        Trial::Protocol,
+        &["election_safety"],
+    ),
+    bug(
+        RAFT,
+        "majority-rounded-down",
+        "mutant: a quorum is more than half, not half",
+        "A candidate leads with half of the votes, rounded down.",
         Trial::Storms,
         &["election_safety"],
     ),
@@ -129,7 +137,7 @@ pub static BUGS: [Bug; 80] = [
         "after etcd#14370",
         "A leader counts itself and applies before its log is synced, so that a cluster of one answers at once.",
         Trial::Storms,
-        &["commits", "marks", "durable"],
+        &["marks", "commits", "durable"],
     ),
     bug(
         RAFT,
@@ -144,8 +152,8 @@ pub static BUGS: [Bug; 80] = [
         "completion-matched-by-index",
         "mutant: a completion of an overwritten entry",
         "The disk's answer for an entry that was truncated counts for the one that stands there now.",
-        Trial::Storms,
-        &["marks", "acknowledgements"],
+        Trial::Protocol,
+        &["the_disk_owes_what_is_not_persisted", "acknowledgements"],
     ),
     bug(
         RAFT,
@@ -153,7 +161,7 @@ pub static BUGS: [Bug; 80] = [
         "after the append rule of a published Raft variant",
         "A follower cuts its log at every append with entries, also where they are the same.",
         Trial::Storms,
-        &["truncations", "committed_is_final", "acknowledgements"],
+        &["committed_is_final", "truncations", "acknowledgements"],
     ),
     bug(
         RAFT,
@@ -197,6 +205,38 @@ pub static BUGS: [Bug; 80] = [
     ),
     bug(
         RAFT,
+        "new-leader-drops-older-tail",
+        "kin of canonical/raft#320 and NuRaft#274: a leader drops entries and uses their places again",
+        "A new leader removes from its log what earlier leaders left uncommitted.",
+        Trial::Storms,
+        &["leader_append_only"],
+    ),
+    bug(
+        RAFT,
+        "previous-entry-checked-by-index",
+        "after NuRaft#293",
+        "A follower appends after any entry at the right place, also one of another term.",
+        Trial::Protocol,
+        &["acknowledgements", "state_machine_safety"],
+    ),
+    bug(
+        RAFT,
+        "entries-known-by-index",
+        "mutant: what stands at a place is taken for what should",
+        "A follower keeps whatever it has at the places of new entries, and appends those behind.",
+        Trial::Storms,
+        &["log_matching", "verified"],
+    ),
+    bug(
+        RAFT,
+        "verified-survives-its-leader",
+        "rule O7; kin of IoTDB's window kept across terms",
+        "A follower takes what it holds for equal to its leader's log, as it was under the leader before.",
+        Trial::Storms,
+        &["verified"],
+    ),
+    bug(
+        RAFT,
         "stepping-down-rolls-back",
         "after CCF#5674",
         "A leader that steps down cuts off what it has not committed, although a quorum may hold it.",
@@ -209,8 +249,8 @@ pub static BUGS: [Bug; 80] = [
         "read-without-a-quorum-round",
         "after etcd and Consul in 2014: leaders served reads of their own",
         "A leader confirms reads without asking anybody.",
-        Trial::Storms,
-        &["revisions_never_back", "linearizable", "revision_order", "served"],
+        Trial::Scene,
+        &["linearizable", "revisions_never_back", "revision_order"],
     ),
     bug(
         RAFT,
@@ -218,7 +258,7 @@ pub static BUGS: [Bug; 80] = [
         "after redisraft#18 and #19",
         "A new leader confirms reads before it has committed anything in its term.",
         Trial::Storms,
-        &["revisions_never_back", "linearizable", "revision_order", "served"],
+        &["served", "revisions_never_back", "linearizable", "revision_order"],
     ),
     bug(
         RAFT,
@@ -226,23 +266,23 @@ pub static BUGS: [Bug; 80] = [
         "after tikv#9208",
         "The index of a read is what the leader has applied, not what it has committed.",
         Trial::Storms,
-        &["revisions_never_back", "linearizable", "revision_order", "served"],
+        &["served", "revisions_never_back", "linearizable", "revision_order"],
     ),
     bug(
         RAFT,
         "older-round-confirms-reads",
         "kin of etcd#20418: an answer from before the read began",
         "Any answer confirms the newest round, also one to an older heartbeat.",
-        Trial::Storms,
-        &["revisions_never_back", "linearizable", "revision_order", "served"],
+        Trial::Scene,
+        &["linearizable", "revisions_never_back", "revision_order"],
     ),
     bug(
         RAFT,
         "reads-outlive-their-leader",
         "after etcd PR 21387: reads across a change of leader",
         "Reads that waited for a round are released when the leader steps down.",
-        Trial::Storms,
-        &["revisions_never_back", "linearizable", "revision_order", "served"],
+        Trial::Scene,
+        &["linearizable", "revisions_never_back", "revision_order"],
     ),
     bug(
         RAFT,
@@ -259,7 +299,15 @@ pub static BUGS: [Bug; 80] = [
         "mutant: conditions are judged against the state before",
         "A transaction says whether its conditions hold after its own writes.",
         Trial::Storms,
-        &["revision_order", "linearizable", "well_formed"],
+        &["well_formed", "revision_order", "linearizable"],
+    ),
+    bug(
+        KV,
+        "txn-spread-over-revisions",
+        "mutant: a transaction raises the revision once, whatever it writes",
+        "Each write of a transaction takes a revision of its own, so that a read of the past may see half of it.",
+        Trial::Storms,
+        &["txn_atomic"],
     ),
     bug(
         KV,
@@ -275,7 +323,7 @@ pub static BUGS: [Bug; 80] = [
         "kin of etcd#18089: compaction meets a change it must keep",
         "Compaction forgets the newest version of a key that has not changed since.",
         Trial::Storms,
-        &["revision_order", "linearizable", "durable", "digests"],
+        &["durable", "revision_order", "linearizable", "digests"],
     ),
     bug(
         KV,
@@ -332,7 +380,7 @@ pub static BUGS: [Bug; 80] = [
         "mutant: who waits for an entry is found by its index",
         "A client is told that its write is done when another leader's entry is applied at its place.",
         Trial::Storms,
-        &["revision_order", "linearizable", "durable", "everybody_is_answered"],
+        &["everybody_is_answered", "revision_order", "linearizable", "durable"],
     ),
     bug(
         NODE,
@@ -406,7 +454,7 @@ pub static BUGS: [Bug; 80] = [
         "after etcd#2819: repair cuts below what was committed",
         "What is torn is cleared from the block before it on.",
         Trial::Images,
-        &["recovered_as_written", "recovered_can_be_read"],
+        &["recovered_can_be_read", "recovered_as_written"],
     ),
     bug(
         WAL,
@@ -414,7 +462,7 @@ pub static BUGS: [Bug; 80] = [
         "after tsoracle#260: a durable new term beside a tail that was not cut",
         "A truncation changes memory and leaves no record.",
         Trial::Images,
-        &["recovered_as_written", "log_asserts"],
+        &["log_asserts", "recovered_as_written"],
     ),
     bug(
         WAL,
@@ -463,6 +511,14 @@ pub static BUGS: [Bug; 80] = [
         "A sync that failed is reported and forgotten: the next one says that everything is durable.",
         Trial::Images,
         &["recovered_as_written"],
+    ),
+    bug(
+        WAL,
+        "sync-answered-from-the-cache",
+        "after NATS 2.12.1: acknowledged and not on any disk",
+        "The log says that it is synced when the system has the bytes.",
+        Trial::Storms,
+        &["durability"],
     ),
     bug(
         WAL,

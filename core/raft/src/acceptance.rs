@@ -60,7 +60,10 @@ impl Raft {
             }
             None => {
                 let timer = self.election_timer(now);
-                let verified = self.marks.committed; // Leader Completeness: every leader holds what is committed
+                let verified = match planted!("verified-survives-its-leader") {
+                    true => self.log.last().index,
+                    false => self.marks.committed, // Leader Completeness: every leader holds what is committed
+                };
                 let following = Following::new(leader, now, verified);
                 let Role::Follower(follower) = &mut self.role else { unreachable!("checked above") };
                 follower.timer = timer;
@@ -90,14 +93,19 @@ impl Raft {
             entries.drain(..(committed.0 - prev.index.0) as usize);
             prev = self.log.id_at(committed);
         }
-        if !self.log.holds(prev) {
+        let by_index = planted!("previous-entry-checked-by-index") && prev.index <= self.log.last().index;
+        if !self.log.holds(prev) && !by_index {
             return match self.config.policies.intake {
                 Intake::Strict => Err(self.mismatch(prev)),
             };
         }
+        let is_known = |entry: &&Entry| {
+            let any_will_do = planted!("entries-known-by-index") && entry.id().index <= self.log.last().index;
+            self.log.holds(entry.id()) || any_will_do
+        };
         let known = match planted!("truncate-on-every-append") {
             true => 0,
-            false => entries.iter().take_while(|entry| self.log.holds(entry.id())).count(),
+            false => entries.iter().take_while(is_known).count(),
         };
         if known < entries.len() {
             let fitting = self.fitting(&entries[known..]);

@@ -97,9 +97,14 @@ impl Raft {
         effects.trace.push(Trace::Term(term));
     }
 
-    /// Follows nobody yet.
+    /// Follows nobody yet. Whoever was a follower goes on waiting as it did: a candidate that cannot win, because its log is
+    /// behind, would otherwise raise the term before the others come to campaign, again and again.
     pub(crate) fn become_follower(&mut self, now: Instant, effects: &mut Effects) {
-        let timer = self.election_timer(now);
+        let drawn = self.election_timer(now);
+        let timer = match &self.role {
+            Role::Follower(follower) => follower.timer.clone(),
+            Role::PreCandidate(_) | Role::Candidate(_) | Role::Leader(_) => drawn,
+        };
         self.take_role(Role::Follower(Follower { timer, following: None }), effects);
         effects.trace.push(Trace::BecameFollower { term: self.term, leader: None });
     }
@@ -257,12 +262,17 @@ impl Raft {
                 campaign.votes.extend(silent);
             }
         }
+        let is_half = || electorate.all_voters().count() / 2 <= campaign.votes.len();
         electorate.has_quorum(|voter| campaign.votes.contains(&voter))
+            || planted!("majority-rounded-down") && is_half()
     }
 
     /// Leads the term, beginning with an entry of its own: only that can commit what came before. [Ongaro14 §6.4]
     fn become_leader(&mut self, now: Instant, effects: &mut Effects) {
         assert!(self.durability.hard_state_is_durable(), "leader of {:?} before that is on disk", self.term);
+        if planted!("new-leader-drops-older-tail") && self.marks.committed < self.log.last().index {
+            self.truncate(self.marks.committed.next(), effects);
+        }
         let Self { config, log, .. } = self;
         let next = log.last().index.next();
         let membership = self.configurations.newest();

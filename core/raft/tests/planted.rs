@@ -11,13 +11,14 @@ mod world;
 use kattu_plant::BUGS;
 use world::storm::storm;
 
-/// Bugs that only judges of whole clusters find: by what clients were told, by the match of each peer at every step, by
-/// how long things take.
-const ELSEWHERE: [&str; 8] = [
+/// Bugs that only judges of whole clusters find: by what clients were told, by each truncation and the match of each peer
+/// at every step, by how long things take.
+const ELSEWHERE: [&str; 9] = [
     "check-quorum-hears-one",
     "stickiness-switched-off",
     "acknowledgement-of-an-older-term",
     "match-falls-on-a-late-answer",
+    "stepping-down-rolls-back",
     "read-without-a-quorum-round",
     "older-round-confirms-reads",
     "reads-outlive-their-leader",

@@ -27,3 +27,8 @@ pub fn quietly() {
 pub fn caught<T>(run: impl FnOnce() -> T) -> Result<T, String> {
     catch_unwind(AssertUnwindSafe(run)).map_err(|_| LAST.with(|last| last.borrow().clone()))
 }
+
+/// The promise that the first of these words found in the message is about.
+pub fn promise_in(message: &str, promises: &[(&str, &'static str)]) -> Option<&'static str> {
+    promises.iter().find(|(words, _)| message.contains(words)).map(|(_, promise)| *promise)
+}

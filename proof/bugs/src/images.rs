@@ -9,6 +9,7 @@
 #[path = "../../../shell/wal/tests/common/mod.rs"]
 mod twin;
 
+use crate::catch::promise_in;
 use kattu_raft::GroupId;
 use kattu_wal::WalError;
 use kattu_wal::sim::{Dice, SimDisk};
@@ -36,8 +37,7 @@ const PROMISES: &[(&str, &str)] = &[
 
 /// The promise that was broken, given what the panic said.
 pub fn promise_of(message: &str) -> String {
-    let known = PROMISES.iter().find(|(words, _)| message.contains(words));
-    known.map_or("log_asserts", |(_, promise)| promise).to_string()
+    promise_in(message, PROMISES).unwrap_or("log_asserts").to_string()
 }
 
 /// One trial. Panics if the log breaks a promise.

@@ -5,7 +5,7 @@
 //!  kattu-bugs --fast          every bug: the witness on record, with and without the bug
 //!  kattu-bugs --only NAME     one bug
 //!  kattu-bugs --seed S NAME   one bug, one seed: what is found with it and without it
-//!  kattu-bugs --control N     no bug: storms and images of the first N seeds
+//!  kattu-bugs --control N     no bug: the first N seeds of everything that has seeds
 //!  kattu-bugs --storm S       no bug: the storm of one seed, cut down, if it breaks a promise
 //!  kattu-bugs --show NAME     the timeline of one failing storm, shrunk
 //!  kattu-bugs --write         every bug, and the witnesses on record are written anew
@@ -19,8 +19,10 @@
 mod catch;
 mod detours;
 mod document;
+mod histories;
 mod images;
 mod peers;
+mod protocol;
 mod scenes;
 mod storms;
 mod table;
@@ -29,14 +31,12 @@ mod witness;
 
 use crate::trial::{Finding, run, search};
 use kattu_plant::{BUGS, Bug, Trial};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::process::ExitCode;
 use std::time::Instant;
 
 /// Seeds a bug gets before it counts as missed; `KATTU_SEEDS` says otherwise.
 const SEEDS_MAX: u64 = 1000;
-/// Seeds searched from a witness on that no longer catches: the world has changed since it was written.
-const SEEDS_NEAR: u64 = 200;
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -135,7 +135,25 @@ fn all(bugs: &[&'static Bug], write: bool) -> Result<(), String> {
     if write {
         witness::write(&rows).map_err(|error| error.to_string())?;
     }
-    verdict(&missed, &dirty)
+    verdict(&missed, &dirty)?;
+    match silent(&rows).as_slice() {
+        [] => Ok(()),
+        silent => Err(format!(
+            "judges that have caught nothing of what was planted for them: {}",
+            silent.join(", ")
+        )),
+    }
+}
+
+/// The judges that bugs were planted for, and that claimed none of theirs.
+fn silent(rows: &[(&'static Bug, Option<Finding>)]) -> Vec<&'static str> {
+    let judges: BTreeSet<&str> = rows.iter().map(|(bug, _)| bug.judges[0]).collect();
+    let claimed = |judge: &&str| {
+        rows.iter().any(|(bug, caught)| {
+            bug.judges[0] == *judge && caught.as_ref().is_some_and(|finding| finding.names(judge))
+        })
+    };
+    judges.into_iter().filter(|judge| !claimed(judge)).collect()
 }
 
 /// The same seeds without a bug: each kind of trial up to the highest seed that any of its bugs needed.
@@ -174,7 +192,7 @@ fn one(bug: &Bug, seed: &str) -> Result<(), String> {
 fn clean(count: &str) -> Result<(), String> {
     let count = number(count)?;
     let mut dirty = Vec::new();
-    for trial in [Trial::Images, Trial::Storms] {
+    for trial in [Trial::Protocol, Trial::Images, Trial::Storms] {
         let (_, findings) = search(trial, "", 0, count, |_| false);
         println!("{}: {count} seeds, {} findings", trial.name(), findings.len());
         dirty.extend(findings.iter().map(|finding| {
@@ -198,8 +216,9 @@ fn fast() -> Result<(), String> {
         let claimed = |finding: &Finding| finding.is_claimed_by(bug);
         let (mut caught, _) = with(bug, || search(bug.trial, bug.name, seed, 1, claimed));
         if caught.is_none() {
+            // the world has changed since it was written
             moved.push(bug.name);
-            caught = with(bug, || search(bug.trial, bug.name, 0, SEEDS_NEAR, claimed)).0;
+            caught = with(bug, || search(bug.trial, bug.name, 0, seeds_max(), claimed)).0;
         }
         match &caught {
             Some(finding) => {

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `check-quorum-hears-one` | a leader that a quorum does not answer steps down |
 //! | `stickiness-switched-off` | a partial partition costs no election |
+//! | `read-without-a-quorum-round`, `older-round-confirms-reads`, `reads-outlive-their-leader` | what clients were told is linearizable (`deposed.rs`) |
 //! | `late-append-confirms-a-restart` | a member never serves an older state than it did before its restart |
 //! | `session-read-behind-its-session` | a session reads what it has seen, wherever it asks |
 //! | `compacted-read-judged-by-tidying` | stores that forget at another pace answer and end alike |
@@ -11,6 +12,7 @@
 //! Those of stores that go through bytes are `detours.rs`'s.
 //! Knows nothing of: bugs other than these.
 
+mod deposed;
 #[path = "../../../core/node/tests/world/mod.rs"]
 mod world;
 
@@ -32,6 +34,9 @@ pub fn trial(name: &str, seed: u64) {
     match name {
         "check-quorum-hears-one" => a_leader_that_one_peer_hears(seed),
         "stickiness-switched-off" => a_link_between_two_of_three(seed),
+        "read-without-a-quorum-round" => deposed::a_read(seed),
+        "older-round-confirms-reads" => deposed::an_answer_from_before_the_read(seed),
+        "reads-outlive-their-leader" => deposed::the_next_leader_is_heard_of(seed),
         "late-append-confirms-a-restart" => an_append_from_before_the_restart(seed),
         "session-read-behind-its-session" => a_session_that_moves(seed),
         "compacted-read-judged-by-tidying" => stores_of_another_pace(seed),

@@ -1,7 +1,11 @@
 //! Storms: a simulated cluster under the weather of one seed, short enough to try many.
 //!
+//! A storm ends with the first promise that is broken. If that was seen in what clients were told, the other judges of
+//! histories are asked too: each must be known to see, also those that come last.
 //! Knows nothing of: how the world works, bugs.
 
+use crate::histories;
+use kattu_sim::trace::Line;
 use kattu_sim::{Options, run_storm, shrink};
 use std::fmt::Write;
 
@@ -14,9 +18,16 @@ fn options() -> Options {
     Options { seconds: Some(SECONDS), clients: Some(CLIENTS), ..Options::default() }
 }
 
-/// One storm: the promise that was broken, and what was seen.
+/// One storm: the promise that was broken, all judges that say so if clients saw it, and what was seen.
 pub fn trial(seed: u64) -> Option<(String, String)> {
-    run_storm(seed, &options()).violation.map(|broken| (broken.property, broken.story))
+    let report = run_storm(seed, &Options { history: true, ..options() });
+    let broken = report.violation.clone()?;
+    let mut properties = vec![broken.property.as_str()];
+    if histories::is_judge(&broken.property) {
+        let others = histories::rejecting(&report.history).into_iter();
+        properties.extend(others.filter(|other| *other != broken.property));
+    }
+    Some((properties.join(", "), broken.story.clone()))
 }
 
 /// The storm of a failing seed, cut down to what matters, line by line; nothing if it does not fail.
@@ -24,8 +35,9 @@ pub fn timeline(seed: u64) -> Option<String> {
     let report = run_storm(seed, &options());
     let violation = report.violation.clone()?;
     let shrunk = shrink(&report, &options());
-    let mut text = format!("seed {seed}, {}\n", shrunk.report.plan);
-    for line in &shrunk.report.timeline {
+    let plan = shrunk.report.plan.split("; faults").next().unwrap_or_default();
+    let mut text = format!("seed {seed}, {plan}\n");
+    for line in readable(&shrunk.report.timeline) {
         let _ = writeln!(text, "{line}");
     }
     let _ = writeln!(
@@ -37,4 +49,47 @@ pub fn timeline(seed: u64) -> Option<String> {
         violation.property
     );
     Some(text)
+}
+
+/// The lines without what the others say: who follows somebody next followed nobody before, and what an operation asked
+/// has a line of its own.
+fn readable(lines: &[Line]) -> Vec<Line> {
+    let is_passing = |at: usize, line: &Line| {
+        let next = lines[at + 1..].iter().find(|next| next.kind == "role" && next.member == line.member);
+        line.what.starts_with("follows nobody") && next.is_some_and(|next| next.what.starts_with("follows n"))
+    };
+    let kept = lines.iter().enumerate().filter(|(at, line)| !is_passing(*at, line));
+    kept.map(|(_, line)| match (line.kind, line.what.split_once(" ({\"op\"")) {
+        ("violation", Some((before, json))) => {
+            let behind = json.find("}) ").map_or("", |end| &json[end + 2..]);
+            Line { what: format!("{before}{behind}"), ..line.clone() }
+        }
+        _ => line.clone(),
+    })
+    .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_timeline_says_nothing_twice() {
+        let line = |member, kind, what: &str| Line { at: 0, member, kind, what: what.to_string() };
+        let lines = [
+            line(Some(1), "role", "follows nobody in term 2"),
+            line(Some(2), "role", "follows nobody in term 2"),
+            line(Some(1), "role", "follows n3 in term 2"),
+            line(Some(2), "role", "campaigns in term 3"),
+            line(None, "violation", "back: operation 7 ({\"op\":\"put\"}) shows 5; 6 was shown"),
+        ];
+        let said: Vec<_> = readable(&lines).into_iter().map(|line| line.what).collect();
+        let expected = [
+            "follows nobody in term 2",
+            "follows n3 in term 2",
+            "campaigns in term 3",
+            "back: operation 7 shows 5; 6 was shown",
+        ];
+        assert_eq!(said, expected);
+    }
 }

@@ -5,7 +5,7 @@
 //! Knows nothing of: how storms, images and scenes are run inside.
 
 use crate::catch::caught;
-use crate::{images, peers, scenes, storms};
+use crate::{images, peers, protocol, scenes, storms};
 use kattu_plant::{Bug, Trial};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub struct Finding {
     /// Seed that shows it.
     pub seed: u64,
-    /// The promise that did not hold; for a panic, its message.
+    /// The promises that did not hold, with commas between.
     pub property: String,
     /// What was seen.
     pub story: String,
@@ -24,7 +24,12 @@ pub struct Finding {
 impl Finding {
     /// Whether one of the bug's judges made it.
     pub fn is_claimed_by(&self, bug: &Bug) -> bool {
-        bug.judges.iter().any(|judge| self.property.contains(judge))
+        bug.judges.iter().any(|judge| self.names(judge))
+    }
+
+    /// Whether this judge made it.
+    pub fn names(&self, judge: &str) -> bool {
+        self.property.split(", ").any(|promise| promise == judge)
     }
 }
 
@@ -33,6 +38,9 @@ pub fn run(trial: Trial, name: &str, seed: u64) -> Option<Finding> {
     let broken = match trial {
         Trial::Storms => storms::trial(seed),
         Trial::Images => caught(|| images::trial(seed)).err().map(|said| (images::promise_of(&said), said)),
+        Trial::Protocol => {
+            caught(|| protocol::trial(seed)).err().map(|said| (protocol::promise_of(&said), said))
+        }
         Trial::Scene => caught(|| scenes::trial(name, seed)).err().map(scenes::promise_of),
         Trial::Peers => caught(|| peers::trial(seed)).err().map(|said| (said.clone(), said)),
     };

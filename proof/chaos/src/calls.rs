@@ -10,6 +10,11 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+/// strace lets go within this time, or never.
+const LET_GO_LIMIT: Duration = Duration::from_secs(10);
+/// How long strace may look after a process that has died.
+const PATIENCE: Duration = Duration::from_secs(1);
+
 /// Kinds of calls; names in one kind are one call on different systems.
 pub const KINDS: &[&str] = &[
     "fdatasync",
@@ -193,17 +198,28 @@ pub fn count(trace: &str, ready: f64) -> BTreeMap<&'static str, (u64, u64)> {
 }
 
 /// Lets strace go of a process; `false` if it still holds on after a while.
+///
+/// A process that dies just then can leave strace waiting for its first thread, which waits for the others, which
+/// wait for strace. It dies anyway, so strace may be killed: until then the process would keep its addresses.
 pub fn let_go(process: u32) -> bool {
-    let end = Instant::now() + Duration::from_secs(5);
+    let begun = Instant::now();
     loop {
         let Some(tracer) = tracer(process) else { return true };
-        if end < Instant::now() {
-            return false;
-        }
-        // SIGTERM lets it detach; killed outright it would leave the process stopped.
-        let _ = Command::new("kill").args(["-s", "TERM", &tracer.to_string()]).stderr(Stdio::null()).status();
+        let signal = match begun.elapsed() {
+            took if LET_GO_LIMIT < took => return false,
+            took if PATIENCE < took && is_dead(process) => "KILL",
+            // Lets it detach; killed outright it would leave a living process stopped.
+            _ => "TERM",
+        };
+        let _ = Command::new("kill").args(["-s", signal, &tracer.to_string()]).stderr(Stdio::null()).status();
         std::thread::sleep(Duration::from_millis(5));
     }
+}
+
+/// Its first thread has ended.
+fn is_dead(process: u32) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
+    status.lines().any(|line| line.strip_prefix("State:").is_some_and(|state| state.trim().starts_with('Z')))
 }
 
 fn tracer(process: u32) -> Option<u32> {

@@ -4,22 +4,39 @@
 //! that forget writes which they said were flushed, on all members at once; each of these trials must be found broken.
 //! Knows nothing of: how.
 
+use crate::files;
 use crate::plan::Plan;
 use crate::room;
-use crate::trial::{rig_sees, trial};
+use crate::trial::trial;
 use kattu_chaos::target::Target;
 use std::process::ExitCode;
 
 /// Files on the rig, without any member.
 pub fn files() -> ExitCode {
-    let folder = room::runs().join(format!("run-{}", std::process::id())).join("files");
-    match rig_sees(&folder) {
+    match files::rig_sees(&room::own().join("files")) {
         Ok(()) => {
             println!("files: what was synced survives, what was not is gone, a disk that lies is seen");
             ExitCode::SUCCESS
         }
         Err(what) => {
             println!("the rig does not see: {what}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// One disk in the middle of a sync, until standard input ends.
+pub fn hold() -> ExitCode {
+    let folder = room::own();
+    let ended = files::held(&folder.join("files"), || {
+        println!("holding {}", folder.display());
+        // Whatever comes, only the end counts.
+        let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
+    });
+    match ended {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(what) => {
+            println!("the rig does not work: {what}");
             ExitCode::FAILURE
         }
     }

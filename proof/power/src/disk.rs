@@ -4,13 +4,15 @@
 //!  kattu serve ── ext4 ── loop device ── file `disk` ── FUSE ── Station ── Platter
 //! ```
 //!
-//! Everything is mounted in the name space of this process alone ([`crate::room`]) and taken down when dropped; the
-//! loop device frees itself when its file system is gone.
+//! Everything is mounted in a room ([`crate::room`]) and taken down when dropped; the loop device frees itself when its
+//! file system is gone. This process serves the file and never touches the mounts: whoever does, runs in the room.
 //! Knows nothing of: what is stored.
 
 use crate::platter::Image;
+use crate::room::Room;
 use crate::station::{FILE, Station};
 use fuser::BackgroundSession;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -28,6 +30,8 @@ pub struct Layout {
     pub commit_secs: u64,
 }
 
+/// The kernel's end of a file system that a process serves.
+const FUSE: &str = "/dev/fuse";
 /// A mount that does not go away for longer than this is let go lazily.
 const UNMOUNT_LIMIT: Duration = Duration::from_secs(5);
 
@@ -37,7 +41,7 @@ const UNMOUNT_LIMIT: Duration = Duration::from_secs(5);
 /// What `mkfs.ext4` said.
 pub fn format(folder: &Path, layout: &Layout) -> Result<Image, String> {
     let path = folder.join("fresh.ext4");
-    let made = std::fs::File::create(&path).and_then(|file| file.set_len(layout.disk_bytes));
+    let made = File::create(&path).and_then(|file| file.set_len(layout.disk_bytes));
     made.map_err(|error| format!("{}: {error}", path.display()))?;
     let block = layout.block_bytes.to_string();
     // Nothing lazy: a kernel thread that writes tables behind our back would only blur the counts.
@@ -53,30 +57,45 @@ pub struct Disk {
     /// Its lower end.
     pub station: Station,
     session: Option<BackgroundSession>,
+    room: Room,
     below: PathBuf,
     mount: PathBuf,
     is_mounted: bool,
 }
 
 impl Disk {
-    /// Brings a disk with this image up at `folder/data`; ext4 replays its journal.
+    /// Brings a disk with this image up at `folder/data` in the room; ext4 replays its journal.
     ///
     /// # Errors
     /// What `mount` said: the machine cannot, or there is no file system on the image any more.
-    pub fn up(folder: &Path, image: Image, layout: &Layout) -> Result<Disk, String> {
+    pub fn up(room: &Room, folder: &Path, image: Image, layout: &Layout) -> Result<Disk, String> {
         let (below, mount) = (folder.join("below"), folder.join("data"));
         for path in [&below, &mount] {
             std::fs::create_dir_all(path).map_err(|error| format!("{}: {error}", path.display()))?;
         }
+        let fuse = |error: std::io::Error| format!("FUSE: {error}");
+        let device = File::options().read(true).write(true).open(FUSE).map_err(fuse)?;
+        let mut command = room.command("mount");
+        // Standard input is the one descriptor that gets through to `mount`.
+        let options = "fd=0,rootmode=40000,user_id=0,group_id=0,nosuid,nodev,noatime";
+        command.args(["-i", "-t", "fuse", "-o", options, "kattu-power"]).arg(&below);
+        run_on(&mut command, device.try_clone().map_err(fuse)?.into())?;
         let station = Station::new(image);
-        let session = station.mount(&below, "kattu-power").map_err(|error| format!("FUSE: {error}"))?;
-        let mut disk = Disk { station, session: Some(session), below, mount, is_mounted: false };
+        let mut disk = Disk { station, session: None, room: room.clone(), below, mount, is_mounted: false };
+        let session = disk.station.serve(device.into());
+        match session {
+            Ok(session) => disk.session = Some(session),
+            Err(error) => {
+                unmount(room, &disk.below);
+                return Err(fuse(error));
+            }
+        }
         // Without auto_da_alloc, which would sync what is renamed although nobody asked: it hides missing syncs.
         let options = format!(
             "loop,data={},commit={},noauto_da_alloc,errors=remount-ro",
             layout.data, layout.commit_secs
         );
-        let mut command = Command::new("mount");
+        let mut command = room.command("mount");
         command.args(["-t", "ext4", "-o", &options]).arg(disk.below.join(FILE)).arg(&disk.mount);
         run(&mut command)?;
         disk.is_mounted = true;
@@ -96,10 +115,10 @@ impl Disk {
     fn unmount(&mut self) {
         if self.is_mounted {
             self.is_mounted = false;
-            unmount(&self.mount);
+            unmount(&self.room, &self.mount);
         }
         if let Some(session) = self.session.take() {
-            unmount(&self.below);
+            unmount(&self.room, &self.below);
             // It ends when the kernel has let go of the last use; a disk that is stuck shall not hold us.
             let end = Instant::now() + UNMOUNT_LIMIT;
             while !session.guard.is_finished() && Instant::now() < end {
@@ -116,12 +135,12 @@ impl Drop for Disk {
 }
 
 /// Unmounts one mount of ours; lazily if it stays busy.
-fn unmount(path: &Path) {
+fn unmount(room: &Room, path: &Path) {
     let end = Instant::now() + UNMOUNT_LIMIT;
     // A process that has just been killed, or a loop device that has just been let go, may hold it for a moment.
-    while run(Command::new("umount").arg(path)).is_err() {
+    while run(room.command("umount").arg(path)).is_err() {
         if end < Instant::now() {
-            let _ = run(Command::new("umount").arg("-l").arg(path));
+            let _ = run(room.command("umount").arg("-l").arg(path));
             return;
         }
         std::thread::sleep(Duration::from_millis(5));
@@ -130,7 +149,12 @@ fn unmount(path: &Path) {
 
 /// Runs to the end; an error is what it said.
 pub fn run(command: &mut Command) -> Result<String, String> {
-    let ended = command.stdin(Stdio::null()).output();
+    run_on(command, Stdio::null())
+}
+
+/// The same with something to read.
+pub fn run_on(command: &mut Command, input: Stdio) -> Result<String, String> {
+    let ended = command.stdin(input).output();
     let program = command.get_program().to_string_lossy().into_owned();
     let output = ended.map_err(|error| format!("{program}: {error}"))?;
     match output.status.success() {

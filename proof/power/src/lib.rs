@@ -12,6 +12,7 @@
 //! | `station.rs` | a disk served through FUSE, with a switch for its power |
 //! | `disk.rs` | loop device and ext4 on it |
 //! | `room.rs` | mounts and processes that cannot outlive a run |
+//! | `files.rs` | the rig alone, without members |
 //! | `plan.rs` | what a seed decides |
 //! | `trial.rs` | one trial: load, losses, recovery, verdict |
 //! | `control.rs` | disks that lie: the rig and the judges must notice |
@@ -24,6 +25,7 @@
 pub mod campaign;
 pub mod control;
 pub mod disk;
+pub mod files;
 pub mod plan;
 pub mod platter;
 pub mod room;

@@ -8,20 +8,23 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 const USAGE: &str = "\
-cargo xtask power [--trials N (5)] [--seed S] [--minutes M] [--target kattu|etcd]
+cargo xtask power [--trials N (5)] [--seed S] [--most T] [--target kattu|etcd]
 cargo xtask power --control [--trials N (3)] [--seed S]
 cargo xtask power --files
+cargo xtask power --hold
 
 Clusters of the release binary, each member on a disk of its own: ext4, a loop device, a file served through FUSE. The
 power goes, what was not flushed is dropped, reordered or torn, the rest is mounted again and judged. Trial k has the seed
-S + k. --control runs the same on disks that lie: every trial must be found broken. --files tries the rig on two
-files, without any member.";
+S + k; none begins after T seconds. --control runs the same on disks that lie: every trial must be found broken.
+--files tries the rig on two files, without any member. --hold keeps one disk in the middle of a sync until standard
+input ends: to try what is left of a rig that is killed, nothing.";
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Verb {
     Campaign,
     Control,
     Files,
+    Hold,
 }
 
 fn main() -> ExitCode {
@@ -29,14 +32,16 @@ fn main() -> ExitCode {
     let mut verb = Verb::Campaign;
     let mut words = std::env::args().skip(1);
     while let Some(word) = words.next() {
-        let value = if ["--control", "--files"].contains(&word.as_str()) { None } else { words.next() };
+        let value =
+            if ["--control", "--files", "--hold"].contains(&word.as_str()) { None } else { words.next() };
         let number = value.as_ref().and_then(|text| text.parse::<u64>().ok());
         match (word.as_str(), number, value.as_deref()) {
             ("--control", ..) => verb = Verb::Control,
             ("--files", ..) => verb = Verb::Files,
+            ("--hold", ..) => verb = Verb::Hold,
             ("--trials", Some(number), _) if 0 < number => trials = Some(number),
             ("--seed", Some(number), _) => seed = Some(number),
-            ("--minutes", Some(number), _) => most = Some(Duration::from_secs(number * 60)),
+            ("--most", Some(number), _) => most = Some(Duration::from_secs(number)),
             ("--target", _, Some("kattu")) => target = Target::Kattu,
             ("--target", _, Some("etcd")) => target = Target::Etcd,
             _ => {
@@ -49,16 +54,16 @@ fn main() -> ExitCode {
         println!("SKIPPED power: {why}");
         return ExitCode::SUCCESS;
     }
-    if verb != Verb::Files
+    if matches!(verb, Verb::Campaign | Verb::Control)
         && let Err(why) = target.program()
     {
         eprintln!("{why}");
         return ExitCode::FAILURE;
     }
-    if !room::is_inside() {
+    if !room::is_mortal() {
         room::sweep();
-        let error = room::enter();
-        eprintln!("a mount name space of our own cannot be had: {error}");
+        let error = room::become_mortal();
+        eprintln!("setpriv cannot be run: {error}");
         return ExitCode::FAILURE;
     }
     let seed = seed.unwrap_or_else(|| {
@@ -67,6 +72,7 @@ fn main() -> ExitCode {
     });
     let code = match verb {
         Verb::Files => control::files(),
+        Verb::Hold => control::hold(),
         Verb::Control => control::control(trials.unwrap_or(3), seed, target),
         Verb::Campaign => campaign::campaign(trials.unwrap_or(5), seed, target, most),
     };

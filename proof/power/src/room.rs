@@ -1,18 +1,91 @@
-//! A room of our own: mounts that nobody else sees and that cannot outlive us.
+//! A room for mounts that nobody else sees and that cannot outlive us.
 //!
-//! The program starts itself again through `unshare`, in a mount name space of its own. When the last process in it ends,
-//! however it ends, the kernel takes down all its mounts, and with them the loop devices; members die with us. What is
-//! left then is a folder, which the next run removes.
+//! ```text
+//!  rig, which serves the disks ──pipe──▶ keeper, in a mount name space of its own
+//!     └── nsenter ──▶ mount, umount, members, everything else that touches a disk
+//! ```
+//!
+//! We never live in the room ourselves. The last process in a mount name space takes its mounts down on its way out, and
+//! an ext4 does not come down before it has written: a process that leaves last and serves what is below would wait for
+//! itself, and no signal reaches it there. So a keeper holds the room. However we end, our end of `/dev/fuse` closes,
+//! every request that waits fails, the members die, the keeper reads the end of its pipe; whoever of them goes last takes
+//! the mounts along, and with them the loop devices. For the same reason nothing in this process may touch a file in
+//! the room: what waits there for us would keep us from ending.
+//! What is left of a run that was killed is a folder, which the next run removes.
 //! Knows nothing of: what happens in the room.
 
-use std::io;
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-/// Set in the room.
-const INSIDE: &str = "KATTU_POWER_ROOM";
-const PROGRAMS: [&str; 5] = ["unshare", "mkfs.ext4", "mount", "umount", "losetup"];
+/// Set in a process that dies with its parent.
+const MORTAL: &str = "KATTU_POWER_MORTAL";
+const PROGRAMS: [&str; 8] =
+    ["unshare", "nsenter", "setpriv", "mkfs.ext4", "e2fsck", "mount", "umount", "losetup"];
+/// What is still mounted when a room is given up has this long to come down.
+const DISSOLVE_LIMIT: Duration = Duration::from_secs(5);
+
+/// A mount name space; clones are the same one. It ends with the last of them and the last process in it.
+#[derive(Clone)]
+pub struct Room {
+    keeper: Arc<Keeper>,
+}
+
+struct Keeper {
+    process: Child,
+}
+
+impl Room {
+    /// An empty room, with the mounts of the machine as they are now.
+    ///
+    /// # Errors
+    /// Why there is none to be had.
+    pub fn open() -> Result<Room, String> {
+        let mut unshare = Command::new("unshare");
+        unshare.args(["--mount", "--propagation", "private", "--", "cat"]);
+        unshare.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut process = unshare.spawn().map_err(|error| format!("unshare: {error}"))?;
+        // What comes back has been through `cat`, which is there only once the room is.
+        let mut line = String::new();
+        let greeted = process.stdin.as_mut().expect("piped").write_all(b"room\n");
+        let answered = BufReader::new(process.stdout.take().expect("piped")).read_line(&mut line);
+        if greeted.is_ok() && answered.is_ok() && line == "room\n" {
+            return Ok(Room { keeper: Arc::new(Keeper { process }) });
+        }
+        let mut said = String::new();
+        let _ = process.stderr.take().expect("piped").read_to_string(&mut said);
+        let _ = process.kill();
+        let _ = process.wait();
+        Err(format!("no mount name space: {}", said.trim()))
+    }
+
+    /// What a command line must begin with to run in the room.
+    pub fn prefix(&self) -> [String; 3] {
+        ["nsenter".into(), format!("--mount=/proc/{}/ns/mnt", self.keeper.process.id()), "--".into()]
+    }
+
+    /// A program in the room; its working directory is the root.
+    pub fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
+        let [enter, into, end] = self.prefix();
+        let mut command = Command::new(enter);
+        command.args([into, end]).arg(program);
+        command
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        drop(self.process.stdin.take());
+        let end = Instant::now() + DISSOLVE_LIMIT;
+        // We still serve what it may have to write; should that hang it ends when we do.
+        while matches!(self.process.try_wait(), Ok(None)) && Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
 
 /// Why the rig cannot be had here, if it cannot.
 pub fn missing() -> Option<String> {
@@ -58,26 +131,31 @@ pub fn runs() -> PathBuf {
     root().join("target/power")
 }
 
-/// We are in the room.
-pub fn is_inside() -> bool {
-    std::env::var_os(INSIDE).is_some()
+/// Where this run keeps its own.
+pub fn own() -> PathBuf {
+    runs().join(format!("run-{}", std::process::id()))
+}
+
+/// This process dies with its parent.
+pub fn is_mortal() -> bool {
+    std::env::var_os(MORTAL).is_some()
 }
 
 /// The folder of this run is no longer needed.
 pub fn leave() {
-    let _ = std::fs::remove_dir_all(runs().join(format!("run-{}", std::process::id())));
+    let _ = std::fs::remove_dir_all(own());
 }
 
-/// Starts this program again in a room, with the same arguments; returns only if that cannot be done.
-pub fn enter() -> io::Error {
+/// Starts this program again with the same arguments, so that it dies with its parent; returns only if that cannot be done.
+pub fn become_mortal() -> io::Error {
     let own = match std::env::current_exe() {
         Ok(own) => own,
         Err(error) => return error,
     };
-    let mut unshare = Command::new("unshare");
-    unshare.args(["--mount", "--propagation", "private", "--"]);
-    unshare.arg(own).args(std::env::args_os().skip(1)).env(INSIDE, "1");
-    unshare.exec()
+    let mut setpriv = Command::new("setpriv");
+    setpriv.args(["--pdeathsig", "KILL", "--"]);
+    setpriv.arg(own).args(std::env::args_os().skip(1)).env(MORTAL, "1");
+    setpriv.exec()
 }
 
 /// Removes folders of runs that ended without doing so, and loop devices that still lie on them.
@@ -88,7 +166,7 @@ pub fn sweep() {
         let Some(id) = name.to_str().and_then(|name| name.strip_prefix("run-")?.parse::<u32>().ok()) else {
             continue;
         };
-        if Path::new(&format!("/proc/{id}")).exists() {
+        if is_rig(id) {
             continue;
         }
         let folder = entry.path();
@@ -102,4 +180,15 @@ pub fn sweep() {
         }
         let _ = std::fs::remove_dir_all(folder);
     }
+}
+
+/// A process with this id runs the program that we are: ids are used again.
+fn is_rig(id: u32) -> bool {
+    let program = |id: &str| std::fs::read_link(format!("/proc/{id}/exe")).ok()?.file_name().map(own_name);
+    program(&id.to_string()).is_some_and(|its| Some(its) == program("self"))
+}
+
+/// Without what the kernel adds when the file was replaced by a newer build.
+fn own_name(name: &std::ffi::OsStr) -> String {
+    name.to_string_lossy().trim_end_matches(" (deleted)").to_string()
 }

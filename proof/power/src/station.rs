@@ -10,13 +10,13 @@
 use crate::platter::{Fate, Image, Loss, Platter};
 use fuser::{
     BackgroundSession, Config, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation,
-    INodeNo, LockOwner, MountOption, OpenFlags, ReplyAttr, ReplyData, ReplyEmpty, ReplyEntry, ReplyOpen,
-    ReplyWrite, Request, Session, WriteFlags,
+    INodeNo, LockOwner, OpenFlags, ReplyAttr, ReplyData, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyWrite,
+    Request, Session, SessionACL, WriteFlags,
 };
 use kattu_chaos::random::Random;
 use std::ffi::OsStr;
 use std::io;
-use std::path::Path;
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -122,15 +122,14 @@ impl Station {
         self.inner.0.lock().expect("nothing panics with a disk in its hands")
     }
 
-    /// Serves the file in a folder, until the session is ended.
+    /// Serves the file to whatever a freshly opened `/dev/fuse` has just been mounted on, until that is unmounted.
     ///
     /// # Errors
-    /// As mounting.
-    pub fn mount(&self, folder: &Path, name: &str) -> io::Result<BackgroundSession> {
+    /// The kernel does not greet.
+    pub fn serve(&self, device: OwnedFd) -> io::Result<BackgroundSession> {
         let mut config = Config::default();
         config.n_threads = Some(THREADS);
-        config.mount_options = vec![MountOption::FSName(name.to_string()), MountOption::NoAtime];
-        Session::new(Face(self.clone()), folder, &config)?.spawn()
+        Session::from_fd(Face(self.clone()), device, SessionACL::Owner, config)?.spawn()
     }
 
     /// Holds the n-th request from now (1 is the next) and all after it until the power is cut.

@@ -12,10 +12,10 @@
 //! the end.
 //! Knows nothing of: how many trials there are.
 
-use crate::disk::{Disk, Layout, format, run};
+use crate::disk::{Disk, format, run};
 use crate::plan::{Blow, Plan, Point, When, Who};
 use crate::platter::{Fate, Image, Loss};
-use crate::room;
+use crate::room::{self, Room};
 use crate::station::{Counts, Held, Station, Trip};
 use kattu_chaos::clients::Clients;
 use kattu_chaos::cluster::{BACK_LIMIT, Cluster, tail};
@@ -96,12 +96,17 @@ pub struct Outcome {
 
 /// Runs the trial of a plan. With `lying` disks the power goes only after they have forgotten acknowledged writes.
 pub fn trial(plan: &Plan, target: Target, lying: bool) -> Outcome {
-    let folder = room::runs().join(format!("run-{}", std::process::id())).join(format!("seed-{}", plan.seed));
+    let folder = room::own().join(format!("seed-{}", plan.seed));
+    let room = match Room::open() {
+        Ok(room) => room,
+        Err(what) => return Outcome { rig: Some(what), ..Outcome::default() },
+    };
     let mut trial = Trial {
         plan: plan.clone(),
         target,
         random: Random::of_part(plan.seed, "fates"),
         folder: folder.clone(),
+        room,
         disks: Vec::new(),
         remains: Vec::new(),
         recorder: Arc::new(Recorder::default()),
@@ -126,6 +131,8 @@ struct Trial {
     target: Target,
     random: Random,
     folder: PathBuf,
+    /// Where the disks are mounted and the members run.
+    room: Room,
     /// One per member, but while its power is off.
     disks: Vec<Option<Disk>>,
     /// What the last loss left of each.
@@ -149,7 +156,8 @@ impl Trial {
             self.mount(i, fresh.clone())?;
         }
         let homes: Vec<PathBuf> = self.disks.iter().flatten().map(|disk| disk.path().to_path_buf()).collect();
-        let place = Place::loopback(self.plan.members, false);
+        let mut place = Place::loopback(self.plan.members, false);
+        place.seats.iter_mut().for_each(|seat| seat.prefix.extend(self.room.prefix()));
         let hosts: Vec<String> = place.seats.iter().map(|seat| seat.host.clone()).collect();
         let mut cluster =
             Cluster::new(self.target, place, &homes, &self.folder, &format!("power-{}", self.plan.seed))
@@ -311,7 +319,7 @@ impl Trial {
 
     fn mount(&mut self, i: usize, image: Image) -> Done {
         let folder = self.folder.join(format!("n{i}"));
-        let disk = Disk::up(&folder, image, &self.plan.layout)
+        let disk = Disk::up(&self.room, &folder, image, &self.plan.layout)
             .map_err(|error| Trouble::Rig(format!("n{i}: what the loss left cannot be mounted: {error}")))?;
         self.disks[i] = Some(disk);
         Ok(())
@@ -329,10 +337,10 @@ impl Trial {
     /// A log that lost power is clean or ends in a torn tail; it is not damaged.
     fn inspect(&mut self, cluster: &Cluster, i: usize) -> Done {
         let data = &cluster.members[i].data;
-        if self.target != Target::Kattu || !data.join("identity").exists() {
+        if self.target != Target::Kattu || !is_there(&self.room, &data.join("identity"))? {
             return Ok(());
         }
-        let verdict = inspect(data).map_err(|what| {
+        let verdict = inspect(&self.room, data).map_err(|what| {
             Trouble::Broken(format!(
                 "n{i}: a loss of power is taken for damage by `kattu wal inspect`: {what}"
             ))
@@ -548,60 +556,14 @@ fn progress(cluster: &Cluster) -> String {
     cluster.members.iter().map(of).collect::<Vec<_>>().join("; ")
 }
 
+fn is_there(room: &Room, path: &Path) -> Result<bool, Trouble> {
+    let script = "test -e \"$1\" && echo there || echo missing";
+    let said = run(room.command("sh").args(["-c", script, "sh"]).arg(path)).map_err(Trouble::Rig)?;
+    Ok(said.trim() == "there")
+}
+
 /// What `kattu wal inspect` says of a log at last; an error if it says damaged.
-fn inspect(data: &Path) -> Result<String, String> {
-    let said = run(Command::new(kattu_e2e::kattu()).args(["wal", "inspect"]).arg(data))?;
+fn inspect(room: &Room, data: &Path) -> Result<String, String> {
+    let said = run(room.command(kattu_e2e::kattu()).args(["wal", "inspect"]).arg(data))?;
     Ok(said.lines().last().unwrap_or("without a word").to_string())
-}
-
-/// A file system on its own through one loss: what was synced is there, what was not need not be. Shows, without any
-/// member, that syncs reach the platter and that nothing else makes writes durable.
-///
-/// # Errors
-/// What is not as it should be.
-pub fn rig_sees(folder: &Path) -> Result<(), String> {
-    let layout = Layout { disk_bytes: 32 << 20, block_bytes: 4096, data: "ordered", commit_secs: 300 };
-    let failed = |error: std::io::Error| error.to_string();
-    std::fs::create_dir_all(folder).map_err(failed)?;
-    let fresh = format(folder, &layout)?;
-    for lies in [false, true] {
-        let disk = Disk::up(folder, fresh.clone(), &layout)?;
-        let before = disk.station.counts();
-        if lies {
-            disk.station.hold().lie();
-        }
-        write(&disk.path().join("synced"), true).map_err(failed)?;
-        std::fs::File::open(disk.path()).and_then(|folder| folder.sync_all()).map_err(failed)?;
-        let synced = disk.station.counts();
-        if synced.flushes == before.flushes || synced.writes == before.writes {
-            return Err(format!("a sync of a file does not reach the disk: {before:?}, then {synced:?}"));
-        }
-        write(&disk.path().join("unsynced"), false).map_err(failed)?;
-        let station = disk.station.clone();
-        station.hold().cut();
-        disk.down();
-        let (image, _) = station.remains(Fate::Gone, &mut Random::new(1));
-        let disk = Disk::up(folder, image, &layout)?;
-        let is_there =
-            |name: &str| std::fs::read(disk.path().join(name)).is_ok_and(|bytes| bytes == vec![7; BYTES]);
-        let (synced, unsynced) = (is_there("synced"), is_there("unsynced"));
-        disk.down();
-        if unsynced {
-            return Err(format!("a file that nobody synced survived (disk lies: {lies})"));
-        }
-        if synced == lies {
-            return Err(format!("a synced file is there: {synced}, on a disk that lies: {lies}"));
-        }
-    }
-    let _ = std::fs::remove_dir_all(folder);
-    Ok(())
-}
-
-const BYTES: usize = 100_000;
-
-fn write(path: &Path, sync: bool) -> std::io::Result<()> {
-    use std::io::Write;
-    let mut file = std::fs::File::create(path)?;
-    file.write_all(&[7; BYTES])?;
-    if sync { file.sync_all() } else { Ok(()) }
 }

@@ -415,7 +415,11 @@ impl fmt::Display for Inject {
                 let where_to = if *elsewhere { "goes elsewhere" } else { "is lost" };
                 write!(f, "a sector of sync {syncs} from here {where_to} on {who}, which is told of success")
             }
-            Inject::Split { sides, time } => write!(f, "split {sides:#b} for {}", shown(*time)),
+            Inject::Split { sides, time } => {
+                let side: Vec<String> =
+                    (0..16).filter(|member| sides >> member & 1 == 1).map(|it| n(&it)).collect();
+                write!(f, "split {} from the others for {}", side.join(" "), shown(*time))
+            }
             Inject::Partial { pairs, time } => write!(f, "cut pairs {pairs:#b} for {}", shown(*time)),
             Inject::OneWay { from, to, time } => {
                 write!(f, "cut {} → {} for {}", n(from), n(to), shown(*time))

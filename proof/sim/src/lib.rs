@@ -14,7 +14,7 @@
 //! | `storm.rs` | faults carried out |
 //! | `calm.rs` | what must hold afterwards |
 //! | `watch.rs` | what must hold all the time |
-//! | `faults.rs`, `trace.rs`, `report.rs` | what is counted and told |
+//! | `faults.rs`, `trace.rs`, `words.rs`, `report.rs` | what is counted and told |
 //! | `run.rs`, `campaign.rs`, `shrink.rs` | one storm, many, the smallest that fails |
 //! | `dice.rs`, `clock.rs`, `queue.rs` | chance, time, order |
 //!
@@ -46,6 +46,7 @@ mod snapshots;
 mod storm;
 pub mod trace;
 mod watch;
+mod words;
 mod world;
 
 pub use plan::{Options, Plan};

@@ -203,6 +203,8 @@ impl Net {
     ) -> Option<Forward> {
         let to = (message.to().0 - 1) as usize;
         let at = self.at(from, to);
+        let is_answerable =
+            !matches!(message, PeerMessage::Forward(_)) || self.lanes[self.at(to, from)][BULK].up;
         let link = &mut self.lanes[at];
         let is_clogged = self.paths[at].clog.is_some();
         let kind = if is_control(&message) && link[BULK].unsent(is_clogged) > 0 && link[CONTROL].up {
@@ -214,7 +216,7 @@ impl Net {
             BULK
         };
         let lane = &mut link[kind];
-        if !lane.up || lane.unsent(is_clogged) > LANE_BYTES_MAX {
+        if !is_answerable || !lane.up || lane.unsent(is_clogged) > LANE_BYTES_MAX {
             around.trace.mix(3);
             return match message {
                 PeerMessage::Forward(forward) => Some(forward),

@@ -14,11 +14,13 @@ pub struct Violation {
     pub property: String,
     /// What was seen.
     pub story: String,
+    /// Operations of clients that it hangs on, by their numbers in the history.
+    pub operations: Vec<u64>,
 }
 
 impl Violation {
     pub(crate) fn new(property: impl Into<String>, story: impl Into<String>) -> Violation {
-        Violation { property: property.into(), story: story.into() }
+        Violation { property: property.into(), story: story.into(), operations: Vec::new() }
     }
 }
 

@@ -7,6 +7,7 @@
 use crate::plan::{Options, Plan};
 use crate::report::{StormReport, Violation};
 use crate::trace::Told;
+use crate::words;
 use crate::world::World;
 use std::cell::RefCell;
 use std::panic;
@@ -55,6 +56,7 @@ pub fn run_plan(plan: Plan, options: &Options) -> StormReport {
     report.time = report.time.max(told.at);
     report.injected = std::mem::take(&mut told.injected);
     report.timeline = told.lines.take().unwrap_or_default();
+    report.timeline.sort_by_key(|line| line.at); // clients' lines are told at the end
     report
 }
 
@@ -83,6 +85,7 @@ fn run(plan: Plan, told: Arc<Mutex<Told>>, options: &Options) -> StormReport {
             report.undecided = summary.undecided;
         }
         Err(violation) => {
+            words::tell(&mut world.sh.trace, &world.clients.history, &violation.operations);
             world.sh.line(None, "violation", || violation.to_string());
             report.violation = Some(violation);
         }

@@ -7,7 +7,7 @@
 use crate::report::Violation;
 use kattu_node::contract::Effects;
 use kattu_node::{Keeper, Node};
-use kattu_raft::{Entry, EntryId, Lsn, NodeId, Raft, Recovered};
+use kattu_raft::{Entry, EntryId, LogIndex, Lsn, NodeId, Raft, Recovered};
 use kattu_verify::invariants::{Invariants, Violation as Broken};
 
 /// Stores are compared at every index that is a multiple of this.
@@ -15,7 +15,7 @@ const DIGEST_EVERY: u64 = 1024;
 
 impl From<Broken> for Violation {
     fn from(broken: Broken) -> Violation {
-        Violation::new(broken.property, broken.story)
+        Violation { operations: broken.operations, ..Violation::new(broken.property, broken.story) }
     }
 }
 
@@ -88,6 +88,11 @@ impl Watch {
     /// A store became what a snapshot holds.
     pub(crate) fn installed(&mut self, member: NodeId, last: EntryId) -> Result<(), Violation> {
         Ok(self.invariants.installed(member, last)?)
+    }
+
+    /// How far the log is committed, whoever knows.
+    pub(crate) fn committed(&self) -> LogIndex {
+        self.invariants.committed()
     }
 
     /// Looks at everything.

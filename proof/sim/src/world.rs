@@ -202,6 +202,8 @@ pub(crate) struct Member {
     /// What its wall clock is off by, in seconds; nothing of ours may look at it.
     pub(crate) wall: i64,
     pub(crate) paused_until: u64,
+    /// What came to its end while the process was paused: it hears of it when it goes on.
+    pub(crate) held: Vec<Event>,
     pub(crate) wedged: bool,
     /// Its disk has failed a call in this run: its log may fail.
     pub(crate) disk_failed: bool,
@@ -276,6 +278,7 @@ impl World {
                     clock: Clock::new(dice.below(1_000_000 * SEC) + SEC, rate),
                     wall: 0,
                     paused_until: 0,
+                    held: Vec::new(),
                     wedged: false,
                     disk_failed: false,
                     lose_power_again: (0, 0),
@@ -421,6 +424,11 @@ impl World {
                 }
             }
             Event::Resume { member } => {
+                if !self.is_paused(member) {
+                    for event in std::mem::take(&mut self.members[member].held) {
+                        self.sh.queue.plan(self.sh.now, event);
+                    }
+                }
                 let run = self.members[member].run;
                 self.work(member, run, |_, _| Ok(()))
             }
@@ -469,6 +477,11 @@ impl World {
         let ended = what(&mut process, &mut self.sh).and_then(|()| process.turn(&mut self.sh));
         self.members[member].process = Some(process);
         match ended {
+            Ok(()) if self.members[member].disk.is_out() => {
+                // A segment was being made beside the log; its failure alone would only be tried again.
+                self.sh.tally.add(Fault::F01);
+                self.kill(member, "the power is out")
+            }
             Ok(()) => Ok(()),
             Err(end) => self.on_end(member, end),
         }
@@ -483,7 +496,7 @@ impl World {
         what: impl FnOnce(&mut Process, &mut Shared) -> Result<(), End>,
     ) -> Result<(), Violation> {
         if self.is_paused(member) && !self.members[member].wedged {
-            self.sh.queue.plan(self.members[member].paused_until, again());
+            self.members[member].held.push(again());
             return Ok(());
         }
         self.work(member, run, what)
@@ -591,6 +604,7 @@ impl World {
     ) -> Result<(), Violation> {
         let state = &mut self.members[member];
         state.paused_until = 0;
+        state.held.clear();
         state.wedged = false;
         state.lagging = None;
         self.sh.trace.mix(17 ^ self.sh.now);
@@ -875,7 +889,8 @@ impl World {
             return Ok(());
         }
         self.sh.queue.plan(self.sh.now + self.sh.pace.client, Event::Arrive { operation });
-        if let Some(patience) = self.clients.patience() {
+        // Who tries a member in the calm waits for its answer: asking again and again would be a load of its own.
+        if let Some(patience) = self.clients.patience().filter(|_| !self.calm) {
             self.sh.queue.plan(self.sh.now + patience, Event::Impatient { operation });
         }
         Ok(())

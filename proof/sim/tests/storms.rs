@@ -58,10 +58,14 @@ fn a_storm_without_faults_counts_none() {
 fn no_regression_comes_back() {
     for line in include_str!("../regressions.txt").lines().filter(|line| !line.starts_with('#')) {
         let parts: Vec<&str> = line.split('|').map(str::trim).collect();
-        let [seed, story, fix] = parts[..] else { panic!("not `seed | story | fix`: {line}") };
+        let [storm, story, fix] = parts[..] else { panic!("not `seed [minutes] | story | fix`: {line}") };
         assert!(!story.is_empty() && !fix.is_empty(), "{line}");
-        let seed = seed.parse().unwrap_or_else(|_| panic!("not a seed: {line}"));
-        let report = run_storm(seed, &Options::default());
-        assert_eq!(report.violation, None, "seed {seed} is back: {story}; replay: kattu sim --seed {seed}");
+        let numbers: Vec<u64> = storm.split(' ').map(|n| n.parse().expect(line)).collect();
+        let (seed, minutes) = (numbers[0], numbers.get(1).copied());
+        let options = Options { seconds: minutes.map(|minutes| minutes * 60), ..Options::default() };
+        let report = run_storm(seed, &options);
+        let length = minutes.map_or(String::new(), |minutes| format!(" --minutes {minutes}"));
+        let replay = format!("kattu sim --seed {seed}{length}");
+        assert_eq!(report.violation, None, "seed {seed} is back: {story}; replay: {replay}");
     }
 }

@@ -116,6 +116,21 @@ pub enum Operation {
     },
 }
 
+impl Operation {
+    /// A linearizable read of everything there is now.
+    #[must_use]
+    pub fn everything() -> Operation {
+        Operation::Range {
+            key: "\0".to_string(),
+            end: "\0".to_string(),
+            revision: 0,
+            limit: 0,
+            count_only: false,
+            serializable: false,
+        }
+    }
+}
+
 /// One condition.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Compare {

@@ -36,11 +36,24 @@ pub(crate) struct Hearing {
     /// Longest frame believed.
     pub(crate) frame_bytes_max: usize,
     /// Who is reading each peer's lanes.
-    pub(crate) readers: Readers,
+    pub(crate) readers: Rc<Readers>,
 }
 
 /// The newest reader of each peer's lanes.
-pub(crate) type Readers = RefCell<BTreeMap<(NodeId, Lane), AbortHandle>>;
+#[derive(Default)]
+pub(crate) struct Readers(RefCell<BTreeMap<(NodeId, Lane), AbortHandle>>);
+
+impl Readers {
+    /// Whether what a peer sends on this lane is read just now.
+    pub(crate) fn hear(&self, peer: NodeId, lane: Lane) -> bool {
+        self.0.borrow().get(&(peer, lane)).is_some_and(|reader| !reader.is_finished())
+    }
+
+    /// The reader that this one replaces.
+    pub(crate) fn replace(&self, peer: NodeId, lane: Lane, reader: AbortHandle) -> Option<AbortHandle> {
+        self.0.borrow_mut().insert((peer, lane), reader)
+    }
+}
 
 impl Hearing {
     pub(crate) fn start(self, listeners: Vec<TcpListener>) {
@@ -71,8 +84,7 @@ impl Hearing {
         let from = hello.from;
         let hearing = self.clone();
         let reading = tokio::task::spawn_local(async move { hearing.frames(&mut socket, from).await });
-        let lane = (from, hello.lane);
-        let older = self.readers.borrow_mut().insert(lane, reading.abort_handle());
+        let older = self.readers.replace(from, hello.lane, reading.abort_handle());
         if let Some(older) = older.filter(|older| !older.is_finished()) {
             older.abort();
             self.closed(&hello, LinkEnd::Otherwise); // it has just come back: it lives
@@ -235,22 +247,23 @@ mod tests {
         }
     }
 
-    fn run<F: Future<Output = ()>>(test: impl FnOnce(std::net::SocketAddr, Rc<Inbox>) -> F) {
+    fn run<F: Future<Output = ()>>(test: impl FnOnce(std::net::SocketAddr, Rc<Inbox>, Rc<Readers>) -> F) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         tokio::task::LocalSet::new().block_on(&runtime, async {
             let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
             let address = listener.local_addr().expect("it is bound");
             let inbox = Rc::new(Inbox::default());
+            let readers = Rc::new(Readers::default());
             let hearing = Hearing {
                 greeting: Rc::new(greeting(US)),
                 inbox: inbox.clone(),
                 metrics: Arc::default(),
                 group: GroupId(0),
                 frame_bytes_max: 1 << 20,
-                readers: Readers::default(),
+                readers: readers.clone(),
             };
             hearing.start(vec![listener]);
-            test(address, inbox).await;
+            test(address, inbox, readers).await;
         });
     }
 
@@ -262,7 +275,7 @@ mod tests {
 
     #[test]
     fn a_new_connection_of_a_peer_ends_the_one_it_had_before() {
-        run(|address, inbox| async move {
+        run(|address, inbox, _| async move {
             let mut control = connect(address, Lane::Control).await;
             let mut first = connect(address, Lane::Bulk).await;
             let _second = connect(address, Lane::Bulk).await;
@@ -283,7 +296,7 @@ mod tests {
 
     #[test]
     fn an_end_by_the_peers_kernel_is_told_as_such_on_either_lane() {
-        run(|address, inbox| async move {
+        run(|address, inbox, _| async move {
             for lane in [Lane::Bulk, Lane::Control] {
                 drop(connect(address, lane).await);
                 inbox.arrived().await;
@@ -294,7 +307,7 @@ mod tests {
 
     #[test]
     fn nonsense_on_the_bulk_lane_ends_it_and_is_told_once() {
-        run(|address, inbox| async move {
+        run(|address, inbox, _| async move {
             let mut socket = connect(address, Lane::Bulk).await;
             socket.write_all(&[0xA5; 100]).await.expect("sent");
             inbox.arrived().await;
@@ -302,6 +315,24 @@ mod tests {
             assert_eq!(socket.read(&mut [0; 8]).await.unwrap_or(0), 0, "given up");
             let _again = connect(address, Lane::Bulk).await;
             assert_eq!(events(&inbox), [], "the old one had ended already");
+        });
+    }
+
+    #[test]
+    fn a_peer_is_heard_on_a_lane_for_as_long_as_a_connection_of_its_own_lives() {
+        run(|address, inbox, readers| async move {
+            assert!(!readers.hear(PEER, Lane::Bulk));
+            let control = connect(address, Lane::Control).await;
+            assert!(!readers.hear(PEER, Lane::Bulk), "another lane is another connection");
+            let bulk = connect(address, Lane::Bulk).await;
+            while !readers.hear(PEER, Lane::Bulk) {
+                tokio::task::yield_now().await; // the greeting was answered before the reader stood
+            }
+            drop(bulk);
+            inbox.arrived().await;
+            assert_eq!(events(&inbox), [Event::LinkClosed(PEER, LinkEnd::ByPeer)]);
+            assert!(!readers.hear(PEER, Lane::Bulk));
+            drop(control);
         });
     }
 }

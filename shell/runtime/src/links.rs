@@ -7,6 +7,7 @@
 //! Knows nothing of: who leads, what entries mean.
 
 use crate::greeting::{self, Greeting};
+use crate::hearing::Readers;
 use crate::inbox::Inbox;
 use crate::lane::Lane;
 use crate::metrics::Metrics;
@@ -38,6 +39,8 @@ struct Link {
 /// All links out of this member.
 pub(crate) struct Links {
     links: BTreeMap<NodeId, Link>,
+    /// Whom we hear.
+    readers: Rc<Readers>,
     metrics: Arc<Metrics>,
 }
 
@@ -48,6 +51,7 @@ impl Links {
         greeting: &Rc<Greeting>,
         retry_max: Duration,
         inbox: &Rc<Inbox>,
+        readers: &Rc<Readers>,
         metrics: &Arc<Metrics>,
     ) -> Links {
         let mut links = BTreeMap::new();
@@ -76,11 +80,12 @@ impl Links {
             }
             links.insert(peer.id, link);
         }
-        Links { links, metrics: metrics.clone() }
+        Links { links, readers: readers.clone(), metrics: metrics.clone() }
     }
 
     /// Sends a batch: each message is encoded once, each lane flushed once. Gives back the forwarded writes that cannot
-    /// leave; of the protocol's own messages any may be lost.
+    /// leave; of the protocol's own messages any may be lost. A write leaves only for a leader whose own link to us is
+    /// open: where it went could not be told otherwise, and nobody would notice before its time is up.
     pub(crate) fn send(&self, messages: Vec<PeerMessage>) -> Vec<Forward> {
         let mut unsent = Vec::new();
         if messages.is_empty() {
@@ -97,7 +102,11 @@ impl Links {
             } else {
                 &link.bulk
             };
-            if lane.push(&message) {
+            let is_answerable = match &message {
+                PeerMessage::Forward(forward) => self.readers.hear(forward.to, LaneKind::Bulk),
+                PeerMessage::Raft(_) | PeerMessage::ForwardReply(_) => true,
+            };
+            if is_answerable && lane.push(&message) {
                 self.metrics.peer_sent_msgs.add(1);
             } else {
                 self.metrics.peer_dropped_msgs.add(1);
@@ -300,6 +309,7 @@ pub(crate) enum Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use kattu_raft::{Incarnation, SharedBytes, Term};
 
     #[test]
     fn a_connection_that_ends_at_once_does_not_make_the_next_attempt_sooner() {
@@ -313,5 +323,43 @@ mod tests {
         assert_eq!(pauses.take(), PAUSE_MIN);
         pauses.refused();
         assert_eq!(pauses.take(), max);
+    }
+
+    #[test]
+    fn a_write_leaves_only_where_its_answer_can_come_back() {
+        const LEADER: NodeId = NodeId(2);
+        let forward = Forward {
+            from: NodeId(1),
+            to: LEADER,
+            incarnation: Incarnation(7),
+            term: Term(1),
+            first_seq: 1,
+            commands: vec![SharedBytes::from(b"put".to_vec())],
+        };
+        let message = || vec![PeerMessage::Forward(forward.clone())];
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        tokio::task::LocalSet::new().block_on(&runtime, async {
+            let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+            let address = listener.local_addr().expect("it is bound");
+            let socket = TcpStream::connect(address).await.expect("somebody listens");
+            let lane = Rc::<Lane>::default;
+            let link = Link { bulk: lane(), control: lane(), snapshot: lane() };
+            link.bulk.open(Rc::new(socket));
+            let readers = Rc::new(Readers::default());
+            let links = [(LEADER, link)].into();
+            let links = Links { links, readers: readers.clone(), metrics: Arc::default() };
+
+            assert_eq!(links.send(message()), std::slice::from_ref(&forward), "nobody would hear the answer");
+            let reader = tokio::task::spawn_local(std::future::pending::<()>());
+            readers.replace(LEADER, LaneKind::Bulk, reader.abort_handle());
+            assert_eq!(links.send(message()), []);
+            reader.abort();
+            assert!(reader.await.is_err_and(|ended| ended.is_cancelled()));
+            assert_eq!(
+                links.send(message()),
+                std::slice::from_ref(&forward),
+                "the link of the leader has ended"
+            );
+        });
     }
 }

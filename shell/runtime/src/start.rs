@@ -190,13 +190,14 @@ pub async fn start(config: RuntimeConfig) -> Result<Running, StartError> {
         members: config.members.iter().map(|member| member.id).collect::<BTreeSet<_>>(),
     });
     let frame_bytes_max = config.limits.inflight_bytes_max.max(config.request_bytes_max + (64 << 10));
+    let readers = Rc::new(Readers::default());
     let hearing = Hearing {
         greeting: greeting.clone(),
         inbox: inbox.clone(),
         metrics: metrics.clone(),
         group,
         frame_bytes_max,
-        readers: Readers::default(),
+        readers: readers.clone(),
     };
     hearing.start(listeners);
     let peers: Vec<Peer> = config
@@ -205,7 +206,7 @@ pub async fn start(config: RuntimeConfig) -> Result<Running, StartError> {
         .filter(|member| member.id != config.id)
         .map(|member| Peer { id: member.id, addresses: member.peer_addresses.clone() })
         .collect();
-    let links = Links::start(&peers, &greeting, config.election_timeout / 2, &inbox, &metrics);
+    let links = Links::start(&peers, &greeting, config.election_timeout / 2, &inbox, &readers, &metrics);
 
     let now = clock::now();
     let mut node =

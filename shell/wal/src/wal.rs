@@ -611,6 +611,10 @@ impl Wal {
             return Ok(());
         }
         self.stats.syncs += 1;
+        if planted!("sync-answered-from-the-cache") {
+            self.synced = self.end();
+            return Ok(());
+        }
         if let Err(error) = self.current.file.sync() {
             let error = WalError::io(&name_of(self.current.generation), "sync", &error);
             if planted!("failed-sync-taken-for-success") {

@@ -42,6 +42,7 @@ pub(super) fn stepped(ghost: &mut Ghost, place: usize, view: &View) -> Checked {
             None if view.leads => {
                 held_by_a_quorum(ghost, id, index, held)?;
                 ghost.chosen.append(held);
+                ghost.chosen_in.push(view.term);
             }
             None => expect(false, NAME, || {
                 format!("{id:?} learnt of commit {index:?}, which no leader has made")

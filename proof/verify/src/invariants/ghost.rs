@@ -278,6 +278,8 @@ pub(super) struct Ghost {
     members: Vec<Member>,
     /// Everything that is committed.
     pub(super) chosen: Log,
+    /// The term of the leader that committed each entry first; never falls.
+    pub(super) chosen_in: Vec<Term>,
     pub(super) created: HashMap<EntryId, Created>,
     pub(super) reigns: BTreeMap<Term, Reign>,
     /// (term, candidate) → the last entry it campaigned with.
@@ -297,6 +299,7 @@ impl Ghost {
             voters: voters.to_vec(),
             members: Vec::new(),
             chosen: Log::default(),
+            chosen_in: Vec::new(),
             created: HashMap::new(),
             reigns: BTreeMap::new(),
             campaigns: BTreeMap::new(),

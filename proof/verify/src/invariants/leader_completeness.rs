@@ -1,4 +1,7 @@
-//! Leader Completeness: whoever becomes leader holds everything that is committed. [Ongaro14 §3.6.3]
+//! Leader Completeness: whoever becomes leader holds everything that was committed in earlier terms. [Ongaro14 §3.6.3]
+//!
+//! Not what was committed in later ones: a candidate that is paused may be told of its election when the next leader has
+//! long been at work.
 
 use super::Checked;
 use super::ghost::{Ghost, expect};
@@ -9,7 +12,7 @@ const NAME: &str = "leader_completeness";
 /// A member has become leader; its log is as it was before.
 pub(super) fn became_leader(ghost: &mut Ghost, place: usize, term: Term) -> Checked {
     let member = ghost.at(place);
-    let committed = ghost.chosen.last().index;
+    let committed = LogIndex(ghost.chosen_in.partition_point(|&chosen_in| chosen_in < term) as u64);
     // What is known to agree needs no second look.
     for index in (member.agreed.next().0..=committed.0).map(LogIndex) {
         let (held, chosen) = (member.log.line(index), ghost.chosen.line(index));
@@ -17,6 +20,7 @@ pub(super) fn became_leader(ghost: &mut Ghost, place: usize, term: Term) -> Chec
             format!("{:?} leads {term:?}; at {index:?} it holds {held:?}, committed is {chosen:?}", member.id)
         })?;
     }
-    ghost.at_mut(place).agreed = committed;
+    let agreed = &mut ghost.at_mut(place).agreed;
+    *agreed = committed.max(*agreed);
     Ok(())
 }

@@ -165,10 +165,10 @@ impl Invariants {
         }
         effects.persist.iter().try_for_each(|record| persisted(ghost, place, record))?;
         election_safety::stepped(ghost, place, view)?;
+        verified::stepped(ghost, place, view)?; // before what follows from it
         commits::stepped(ghost, place, view)?;
         served::stepped(ghost, place, view, &effects.apply)?;
         marks::stepped(ghost, place, view)?;
-        verified::stepped(ghost, place, view)?;
         for message in &effects.send {
             match message {
                 PeerMessage::Raft(envelope) => {

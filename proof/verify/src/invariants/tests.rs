@@ -264,6 +264,12 @@ fn a_leader_without_a_committed_entry_is_caught() {
     cluster.votes(2, 2, 2).expect("2 holds everything");
     cluster.votes(3, 2, 2).expect("a vote");
     cluster.leads(2, 2, entry(2, 2, "noop")).expect("a complete leader");
+
+    // Elected in term 2, told of it only when the leader of term 3 had committed.
+    let mut cluster = Cluster::committed();
+    cluster.invariants.ghost.chosen_in[0] = Term(3);
+    cluster.votes_by_decree(3, 2);
+    cluster.leads(3, 2, entry(2, 1, "other")).expect("what comes later binds nobody");
 }
 
 #[test]

@@ -110,17 +110,9 @@ fn with_final_read(history: &[Record], last: &FinalState) -> Vec<Record> {
     let at = history.last().map_or(0, |record| record.at);
     let id = history.iter().map(|record| record.id).max().unwrap_or(0) + 1;
     let client = history.iter().map(|record| record.client).max().unwrap_or(0) + 1;
-    let everything = Operation::Range {
-        key: "\0".to_string(),
-        end: "\0".to_string(),
-        revision: 0,
-        limit: 0,
-        count_only: false,
-        serializable: false,
-    };
     let answer = Answer::Range { kvs: last.kvs.clone(), more: false, count: last.kvs.len() as i64 };
     let mut records = history.to_vec();
-    let asked = What::Invoke { member: 0, operation: everything };
+    let asked = What::Invoke { member: 0, operation: Operation::everything() };
     let told = What::Done { revision: Some(last.revision), answer: Ok(answer) };
     records.extend([asked, told].map(|what| Record { at, client, id, what }));
     records

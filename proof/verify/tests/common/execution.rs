@@ -72,22 +72,11 @@ pub fn execute(seed: u64, shape: Shape) -> (Vec<Record>, FinalState) {
         values: 0,
     };
     execution.run();
-    let everything = everything();
+    let everything = Operation::everything();
     let Ok((revision, Answer::Range { kvs, .. })) = execution.spec.apply(&everything) else {
         unreachable!("reads of the present succeed")
     };
     (execution.records, FinalState { revision, kvs })
-}
-
-pub fn everything() -> Operation {
-    Operation::Range {
-        key: "\0".to_string(),
-        end: "\0".to_string(),
-        revision: 0,
-        limit: 0,
-        count_only: false,
-        serializable: false,
-    }
 }
 
 impl Execution {
