@@ -40,6 +40,8 @@ cargo xtask <command>
                              every interleaving of tiny clusters; fewer states than pinned are a failure
   bugs [--fast | --only NAME | --show NAME | --list | --write]
                              every planted bug: who catches it, after how many seeds; 1 if one is missed
+  fuzz [--seconds N] [--only TARGET]
+                             frames, records and files of arbitrary bytes, N seconds each (300)
   bench etcd [--pairs N] [--quick] [--only CELL] [--side etcd|kattu]
                              etcd 3.6 and Kattu in alternating pairs
   bench counts [--total PUTS]
@@ -62,6 +64,7 @@ fn main() -> ExitCode {
         ["power", rest @ ..] => power::run(rest),
         ["explore", rest @ ..] => explore::run(rest),
         ["bugs", rest @ ..] => bugs::run(rest),
+        ["fuzz", rest @ ..] => test::fuzz_long(rest),
         ["failover", rest @ ..] => test::failover(rest),
         ["chaos", rest @ ..] => chaos::run("chaos", rest),
         ["kills", rest @ ..] => chaos::run("kills", rest),

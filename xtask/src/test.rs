@@ -112,7 +112,7 @@ const SLICES: &[Stage] = &[
         about: "frames, records and snapshots of arbitrary bytes",
         next: "the input is in target/fuzz/artifacts; run target/fuzz/<host>/release/<target> on that file",
         needs: &[],
-        run: fuzz,
+        run: fuzz_slice,
     },
 ];
 
@@ -276,8 +276,39 @@ fn has_cpp_compiler() -> bool {
     shell::output(Command::new(compiler).arg("--version"), Duration::from_secs(20)).is_ok()
 }
 
+fn fuzz_slice(log: &Path) -> Result<Tally, Failure> {
+    fuzz(log, FUZZ_SECONDS, None)
+}
+
+/// `cargo xtask fuzz [--seconds N] [--only TARGET]`: the same for longer.
+pub fn fuzz_long(words: &[&str]) -> Result<(), Failure> {
+    let (mut seconds, mut only) = (300, None);
+    for pair in words.chunks(2) {
+        match pair {
+            ["--seconds", number] => {
+                seconds = number
+                    .parse()
+                    .map_err(|_| Failure::usage(format!("--seconds {number}: not a number")))?;
+            }
+            ["--only", target] => only = Some(*target),
+            other => {
+                return Err(Failure::usage(format!("cargo xtask fuzz does not know `{}`", other.join(" ")))
+                    .then("cargo xtask fuzz [--seconds N] [--only TARGET]"));
+            }
+        }
+    }
+    let log = shell::log_path("fuzz");
+    println!("what libFuzzer says: {}", log.display());
+    let tally = fuzz(&log, seconds, only)?;
+    for why in &tally.skipped {
+        println!("SKIPPED {why}");
+    }
+    println!("{}", tally.note);
+    Ok(())
+}
+
 /// `proof/fuzz` is a workspace of its own: its targets need coverage flags that nothing else may be built with.
-fn fuzz(log: &Path) -> Result<Tally, Failure> {
+fn fuzz(log: &Path, seconds: u64, only: Option<&str>) -> Result<Tally, Failure> {
     let folder = shell::root().join("proof/fuzz");
     let manifest = folder.join("Cargo.toml");
     let table: toml::Table = std::fs::read_to_string(&manifest)?
@@ -291,6 +322,13 @@ fn fuzz(log: &Path) -> Result<Tally, Failure> {
     if targets.is_empty() {
         return Err(Failure::new("proof/fuzz/Cargo.toml names no [[bin]]"));
     }
+    let targets: Vec<String> = match only {
+        Some(name) if !targets.iter().any(|target| target == name) => {
+            return Err(Failure::usage(format!("no target `{name}`; there are {}", targets.join(", "))));
+        }
+        Some(name) => vec![name.to_string()],
+        None => targets,
+    };
     if !has_cpp_compiler() {
         return Ok(Tally::skipped("no C++ compiler (`c++`): libFuzzer is written in C++"));
     }
@@ -303,20 +341,20 @@ fn fuzz(log: &Path) -> Result<Tally, Failure> {
     run_logged(&mut build, log, BUILD_LIMIT)?;
     // Side by side: each has one thread, and what counts is for how long it goes on.
     let runs =
-        targets.iter().map(|target| fuzz_run(&folder, &host, target)).collect::<Result<Vec<_>, _>>()?;
-    let limit = Duration::from_secs(FUZZ_SECONDS * 4 + 60);
+        targets.iter().map(|it| fuzz_run(&folder, &host, it, seconds)).collect::<Result<Vec<_>, _>>()?;
+    let limit = Duration::from_secs(seconds.saturating_mul(4).saturating_add(60));
     std::thread::scope(|scope| {
         let runs = runs.into_iter().map(|mut run| scope.spawn(move || run_logged(&mut run, log, limit)));
         let runs: Vec<_> = runs.collect();
         runs.into_iter().try_for_each(|run| run.join().expect("it does not panic"))
     })?;
     let mut tally = Tally { passed: targets.len(), ..Tally::default() };
-    tally.note = format!("{FUZZ_SECONDS} s each: {}", targets.join(", "));
+    tally.note = format!("{seconds} s each: {}", targets.join(", "));
     Ok(tally)
 }
 
 /// One target on its corpus and on the seeds in the repository.
-fn fuzz_run(folder: &Path, host: &str, target: &str) -> Result<Command, Failure> {
+fn fuzz_run(folder: &Path, host: &str, target: &str, seconds: u64) -> Result<Command, Failure> {
     let built = shell::root().join("target/fuzz");
     let (corpus, artifacts) = (built.join("corpus").join(target), built.join("artifacts"));
     std::fs::create_dir_all(&corpus)?;
@@ -327,7 +365,7 @@ fn fuzz_run(folder: &Path, host: &str, target: &str) -> Result<Command, Failure>
     if seeds.exists() {
         run.arg(&seeds);
     }
-    run.arg(format!("-max_total_time={FUZZ_SECONDS}"))
+    run.arg(format!("-max_total_time={seconds}"))
         .arg(format!("-artifact_prefix={}/", artifacts.display()))
         .arg("-print_final_stats=1")
         .current_dir(folder);

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! target/tools/etcd34/{etcd,etcdctl}              Debian's packages etcd-server and etcd-client
+//! target/tools/faketime/libfaketimeMT.so.1      Debian's package libfaketime
 //! target/tools/etcd36/{etcd,etcdctl,benchmark}    built with Go from the module proxy
 //! target/tools/iptables/iptables                  Debian's package and its libraries, used where they lie
 //! target/tools/build/                             wrapper modules, unpacked packages
@@ -47,7 +48,7 @@ pub fn run() -> Result<(), Failure> {
 pub fn fetch_all() -> Vec<Tool> {
     let debian = [("etcd-server", "etcd34/etcd", "etcd"), ("etcd-client", "etcd34/etcdctl", "etcdctl")]
         .map(|(package, path, program)| (path, debian(package, path, program)));
-    let iptables = std::iter::once(("iptables", iptables()));
+    let iptables = [("iptables", iptables()), (FAKETIME, faketime())];
     let go = find_go();
     let built = [
         ("etcd36/etcd", "go.etcd.io/etcd/server/v3", ETCD_VERSION, "go.etcd.io/etcd/server/v3"),
@@ -100,16 +101,22 @@ fn download_debian(package: &str, folder: &Path) -> Result<PathBuf, Failure> {
         .ok_or_else(|| Failure::new(format!("apt-get download {package} left no package")))
 }
 
+/// Downloads a package and unpacks it into a folder, which may hold others already.
+fn unpack_debian(package: &str, folder: &Path) -> Result<(), Failure> {
+    std::fs::create_dir_all(folder)?;
+    let deb = download_debian(package, folder)?;
+    let mut unpack = Command::new("dpkg-deb");
+    unpack.arg("-x").arg(&deb).arg(folder);
+    shell::run_logged(&mut unpack, &shell::log_path("tools"), Duration::from_secs(120))?;
+    std::fs::remove_file(&deb)?;
+    Ok(())
+}
+
 fn fetch_debian(package: &str, program: &str, folder: &Path, to: &Path) -> Result<(), Failure> {
     if folder.exists() {
         std::fs::remove_dir_all(folder)?;
     }
-    std::fs::create_dir_all(folder)?;
-    let log = shell::log_path("tools");
-    let deb = download_debian(package, folder)?;
-    let mut unpack = Command::new("dpkg-deb");
-    unpack.arg("-x").arg(&deb).arg(folder);
-    shell::run_logged(&mut unpack, &log, Duration::from_secs(120))?;
+    unpack_debian(package, folder)?;
     install(&folder.join("usr/bin").join(program), to)?;
     let mut ask = Command::new(to);
     ask.arg(if program == "etcd" { "--version" } else { "version" });
@@ -148,14 +155,8 @@ fn fetch_iptables(folder: &Path, script: &Path) -> Result<(), Failure> {
     if folder.exists() {
         std::fs::remove_dir_all(folder)?;
     }
-    std::fs::create_dir_all(folder)?;
-    let log = shell::log_path("tools");
     for package in IPTABLES_PACKAGES {
-        let deb = download_debian(package, folder)?;
-        let mut unpack = Command::new("dpkg-deb");
-        unpack.arg("-x").arg(&deb).arg(folder);
-        shell::run_logged(&mut unpack, &log, Duration::from_secs(120))?;
-        std::fs::remove_file(&deb)?;
+        unpack_debian(package, folder)?;
     }
     std::fs::write(script, IPTABLES)?;
     std::fs::set_permissions(script, std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
@@ -163,6 +164,44 @@ fn fetch_iptables(folder: &Path, script: &Path) -> Result<(), Failure> {
     match version.starts_with("iptables ") {
         true => Ok(()),
         false => Err(Failure::new(format!("the iptables that was fetched says {version:?}"))),
+    }
+}
+
+/// Where the library lies that stands between a program and libc's clocks.
+const FAKETIME: &str = "faketime/libfaketimeMT.so.1";
+
+/// For clocks that jump, in processes of the tests' own.
+fn faketime() -> Result<PathBuf, String> {
+    let library = shell::tools_dir().join(FAKETIME);
+    let stamp = "debian libfaketime\n";
+    if is_current(&library, stamp) {
+        return Ok(library);
+    }
+    println!("fetching Debian's libfaketime");
+    fetch_faketime(&library).map_err(|failure| failure.what)?;
+    std::fs::write(library.with_extension("stamp"), stamp).map_err(|error| error.to_string())?;
+    Ok(library)
+}
+
+fn fetch_faketime(library: &Path) -> Result<(), Failure> {
+    let folder = shell::tools_dir().join("build/libfaketime");
+    if folder.exists() {
+        std::fs::remove_dir_all(&folder)?;
+    }
+    unpack_debian("libfaketime", &folder)?;
+    let libraries = folder.join("usr/lib");
+    let name = library.file_name().expect("a library has a name");
+    // Below a folder that is named after the machine's kind.
+    let fetched = std::fs::read_dir(&libraries)?
+        .filter_map(|entry| entry.ok().map(|entry| entry.path().join("faketime").join(name)))
+        .find(|path| path.exists())
+        .ok_or_else(|| Failure::new(format!("no libfaketime below {}", libraries.display())))?;
+    install(&fetched, library)?;
+    let mut ask = Command::new("date");
+    ask.arg("+%Y").env("LD_PRELOAD", library).env("FAKETIME", "@2001-02-03 04:05:06");
+    match shell::output(&mut ask, Duration::from_secs(20))?.trim() {
+        "2001" => Ok(()),
+        other => Err(Failure::new(format!("`date` in the year 2001 says {other:?}"))),
     }
 }
 

@@ -143,9 +143,6 @@ pub fn chaos(wish: &Wish) -> ExitCode {
             println!("SKIPPED {}: {why}", fault.name());
         }
     }
-    println!(
-        "SKIPPED wall clocks that jump: libfaketime does not reach a program that asks the kernel itself"
-    );
     let setting =
         Setting { target: wish.target, length: wish.length, rules, skipped, is_control: wish.is_control };
     let bar = bar(wish);

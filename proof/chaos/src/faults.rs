@@ -4,6 +4,7 @@
 //! ends before the next begins. Whom "the leader" is gets known only when its time comes.
 //! Knows nothing of: how a fault is brought about.
 
+use crate::clocks::Lie;
 use crate::random::Random;
 use std::time::Duration;
 
@@ -28,6 +29,10 @@ pub enum Fault {
     Wiped,
     /// Somebody else takes all the space on one member's disk.
     FullDisk,
+    /// The wall clock of one jumps by years.
+    WallClock,
+    /// All clocks of one, which go at a rate of their own, leap ahead.
+    Clocks,
     /// The members fall into two groups.
     Split,
     /// Whoever leads is alone.
@@ -87,6 +92,8 @@ impl Fault {
         Fault::FreezeLeader,
         Fault::Wiped,
         Fault::FullDisk,
+        Fault::WallClock,
+        Fault::Clocks,
     ];
 
     /// Those of the second lane.
@@ -110,6 +117,17 @@ impl Fault {
         Fault::Stalls,
     ];
 
+    /// Those that a trial must have been prepared for.
+    const PREPARED: &'static [Fault] = &[Fault::FullDisk, Fault::WallClock, Fault::Clocks];
+
+    /// What happens where clocks lie like this.
+    fn of_clocks(lie: Lie) -> Fault {
+        match lie {
+            Lie::Wall => Fault::WallClock,
+            Lie::All => Fault::Clocks,
+        }
+    }
+
     /// The row of the fault model.
     pub fn id(self) -> &'static str {
         match self {
@@ -125,6 +143,8 @@ impl Fault {
             Fault::Resets => "F34",
             Fault::Corrupt => "F35",
             Fault::Narrow | Fault::Stalls => "F37",
+            Fault::WallClock => "F40",
+            Fault::Clocks => "F41",
         }
     }
 
@@ -140,6 +160,8 @@ impl Fault {
             Fault::FreezeLeader => "freezer over the leader",
             Fault::Wiped => "directory gone",
             Fault::FullDisk => "full disk",
+            Fault::WallClock => "wall clock jumps by years",
+            Fault::Clocks => "other rate, leaps ahead",
             Fault::Split => "split",
             Fault::IsolateLeader => "leader alone",
             Fault::Partial => "two do not hear each other",
@@ -163,7 +185,7 @@ impl Fault {
     /// How long it lasts, in milliseconds.
     fn hold(self) -> std::ops::Range<u64> {
         match self {
-            Fault::KillWhileStarting | Fault::Wiped => 0..1,
+            Fault::KillWhileStarting | Fault::Wiped | Fault::WallClock | Fault::Clocks => 0..1,
             Fault::PauseOne | Fault::PauseLeader | Fault::FreezeLeader => 1..2_500,
             Fault::FullDisk => 1_000..3_000,
             Fault::Delay | Fault::Jumble | Fault::Resets | Fault::Corrupt | Fault::Narrow | Fault::Stalls => {
@@ -194,6 +216,8 @@ pub struct Plan {
     pub members: usize,
     /// Every member has a small disk of its own.
     pub small_disks: bool,
+    /// Which clocks lie, if any do.
+    pub lie: Option<Lie>,
     /// In order of time.
     pub steps: Vec<Step>,
 }
@@ -204,24 +228,33 @@ impl Plan {
         let mut random = Random::of_part(seed, "plan");
         let members = if random.per_mille(700) { 3 } else { 5 };
         let small_disks = random.per_mille(200) && !skipped.has(Fault::FullDisk);
+        let lie = match random.below(6) {
+            0 => Some(Lie::Wall),
+            1 => Some(Lie::All),
+            _ => None,
+        };
+        let of_clocks = lie.map(Fault::of_clocks).filter(|fault| !skipped.has(*fault));
+        let lie = lie.filter(|_| of_clocks.is_some());
+        // Faults that a trial is prepared for, or that cannot happen in it.
+        let special = [small_disks.then_some(Fault::FullDisk), of_clocks];
         let mut steps = Vec::new();
         for lane in [Fault::OF_PROCESSES, Fault::OF_NETWORKS] {
             let possible: Vec<Fault> = lane
                 .iter()
                 .copied()
-                .filter(|fault| !skipped.has(*fault) && (*fault != Fault::FullDisk || small_disks))
+                .filter(|fault| !skipped.has(*fault) && !Fault::PREPARED.contains(fault))
                 .collect();
             // Swarm: a trial knows some faults only, so that they meet in other numbers than in the next one.
             let mut known = possible.clone();
             random.shuffle(&mut known);
             known.truncate(random.within(2..6) as usize);
-            if small_disks && lane == Fault::OF_PROCESSES && !known.contains(&Fault::FullDisk) {
-                known.push(Fault::FullDisk);
+            if lane == Fault::OF_PROCESSES {
+                known.extend(special.into_iter().flatten());
             }
             lay_out(&mut steps, &known, length, &mut random);
         }
         steps.sort_by_key(|step| step.at);
-        Plan { members, small_disks, steps }
+        Plan { members, small_disks, lie, steps }
     }
 }
 
@@ -282,10 +315,13 @@ mod tests {
 
     #[test]
     fn what_is_skipped_is_never_planned() {
-        let skipped = Skipped(vec![(vec![Fault::FullDisk, Fault::HardSplit], "no root".into())]);
+        let skipped = Skipped(vec![(
+            vec![Fault::FullDisk, Fault::HardSplit, Fault::WallClock, Fault::Clocks],
+            "no root".into(),
+        )]);
         for seed in 0..50 {
             let plan = Plan::new(seed, Duration::from_secs(8), &skipped);
-            assert!(!plan.small_disks);
+            assert!(!plan.small_disks && plan.lie.is_none());
             assert!(plan.steps.iter().all(|step| !skipped.has(step.fault)));
         }
     }

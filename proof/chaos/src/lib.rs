@@ -22,6 +22,7 @@
 pub mod calls;
 pub mod campaign;
 pub mod clients;
+pub mod clocks;
 pub mod cluster;
 pub mod faults;
 pub mod frames;

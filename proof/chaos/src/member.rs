@@ -3,6 +3,7 @@
 //! Its log goes on through all its lives, with a line between them. It dies with us, however we end.
 //! Knows nothing of: other members, what is stored.
 
+use crate::clocks::Clock;
 use crate::place::Seat;
 use kattu_e2e::Kv;
 use kattu_e2e::process::signal;
@@ -25,6 +26,8 @@ pub struct Member {
     pub seat: Seat,
     /// Its directory.
     pub data: PathBuf,
+    /// Its clocks, if they may lie.
+    pub clock: Option<Clock>,
     /// Its own client, for questions of the conductor.
     pub kv: Kv,
     /// The same with more patience, for long answers.
@@ -56,6 +59,7 @@ impl Member {
             name,
             seat,
             data,
+            clock: None,
             kv,
             reader,
             program,
@@ -80,11 +84,13 @@ impl Member {
         writeln!(log, "--- {} starts", self.name).map_err(|error| error.to_string())?;
         self.life_at = log.metadata().map_err(|error| error.to_string())?.len();
         let program = self.program.display().to_string();
+        let clock = self.clock.as_ref().map_or(Vec::new(), Clock::words);
         let words: Vec<&str> = self
             .seat
             .prefix
             .iter()
             .chain(wrapper)
+            .chain(&clock)
             .map(String::as_str)
             .chain([program.as_str()])
             .chain(self.arguments.iter().map(String::as_str))

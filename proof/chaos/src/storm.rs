@@ -246,6 +246,11 @@ impl<'a> Storm<'a> {
                 self.hit.push(leader);
                 return Ok(Some(self.names(&[leader])));
             }
+            Fault::WallClock | Fault::Clocks => {
+                let member = &mut self.cluster.members[any];
+                let Some(clock) = &mut member.clock else { return Ok(None) };
+                return Ok(Some(format!("{} {}", member.name, clock.jump(random)?)));
+            }
             Fault::Wiped => self.wipe(any)?,
             Fault::FullDisk => {
                 let Some(disk) = self.disks.get(any) else { return Ok(None) };
@@ -391,6 +396,12 @@ pub fn skipped(target: Target, rules: &Result<Rules, String>) -> Vec<(Vec<Fault>
     }
     if let Some(why) = kattu_e2e::disk::missing(kattu_e2e::disk::Rig::Loop) {
         skipped.push((vec![Fault::FullDisk], why));
+    }
+    let clocks = vec![Fault::WallClock, Fault::Clocks];
+    if let Err(why) = crate::clocks::find() {
+        skipped.push((clocks, why));
+    } else if target == Target::Etcd {
+        skipped.push((clocks, "a Go program asks the kernel for the time, not libc".to_string()));
     }
     if target == Target::Etcd {
         let why = "its peer streams carry no checksums: a flipped bit may be believed".to_string();

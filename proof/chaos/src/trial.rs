@@ -12,6 +12,7 @@
 //! Knows nothing of: how many trials there are.
 
 use crate::clients::Clients;
+use crate::clocks::{self, Clock};
 use crate::cluster::{BACK_LIMIT, Cluster};
 use crate::faults::{Fault, Plan, Skipped};
 use crate::place::{Place, is_inside};
@@ -154,12 +155,20 @@ impl Trial {
         let hosts: Vec<String> = place.seats.iter().map(|seat| seat.host.clone()).collect();
         let seats = place.seats.clone();
         let mut cluster = Cluster::new(setting.target, place, &homes, folder, &format!("chaos-{seed}"))?;
+        if let Some(lie) = plan.lie {
+            let (library, mut random) = (clocks::find()?, Random::of_part(seed, "clocks"));
+            for (i, member) in cluster.members.iter_mut().enumerate() {
+                let file = folder.join(format!("n{i}.clock"));
+                member.clock = Some(Clock::new(&library, file, lie, &mut random)?);
+            }
+        }
         let knows_frames = setting.target == Target::Kattu;
         let proxy = Proxy::start(&seats, knows_frames, seed, cluster.processes.clone())?;
         cluster.start_all()?;
         cluster.until_served()?;
         let what = if plan.small_disks { ", a small disk each" } else { "" };
-        self.timeline.say(format!("{} members serve{what}", plan.members));
+        let lie = plan.lie.map_or(String::new(), |lie| format!(", clocks that lie: {lie:?}"));
+        self.timeline.say(format!("{} members serve{what}{lie}", plan.members));
 
         let recorder = Arc::new(Recorder::default());
         let shape = Shape::of_storm(&mut Random::of_part(seed, "shape"));
