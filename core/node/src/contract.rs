@@ -8,6 +8,7 @@
 use crate::frozen::Frozen;
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::fmt;
 use kattu_kv::api as kv;
 use kattu_raft::Trace;
 use kattu_raft::{
@@ -43,8 +44,37 @@ pub enum Request {
     Read(kv::Query, Consistency),
     /// The members of the cluster.
     Members(Consistency),
+    /// A change of the members. Any replica may be asked; the leader judges it. Answered when the change is complete.
+    Change(MemberChange),
+    /// The leader hands over to this voter. Only the leader can be asked; answered when the other one leads.
+    MoveLeader(NodeId),
     /// How this replica is doing; answered at once, never through the log.
     Status,
+}
+
+/// A change of the members. One at a time. [replication-protocols M3]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum MemberChange {
+    /// One more member. It begins as a learner, so that one that never answers harms nobody.
+    Add {
+        /// Its id: never one that a member has or had.
+        id: NodeId,
+        /// Where its peers reach it: places that no other member names.
+        peer_urls: Vec<String>,
+        /// Whether it gets a vote as soon as it has caught up, by itself; else it waits for a [`MemberChange::Promote`].
+        votes: bool,
+    },
+    /// This member goes, and its id never comes back.
+    Remove(NodeId),
+    /// This learner gets a vote; refused unless it has caught up.
+    Promote(NodeId),
+    /// Peers reach this member elsewhere.
+    Update {
+        /// The member.
+        id: NodeId,
+        /// Where its peers reach it from now on.
+        peer_urls: Vec<String>,
+    },
 }
 
 /// What became of a request. [architecture §5]
@@ -78,6 +108,10 @@ pub enum ReplyBody {
     Members(Vec<MemberInfo>),
     /// This replica.
     Status(Status),
+    /// The change of members is complete: everybody after it, ascending by id.
+    Changed(Vec<MemberInfo>),
+    /// The member that was asked for leads.
+    Moved,
     /// Published.
     Published,
 }
@@ -99,6 +133,59 @@ pub enum Refusal {
     Replaying,
     /// The replica is stopping.
     Stopping,
+    /// The members stay as they are, or the leader does.
+    Member(MemberRefusal),
+}
+
+/// Why a change of members or of the leader was refused. Nothing has changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum MemberRefusal {
+    /// Another change of members is under way, and did not end while this one waited.
+    UnderWay,
+    /// There is no such member.
+    NotFound,
+    /// A member has this id, or had it.
+    IdUsed,
+    /// Another member is reached at one of these URLs.
+    UrlsUsed,
+    /// Only a learner can be promoted.
+    NotLearner,
+    /// The learner does not keep up yet.
+    NotCaughtUp,
+    /// Too few of those who would vote answer.
+    WouldLoseQuorum,
+    /// The last voter cannot be removed.
+    LastVoter,
+    /// There are as many learners as there may be.
+    TooManyLearners,
+    /// There are as many members as there may be.
+    TooManyMembers,
+    /// Only the leader can hand over.
+    NotLeader,
+    /// Who shall lead is no voter of this cluster.
+    BadTransferee,
+    /// Who shall lead does not: it did not catch up or did not answer within an election timeout.
+    TransferFailed,
+}
+
+impl fmt::Display for MemberRefusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            MemberRefusal::UnderWay => "another change of members is under way",
+            MemberRefusal::NotFound => "there is no such member",
+            MemberRefusal::IdUsed => "a member has this id, or had it: ids are never used again",
+            MemberRefusal::UrlsUsed => "another member is reached at one of these URLs",
+            MemberRefusal::NotLearner => "only a learner can be promoted",
+            MemberRefusal::NotCaughtUp => "the learner has not caught up with the leader",
+            MemberRefusal::WouldLoseQuorum => "too few of those who would vote answer: it would cost the quorum",
+            MemberRefusal::LastVoter => "the last voter cannot be removed",
+            MemberRefusal::TooManyLearners => "there are too many learners",
+            MemberRefusal::TooManyMembers => "there are too many members",
+            MemberRefusal::NotLeader => "only the leader can hand over its leadership",
+            MemberRefusal::BadTransferee => "who shall lead is no voter of this cluster",
+            MemberRefusal::TransferFailed => "who shall lead did not take over in time",
+        })
+    }
 }
 
 /// Why the outcome is open.
@@ -125,6 +212,19 @@ pub struct MemberInfo {
     pub client_urls: Vec<String>,
     /// Whether it has no vote.
     pub learner: bool,
+    /// Whether this learner gets a vote by itself as soon as it has caught up.
+    pub votes_when_ready: bool,
+}
+
+/// The replicated table of members, as of one configuration of the log.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Members {
+    /// Where the configuration stands in the log that this table follows; 0 for the one the cluster began with.
+    pub at: LogIndex,
+    /// Everybody, ascending by id. Who leaves or gets a vote is here as before until the change is complete.
+    pub list: Vec<MemberInfo>,
+    /// Whoever was a member and is none any more, ascending. Their ids are never used again.
+    pub removed: Vec<NodeId>,
 }
 
 /// What one replica tells about itself.
@@ -309,6 +409,8 @@ pub enum Event {
     Space(Space),
     /// The link to a peer is gone, in this way; what was in flight on it may be lost.
     LinkClosed(NodeId, LinkEnd),
+    /// The keeper's table of members, at start and whenever it has changed.
+    Members(Members),
     /// If this replica leads, it shall no longer: it hands over to this voter, or to the one that can take over best.
     /// What comes of it shows as any change of leadership does; after an election timeout without one it goes on. Writes
     /// wait meanwhile. A driver says it before it stops.
@@ -401,4 +503,6 @@ pub struct KeeperEffects {
     /// The tables of this snapshot are wanted: read them in the background, then call
     /// [`Keeper::replace`](crate::Keeper::replace).
     pub install: Option<SnapshotMeta>,
+    /// The table of members has changed: tell the node, and whoever links members or lets them in.
+    pub members: Option<Members>,
 }

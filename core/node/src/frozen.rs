@@ -262,7 +262,7 @@ fn decode_tables(mut rest: &[u8]) -> Option<Tables> {
         let name = take_text(&mut rest).ok()?;
         let (peer_urls, client_urls) = (texts(&mut rest)?, texts(&mut rest)?);
         let is_ascending = members.last_key_value().is_none_or(|(last, _)| *last < id);
-        members.insert(id, MemberInfo { id, name, peer_urls, client_urls, learner });
+        members.insert(id, MemberInfo { id, name, peer_urls, client_urls, learner, votes_when_ready: false });
         if !is_ascending {
             return None;
         }

@@ -7,7 +7,9 @@
 //! Knows nothing of: bytes on wires and disks, threads, etcd's messages.
 
 use crate::command::Publish;
-use crate::contract::{Effects, Event, KeeperTask, Outcome, PeerMessage, Request, Space, Status, Ticket};
+use crate::contract::{
+    Effects, Event, KeeperTask, MemberRefusal, Outcome, PeerMessage, Refusal, Request, Space, Status, Ticket,
+};
 use crate::reads::Reads;
 use crate::snapshots::{SnapshotLimits, Snapshots};
 use crate::writes::Writes;
@@ -174,6 +176,7 @@ impl Node {
                 self.raft.link_closed(now, peer, end, out);
                 self.on_link_closed(peer, effects);
             }
+            Event::Members(_) => {}
             Event::HandOver(to) => {
                 if let Some(target) = to.or_else(|| self.raft.best_successor(now)) {
                     let _ = self.raft.transfer(now, target, out); // who cannot take over does not
@@ -213,6 +216,12 @@ impl Node {
             }
             Request::Members(consistency) => {
                 self.on_read(now, ticket, crate::reads::Wanted::Members, consistency, effects);
+            }
+            Request::Change(_) => {
+                answer(effects, ticket, Outcome::Refused(Refusal::Member(MemberRefusal::UnderWay)));
+            }
+            Request::MoveLeader(_) => {
+                answer(effects, ticket, Outcome::Refused(Refusal::Member(MemberRefusal::NotLeader)));
             }
             Request::Status => {
                 effects.apply.push(KeeperTask::Status { ticket, status: Box::new(self.status()) })

@@ -9,7 +9,7 @@ use crate::fields::{FieldError, Reader, Write};
 use crate::frame::{FrameError, kind};
 use crate::record::record_decode;
 use alloc::vec::Vec;
-use kattu_node::contract::{Forward, ForwardReply, PeerMessage, Refusal};
+use kattu_node::contract::{Forward, ForwardReply, MemberRefusal, PeerMessage, Refusal};
 use kattu_raft::message::{
     Append, AppendReply, AppendVerdict, PreVote, PreVoteReply, ReadIndex, ReadIndexReply, SnapshotChunk,
     SnapshotReply, TimeoutNow, Vote, VoteReply,
@@ -393,6 +393,19 @@ fn refusal_number(refusal: Refusal) -> u8 {
         Refusal::ReadTimedOut => 5,
         Refusal::Replaying => 6,
         Refusal::Stopping => 7,
+        Refusal::Member(MemberRefusal::UnderWay) => 8,
+        Refusal::Member(MemberRefusal::NotFound) => 9,
+        Refusal::Member(MemberRefusal::IdUsed) => 10,
+        Refusal::Member(MemberRefusal::UrlsUsed) => 11,
+        Refusal::Member(MemberRefusal::NotLearner) => 12,
+        Refusal::Member(MemberRefusal::NotCaughtUp) => 13,
+        Refusal::Member(MemberRefusal::WouldLoseQuorum) => 14,
+        Refusal::Member(MemberRefusal::LastVoter) => 15,
+        Refusal::Member(MemberRefusal::TooManyLearners) => 16,
+        Refusal::Member(MemberRefusal::TooManyMembers) => 17,
+        Refusal::Member(MemberRefusal::NotLeader) => 18,
+        Refusal::Member(MemberRefusal::BadTransferee) => 19,
+        Refusal::Member(MemberRefusal::TransferFailed) => 20,
     }
 }
 
@@ -405,6 +418,19 @@ fn refusal(number: u8) -> Result<Refusal, FieldError> {
         5 => Refusal::ReadTimedOut,
         6 => Refusal::Replaying,
         7 => Refusal::Stopping,
+        8 => Refusal::Member(MemberRefusal::UnderWay),
+        9 => Refusal::Member(MemberRefusal::NotFound),
+        10 => Refusal::Member(MemberRefusal::IdUsed),
+        11 => Refusal::Member(MemberRefusal::UrlsUsed),
+        12 => Refusal::Member(MemberRefusal::NotLearner),
+        13 => Refusal::Member(MemberRefusal::NotCaughtUp),
+        14 => Refusal::Member(MemberRefusal::WouldLoseQuorum),
+        15 => Refusal::Member(MemberRefusal::LastVoter),
+        16 => Refusal::Member(MemberRefusal::TooManyLearners),
+        17 => Refusal::Member(MemberRefusal::TooManyMembers),
+        18 => Refusal::Member(MemberRefusal::NotLeader),
+        19 => Refusal::Member(MemberRefusal::BadTransferee),
+        20 => Refusal::Member(MemberRefusal::TransferFailed),
         other => return Err(FieldError::Value { field: "verdict", value: other.into() }),
     })
 }

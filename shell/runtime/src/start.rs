@@ -343,10 +343,8 @@ fn member_table(config: &RuntimeConfig) -> Vec<MemberInfo> {
         .iter()
         .map(|member| MemberInfo {
             id: member.id,
-            name: String::new(),
             peer_urls: member.peer_urls.clone(),
-            client_urls: Vec::new(),
-            learner: false,
+            ..MemberInfo::default()
         })
         .collect()
 }

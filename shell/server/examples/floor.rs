@@ -42,6 +42,7 @@ impl Replica for Lone {
                 name: "floor".to_string(),
                 ..MemberInfo::default()
             }]),
+            Request::Change(_) | Request::MoveLeader(_) => return Outcome::Refused(Refusal::Stopping),
             Request::Status => ReplyBody::Status(Status {
                 id: SELF,
                 term: TERM,

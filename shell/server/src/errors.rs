@@ -8,7 +8,7 @@
 //! Knows nothing of: transports, requests.
 
 use kattu_kv::api::Error as StoreError;
-use kattu_node::contract::{Doubt, Refusal};
+use kattu_node::contract::{Doubt, MemberRefusal, Refusal};
 use tonic::{Code, Status};
 
 /// One of etcd's errors.
@@ -58,6 +58,28 @@ etcd_errors! {
     TOO_MANY_REQUESTS = ResourceExhausted, "too many requests";
     /// Users and roles are off.
     AUTH_NOT_ENABLED = FailedPrecondition, "authentication is not enabled";
+    /// The id of a member, present or past, for a new one.
+    MEMBER_EXISTS = FailedPrecondition, "member ID already exist";
+    /// Another member's URLs.
+    PEER_URL_EXISTS = FailedPrecondition, "Peer URLs already exists";
+    /// Too few voters would answer after it.
+    NOT_ENOUGH_STARTED = FailedPrecondition, "re-configuration failed due to not enough started members";
+    /// No such member.
+    MEMBER_NOT_FOUND = NotFound, "member not found";
+    /// A promotion of somebody who has a vote.
+    NOT_LEARNER = FailedPrecondition, "can only promote a learner member";
+    /// A promotion of a learner that is behind.
+    LEARNER_NOT_READY = FailedPrecondition, "can only promote a learner member which is in sync with leader";
+    /// One learner more than there may be.
+    TOO_MANY_LEARNERS = FailedPrecondition, "too many learner members in cluster";
+    /// A change of members while another one is under way.
+    UNHEALTHY = Unavailable, "unhealthy cluster";
+    /// Only a leader can do this.
+    NOT_LEADER = FailedPrecondition, "not leader";
+    /// Who shall lead has no vote.
+    BAD_TRANSFEREE = FailedPrecondition, "bad leader transferee";
+    /// Who shall lead does not.
+    TRANSFER_TIMED_OUT = Unavailable, "request timed out, leader transfer took too long";
     /// Nobody leads.
     NO_LEADER = Unavailable, "no leader";
     /// Leadership moved while a read was being confirmed.
@@ -106,6 +128,23 @@ pub fn of_refusal(refusal: Refusal) -> EtcdError {
         Refusal::LeaderChanged => LEADER_CHANGED,
         Refusal::ReadTimedOut => TIMED_OUT,
         Refusal::Stopping => STOPPED,
+        Refusal::Member(refusal) => of_member_refusal(refusal),
+    }
+}
+
+fn of_member_refusal(refusal: MemberRefusal) -> EtcdError {
+    match refusal {
+        MemberRefusal::UnderWay | MemberRefusal::TooManyMembers => UNHEALTHY,
+        MemberRefusal::NotFound => MEMBER_NOT_FOUND,
+        MemberRefusal::IdUsed => MEMBER_EXISTS,
+        MemberRefusal::UrlsUsed => PEER_URL_EXISTS,
+        MemberRefusal::NotLearner => NOT_LEARNER,
+        MemberRefusal::NotCaughtUp => LEARNER_NOT_READY,
+        MemberRefusal::WouldLoseQuorum | MemberRefusal::LastVoter => NOT_ENOUGH_STARTED,
+        MemberRefusal::TooManyLearners => TOO_MANY_LEARNERS,
+        MemberRefusal::NotLeader => NOT_LEADER,
+        MemberRefusal::BadTransferee => BAD_TRANSFEREE,
+        MemberRefusal::TransferFailed => TRANSFER_TIMED_OUT,
     }
 }
 

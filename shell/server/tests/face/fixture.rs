@@ -83,8 +83,9 @@ impl LoneStore {
                     name: "lone".into(),
                     peer_urls: vec!["http://127.0.0.1:2380".into()],
                     client_urls: vec!["http://127.0.0.1:2379".into()],
-                    learner: false,
+                    ..MemberInfo::default()
                 }]),
+                Request::Change(_) | Request::MoveLeader(_) => panic!("a test says what comes of it"),
                 Request::Status => ReplyBody::Status(status(state)),
             };
             Outcome::Done(Reply { term: Term(TERM), body })
