@@ -895,7 +895,8 @@ fn kind_of(event: &Event) -> u64 {
         Event::ChunkStored(_) => 13,
         Event::SnapshotTaken { .. } => 14,
         Event::SnapshotFailed { .. } => 15,
-        Event::HandOver(_) => 12,
+        Event::HandOver(_) => 16,
+        Event::Members(_) => 17,
     }
 }
 
