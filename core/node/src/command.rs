@@ -4,6 +4,7 @@
 //! (docs/formats/command.md): numbers are never reused.
 //! Knows nothing of: what the store's own bytes mean.
 
+use crate::contract::MemberChange;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use kattu_kv::api as kv;
@@ -11,6 +12,13 @@ use kattu_raft::NodeId;
 
 const FOR_STORE: u8 = 0;
 const PUBLISH: u8 = 1;
+const CHANGE: u8 = 2;
+
+/// Kinds of changes of members.
+const ADD: u8 = 1;
+const REMOVE: u8 = 2;
+const PROMOTE: u8 = 3;
+const UPDATE: u8 = 4;
 
 /// A replicated command.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,6 +27,9 @@ pub enum Command {
     Kv(kv::Command),
     /// A member tells the others its name and where its clients reach it.
     Publish(Publish),
+    /// A change of the members: on its way to the leader, and then behind the membership of a configuration entry;
+    /// never an entry of its own.
+    Change(MemberChange),
 }
 
 /// A member's own description, kept in the replicated member table.
@@ -46,12 +57,12 @@ pub fn encode_kv(command: &kv::Command) -> Vec<u8> {
 }
 
 /// Whether a command may make the store larger; asked only while space is short. Deletes and compactions are the way
-/// out, and a publication is bounded by the number of members. [fault-model F12]
+/// out, and publications and changes of members are bounded by the number of members. [fault-model F12]
 #[must_use]
 pub fn grows(command: &[u8]) -> bool {
     match Command::decode(command) {
         Ok(Command::Kv(command)) => command_grows(&command),
-        Ok(Command::Publish(_)) => false,
+        Ok(Command::Publish(_) | Command::Change(_)) => false,
         Err(Malformed) => true,
     }
 }
@@ -88,11 +99,60 @@ impl Publish {
         out.push(PUBLISH);
         out.extend_from_slice(&self.id.0.to_le_bytes());
         put_text(&mut out, &self.name);
-        let count = u16::try_from(self.client_urls.len()).expect("the gate bounds the number of URLs");
-        out.extend_from_slice(&count.to_le_bytes());
-        self.client_urls.iter().for_each(|url| put_text(&mut out, url));
+        put_texts(&mut out, &self.client_urls);
         out
     }
+}
+
+impl MemberChange {
+    /// The bytes of this command.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        let mut begin = |kind: u8, id: &NodeId| {
+            out.extend_from_slice(&[CHANGE, kind]);
+            out.extend_from_slice(&id.0.to_le_bytes());
+        };
+        match self {
+            MemberChange::Add { id, peer_urls, votes } => {
+                begin(ADD, id);
+                out.push(u8::from(*votes));
+                put_texts(&mut out, peer_urls);
+            }
+            MemberChange::Remove(id) => begin(REMOVE, id),
+            MemberChange::Promote(id) => begin(PROMOTE, id),
+            MemberChange::Update { id, peer_urls } => {
+                begin(UPDATE, id);
+                put_texts(&mut out, peer_urls);
+            }
+        }
+        out
+    }
+
+    fn take(rest: &mut &[u8]) -> Result<MemberChange, Malformed> {
+        let kind = take(rest, 1)?[0];
+        let id = take_id(rest)?;
+        Ok(match kind {
+            ADD => {
+                let votes = match take(rest, 1)? {
+                    [0] => false,
+                    [1] => true,
+                    _ => return Err(Malformed),
+                };
+                MemberChange::Add { id, peer_urls: take_texts(rest)?, votes }
+            }
+            REMOVE => MemberChange::Remove(id),
+            PROMOTE => MemberChange::Promote(id),
+            UPDATE => MemberChange::Update { id, peer_urls: take_texts(rest)? },
+            _ => return Err(Malformed),
+        })
+    }
+}
+
+/// Whether these bytes are a change of the members, if they are a command at all.
+#[must_use]
+pub fn is_change(command: &[u8]) -> bool {
+    command.first() == Some(&CHANGE)
 }
 
 impl Command {
@@ -105,14 +165,14 @@ impl Command {
         match kind {
             FOR_STORE => kv::Command::decode(rest).map(Command::Kv).map_err(|_| Malformed),
             PUBLISH => {
-                let id = NodeId(u64::from_le_bytes(take(&mut rest, 8)?.try_into().map_err(|_| Malformed)?));
+                let id = take_id(&mut rest)?;
                 let name = take_text(&mut rest)?;
-                let count = take_u16(&mut rest)?;
-                let client_urls = (0..count).map(|_| take_text(&mut rest)).collect::<Result<_, _>>()?;
-                if !rest.is_empty() {
-                    return Err(Malformed);
-                }
-                Ok(Command::Publish(Publish { id, name, client_urls }))
+                let client_urls = take_texts(&mut rest)?;
+                end(rest).map(|()| Command::Publish(Publish { id, name, client_urls }))
+            }
+            CHANGE => {
+                let change = MemberChange::take(&mut rest)?;
+                end(rest).map(|()| Command::Change(change))
             }
             _ => Err(Malformed),
         }
@@ -123,6 +183,26 @@ pub(crate) fn put_text(out: &mut Vec<u8>, text: &str) {
     let len = u16::try_from(text.len()).expect("the gate bounds names and URLs");
     out.extend_from_slice(&len.to_le_bytes());
     out.extend_from_slice(text.as_bytes());
+}
+
+fn put_texts(out: &mut Vec<u8>, texts: &[String]) {
+    let count = u16::try_from(texts.len()).expect("the gate bounds the number of URLs");
+    out.extend_from_slice(&count.to_le_bytes());
+    texts.iter().for_each(|text| put_text(out, text));
+}
+
+fn end(rest: &[u8]) -> Result<(), Malformed> {
+    if rest.is_empty() { Ok(()) } else { Err(Malformed) }
+}
+
+fn take_id(rest: &mut &[u8]) -> Result<NodeId, Malformed> {
+    let bytes = take(rest, 8)?.try_into().map_err(|_| Malformed)?;
+    Ok(NodeId(u64::from_le_bytes(bytes)))
+}
+
+fn take_texts(rest: &mut &[u8]) -> Result<Vec<String>, Malformed> {
+    let count = take_u16(rest)?;
+    (0..count).map(|_| take_text(rest)).collect()
 }
 
 pub(crate) fn take<'a>(rest: &mut &'a [u8], count: usize) -> Result<&'a [u8], Malformed> {
@@ -155,6 +235,29 @@ mod tests {
         for len in 0..bytes.len() {
             assert_eq!(Command::decode(&bytes[..len]), Err(Malformed), "{len} bytes");
         }
+    }
+
+    #[test]
+    fn a_change_of_members_survives_its_bytes_and_no_truncation_of_them() {
+        let peer_urls = vec!["http://127.0.0.1:2380".into(), "http://[::1]:2380".into()];
+        let changes = [
+            MemberChange::Add { id: NodeId(7), peer_urls: peer_urls.clone(), votes: true },
+            MemberChange::Add { id: NodeId(7), peer_urls: vec![], votes: false },
+            MemberChange::Remove(NodeId(u64::MAX)),
+            MemberChange::Promote(NodeId(7)),
+            MemberChange::Update { id: NodeId(7), peer_urls },
+        ];
+        for change in changes {
+            let mut bytes = change.encode();
+            assert!(is_change(&bytes) && !grows(&bytes));
+            assert_eq!(Command::decode(&bytes), Ok(Command::Change(change)));
+            for len in 0..bytes.len() {
+                assert_eq!(Command::decode(&bytes[..len]), Err(Malformed), "{len} bytes");
+            }
+            bytes.push(0);
+            assert_eq!(Command::decode(&bytes), Err(Malformed), "a byte too many");
+        }
+        assert_eq!(Command::decode(&[CHANGE, 9, 0, 0, 0, 0, 0, 0, 0, 0]), Err(Malformed), "an unknown change");
     }
 
     #[test]

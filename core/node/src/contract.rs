@@ -240,6 +240,8 @@ pub struct Status {
     pub role: &'static str,
     /// Whether it has no vote.
     pub learner: bool,
+    /// Whether it may answer reads by its clock right now, as a leader with a lease. [replication-protocols §9.4]
+    pub has_lease: bool,
     /// Highest index on this disk.
     pub persisted: LogIndex,
     /// Highest index known committed.

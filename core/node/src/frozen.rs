@@ -10,7 +10,7 @@
 use crate::command::{put_text, take, take_text, take_u16};
 use crate::contract::MemberInfo;
 use crate::keeper::Keeper;
-use alloc::collections::BTreeMap;
+use crate::table::Table;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
@@ -19,7 +19,7 @@ use kattu_kv::store::Store;
 use kattu_raft::{LogIndex, NodeId};
 
 /// The format version written; the only one read.
-pub const VERSION: u8 = 1;
+pub const VERSION: u8 = 2;
 
 /// How the bytes of all tables begin.
 const MAGIC: [u8; 4] = *b"KtTb";
@@ -35,7 +35,7 @@ const TABLES_BYTES_MAX: u32 = 16 << 20;
 #[derive(Clone, Debug)]
 pub struct Frozen {
     pub(crate) store: Store,
-    pub(crate) members: BTreeMap<NodeId, MemberInfo>,
+    pub(crate) members: Table,
     pub(crate) applied: LogIndex,
 }
 
@@ -58,7 +58,7 @@ pub struct Thaw {
 
 #[derive(Debug)]
 struct Tables {
-    members: BTreeMap<NodeId, MemberInfo>,
+    members: Table,
     applied: LogIndex,
 }
 
@@ -103,7 +103,11 @@ impl Keeper {
     #[must_use]
     pub fn pin(&self) -> Frozen {
         let (store, members, applied) = self.tables();
-        Frozen { store: store.pin(), members: members.clone(), applied }
+        let mut members = members.clone();
+        if planted!("snapshot-lacks-the-change-before-it") && members.at == applied {
+            members.list.retain(|_, member| !member.learner);
+        }
+        Frozen { store: store.pin(), members, applied }
     }
 
     /// A digest of all tables at the applied index, for members to compare: `kattu_kv::digest` says what it finds.
@@ -200,21 +204,29 @@ impl Thaw {
 }
 
 /// The bytes before the store's.
-fn encode_tables(members: &BTreeMap<NodeId, MemberInfo>, applied: LogIndex) -> Vec<u8> {
+fn encode_tables(members: &Table, applied: LogIndex) -> Vec<u8> {
     let mut out = Vec::from(MAGIC);
     out.push(VERSION);
     out.extend_from_slice(&[0; 4]);
     out.extend_from_slice(&applied.0.to_le_bytes());
-    put_count(&mut out, members.len());
-    for member in members.values() {
+    out.extend_from_slice(&members.at.0.to_le_bytes());
+    put_count(&mut out, members.list.len());
+    for member in members.list.values() {
         out.extend_from_slice(&member.id.0.to_le_bytes());
-        out.push(u8::from(member.learner));
+        out.push(match (member.learner, member.votes_when_ready) {
+            (false, _) => 0,
+            (true, false) => 1,
+            (true, true) => 2,
+        });
         put_text(&mut out, &member.name);
         for urls in [&member.peer_urls, &member.client_urls] {
             put_count(&mut out, urls.len());
             urls.iter().for_each(|url| put_text(&mut out, url));
         }
     }
+    let removed = u32::try_from(members.removed.len()).expect("nobody changes members that often");
+    out.extend_from_slice(&removed.to_le_bytes());
+    members.removed.iter().for_each(|id| out.extend_from_slice(&id.0.to_le_bytes()));
     let length = u32::try_from(out.len() - PREFIX).expect("the gate bounds members, names and URLs");
     out[PREFIX - 4..PREFIX].copy_from_slice(&length.to_le_bytes());
     out
@@ -251,21 +263,31 @@ fn decode_tables(mut rest: &[u8]) -> Option<Tables> {
         (0..count).map(|_| take_text(rest).ok()).collect()
     };
     let applied = LogIndex(number(&mut rest)?);
-    let mut members = BTreeMap::new();
+    let at = LogIndex(number(&mut rest)?);
+    let mut members = Table { at, ..Table::default() };
     for _ in 0..take_u16(&mut rest).ok()? {
         let id = NodeId(number(&mut rest)?);
-        let learner = match take(&mut rest, 1).ok()? {
-            [0] => false,
-            [1] => true,
+        let (learner, votes_when_ready) = match take(&mut rest, 1).ok()? {
+            [0] => (false, false),
+            [1] => (true, false),
+            [2] => (true, true),
             _ => return None,
         };
         let name = take_text(&mut rest).ok()?;
         let (peer_urls, client_urls) = (texts(&mut rest)?, texts(&mut rest)?);
-        let is_ascending = members.last_key_value().is_none_or(|(last, _)| *last < id);
-        members.insert(id, MemberInfo { id, name, peer_urls, client_urls, learner, votes_when_ready: false });
+        let is_ascending = members.list.last_key_value().is_none_or(|(last, _)| *last < id);
+        members.list.insert(id, MemberInfo { id, name, peer_urls, client_urls, learner, votes_when_ready });
         if !is_ascending {
             return None;
         }
     }
-    rest.is_empty().then_some(Tables { members, applied })
+    for _ in 0..u32::from_le_bytes(take(&mut rest, 4).ok()?.try_into().ok()?) {
+        let id = NodeId(number(&mut rest)?);
+        let is_ascending = members.removed.last().is_none_or(|last| *last < id);
+        if !is_ascending || members.list.contains_key(&id) {
+            return None;
+        }
+        members.removed.insert(id);
+    }
+    (rest.is_empty() && at <= applied).then_some(Tables { members, applied })
 }

@@ -7,13 +7,16 @@
 //!        command that cannot be applied stops the member *before* it is marked applied [F71].
 //! Knows nothing of: raft, terms (it passes the replica's on), who is waiting for what.
 
-use crate::command::{Command, Publish};
-use crate::contract::{KeeperEffects, KeeperTask, MemberInfo, Outcome, Reply, ReplyBody, Status, Ticket};
-use alloc::collections::{BTreeMap, VecDeque};
+use crate::command::Command;
+use crate::contract::{
+    KeeperEffects, KeeperTask, MemberInfo, Members, Outcome, Reply, ReplyBody, Status, Ticket,
+};
+use crate::table::Table;
+use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use kattu_kv::api::{Error, Response};
 use kattu_kv::store::Store;
-use kattu_raft::{Entry, EntryKind, LogIndex, NodeId, SnapshotMeta, Term};
+use kattu_raft::{Entry, EntryKind, LogIndex, Membership, SnapshotMeta, Term};
 
 /// Changes of compacted history freed in one idle moment: well under a millisecond.
 const TIDY_CHANGES_MAX: usize = 1024;
@@ -22,7 +25,7 @@ const TIDY_CHANGES_MAX: usize = 1024;
 #[derive(Clone, Debug)]
 pub struct Keeper {
     store: Store,
-    members: BTreeMap<NodeId, MemberInfo>,
+    members: Table,
     applied: LogIndex,
     /// A snapshot whose tables are on their way here.
     installing: Option<SnapshotMeta>,
@@ -34,17 +37,16 @@ impl Keeper {
     /// Empty tables of a cluster with these members.
     #[must_use]
     pub fn new(members: Vec<MemberInfo>) -> Keeper {
-        let members = members.into_iter().map(|member| (member.id, member)).collect();
-        Keeper::of(Store::new(), members, LogIndex(0))
+        Keeper::of(Store::new(), Table::new(members), LogIndex(0))
     }
 
     /// A keeper of these tables, right after the entry at `applied`.
-    pub(crate) fn of(store: Store, members: BTreeMap<NodeId, MemberInfo>, applied: LogIndex) -> Keeper {
+    pub(crate) fn of(store: Store, members: Table, applied: LogIndex) -> Keeper {
         Keeper { store, members, applied, installing: None, held: VecDeque::new() }
     }
 
     /// All tables and the applied index: what a snapshot holds. A new table belongs in here.
-    pub(crate) fn tables(&self) -> (&Store, &BTreeMap<NodeId, MemberInfo>, LogIndex) {
+    pub(crate) fn tables(&self) -> (&Store, &Table, LogIndex) {
         let Keeper { store, members, applied, installing: _, held: _ } = self;
         (store, members, *applied)
     }
@@ -61,6 +63,9 @@ impl Keeper {
             KeeperTask::Apply { entry, ticket, term } => {
                 let body = self.apply(&entry);
                 effects.applied = Some(self.applied);
+                if entry.head.kind == EntryKind::Config {
+                    effects.members = Some(self.members());
+                }
                 if let (Some(ticket), Some(body)) = (ticket, body) {
                     done(effects, ticket, term, body);
                 }
@@ -72,8 +77,7 @@ impl Keeper {
             }
             KeeperTask::Members { ticket, term, needs } => {
                 self.check_reaches(needs);
-                let members = self.members.values().cloned().collect();
-                done(effects, ticket, term, ReplyBody::Members(members));
+                done(effects, ticket, term, ReplyBody::Members(self.members.list()));
             }
             KeeperTask::Status { ticket, mut status } => {
                 self.complete(&mut status);
@@ -82,6 +86,8 @@ impl Keeper {
             KeeperTask::Snapshot(meta) => {
                 let (last, applied) = (meta.last, self.applied);
                 assert!(last.index == applied, "a snapshot of {last}, but {} is applied", applied.0);
+                let (told, at) = (meta.membership_at, self.members.at);
+                assert!(told == at, "a snapshot with the members of {}, but those of {} are here", told.0, at.0);
                 effects.snapshot = Some((meta, self.pin()));
             }
             KeeperTask::Install(meta) => {
@@ -106,6 +112,7 @@ impl Keeper {
         let held = core::mem::take(&mut self.held);
         let old = core::mem::replace(self, tables);
         effects.applied = Some(self.applied);
+        effects.members = Some(self.members());
         for task in held {
             self.handle(task, effects);
         }
@@ -148,6 +155,12 @@ impl Keeper {
         self.applied
     }
 
+    /// The table of members as of the applied index.
+    #[must_use]
+    pub fn members(&self) -> Members {
+        self.members.members()
+    }
+
     /// The store, for judges and quota.
     #[must_use]
     pub fn store(&self) -> &Store {
@@ -158,7 +171,8 @@ impl Keeper {
         let id = entry.id();
         assert!(id.index == self.applied.next(), "entry {id} after applied {}", self.applied.0);
         let body = match entry.head.kind {
-            EntryKind::Noop | EntryKind::Config => None,
+            EntryKind::Noop => None,
+            EntryKind::Config => Some(self.apply_configuration(entry)),
             EntryKind::Command => {
                 let command = Command::decode(entry.payload())
                     .unwrap_or_else(|_| panic!("committed entry {id} holds no command this version knows"));
@@ -173,18 +187,29 @@ impl Keeper {
         match command {
             Command::Kv(command) => kv_body(self.store.apply(&command)),
             Command::Publish(publish) => {
-                self.publish(publish);
+                self.members.publish(publish);
                 ReplyBody::Published
             }
+            Command::Change(change) => panic!("{change:?} is committed outside a configuration"),
         }
     }
 
-    /// A publication of somebody who is no member (any more) changes nothing.
-    fn publish(&mut self, publish: Publish) {
-        if let Some(member) = self.members.get_mut(&publish.id) {
-            member.name = publish.name;
-            member.client_urls = publish.client_urls;
+    /// The members become what this entry says. What cannot be read stops this member. [fault-model F71]
+    fn apply_configuration(&mut self, entry: &Entry) -> ReplyBody {
+        let id = entry.id();
+        let (membership, context) = Membership::decode(entry.payload())
+            .unwrap_or_else(|why| panic!("committed entry {id} holds no configuration: {why}"));
+        let change = match context {
+            [] => None,
+            context => match Command::decode(context) {
+                Ok(Command::Change(change)) => Some(change),
+                _ => panic!("committed entry {id} holds no change of members this version knows"),
+            },
+        };
+        if let Err(stranger) = self.members.follow(id.index, &membership, change) {
+            panic!("committed entry {id} makes {:x} a member, which it cannot be", stranger.0);
         }
+        ReplyBody::Changed(self.members.list())
     }
 
     fn complete(&self, status: &mut Status) {

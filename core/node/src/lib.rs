@@ -5,7 +5,8 @@
 //! waits for apply.
 //!
 //! Reading order: `contract` (what goes in, what comes out) · `node` (dispatch) · `writes` · `reads` ·
-//! `snapshots` (when one is taken) · `keeper` · `frozen` (its tables as bytes) · `command` (what an entry says).
+//! `members` (how they change) · `snapshots` (when one is taken) · `keeper` · `table` (its members) · `frozen` (its
+//! tables as bytes) · `command` (what an entry says).
 #![no_std]
 #![forbid(unsafe_code)]
 extern crate alloc;
@@ -26,9 +27,11 @@ pub mod command;
 pub mod contract;
 pub mod frozen;
 mod keeper;
+mod members;
 mod node;
 mod reads;
 mod snapshots;
+mod table;
 mod writes;
 
 pub use keeper::Keeper;

@@ -3,13 +3,12 @@
 //! In:    every [`Event`]; time and the seed are arguments.
 //! Out:   [`Effects`], each of which may be carried out the moment it is emitted.
 //! Here:  the dispatch, and the hand-over of committed entries to the keeper. How writes find their place in the log
-//!        is `writes.rs`; how reads find their moment is `reads.rs`; when snapshots are taken is `snapshots.rs`.
+//!        is `writes.rs`; how reads find their moment is `reads.rs`; how members change is `members.rs`; when snapshots are taken is `snapshots.rs`.
 //! Knows nothing of: bytes on wires and disks, threads, etcd's messages.
 
 use crate::command::Publish;
-use crate::contract::{
-    Effects, Event, KeeperTask, MemberRefusal, Outcome, PeerMessage, Refusal, Request, Space, Status, Ticket,
-};
+use crate::contract::{Effects, Event, KeeperTask, Outcome, PeerMessage, Request, Space, Status, Ticket};
+use crate::members::Changes;
 use crate::reads::Reads;
 use crate::snapshots::{SnapshotLimits, Snapshots};
 use crate::writes::Writes;
@@ -18,9 +17,7 @@ use alloc::collections::VecDeque;
 use alloc::string::String;
 use alloc::vec::Vec;
 use kattu_raft::Raft;
-use kattu_raft::{
-    Config, Duration, Entry, EntryKind, Incarnation, Instant, LogIndex, Lsn, NodeId, Recovered, Term,
-};
+use kattu_raft::{Config, Duration, Entry, Incarnation, Instant, LogIndex, Lsn, NodeId, Recovered, Term};
 
 /// What one replica is told at its start.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -61,6 +58,7 @@ pub struct Node {
     pub(crate) run: Incarnation,
     pub(crate) writes: Writes,
     pub(crate) reads: Reads,
+    pub(crate) changes: Changes,
     pub(crate) space: Space,
     /// Highest index handed to the keeper; its queue is ordered, so what follows sees it applied.
     pub(crate) handed_out: LogIndex,
@@ -110,6 +108,7 @@ impl Node {
         Node {
             writes: Writes::new(publish.encode()),
             reads: Reads::default(),
+            changes: Changes::default(),
             space: Space { log_bytes: u64::MAX, short: false },
             handed_out: covered,
             apply_backlog: VecDeque::new(),
@@ -134,7 +133,8 @@ impl Node {
             Serving::NotYet { give_up } => give_up,
             Serving::Unconfirmed | Serving::Confirmed => Instant::NEVER,
         };
-        self.raft.deadline().min(self.writes.deadline()).min(self.reads.deadline()).min(serving)
+        let waiting = self.writes.deadline().min(self.reads.deadline()).min(self.changes.deadline());
+        self.raft.deadline().min(waiting).min(serving)
     }
 
     /// Takes one event, changes state, appends what should now happen to `effects`.
@@ -150,6 +150,7 @@ impl Node {
             }
             Event::Drained => {
                 self.place_writes(now, out, effects);
+                self.place_changes(now, out, effects);
                 self.ask_for_reads(now, out);
                 self.raft.drained(now, out);
             }
@@ -176,7 +177,7 @@ impl Node {
                 self.raft.link_closed(now, peer, end, out);
                 self.on_link_closed(peer, effects);
             }
-            Event::Members(_) => {}
+            Event::Members(members) => self.on_members(members),
             Event::HandOver(to) => {
                 if let Some(target) = to.or_else(|| self.raft.best_successor(now)) {
                     let _ = self.raft.transfer(now, target, out); // who cannot take over does not
@@ -191,7 +192,7 @@ impl Node {
     /// Client requests waiting for an answer.
     #[must_use]
     pub fn pending(&self) -> usize {
-        self.writes.pending() + self.reads.pending()
+        self.writes.pending() + self.reads.pending() + self.changes.pending()
     }
 
     /// The protocol's view, for judges and status.
@@ -217,14 +218,10 @@ impl Node {
             Request::Members(consistency) => {
                 self.on_read(now, ticket, crate::reads::Wanted::Members, consistency, effects);
             }
-            Request::Change(_) => {
-                answer(effects, ticket, Outcome::Refused(Refusal::Member(MemberRefusal::UnderWay)));
-            }
-            Request::MoveLeader(_) => {
-                answer(effects, ticket, Outcome::Refused(Refusal::Member(MemberRefusal::NotLeader)));
-            }
+            Request::Change(change) => self.on_change(now, ticket, &change, effects),
+            Request::MoveLeader(target) => self.on_move(now, ticket, target, out, effects),
             Request::Status => {
-                effects.apply.push(KeeperTask::Status { ticket, status: Box::new(self.status()) })
+                effects.apply.push(KeeperTask::Status { ticket, status: Box::new(self.status(now)) })
             }
         }
     }
@@ -258,7 +255,7 @@ impl Node {
         for mut entry in entries {
             let id = entry.id();
             if planted!("followers-feed-no-store") && !self.raft.is_leader() {
-                entry.head.kind = EntryKind::Noop;
+                entry.head.kind = kattu_raft::EntryKind::Noop;
             }
             assert!(
                 id.index == self.handed_out.next(),
@@ -268,11 +265,7 @@ impl Node {
             bytes += entry.len();
             self.handed_out = id.index;
             self.snapshots.handed_out(&entry);
-            let ticket = self.writes.take_waiting(id, effects);
-            let ticket = match entry.head.kind {
-                EntryKind::Command => ticket,
-                EntryKind::Noop | EntryKind::Config => None,
-            };
+            let ticket = self.writes.answered_by(&entry, effects);
             effects.apply.push(KeeperTask::Apply { entry, ticket, term });
         }
         self.apply_backlog.push_back((self.handed_out, bytes));
@@ -315,6 +308,7 @@ impl Node {
             self.serves_from = self.serves_from.max(confirmed);
         }
         self.release_reads(effects);
+        self.settle_moves(now, effects);
         self.publish_when_led(now);
         self.take_snapshot_if_due(effects);
     }
@@ -345,16 +339,18 @@ impl Node {
     fn on_stop(&mut self, effects: &mut Effects) {
         self.writes.stop(effects);
         self.reads.stop(effects);
+        self.changes.stop(effects);
     }
 
     /// The replica's half of a status; the keeper completes it.
-    fn status(&self) -> Status {
+    fn status(&self, now: Instant) -> Status {
         Status {
             id: self.raft.id(),
             term: self.raft.term(),
             leader: self.raft.leader(),
             role: self.raft.role_name(),
             learner: self.raft.is_learner(),
+            has_lease: self.raft.lease_until().is_some_and(|until| now < until),
             persisted: self.raft.persisted_index(),
             committed: self.raft.committed(),
             applied: self.applied,

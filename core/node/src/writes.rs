@@ -10,15 +10,20 @@
 //! A request that waits for a leader has certainly had no effect. One that was forwarded may have one from the moment
 //! it could have left, and is never sent twice [replication-protocols B13]. One that stands in the log keeps waiting
 //! through leader changes: applying that very entry answers it, whoever leads by then.
+//! Changes of members travel and wait as writes do, but for how they are judged (`members.rs`), and for one that takes two
+//! steps: whoever waits for the first is answered by the second.
 //! Knows nothing of: reads, what commands mean (but for one question when space is short).
 
-use crate::command::Command;
+use crate::command::{Command, is_change};
 use crate::contract::{Doubt, Effects, Forward, ForwardReply, Outcome, PeerMessage, Refusal, Ticket};
+use crate::members::Wish;
 use crate::node::{Node, PUBLISH, answer};
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use kattu_raft::ProposeError;
-use kattu_raft::{Duration, EntryId, EntryKind, Incarnation, Instant, LogIndex, NodeId, SharedBytes};
+use kattu_raft::{
+    Duration, Entry, EntryId, EntryKind, Incarnation, Instant, LogIndex, Membership, NodeId, SharedBytes,
+};
 
 /// Where this replica's own publication stands. [contract `MemberInfo`]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -42,6 +47,8 @@ struct Forwarded {
     /// Shared with the message; for another try, should a leader that hands over not take it.
     command: SharedBytes,
     expires: Instant,
+    /// Of a change of members: how long it waits for the one before it.
+    patient_until: Option<Instant>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -64,6 +71,8 @@ pub(crate) struct Writes {
     forwarded_bytes: usize,
     /// Standing in the log, by strictly ascending index.
     placed: VecDeque<Placed>,
+    /// Waits for the end of the change of members under way, whose first step is this entry.
+    completing: Option<Placed>,
     seq: u64,
     /// Leader: highest sequence taken in this term from each run of each follower. [B13]
     taken: BTreeMap<(NodeId, Incarnation), u64>,
@@ -80,6 +89,7 @@ impl Writes {
             forwarded: VecDeque::new(),
             forwarded_bytes: 0,
             placed: VecDeque::new(),
+            completing: None,
             seq: 0,
             taken: BTreeMap::new(),
             publication: Publication::Due,
@@ -88,7 +98,7 @@ impl Writes {
     }
 
     pub(crate) fn pending(&self) -> usize {
-        self.unplaced.len() + self.forwarded.len() + self.placed.len()
+        self.unplaced.len() + self.forwarded.len() + self.placed.len() + usize::from(self.completing.is_some())
     }
 
     pub(crate) fn deadline(&self) -> Instant {
@@ -96,6 +106,7 @@ impl Writes {
             self.unplaced.front().map(|w| w.expires),
             self.forwarded.front().map(|w| w.expires),
             self.placed.front().map(|w| w.expires),
+            self.completing.map(|w| w.expires),
             Some(self.forward_after).filter(|&at| at != Instant(0)),
         ];
         fronts.into_iter().flatten().min().unwrap_or(Instant::NEVER)
@@ -103,7 +114,7 @@ impl Writes {
 
     /// Who waits for the entry that is about to be applied. Whoever waited for another entry at its position, or before
     /// it, will never see theirs applied here in order: the outcome is open.
-    pub(crate) fn take_waiting(&mut self, id: EntryId, effects: &mut Effects) -> Option<Ticket> {
+    fn take_waiting(&mut self, id: EntryId, effects: &mut Effects) -> Option<Placed> {
         while let Some(&front) = self.placed.front() {
             if front.id.index > id.index {
                 break;
@@ -114,15 +125,36 @@ impl Writes {
                     self.publication = Publication::Done;
                     return None;
                 }
-                return Some(front.ticket);
+                return Some(front);
             }
             self.doubt(front.ticket, Doubt::LeaderChanged, effects);
         }
         None
     }
 
+    /// Who is answered when this entry is applied.
+    pub(crate) fn answered_by(&mut self, entry: &Entry, effects: &mut Effects) -> Option<Ticket> {
+        let waiting = self.take_waiting(entry.id(), effects);
+        match entry.head.kind {
+            EntryKind::Command => waiting.map(|write| write.ticket),
+            EntryKind::Noop => None,
+            EntryKind::Config => {
+                let membership = Membership::decode(entry.payload());
+                let is_first_step = membership.is_ok_and(|(membership, _)| membership.is_joint());
+                if is_first_step && !planted!("change-answered-before-it-is-complete") {
+                    self.completing = waiting;
+                    return None;
+                }
+                waiting.or(self.completing.take()).map(|write| write.ticket)
+            }
+        }
+    }
+
     /// A snapshot takes the place of all entries up to `last`: nobody will see them applied here.
     pub(crate) fn overtaken(&mut self, last: LogIndex, effects: &mut Effects) {
+        if let Some(change) = self.completing.take() {
+            self.doubt(change.ticket, Doubt::LeaderChanged, effects);
+        }
         while let Some(write) = self.placed.pop_front_if(|write| write.id.index <= last) {
             self.doubt(write.ticket, Doubt::LeaderChanged, effects);
         }
@@ -137,6 +169,11 @@ impl Writes {
             self.doubt(back.ticket, Doubt::LeaderChanged, effects);
         }
         self.placed.push_back(placed);
+    }
+
+    /// A change of members stands in the log.
+    pub(crate) fn await_change(&mut self, id: EntryId, wish: Wish, effects: &mut Effects) {
+        self.place(Placed { id, ticket: wish.ticket, expires: wish.expires }, effects);
     }
 
     fn doubt(&mut self, ticket: Ticket, doubt: Doubt, effects: &mut Effects) {
@@ -178,7 +215,7 @@ impl Writes {
         while let Some(write) = self.take_forwarded(0) {
             self.doubt(write.ticket, Doubt::Stopping, effects);
         }
-        while let Some(write) = self.placed.pop_front() {
+        while let Some(write) = self.placed.pop_front().or_else(|| self.completing.take()) {
             self.doubt(write.ticket, Doubt::Stopping, effects);
         }
         self.publication = Publication::Done; // too late for it
@@ -287,17 +324,29 @@ impl Node {
                 let command = SharedBytes::from(command);
                 commands.push(command.clone());
                 self.writes.forwarded_bytes += command.len();
-                self.writes.forwarded.push_back(Forwarded { seq: self.writes.seq, ticket, command, expires });
+                let seq = self.writes.seq;
+                let forwarded = Forwarded { seq, ticket, command, expires, patient_until: None };
+                self.writes.forwarded.push_back(forwarded);
             }
-            effects.send.push(PeerMessage::Forward(Forward {
-                from: self.raft.id(),
-                to: leader,
-                incarnation: self.run,
-                term: self.raft.term(),
-                first_seq,
-                commands,
-            }));
+            effects.send.push(PeerMessage::Forward(self.forward_to(leader, first_seq, commands)));
         }
+    }
+
+    fn forward_to(&self, leader: NodeId, first_seq: u64, commands: Vec<SharedBytes>) -> Forward {
+        let (from, term) = (self.raft.id(), self.raft.term());
+        Forward { from, to: leader, incarnation: self.run, term, first_seq, commands }
+    }
+
+    /// A change of members goes to the leader in a batch of its own.
+    pub(crate) fn forward_wish(&mut self, leader: NodeId, wish: Wish) -> Forward {
+        let Wish { ticket, command, patient_until, expires } = wish;
+        self.writes.seq += 1;
+        let (seq, command) = (self.writes.seq, SharedBytes::from(command));
+        let commands = alloc::vec![command.clone()];
+        self.writes.forwarded_bytes += command.len();
+        let patient_until = Some(patient_until);
+        self.writes.forwarded.push_back(Forwarded { seq, ticket, command, expires, patient_until });
+        self.forward_to(leader, seq, commands)
     }
 
     /// What could not leave has certainly had no effect: it waits again, at the head of the queue, for a link or for
@@ -309,11 +358,20 @@ impl Node {
             let Ok(at) = self.writes.forwarded.binary_search_by_key(&seq, |write| write.seq) else {
                 continue; // answered meanwhile
             };
-            let Forwarded { ticket, expires, .. } =
-                self.writes.take_forwarded(at).expect("the search found it");
-            self.writes.unplaced_bytes += command.len();
-            self.writes.unplaced.push_front(Unplaced { ticket, command: command.to_vec(), expires });
+            let write = self.writes.take_forwarded(at).expect("the search found it");
+            self.take_back(now, Forwarded { command, ..write });
         }
+    }
+
+    /// A write that was forwarded and has certainly had no effect waits again, at the head of the queue.
+    fn take_back(&mut self, now: Instant, write: Forwarded) {
+        let Forwarded { ticket, command, expires, patient_until, .. } = write;
+        let command = command.to_vec();
+        if let Some(patient_until) = patient_until {
+            return self.wait_again(now, Wish { ticket, command, patient_until, expires });
+        }
+        self.writes.unplaced_bytes += command.len();
+        self.writes.unplaced.push_front(Unplaced { ticket, command, expires });
         self.writes.forward_after = now + self.config.raft.heartbeat_interval;
     }
 
@@ -351,10 +409,13 @@ impl Node {
         let last_seq = forward.first_seq - 1 + forward.commands.len() as u64;
         let mut verdicts = Vec::new();
         for command in forward.commands.iter().skip(skip) {
-            let behind = self.apply_is_behind();
-            let verdict =
-                if behind { Err(Refusal::TooManyRequests) } else { self.propose_command(now, command, out) };
-            verdicts.push(verdict);
+            verdicts.push(if self.apply_is_behind() {
+                Err(Refusal::TooManyRequests)
+            } else if is_change(command) {
+                self.begin_change(now, command, out)
+            } else {
+                self.propose_command(now, command, out)
+            });
         }
         if verdicts.is_empty() {
             return;
@@ -387,6 +448,9 @@ impl Node {
             };
             let write = self.writes.take_forwarded(at).expect("the search found it");
             match verdict {
+                Err(refusal) if write.patient_until.is_some() => {
+                    self.refuse_or_take_back(now, write, refusal, effects);
+                }
                 Err(Refusal::LeaderChanged) => again.push(write),
                 Err(refusal) => self.writes.refuse(write.ticket, refusal, effects),
                 Ok(id) if id.index <= self.handed_out => {
@@ -400,11 +464,17 @@ impl Node {
             }
         }
         // The leader hands over, and took none of these: they wait for it to go on, or for another one.
-        for Forwarded { ticket, command, expires, .. } in again.into_iter().rev() {
-            self.writes.unplaced_bytes += command.len();
-            self.writes.unplaced.push_front(Unplaced { ticket, command: command.to_vec(), expires });
-            self.writes.forward_after = now + self.config.raft.heartbeat_interval;
+        for write in again.into_iter().rev() {
+            self.take_back(now, write);
         }
+    }
+
+    /// The leader did not take this change of members.
+    fn refuse_or_take_back(&mut self, now: Instant, write: Forwarded, refusal: Refusal, effects: &mut Effects) {
+        let Forwarded { ticket, command, expires, patient_until, .. } = write;
+        let patient_until = patient_until.unwrap_or(expires);
+        let wish = Wish { ticket, command: command.to_vec(), patient_until, expires };
+        self.wish_again_or_refuse(now, wish, refusal, effects);
     }
 
     /// Another term or another leader: what was forwarded may or may not have been taken.
@@ -443,6 +513,9 @@ impl Node {
         while self.writes.forwarded.front().is_some_and(|write| write.expires <= now) {
             let write = self.writes.take_forwarded(0).expect("its front was just seen");
             self.writes.doubt(write.ticket, Doubt::TimedOut, effects);
+        }
+        if let Some(change) = self.writes.completing.take_if(|change| change.expires <= now) {
+            self.writes.doubt(change.ticket, Doubt::TimedOut, effects);
         }
         while self.writes.placed.front().is_some_and(|write| write.expires <= now) {
             let write = self.writes.placed.pop_front().expect("its front was just seen");

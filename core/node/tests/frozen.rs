@@ -26,6 +26,7 @@ fn members() -> Vec<MemberInfo> {
         id: NodeId(id),
         peer_urls: vec![format!("http://10.0.0.{id}:2380"), "http://ü:1".into()],
         learner: id == 3,
+        votes_when_ready: id == 3,
         ..MemberInfo::default()
     };
     (1..=3).map(member).collect()
@@ -176,8 +177,8 @@ fn each_flaw_is_named() {
         ("another file", b"PK".to_vec(), ThawError::NoTables),
         ("another version", with(4, 9), ThawError::Version(9)),
         ("small tables larger than any", with(8, 0x7f), ThawError::Length(0x7f00_0000 + u32::from(good[5]))),
-        ("a learner of no meaning", with(27, 2), ThawError::Members),
-        ("members out of order", with(19, 9), ThawError::Members),
+        ("a learner of no meaning", with(35, 3), ThawError::Members),
+        ("members out of order", with(27, 9), ThawError::Members),
     ];
     for (name, bytes, error) in cases {
         assert_eq!(Keeper::thaw([&bytes]).expect_err(name), error, "{name}");

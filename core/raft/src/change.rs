@@ -45,7 +45,7 @@ pub enum ChangeError {
     UnderWay(LogIndex),
     /// This leader has not committed an entry of its own term yet: soon it will, or it will not be leader.
     TermNotCommitted,
-    /// The group is as it should become.
+    /// The group is as it should become, and there is nothing else to say with it.
     Nothing,
     /// Nobody would vote.
     LastVoter,
@@ -109,8 +109,9 @@ impl core::error::Error for ChangeError {}
 
 impl Raft {
     /// Begins the change to `target`, a membership without a change under way; `context` is the caller's and travels
-    /// in the entry behind the membership. The change is in force at once, and sure when the entry is committed; a
-    /// change of voters is over when the entry that leaves it, which follows by itself, is committed too.
+    /// in the entry behind the membership; it may be all that changes. The change is in force at once, and sure when the
+    /// entry is committed; a change of voters is over when the entry that leaves it, which follows by itself, is
+    /// committed too.
     ///
     /// # Errors
     /// Nothing has changed.
@@ -121,7 +122,7 @@ impl Raft {
         context: &[u8],
         effects: &mut Effects,
     ) -> Result<EntryId, ChangeError> {
-        self.judge_change(now, target)?;
+        self.judge_change(now, target, context)?;
         let current = self.configurations.newest();
         let one_step = current.voters == target.voters || planted!("one-step-change-before-own-term");
         let next = if one_step { target.clone() } else { current.enter(target) };
@@ -129,7 +130,7 @@ impl Raft {
         id.ok_or(ChangeError::NoSpace)
     }
 
-    fn judge_change(&self, now: Instant, target: &Membership) -> Result<(), ChangeError> {
+    fn judge_change(&self, now: Instant, target: &Membership, context: &[u8]) -> Result<(), ChangeError> {
         let Role::Leader(leader) = &self.role else { return Err(ChangeError::NotLeader) };
         if leader.transfer.is_some() {
             return Err(ChangeError::Transferring);
@@ -149,7 +150,7 @@ impl Raft {
         if self.marks.committed < leader.term_start && !planted!("one-step-change-before-own-term") {
             return Err(ChangeError::TermNotCommitted);
         }
-        if current == target {
+        if current == target && context.is_empty() {
             return Err(ChangeError::Nothing);
         }
         let last = self.log.last().index;

@@ -1,0 +1,142 @@
+//! Compare: when members tell each other what they have made of the log.
+//!
+//! The leader marks a place of the log every interval, if something has happened since the last mark: an idle cluster
+//! stays idle. Every member then owes a report of its digest there, and sends it as any other write, until the log holds
+//! it. A mark or a report that is lost on the way costs nothing but time; one that stands there twice says nothing new.
+//!
+//! In:    entries on their way to the keeper; what its tables say of alarms and of the report that is owed.
+//! Out:   writes of this replica's own, which nobody waits for.
+//! Knows nothing of: what digests mean, who is odd.
+
+use crate::command::is_for_store;
+use crate::contract::{Effects, Outcome, Refusal, Request, Ticket};
+use crate::digests::{MARK_BYTE, REPORT_BYTE, Report, mark};
+use crate::alarms::{Alarm, Alarms};
+use crate::node::{Node, answer};
+use kattu_raft::{Duration, Entry, EntryKind, Instant};
+
+/// What the keeper's tables say about how members are doing, and what this one owes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Health {
+    /// All alarms that are raised.
+    pub alarms: Alarms,
+    /// This member's digest at the newest mark, as long as the log does not hold its report.
+    pub owed: Option<Report>,
+}
+
+/// The replica's side of the comparison.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Compare {
+    /// Time between two marks; zero for none.
+    interval: Duration,
+    /// Something was handed to the keeper that no mark stands behind.
+    is_due: bool,
+    /// No mark before this.
+    mark_after: Instant,
+    /// The report is not sent again before this.
+    report_after: Instant,
+    health: Health,
+}
+
+impl Compare {
+    pub(crate) fn new(interval: Duration, now: Instant) -> Compare {
+        Compare {
+            interval,
+            is_due: false,
+            mark_after: now + interval,
+            report_after: Instant(0),
+            health: Health::default(),
+        }
+    }
+
+    /// This entry goes to the keeper.
+    pub(crate) fn handed_out(&mut self, entry: &Entry) {
+        if entry.head.kind == EntryKind::Command {
+            match entry.payload().first() {
+                Some(&MARK_BYTE) => self.is_due = false,
+                Some(&REPORT_BYTE) => {}
+                _ => self.is_due = true,
+            }
+        }
+    }
+
+    /// All alarms that this replica knows of.
+    pub(crate) fn alarms(&self) -> &Alarms {
+        &self.health.alarms
+    }
+}
+
+impl Node {
+    /// When the next mark or report is due, if this replica is the one to make it.
+    pub(crate) fn compare_deadline(&self) -> Instant {
+        let mark = if self.may_mark() { self.compare.mark_after } else { Instant::NEVER };
+        let report = if self.may_report() { self.compare.report_after } else { Instant::NEVER };
+        mark.min(report)
+    }
+
+    fn may_mark(&self) -> bool {
+        let Compare { interval, is_due, .. } = self.compare;
+        is_due
+            && !interval.is_zero()
+            && self.raft.is_leader()
+            && self.raft.membership().members().count() > 1 // there is nobody else to compare with
+    }
+
+    fn may_report(&self) -> bool {
+        self.compare.health.owed.is_some() && self.is_confirmed() && self.raft.leader().is_some()
+    }
+
+    /// Somebody leads that did not: marks of the leader before count for a whole interval.
+    pub(crate) fn mark_later(&mut self, now: Instant) {
+        self.compare.mark_after = now + self.compare.interval;
+    }
+
+    /// Makes the mark or the report that is due.
+    pub(crate) fn compare_if_due(&mut self, now: Instant) {
+        if self.may_mark() && self.compare.mark_after <= now {
+            self.mark_later(now);
+            self.write_own(now, mark());
+        }
+        if self.may_report() && self.compare.report_after <= now {
+            self.compare.report_after = now + self.config.request_timeout;
+            let owed = self.compare.health.owed.expect("just looked");
+            self.write_own(now, owed.encode());
+        }
+    }
+
+    /// The keeper's tables say something else than before. A leader that is not to be believed hands over: its log is as
+    /// good as any, but not what it would answer from its store.
+    pub(crate) fn on_health(&mut self, now: Instant, health: Health, out: &mut kattu_raft::Effects) {
+        if health.owed != self.compare.health.owed {
+            self.compare.report_after = now;
+        }
+        self.compare.health = health;
+        let named = Alarm::corrupt(self.raft.id());
+        if self.raft.is_leader()
+            && self.compare.alarms().contains(named)
+            && let Some(other) = self.raft.best_successor(now)
+        {
+            let _ = self.raft.transfer(now, other, out); // who cannot take over does not
+        }
+    }
+
+    /// A replica that may not be believed answers no read and takes no write of clients; whoever clears its alarm is heard.
+    /// Whether the request ends here.
+    pub(crate) fn refuses_as_corrupt(
+        &self,
+        ticket: Ticket,
+        request: &Request,
+        effects: &mut Effects,
+    ) -> bool {
+        let is_of_store = match request {
+            Request::Write(command) => is_for_store(command),
+            Request::Read(..) => true,
+            _ => false,
+        };
+        let refuses = is_of_store && self.compare.alarms().is_corrupt(self.raft.id());
+        if refuses {
+            answer(effects, ticket, Outcome::Refused(Refusal::Corrupt));
+        }
+        refuses
+    }
+}

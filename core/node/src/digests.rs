@@ -1,0 +1,286 @@
+//! Digests: do all members make the same of the log?
+//!
+//! ```text
+//!   log    … │ mark │ … writes … │ report of n1 │ report of n3 │ … │ report of n2 │ …
+//!              └─ everybody notes its digest, as of here             └─ a majority says the same: n2 is odd
+//! ```
+//!
+//! A mark stands at one index of the log, and a member's digest at that index is a fact about its tables; so are the
+//! reports, which go through the log, too. Everybody compares the same reports at the same index and comes to the same
+//! verdict: who says something else than a majority of the voters is named in an alarm (`alarms.rs`). If all voters have
+//! spoken and no majority agrees, nobody knows who is right, and the alarm names nobody. [fault-model ST13, P9]
+//!
+//! The newest marks are remembered, so that a member that was away is compared when it is back. What is compared is
+//! [`Keeper::digest`](crate::Keeper::digest): keys, members, alarms, and these marks themselves.
+//! Knows nothing of: when a mark is made (`compare.rs`), how a digest comes about, what follows from an alarm.
+
+use crate::command::{Malformed, take};
+use crate::contract::MemberInfo;
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec::Vec;
+use kattu_raft::{LogIndex, NodeId};
+
+/// The leading byte of a mark in the log (docs/formats/command.md).
+pub(crate) const MARK_BYTE: u8 = 3;
+/// The leading byte of a report.
+pub(crate) const REPORT_BYTE: u8 = 4;
+
+/// How many marks are remembered. With the interval that is the default, a member may be away for some minutes and is
+/// compared at each of them; one that was away for longer is compared at the next.
+const MARKS_MAX: usize = 4;
+
+/// The bytes of a mark.
+#[must_use]
+pub fn mark() -> Vec<u8> {
+    Vec::from([MARK_BYTE])
+}
+
+/// What one member made of the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Report {
+    /// Who.
+    pub member: NodeId,
+    /// Up to where: the index of a mark.
+    pub at: LogIndex,
+    /// The digest of all its tables there.
+    pub digest: u64,
+}
+
+impl Report {
+    /// The bytes of this command.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(25);
+        out.push(REPORT_BYTE);
+        [self.member.0, self.at.0, self.digest].iter().for_each(|n| out.extend_from_slice(&n.to_le_bytes()));
+        out
+    }
+
+    /// Reads what follows the leading byte.
+    pub(crate) fn decode(mut rest: &[u8]) -> Result<Report, Malformed> {
+        let (member, at, digest) =
+            (NodeId(number(&mut rest)?), LogIndex(number(&mut rest)?), number(&mut rest)?);
+        rest.is_empty().then_some(Report { member, at, digest }).ok_or(Malformed)
+    }
+}
+
+/// How the comparison stands, for status and metrics.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Compared {
+    /// Where the newest mark stands; 0 before the first.
+    pub marked: LogIndex,
+    /// The newest mark at which every voter has said the same.
+    pub agreed: LogIndex,
+    /// Reports compared since the cluster began.
+    pub reports: u64,
+    /// Times that a report made somebody odd.
+    pub odd: u64,
+}
+
+/// What members have said at one mark.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Mark {
+    at: LogIndex,
+    said: BTreeMap<NodeId, u64>,
+}
+
+/// The newest marks with their reports, oldest first, and how the comparison stands.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Digests {
+    marks: VecDeque<Mark>,
+    compared: Compared,
+}
+
+impl Digests {
+    /// How the comparison stands.
+    #[must_use]
+    pub fn compared(&self) -> Compared {
+        self.compared
+    }
+
+    /// A mark was applied at this index.
+    pub(crate) fn mark(&mut self, at: LogIndex) {
+        self.compared.marked = at;
+        self.marks.push_back(Mark { at, said: BTreeMap::new() });
+        if MARKS_MAX < self.marks.len() {
+            self.marks.pop_front();
+        }
+    }
+
+    /// Compares one report with the others. Gives whoever is odd now, ascending; member 0 for "nobody knows who". A report
+    /// at a mark that is forgotten, of somebody who is no member, or one that was made already, says nothing.
+    pub(crate) fn report(&mut self, report: Report, members: &BTreeMap<NodeId, MemberInfo>) -> Vec<NodeId> {
+        let Some(mark) = self.marks.iter_mut().find(|mark| mark.at == report.at) else { return Vec::new() };
+        if !members.contains_key(&report.member) || mark.said.contains_key(&report.member) {
+            return Vec::new();
+        }
+        mark.said.insert(report.member, report.digest);
+        self.compared.reports += 1;
+        let is_voter = |member: &NodeId| members.get(member).is_some_and(|info| !info.learner);
+        let voters = members.keys().filter(|member| is_voter(member)).count();
+        let mut votes: BTreeMap<u64, usize> = BTreeMap::new();
+        for (_, digest) in mark.said.iter().filter(|(member, _)| is_voter(member)) {
+            *votes.entry(*digest).or_default() += 1;
+        }
+        let right = votes.iter().find(|&(_, &count)| voters < 2 * count).map(|(&digest, _)| digest);
+        let all_have_spoken = votes.values().sum::<usize>() == voters;
+        if all_have_spoken && votes.len() == 1 {
+            self.compared.agreed = self.compared.agreed.max(mark.at);
+        }
+        let odd: Vec<NodeId> = match right {
+            Some(right) => {
+                let is_odd = |digest: u64| (digest != right) != planted!("alarm-names-those-who-agree");
+                let has_two = mark.said.values().any(|&digest| digest != right);
+                mark.said.iter().filter(|&(_, &d)| has_two && is_odd(d)).map(|(&member, _)| member).collect()
+            }
+            None if all_have_spoken => Vec::from([NodeId(0)]),
+            None => Vec::new(),
+        };
+        self.compared.odd += u64::from(!odd.is_empty());
+        odd
+    }
+
+    /// The table's bytes, as a part of all tables (docs/formats/tables.md).
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        let Compared { marked, agreed, reports, odd } = self.compared;
+        [marked.0, agreed.0, reports, odd].iter().for_each(|n| out.extend_from_slice(&n.to_le_bytes()));
+        out.push(u8::try_from(self.marks.len()).expect("few marks"));
+        for mark in &self.marks {
+            out.extend_from_slice(&mark.at.0.to_le_bytes());
+            let count = u32::try_from(mark.said.len()).expect("far fewer members than that");
+            out.extend_from_slice(&count.to_le_bytes());
+            for (member, digest) in &mark.said {
+                out.extend_from_slice(&member.0.to_le_bytes());
+                out.extend_from_slice(&digest.to_le_bytes());
+            }
+        }
+    }
+
+    /// What `encode` wrote, and nothing that it would write otherwise.
+    pub(crate) fn take(rest: &mut &[u8]) -> Result<Digests, Malformed> {
+        let (marked, agreed) = (LogIndex(number(rest)?), LogIndex(number(rest)?));
+        let compared = Compared { marked, agreed, reports: number(rest)?, odd: number(rest)? };
+        let mut marks = VecDeque::<Mark>::new();
+        for _ in 0..take(rest, 1)?[0] {
+            let at = LogIndex(number(rest)?);
+            let count = take(rest, 4)?.try_into().map_err(|_| Malformed)?;
+            let mut said = BTreeMap::new();
+            for _ in 0..u32::from_le_bytes(count) {
+                let (member, digest) = (NodeId(number(rest)?), number(rest)?);
+                if said.last_key_value().is_some_and(|(last, _)| member <= *last) {
+                    return Err(Malformed);
+                }
+                said.insert(member, digest);
+            }
+            if marks.back().is_some_and(|last| at <= last.at) || marks.len() == MARKS_MAX {
+                return Err(Malformed);
+            }
+            marks.push_back(Mark { at, said });
+        }
+        Ok(Digests { marks, compared })
+    }
+}
+
+fn number(rest: &mut &[u8]) -> Result<u64, Malformed> {
+    Ok(u64::from_le_bytes(take(rest, 8)?.try_into().map_err(|_| Malformed)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command::Command;
+
+    /// Voters 1 to `voters`, then learners.
+    fn members(voters: u64, learners: u64) -> BTreeMap<NodeId, MemberInfo> {
+        let member =
+            |id| MemberInfo { id: NodeId(id), learner: voters < id, ..MemberInfo::default() };
+        (1..=voters + learners).map(|id| (NodeId(id), member(id))).collect()
+    }
+
+    /// Who is odd after each report, given as (member, digest), at a mark of its own.
+    fn odd(members: &BTreeMap<NodeId, MemberInfo>, said: &[(u64, u64)]) -> Vec<Vec<u64>> {
+        let mut digests = Digests::default();
+        digests.mark(LogIndex(9));
+        let report = |&(member, digest)| {
+            let report = Report { member: NodeId(member), at: LogIndex(9), digest };
+            digests.report(report, members).iter().map(|id| id.0).collect()
+        };
+        said.iter().map(report).collect()
+    }
+
+    #[test]
+    fn a_report_survives_its_bytes_and_no_truncation_of_them() {
+        let report = Report { member: NodeId(7), at: LogIndex(8), digest: 9 };
+        let bytes = report.encode();
+        assert_eq!(Command::decode(&bytes), Ok(Command::Report(report)));
+        for len in 0..bytes.len() {
+            assert_eq!(Command::decode(&bytes[..len]), Err(Malformed), "{len} bytes");
+        }
+        assert_eq!(Command::decode(&mark()), Ok(Command::Mark));
+        assert_eq!(Command::decode(&[MARK_BYTE, 0]), Err(Malformed));
+    }
+
+    #[test]
+    fn who_says_something_else_than_a_majority_is_odd_whenever_it_speaks() {
+        let three = members(3, 0);
+        let nobody: Vec<u64> = vec![];
+        assert_eq!(odd(&three, &[(1, 5), (2, 5), (3, 5)]), [&*nobody, &nobody, &nobody]);
+        assert_eq!(odd(&three, &[(1, 5), (2, 5), (3, 6)]), [&*nobody, &nobody, &[3]]);
+        assert_eq!(odd(&three, &[(3, 6), (1, 5), (2, 5)]), [&*nobody, &nobody, &[3]], "it may be the first");
+        assert_eq!(odd(&three, &[(2, 6), (3, 5), (9, 5), (2, 5), (1, 5)]).last(), Some(&vec![2]), "once each");
+    }
+
+    #[test]
+    fn without_a_majority_nobody_knows_who_is_right() {
+        let nobody: Vec<u64> = vec![];
+        assert_eq!(odd(&members(2, 0), &[(1, 5), (2, 6)]), [&*nobody, &[0]]);
+        assert_eq!(odd(&members(3, 0), &[(1, 5), (2, 6), (3, 7)]), [&*nobody, &nobody, &[0]]);
+        assert_eq!(odd(&members(4, 0), &[(1, 5), (2, 5), (3, 6), (4, 6)]).last(), Some(&vec![0]));
+        assert_eq!(odd(&members(3, 0), &[(1, 5), (2, 6)]).last(), Some(&nobody), "one has not spoken yet");
+    }
+
+    #[test]
+    fn learners_are_compared_and_do_not_decide() {
+        let members = members(3, 2);
+        assert_eq!(odd(&members, &[(4, 6), (5, 6), (1, 5), (2, 5)]).last(), Some(&vec![4, 5]));
+        assert_eq!(odd(&members, &[(4, 6), (5, 6), (1, 5), (2, 6), (3, 5)]).last(), Some(&vec![2, 4, 5]));
+    }
+
+    #[test]
+    fn the_newest_marks_are_remembered_and_older_ones_say_nothing() {
+        let members = members(2, 0);
+        let mut digests = Digests::default();
+        (1..=6).for_each(|at| digests.mark(LogIndex(at)));
+        let mut say = |member, at, digest| {
+            digests.report(Report { member: NodeId(member), at: LogIndex(at), digest }, &members)
+        };
+        for (at, expected) in [(2, vec![]), (3, vec![NodeId(0)]), (6, vec![NodeId(0)]), (7, vec![])] {
+            assert_eq!(say(1, at, 5), []);
+            assert_eq!(say(2, at, 6), expected, "at {at}");
+        }
+        assert_eq!(
+            digests.compared(),
+            Compared { marked: LogIndex(6), agreed: LogIndex(0), reports: 4, odd: 2 }
+        );
+    }
+
+    #[test]
+    fn the_table_survives_its_bytes() {
+        let members = members(3, 0);
+        let mut digests = Digests::default();
+        for at in 1..=5 {
+            digests.mark(LogIndex(at));
+            for member in 1..=at.min(3) {
+                let report = Report { member: NodeId(member), at: LogIndex(at), digest: 7 };
+                assert_eq!(digests.report(report, &members), []);
+            }
+        }
+        assert_eq!(digests.compared().agreed, LogIndex(5));
+        let mut bytes = Vec::new();
+        digests.encode(&mut bytes);
+        assert_eq!(Digests::take(&mut &bytes[..]), Ok(digests));
+        for len in 0..bytes.len() {
+            assert_eq!(Digests::take(&mut &bytes[..len]), Err(Malformed), "{len} bytes");
+        }
+    }
+}

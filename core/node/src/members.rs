@@ -1,0 +1,348 @@
+//! Members: how a wish to change them becomes a change, and how leadership moves when somebody asks for it.
+//!
+//! ```text
+//!            leader here: judged, proposed ────────────────────▶ placed ─▶ applied ─▶ (joint: left, applied) ─▶ Done
+//!  wish ─▶ waiting                                                 ▲
+//!            leader there: Forward, a batch of its own ── verdict ─┘
+//!     ▲          └── "another change is under way", "not now" ──┐
+//!     └─────────────────────────────────────────────────────────┘
+//! ```
+//! Rules: 1. A change is judged by the leader alone, against the table as of the newest configuration of its log: while
+//!           the table is older, nobody knows what it will be. [replication-protocols M3]
+//!        2. A wish waits for the change before it, for two election timeouts; then it is refused.
+//!        3. Who is added learns first. One that shall vote is promoted by whoever leads when it has caught up.
+//!        4. A wish that was forwarded is, like a write, never sent twice while it may have been taken. [B13]
+//!        5. Its client is answered when the change is complete, by the entry that completes it.
+//!
+//! Knows nothing of: how quorums overlap, links, who waits outside.
+
+use crate::command::Command;
+use crate::contract::{
+    Effects, MemberChange, MemberRefusal, Members, Outcome, PeerMessage, Refusal, Reply, ReplyBody, Ticket,
+};
+use crate::node::{Node, answer};
+use alloc::collections::VecDeque;
+use alloc::string::String;
+use alloc::vec::Vec;
+use kattu_raft::{ChangeError, EntryId, Instant, Membership, NodeId, TransferError};
+
+/// Learners at once: each costs the leader what a voter does.
+const LEARNERS_MAX: usize = 8;
+
+/// Members at once, far beyond what a group of voters is good for.
+const MEMBERS_MAX: usize = 64;
+
+/// A wish waits so many election timeouts for the change before it.
+const PATIENCE: u32 = 2;
+
+/// A wish that certainly had no effect yet.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Wish {
+    pub(crate) ticket: Ticket,
+    /// The change, as it goes to the leader and into the log.
+    pub(crate) command: Vec<u8>,
+    /// Until then it waits for the change before it.
+    pub(crate) patient_until: Instant,
+    /// Until then it waits for a leader.
+    pub(crate) expires: Instant,
+}
+
+/// Somebody waits for a leader of their choice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Moving {
+    ticket: Ticket,
+    target: NodeId,
+    expires: Instant,
+}
+
+/// What a replica knows of the members, and who wants to change them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Changes {
+    /// The keeper's table.
+    table: Members,
+    waiting: VecDeque<Wish>,
+    /// Nothing is tried or forwarded before this: the last answer was "not now". Zero when it was not.
+    again_at: Instant,
+    moving: Vec<Moving>,
+}
+
+impl Changes {
+    pub(crate) fn pending(&self) -> usize {
+        self.waiting.len() + self.moving.len()
+    }
+
+    pub(crate) fn deadline(&self) -> Instant {
+        let again = Some(self.again_at).filter(|&at| at != Instant(0) && !self.waiting.is_empty());
+        let expiries = self.waiting.iter().map(|wish| wish.expires);
+        let moves = self.moving.iter().map(|moving| moving.expires);
+        again.into_iter().chain(expiries).chain(moves).min().unwrap_or(Instant::NEVER)
+    }
+
+    /// The process stops: nobody is left waiting.
+    pub(crate) fn stop(&mut self, effects: &mut Effects) {
+        let moves = core::mem::take(&mut self.moving).into_iter().map(|moving| moving.ticket);
+        let wishes = core::mem::take(&mut self.waiting).into_iter().map(|wish| wish.ticket);
+        for ticket in wishes.chain(moves) {
+            answer(effects, ticket, Outcome::Refused(Refusal::Stopping));
+        }
+    }
+
+    /// Whether somebody waits to get a vote.
+    fn candidates(&self) -> impl Iterator<Item = NodeId> {
+        self.table.list.iter().filter(|member| member.votes_when_ready).map(|member| member.id)
+    }
+
+    /// What of the table speaks against this change.
+    fn judge(&self, change: &MemberChange) -> Result<(), MemberRefusal> {
+        let Members { list, removed, .. } = &self.table;
+        let find = |id: NodeId| list.iter().find(|member| member.id == id);
+        let taken = |urls: &[String], by_others_than: NodeId| {
+            let mut others = list.iter().filter(|member| member.id != by_others_than);
+            others.any(|member| member.peer_urls.iter().any(|url| urls.contains(url)))
+        };
+        match change {
+            MemberChange::Add { id, peer_urls, .. } => {
+                let was_used = removed.contains(id) && !planted!("removed-id-used-again");
+                if *id == NodeId(0) || find(*id).is_some() || was_used {
+                    return Err(MemberRefusal::IdUsed);
+                }
+                if taken(peer_urls, *id) {
+                    return Err(MemberRefusal::UrlsUsed);
+                }
+                if list.len() >= MEMBERS_MAX {
+                    return Err(MemberRefusal::TooManyMembers);
+                }
+                if list.iter().filter(|member| member.learner).count() >= LEARNERS_MAX {
+                    return Err(MemberRefusal::TooManyLearners);
+                }
+            }
+            MemberChange::Remove(id) => {
+                find(*id).ok_or(MemberRefusal::NotFound)?;
+            }
+            MemberChange::Promote(id) => {
+                if !find(*id).ok_or(MemberRefusal::NotFound)?.learner {
+                    return Err(MemberRefusal::NotLearner);
+                }
+            }
+            MemberChange::Update { id, peer_urls } => {
+                find(*id).ok_or(MemberRefusal::NotFound)?;
+                if taken(peer_urls, *id) {
+                    return Err(MemberRefusal::UrlsUsed);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Node {
+    /// A client's wish: held until the batch is complete.
+    pub(crate) fn on_change(
+        &mut self,
+        now: Instant,
+        ticket: Ticket,
+        change: &MemberChange,
+        effects: &mut Effects,
+    ) {
+        if self.pending() >= self.config.pending_max {
+            return answer(effects, ticket, Outcome::Refused(Refusal::TooManyRequests));
+        }
+        let expires = now + self.config.request_timeout;
+        let patient_until = expires.min(now + self.config.raft.election_timeout * PATIENCE);
+        self.changes.waiting.push_back(Wish { ticket, command: change.encode(), patient_until, expires });
+    }
+
+    /// The keeper's table is this now.
+    pub(crate) fn on_members(&mut self, members: Members) {
+        self.changes.table = members;
+        self.changes.again_at = Instant(0);
+    }
+
+    /// The batch is complete: wishes are judged here, or go to the leader, or go on waiting; who has caught up votes.
+    pub(crate) fn place_changes(
+        &mut self,
+        now: Instant,
+        out: &mut kattu_raft::Effects,
+        effects: &mut Effects,
+    ) {
+        self.expire_changes(now, effects);
+        if now < self.changes.again_at {
+            return;
+        }
+        self.changes.again_at = Instant(0);
+        if self.raft.is_leader() {
+            while let Some(wish) = self.changes.waiting.pop_front() {
+                match self.begin_change(now, &wish.command, out) {
+                    Ok(id) => self.writes.await_change(id, wish, effects),
+                    Err(refusal) => self.wish_again_or_refuse(now, wish, refusal, effects),
+                }
+                if now < self.changes.again_at {
+                    return;
+                }
+            }
+            self.promote_who_is_ready(now, out);
+        } else if let Some(leader) = self.raft.leader()
+            && !self.raft.suspects_leader()
+        {
+            while let Some(wish) = self.changes.waiting.pop_front() {
+                let forward = self.forward_wish(leader, wish);
+                effects.send.push(PeerMessage::Forward(forward));
+            }
+        }
+    }
+
+    /// This wish was not taken, for this reason: it waits again if waiting helps, at the head of the queue.
+    pub(crate) fn wish_again_or_refuse(
+        &mut self,
+        now: Instant,
+        wish: Wish,
+        refusal: Refusal,
+        effects: &mut Effects,
+    ) {
+        let waits = match refusal {
+            Refusal::LeaderChanged => now < wish.expires,
+            Refusal::Member(MemberRefusal::UnderWay) => now < wish.patient_until,
+            _ => false,
+        };
+        if waits {
+            self.wait_again(now, wish);
+        } else {
+            answer(effects, wish.ticket, Outcome::Refused(refusal));
+        }
+    }
+
+    /// This wish waits for a better moment, at the head of the queue.
+    pub(crate) fn wait_again(&mut self, now: Instant, wish: Wish) {
+        self.changes.waiting.push_front(wish);
+        self.changes.again_at = now + self.config.raft.heartbeat_interval;
+    }
+
+    /// Leader: begins a change, or says why not; then it has left no trace. "Leader changed" and "under way" pass.
+    pub(crate) fn begin_change(
+        &mut self,
+        now: Instant,
+        command: &[u8],
+        out: &mut kattu_raft::Effects,
+    ) -> Result<EntryId, Refusal> {
+        let Ok(Command::Change(change)) = Command::decode(command) else {
+            return Err(Refusal::Member(MemberRefusal::NotFound));
+        };
+        let current = self.raft.membership();
+        if current.is_joint() || self.changes.table.at != self.raft.membership_at() {
+            return Err(Refusal::Member(MemberRefusal::UnderWay));
+        }
+        self.changes.judge(&change).map_err(Refusal::Member)?;
+        let target = after(current, &change);
+        self.raft.propose_change(now, &target, command, out).map_err(refusal_of)
+    }
+
+    /// Leader: whoever was added to vote and has caught up gets its vote. One at a time.
+    fn promote_who_is_ready(&mut self, now: Instant, out: &mut kattu_raft::Effects) {
+        let ready = self.changes.candidates().find(|&learner| self.raft.is_caught_up(now, learner));
+        if let Some(learner) = ready {
+            let promotion = MemberChange::Promote(learner).encode();
+            if self.begin_change(now, &promotion, out).is_err() {
+                self.changes.again_at = now + self.config.raft.heartbeat_interval;
+            }
+        }
+    }
+
+    fn expire_changes(&mut self, now: Instant, effects: &mut Effects) {
+        self.changes.waiting.retain(|wish| {
+            let expired = wish.expires <= now;
+            if expired {
+                answer(effects, wish.ticket, Outcome::Refused(Refusal::NoLeader));
+            }
+            !expired
+        });
+    }
+
+    /// Somebody wants this voter to lead. Only the leader can be asked.
+    pub(crate) fn on_move(
+        &mut self,
+        now: Instant,
+        ticket: Ticket,
+        target: NodeId,
+        out: &mut kattu_raft::Effects,
+        effects: &mut Effects,
+    ) {
+        let refusal = match self.raft.transfer(now, target, out) {
+            Ok(()) | Err(TransferError::Itself) => None,
+            Err(TransferError::UnderWay) if self.raft.transferring() == Some(target) => None,
+            Err(TransferError::NotLeader) => Some(MemberRefusal::NotLeader),
+            Err(TransferError::Unknown | TransferError::Learner) => Some(MemberRefusal::BadTransferee),
+            Err(TransferError::UnderWay | TransferError::NeedsSnapshot) => Some(MemberRefusal::TransferFailed),
+        };
+        match refusal {
+            Some(refusal) => answer(effects, ticket, Outcome::Refused(Refusal::Member(refusal))),
+            None => {
+                let expires = now + self.config.raft.election_timeout * PATIENCE;
+                self.changes.moving.push(Moving { ticket, target, expires });
+            }
+        }
+    }
+
+    /// Answers whoever waits for a leader that leads by now, or will not.
+    pub(crate) fn settle_moves(&mut self, now: Instant, effects: &mut Effects) {
+        if self.changes.moving.is_empty() {
+            return;
+        }
+        let (term, leader) = (self.raft.term(), self.raft.leader());
+        let under_way = self.raft.transferring();
+        let me = self.raft.id();
+        self.changes.moving.retain(|moving| {
+            let failed = moving.expires <= now
+                || match leader {
+                    Some(leader) if leader == me => under_way != Some(moving.target),
+                    other => other.is_some(),
+                };
+            let outcome = if leader == Some(moving.target) {
+                Outcome::Done(Reply { term, body: ReplyBody::Moved })
+            } else if failed {
+                Outcome::Refused(Refusal::Member(MemberRefusal::TransferFailed))
+            } else {
+                return true;
+            };
+            answer(effects, moving.ticket, outcome);
+            false
+        });
+    }
+}
+
+/// The membership that a change leads to.
+fn after(current: &Membership, change: &MemberChange) -> Membership {
+    let Membership { mut voters, mut learners, .. } = current.clone();
+    let insert = |list: &mut Vec<NodeId>, id: NodeId| {
+        if let Err(place) = list.binary_search(&id) {
+            list.insert(place, id);
+        }
+    };
+    match change {
+        MemberChange::Add { id, .. } => insert(&mut learners, *id),
+        MemberChange::Remove(id) => {
+            voters.retain(|voter| voter != id);
+            learners.retain(|learner| learner != id);
+        }
+        MemberChange::Promote(id) => {
+            learners.retain(|learner| learner != id);
+            insert(&mut voters, *id);
+        }
+        MemberChange::Update { .. } => {}
+    }
+    Membership::new(voters, learners)
+}
+
+fn refusal_of(error: ChangeError) -> Refusal {
+    Refusal::Member(match error {
+        ChangeError::NotLeader | ChangeError::Transferring | ChangeError::TermNotCommitted => {
+            return Refusal::LeaderChanged;
+        }
+        ChangeError::NoSpace => return Refusal::NoSpace,
+        ChangeError::UnderWay(_) => MemberRefusal::UnderWay,
+        ChangeError::Nothing | ChangeError::Broken(_) => MemberRefusal::NotFound,
+        ChangeError::LastVoter => MemberRefusal::LastVoter,
+        ChangeError::Unknown(_) => MemberRefusal::NotLearner,
+        ChangeError::NotCaughtUp { .. } => MemberRefusal::NotCaughtUp,
+        ChangeError::WouldLoseQuorum { .. } => MemberRefusal::WouldLoseQuorum,
+    })
+}

@@ -1,0 +1,95 @@
+//! The table of members: replicated, and moved by the configurations of the log.
+//!
+//! In:    configuration entries, in order; what members publish of themselves.
+//! Out:   everybody with names and places, and whoever was a member and is none any more.
+//! Rules: 1. What a configuration adds is there from it on; who leaves, or gets a vote, is as before until the change is
+//!           complete: until a configuration that is not joint says so.
+//!        2. Whoever a complete configuration leaves out goes, and the id is never anybody's again.
+//!        3. A member that nobody described is no member: the configuration is malformed. [fault-model F71]
+//! Knows nothing of: raft, who may change what, links.
+
+use crate::command::Publish;
+use crate::contract::{MemberChange, MemberInfo, Members};
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+use kattu_raft::{LogIndex, Membership, NodeId};
+
+/// The members and those who were.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Table {
+    pub(crate) list: BTreeMap<NodeId, MemberInfo>,
+    pub(crate) removed: BTreeSet<NodeId>,
+    /// The configuration that it follows; 0 for the one the cluster began with.
+    pub(crate) at: LogIndex,
+}
+
+impl Table {
+    /// The members a cluster began with.
+    pub(crate) fn new(members: Vec<MemberInfo>) -> Table {
+        let list = members.into_iter().map(|member| (member.id, member)).collect();
+        Table { list, ..Table::default() }
+    }
+
+    /// A publication of somebody who is no member (any more) changes nothing.
+    pub(crate) fn publish(&mut self, publish: Publish) {
+        if let Some(member) = self.list.get_mut(&publish.id) {
+            member.name = publish.name;
+            member.client_urls = publish.client_urls;
+        }
+    }
+
+    /// The configuration at `at` is in force; `change` is what was asked for, unless it only completes one.
+    ///
+    /// # Errors
+    /// The member that is in it and was never described, or was removed. Nothing has changed then.
+    pub(crate) fn follow(
+        &mut self,
+        at: LogIndex,
+        membership: &Membership,
+        change: Option<MemberChange>,
+    ) -> Result<(), NodeId> {
+        let added = match &change {
+            Some(MemberChange::Add { id, .. }) => Some(*id),
+            _ => None,
+        };
+        let is_known = |id: &NodeId| {
+            (self.list.contains_key(id) || added == Some(*id)) && !self.removed.contains(id)
+        };
+        if let Some(stranger) = membership.members().find(|id| !is_known(id)) {
+            return Err(stranger);
+        }
+        match change {
+            Some(MemberChange::Add { id, peer_urls, votes }) => {
+                let new =
+                    MemberInfo { id, peer_urls, learner: true, votes_when_ready: votes, ..MemberInfo::default() };
+                self.list.insert(id, new);
+            }
+            Some(MemberChange::Update { id, peer_urls }) => {
+                if let Some(member) = self.list.get_mut(&id) {
+                    member.peer_urls = peer_urls;
+                }
+            }
+            Some(MemberChange::Remove(_) | MemberChange::Promote(_)) | None => {}
+        }
+        if !membership.is_joint() {
+            let gone = self.list.extract_if(.., |id, _| !membership.contains(*id)).map(|(id, _)| id);
+            self.removed.extend(gone);
+            for (id, member) in &mut self.list {
+                member.learner = !membership.is_voter(*id);
+                member.votes_when_ready &= member.learner;
+            }
+        }
+        self.at = at;
+        Ok(())
+    }
+
+    /// A copy for those who check changes, link members and let them in.
+    pub(crate) fn members(&self) -> Members {
+        Members { at: self.at, list: self.list(), removed: self.removed.iter().copied().collect() }
+    }
+
+    /// Everybody, ascending by id.
+    pub(crate) fn list(&self) -> Vec<MemberInfo> {
+        self.list.values().cloned().collect()
+    }
+}
