@@ -15,6 +15,7 @@
 use crate::Crc;
 use crate::fields::{FieldError, Reader, Write};
 use crate::handshake::{Goodbye, Hello, Refused, Welcome};
+use crate::joining::{Introduction, Join, Removed, Roll};
 use crate::message;
 use crate::record::RecordError;
 use alloc::vec::Vec;
@@ -43,6 +44,10 @@ pub(crate) mod kind {
     pub const WELCOME: u8 = 2;
     pub const REFUSED: u8 = 3;
     pub const GOODBYE: u8 = 4;
+    pub const INTRODUCTION: u8 = 5;
+    pub const JOIN: u8 = 6;
+    pub const ROLL: u8 = 7;
+    pub const REMOVED: u8 = 8;
     pub const APPEND: u8 = 16;
     pub const APPEND_REPLY: u8 = 17;
     pub const PRE_VOTE: u8 = 18;
@@ -69,6 +74,14 @@ pub enum Frame {
     Refused(Refused),
     /// Closes it.
     Goodbye(Goodbye),
+    /// Says where the side that greeted is reached.
+    Introduction(Introduction),
+    /// Asks who is in the cluster, instead of a greeting.
+    Join(Join),
+    /// Answers that.
+    Roll(Roll),
+    /// Refuses a connection of somebody who is no member any more.
+    Removed(Removed),
     /// A message between replicas.
     Message(PeerMessage),
     /// A kind that a newer version speaks: skipped, never guessed. [fault-model NT3]
@@ -314,6 +327,10 @@ impl Codec {
             Frame::Welcome(welcome) => self.write(out, kind::WELCOME, 0, |fields| welcome.put(fields)),
             Frame::Refused(refused) => self.write(out, kind::REFUSED, 0, |f| f.put_text(&refused.reason)),
             Frame::Goodbye(goodbye) => self.write(out, kind::GOODBYE, 0, |f| f.put_text(&goodbye.reason)),
+            Frame::Introduction(it) => self.write(out, kind::INTRODUCTION, 0, |fields| it.put(fields)),
+            Frame::Join(join) => self.write(out, kind::JOIN, 0, |fields| join.put(fields)),
+            Frame::Roll(roll) => self.write(out, kind::ROLL, 0, |fields| roll.put(fields)),
+            Frame::Removed(removed) => self.write(out, kind::REMOVED, 0, |fields| removed.put(fields)),
             Frame::Message(message) => self.encode_message(message, out),
             Frame::Unknown { kind } => panic!("kind {kind} has no encoding here"),
         }
@@ -385,6 +402,10 @@ impl Codec {
             kind::WELCOME => Frame::Welcome(Welcome::take(&mut reader)?),
             kind::REFUSED => Frame::Refused(Refused { reason: reader.text("reason")? }),
             kind::GOODBYE => Frame::Goodbye(Goodbye { reason: reader.text("reason")? }),
+            kind::INTRODUCTION => Frame::Introduction(Introduction::take(&mut reader)?),
+            kind::JOIN => Frame::Join(Join::take(&mut reader)?),
+            kind::ROLL => Frame::Roll(Roll::take(&mut reader)?),
+            kind::REMOVED => Frame::Removed(Removed::take(&mut reader)?),
             kind if message::is_known(kind) => {
                 return message::decode(self.crc, kind, reader, &behind).map(Frame::Message);
             }

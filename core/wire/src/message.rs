@@ -406,6 +406,7 @@ fn refusal_number(refusal: Refusal) -> u8 {
         Refusal::Member(MemberRefusal::NotLeader) => 18,
         Refusal::Member(MemberRefusal::BadTransferee) => 19,
         Refusal::Member(MemberRefusal::TransferFailed) => 20,
+        Refusal::Corrupt => 21,
     }
 }
 
@@ -431,6 +432,7 @@ fn refusal(number: u8) -> Result<Refusal, FieldError> {
         18 => Refusal::Member(MemberRefusal::NotLeader),
         19 => Refusal::Member(MemberRefusal::BadTransferee),
         20 => Refusal::Member(MemberRefusal::TransferFailed),
+        21 => Refusal::Corrupt,
         other => return Err(FieldError::Value { field: "verdict", value: other.into() }),
     })
 }

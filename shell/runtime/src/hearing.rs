@@ -157,9 +157,13 @@ impl Hearing {
             match frame {
                 Frame::Message(message) => self.accept_message(message, from, len)?,
                 Frame::Goodbye(_) | Frame::Unknown { .. } => {}
-                Frame::Hello(_) | Frame::Welcome(_) | Frame::Refused(_) => {
-                    return Err("a second greeting".into());
-                }
+                Frame::Introduction(_) => {}
+                Frame::Hello(_)
+                | Frame::Welcome(_)
+                | Frame::Refused(_)
+                | Frame::Join(_)
+                | Frame::Roll(_)
+                | Frame::Removed(_) => return Err("a second greeting".into()),
             }
         }
         Ok(())

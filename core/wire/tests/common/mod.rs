@@ -1,7 +1,7 @@
 //! One of everything that has bytes, small enough to read in a hex dump.
 #![allow(dead_code)]
 
-use kattu_node::contract::{Forward, ForwardReply, PeerMessage, Refusal};
+use kattu_node::contract::{Forward, ForwardReply, MemberInfo, MemberRefusal, Members, PeerMessage, Refusal};
 use kattu_raft::message::{
     Append, AppendReply, AppendVerdict, PreVote, PreVoteReply, ReadIndex, ReadIndexReply, SnapshotChunk,
     SnapshotReply, TimeoutNow, Vote, VoteReply,
@@ -11,6 +11,7 @@ use kattu_raft::{
     Message, NodeId, Round, SharedBytes, SnapshotMeta, Stamp, Term,
 };
 use kattu_wire::{Codec, Frame, FrameWriter, Goodbye, Hello, Lane, Refused, Welcome, record_encode};
+use kattu_wire::{Introduction, Join, Removed, Roll};
 
 /// The codec as the shell makes it.
 pub const CODEC: Codec = Codec { crc: crc32c::crc32c_append };
@@ -34,6 +35,25 @@ pub fn envelope(message: Message) -> Frame {
     }))
 }
 
+fn roll() -> Roll {
+    let first = MemberInfo {
+        id: NodeId(1),
+        name: "n1".into(),
+        peer_urls: vec!["http://10.0.0.1:2380".into()],
+        ..MemberInfo::default()
+    };
+    let learner = MemberInfo {
+        id: NodeId(4),
+        peer_urls: vec!["http://10.0.0.4:2380".into()],
+        learner: true,
+        votes_when_ready: true,
+        ..MemberInfo::default()
+    };
+    let now = MemberInfo { client_urls: vec!["http://10.0.0.1:2379".into()], ..first.clone() };
+    let members = Members { at: LogIndex(15), list: vec![now, learner], removed: vec![NodeId(2), NodeId(3)] };
+    Roll { cluster: 0xABCD, began_with: vec![first], members, heard: vec![NodeId(1)] }
+}
+
 /// Every kind of frame, by name; the names are those of the golden files.
 pub fn one_of_each() -> Vec<(&'static str, Frame)> {
     let verdict = |verdict| envelope(Message::AppendReply(AppendReply { round: Round(9), verdict }));
@@ -55,6 +75,17 @@ pub fn one_of_each() -> Vec<(&'static str, Frame)> {
         ("welcome", Frame::Welcome(Welcome { protocol: 1, from: NodeId(2), incarnation: Incarnation(78) })),
         ("refused", Frame::Refused(Refused { reason: "cluster abcd, this is 1234".into() })),
         ("goodbye", Frame::Goodbye(Goodbye { reason: "stopping".into() })),
+        ("introduction", Frame::Introduction(Introduction { peer_urls: vec!["http://10.0.0.4:2380".into()] })),
+        (
+            "join",
+            Frame::Join(Join {
+                protocol_min: 1,
+                protocol_max: 2,
+                peer_urls: vec!["http://10.0.0.4:2380".into(), "http://n4:2380".into()],
+            }),
+        ),
+        ("roll", Frame::Roll(roll())),
+        ("removed", Frame::Removed(Removed { cluster: 0xABCD, member: NodeId(4) })),
         (
             "append",
             envelope(Message::Append(Append {
@@ -153,6 +184,8 @@ pub fn one_of_each() -> Vec<(&'static str, Frame)> {
                     Err(Refusal::NoSpace),
                     Err(Refusal::TooManyRequests),
                     Ok(EntryId::new(5, 17)),
+                    Err(Refusal::Member(MemberRefusal::UnderWay)),
+                    Err(Refusal::Member(MemberRefusal::TransferFailed)),
                 ],
             })),
         ),
