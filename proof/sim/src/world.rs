@@ -13,13 +13,13 @@ use crate::net::{Around, CLUSTER, Flying, Heard, Net, id_of};
 use crate::plan::{Pace, Plan, Settings};
 use crate::process::{End, Process};
 use crate::queue::Queue;
-use crate::report::Violation;
+use crate::report::{Deeds, Violation};
 use crate::snapshots::thaw;
 use crate::trace::{Told, Trace};
 use crate::watch::Watch;
 use kattu_node::contract::{Event as Input, Forward, MemberInfo, Outcome, PeerMessage};
 use kattu_node::{Keeper, Node, NodeConfig};
-use kattu_raft::{Config, Incarnation, LinkEnd, LogIndex, Policies, RecordEncoder, Recovered, Term};
+use kattu_raft::{Config, EntryId, Incarnation, Leadership, LinkEnd, LogIndex, Policies, RecordEncoder, Recovered, Term};
 use kattu_verify::history::{Record, What};
 use kattu_wal::sim::{FaultId, SimDisk, Truth};
 use kattu_wal::{DataDir, Identity, InitialMember, Wal, WalError, WalOptions};
@@ -100,6 +100,7 @@ pub(crate) enum Event {
     Drain {
         from: usize,
         to: usize,
+        lane: usize,
         connection: u32,
     },
     Dial {
@@ -161,6 +162,7 @@ pub(crate) struct Shared {
     pub(crate) settings: Settings,
     pub(crate) pace: Pace,
     pub(crate) tally: Tally,
+    pub(crate) deeds: Deeds,
     pub(crate) trace: Trace,
     pub(crate) watch: Watch,
     pub(crate) net: Net,
@@ -219,6 +221,8 @@ pub(crate) struct Member {
     pub(crate) wiped_in: Option<Term>,
     /// It was far behind, and is to come up to here.
     pub(crate) lagging: Option<LogIndex>,
+    /// A snapshot of it was damaged: it is whole again with one that reaches this.
+    pub(crate) hurt: Option<LogIndex>,
 }
 
 /// Everything.
@@ -257,6 +261,7 @@ impl World {
             settings: plan.settings.clone(),
             pace: plan.pace.clone(),
             tally: Tally::default(),
+            deeds: Deeds::default(),
             trace: Trace::new(told),
             watch: Watch::new(&voters),
             net: Net::new(seed, count, &plan.pace, retry_max, keeps_old),
@@ -266,7 +271,8 @@ impl World {
         let members = (0..count)
             .map(|number| {
                 let drift = plan.pace.drift;
-                let rate = dice.within(0, 2 * drift as u64) as i64 - drift;
+                let drawn = dice.within(0, 2 * drift as u64) as i64 - drift;
+                let rate = plan.pace.rates.get(number).copied().unwrap_or(drawn);
                 Member {
                     disk: SimDisk::seeded(
                         Dice::new(seed, "disks").fork(number as u64).roll(),
@@ -287,10 +293,11 @@ impl World {
                     down: 0,
                     wiped_in: None,
                     lagging: None,
+                    hurt: None,
                 }
             })
             .collect();
-        let clients = Clients::new(seed, &plan.load, plan.settings.request_bytes_max);
+        let clients = Clients::new(seed, &plan.load, &plan.settings);
         let mut world = World {
             sh,
             members,
@@ -405,9 +412,9 @@ impl World {
                 net.silence(&mut around, from, to, lane, connection);
                 Ok(())
             }
-            Event::Drain { from, to, connection } => {
+            Event::Drain { from, to, lane, connection } => {
                 let (net, mut around) = self.sh.net();
-                net.drain(&mut around, from, to, connection);
+                net.drain(&mut around, (from, to, lane), connection);
                 Ok(())
             }
             Event::Dial { from, to, lane, connection } => {
@@ -502,7 +509,7 @@ impl World {
         self.work(member, run, what)
     }
 
-    fn hear(&mut self, member: usize, run: u32, input: Input) -> Result<(), Violation> {
+    pub(crate) fn hear(&mut self, member: usize, run: u32, input: Input) -> Result<(), Violation> {
         if let Some(process) = &mut self.members[member].process {
             process.hear(input);
         }
@@ -572,12 +579,27 @@ impl World {
 
     /// Ends a process without asking it; what was not synced may be lost.
     pub(crate) fn kill(&mut self, member: usize, why: &str) -> Result<(), Violation> {
+        let state = &self.members[member];
+        if state.process.is_none() {
+            return Ok(());
+        }
+        let power = state.disk.is_out() || !self.dice.one_in(4);
+        self.kill_as(member, why, power, |dice| power && dice.one_in(3))
+    }
+
+    /// The same, as the caller says: with its machine's power, and so that nobody is told.
+    pub(crate) fn kill_as(
+        &mut self,
+        member: usize,
+        why: &str,
+        power: bool,
+        silently: impl FnOnce(&mut Dice) -> bool,
+    ) -> Result<(), Violation> {
         let state = &mut self.members[member];
         let Some(mut process) = state.process.take() else { return Ok(()) };
         let elapsed = process.at_disk_for(self.sh.now).unwrap_or(u64::MAX);
         let waiting = process.take_waiting();
         drop(process);
-        let power = state.disk.is_out() || !self.dice.one_in(4);
         let lost = if power {
             let lost = state.disk.power_fails(self.dice.roll(), elapsed);
             lost.is_something()
@@ -586,7 +608,7 @@ impl World {
             state.disk.process_dies(elapsed);
             None
         };
-        let silently = power && self.dice.one_in(3);
+        let silently = silently(&mut self.dice);
         let down = state.down;
         self.sh.line(Some(member), "process", || format!("ends: {why}{}", lost.unwrap_or_default()));
         self.count_fired(member);
@@ -649,8 +671,15 @@ impl World {
                     let story = format!("n{} starts although its files are damaged", member + 1);
                     return Err(Violation::new("damage_is_refused", story));
                 }
-                if state.damaged.take().is_some() {
-                    state.disk.heal();
+                match state.damaged.take() {
+                    // What it has lost stays lost: it has another snapshot, or asks for one.
+                    Some((fault, _)) if state.hurt.is_some() => {
+                        if fault == Fault::F15 || !wal.complaints().is_empty() {
+                            self.sh.tally.add(fault);
+                        }
+                    }
+                    Some(_) => state.disk.heal(),
+                    None => {}
                 }
                 self.boot(member, wal, recovered, incarnation, tables)
             }
@@ -673,8 +702,7 @@ impl World {
         if truth != Truth::Whole {
             let (fault, stays_down) = state.damaged.take().unwrap_or((Fault::F14, false));
             self.sh.tally.add(fault);
-            let ruined = self.members.iter().filter(|member| member.ruined).count();
-            if stays_down && 2 * (ruined + 1) < self.members.len() && !self.calm {
+            if stays_down && self.may_be_lost(member) && !self.calm {
                 self.members[member].ruined = true;
                 return Ok(());
             }
@@ -691,7 +719,7 @@ impl World {
     }
 
     /// Opens the directory, or makes it this member's, and reads its log back. [shell/runtime `start::open`]
-    fn open(&mut self, member: usize) -> Result<(Wal, Recovered, Incarnation, Option<Keeper>), WalError> {
+    fn open(&mut self, member: usize) -> Result<(Wal, Recovered, Incarnation, Option<(Keeper, u64)>), WalError> {
         let settings = &self.plan.settings;
         let options = WalOptions {
             segment_bytes: settings.segment_bytes,
@@ -709,11 +737,49 @@ impl World {
         let incarnation = dir.identity().expect("just checked").incarnation;
         let (wal, mut recovered) = Wal::open(dir, options)?;
         let recovered = recovered.remove(&GROUP).unwrap_or_default();
+        let uncovered = wal.complaints().iter().find(|error| matches!(error, WalError::Uncovered { .. }));
+        if let Some(error) = uncovered {
+            let error = error.clone();
+            self.sh.line(Some(member), "snapshot", || error.to_string());
+            self.sh.deeds.uncovered += 1;
+            if self.members.len() == 1 {
+                return Err(error); // nobody else has what is lost
+            }
+        }
         let tables = match &recovered.snapshot {
-            Some(meta) => Some(thaw(&wal.snapshots(), meta.last)?.expect("a checked snapshot holds tables")),
+            Some(meta) => {
+                let thawed = thaw(&wal.snapshots(), meta.last)?.expect("a checked snapshot holds tables");
+                let bytes = wal.snapshots().get(GROUP, meta.last)?.map_or(0, |snapshot| snapshot.bytes);
+                Some((thawed, bytes))
+            }
             None => None,
         };
         Ok((wal, recovered, incarnation, tables))
+    }
+
+    /// Whether a member has all that it was told to keep; one whose snapshot was damaged, as soon as it has a newer one.
+    pub(crate) fn is_whole(&self, member: usize) -> bool {
+        let state = &self.members[member];
+        let is_covered = |upto: LogIndex| {
+            let Some(process) = &state.process else { return false };
+            let raft = process.node.raft();
+            let newest = raft.snapshot().map_or(LogIndex(0), |snapshot| snapshot.last.index);
+            raft.base() == EntryId::default() || upto <= newest
+        };
+        !state.ruined && state.damaged.is_none() && state.hurt.is_none_or(is_covered)
+    }
+
+    /// Whether the cluster can do without what this member has, besides what others have lost already: promises are for
+    /// damage in fewer than half of the members at a time. [fault-model §4]
+    pub(crate) fn may_be_lost(&self, member: usize) -> bool {
+        let others = (0..self.members.len()).filter(|&other| other != member);
+        let broken = others.filter(|&other| !self.is_whole(other)).count();
+        2 * (broken + 1) < self.members.len()
+    }
+
+    /// Whether everybody has everything.
+    pub(crate) fn are_all_whole(&self) -> bool {
+        (0..self.members.len()).all(|member| self.is_whole(member))
     }
 
     fn identity(&mut self, member: usize) -> Identity {
@@ -730,6 +796,7 @@ impl World {
             name: name(member),
             groups: vec![GROUP],
             members: members.collect(),
+            joined: None,
         }
     }
 
@@ -739,7 +806,7 @@ impl World {
         wal: Wal,
         recovered: Recovered,
         incarnation: Incarnation,
-        tables: Option<Keeper>,
+        tables: Option<(Keeper, u64)>,
     ) -> Result<(), Violation> {
         let id = id_of(member);
         self.sh.watch.restarted(id, &recovered)?;
@@ -755,7 +822,10 @@ impl World {
                 election_timeout: settings.election_timeout,
                 heartbeat_interval: settings.heartbeat_interval,
                 pre_vote: settings.pre_vote,
-                leadership: Default::default(),
+                leadership: Leadership {
+                    priority: settings.priorities.get(member).copied().unwrap_or(settings.leadership.priority),
+                    ..settings.leadership
+                },
                 check_quorum: settings.pre_vote,
                 parallel_append: settings.parallel_append,
                 pipelining: settings.pipelining,
@@ -767,6 +837,7 @@ impl World {
             pending_max: settings.pending_max,
             pending_bytes_max: settings.pending_bytes_max,
             snapshots: settings.snapshots,
+            digest_interval: Duration::ZERO,
             name: format!("n{}", id.0),
             client_urls: vec![format!("http://n{}", id.0)],
         };
@@ -777,9 +848,10 @@ impl World {
         let state = &mut self.members[member];
         state.run += 1;
         let (run, clock) = (state.run, state.clock);
-        let node = Node::recover(config, entropy, clock.at(self.sh.now), recovered);
+        let (keeper, snapshot_bytes) = tables.unwrap_or_else(|| (Keeper::new(infos), 0));
+        let node = Node::recover(config, entropy, clock.at(self.sh.now), recovered)
+            .with_snapshot_of(snapshot_bytes);
         let disk = state.disk.mount();
-        let keeper = tables.unwrap_or_else(|| Keeper::new(infos));
         let covered = keeper.applied();
         let process = Process::new((member, run), node, keeper, (Log::new(wal), disk), clock, &mut self.sh);
         state.process = Some(Box::new(process));

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  0       4      8     12      16
-//!  ├ magic ┼ vers ┼ len ┼ crc32c ┼ cluster ┼ node ┼ incarnation ┼ name ┼ groups ┼ members
+//!  ├ magic ┼ vers ┼ len ┼ crc32c ┼ cluster ┼ node ┼ incarnation ┼ name ┼ groups ┼ members [┼ found]
 //! ```
 //! Little-endian; the checksum covers everything but itself. `docs/formats/identity.md`
 //! Knows nothing of: locks, segments.
@@ -13,6 +13,9 @@ use kattu_wire::fields::{FieldError, Reader, Write};
 
 /// The format version of the whole data directory.
 pub(crate) const VERSION: u32 = 1;
+
+/// The version of the identity of a member that joined: the members that it found follow.
+const JOINED: u32 = 2;
 
 const MAGIC: u32 = u32::from_le_bytes(*b"KTID");
 const HEADER_BYTES: usize = 16;
@@ -35,9 +38,13 @@ pub struct Identity {
     pub groups: Vec<GroupId>,
     /// The members the cluster began with.
     pub members: Vec<InitialMember>,
+    /// The members that it found when it joined a cluster that was there already, itself included: whom it may speak to
+    /// before its own log tells. `None` for one of those the cluster began with. A member that joined takes nobody for a
+    /// voter, itself least of all, before its log or a snapshot says so.
+    pub joined: Option<Vec<InitialMember>>,
 }
 
-/// One of the members a cluster began with.
+/// One of the members a cluster began with, or that somebody found when joining.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InitialMember {
     /// Its id.
@@ -60,6 +67,7 @@ impl Identity {
             name: name.to_owned(),
             groups: vec![GroupId(0)],
             members: vec![member],
+            joined: None,
         }
     }
 
@@ -67,7 +75,7 @@ impl Identity {
         let count = |len: usize| u32::try_from(len).expect("far below 2^32");
         let mut out = Vec::new();
         out.put_u32(MAGIC);
-        out.put_u32(VERSION);
+        out.put_u32(if self.joined.is_some() { JOINED } else { VERSION });
         out.put_u32(0);
         out.put_u32(0);
         out.put_u64(self.cluster);
@@ -76,12 +84,14 @@ impl Identity {
         out.put_text(&self.name);
         out.put_u32(count(self.groups.len()));
         self.groups.iter().for_each(|group| out.put_u32(group.0));
-        out.put_u32(count(self.members.len()));
-        for member in &self.members {
-            out.put_u64(member.id.0);
-            out.put_text(&member.name);
-            out.put_u32(count(member.peer_urls.len()));
-            member.peer_urls.iter().for_each(|url| out.put_text(url));
+        for members in [Some(&self.members), self.joined.as_ref()].into_iter().flatten() {
+            out.put_u32(count(members.len()));
+            for member in members {
+                out.put_u64(member.id.0);
+                out.put_text(&member.name);
+                out.put_u32(count(member.peer_urls.len()));
+                member.peer_urls.iter().for_each(|url| out.put_text(url));
+            }
         }
         let len = count(out.len());
         out[8..12].copy_from_slice(&len.to_le_bytes());
@@ -113,17 +123,17 @@ impl Identity {
         if found != computed {
             return Err(damaged(12, format!("checksum {found:#010x}, its bytes give {computed:#010x}")));
         }
-        if u32_at(4) != VERSION {
-            let found = u32_at(4);
-            return Err(WalError::OtherFormat { file: file.to_owned(), found, supported: VERSION });
+        let version = u32_at(4);
+        if version != VERSION && version != JOINED {
+            return Err(WalError::OtherFormat { file: file.to_owned(), found: version, supported: JOINED });
         }
         let mut reader = Reader::new(&bytes[HEADER_BYTES..]);
-        Identity::take(&mut reader)
+        Identity::take(&mut reader, version == JOINED)
             .and_then(|identity| reader.end().map(|()| identity))
             .map_err(|error| damaged(HEADER_BYTES as u64, error.to_string()))
     }
 
-    fn take(reader: &mut Reader<'_>) -> Result<Identity, FieldError> {
+    fn take(reader: &mut Reader<'_>, has_joined: bool) -> Result<Identity, FieldError> {
         let cluster = reader.u64("cluster")?;
         let node = NodeId(reader.u64("node")?);
         let incarnation = Incarnation(reader.u64("incarnation")?);
@@ -132,17 +142,9 @@ impl Identity {
         for _ in 0..reader.u32("groups")? {
             groups.push(GroupId(reader.u32("group")?));
         }
-        let mut members = Vec::new();
-        for _ in 0..reader.u32("members")? {
-            let id = NodeId(reader.u64("member")?);
-            let name = reader.text("member name")?;
-            let mut peer_urls = Vec::new();
-            for _ in 0..reader.u32("peer urls")? {
-                peer_urls.push(reader.text("peer url")?);
-            }
-            members.push(InitialMember { id, name, peer_urls });
-        }
-        Ok(Identity { cluster, node, incarnation, name, groups, members })
+        let members = take_members(reader)?;
+        let joined = if has_joined { Some(take_members(reader)?) } else { None };
+        Ok(Identity { cluster, node, incarnation, name, groups, members, joined })
     }
 
     /// The number that marks all blocks of segment `generation` as this directory's: a block that was copied here
@@ -160,6 +162,20 @@ impl Identity {
     }
 }
 
+fn take_members(reader: &mut Reader<'_>) -> Result<Vec<InitialMember>, FieldError> {
+    let mut members = Vec::new();
+    for _ in 0..reader.u32("members")? {
+        let id = NodeId(reader.u64("member")?);
+        let name = reader.text("member name")?;
+        let mut peer_urls = Vec::new();
+        for _ in 0..reader.u32("peer urls")? {
+            peer_urls.push(reader.text("peer url")?);
+        }
+        members.push(InitialMember { id, name, peer_urls });
+    }
+    Ok(members)
+}
+
 fn checksum(bytes: &[u8]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(&bytes[..12]), &bytes[HEADER_BYTES..])
 }
@@ -174,15 +190,31 @@ mod tests {
         identity
     }
 
+    fn joined() -> Identity {
+        let mut found = sample().members;
+        found.push(InitialMember { id: NodeId(4), name: String::new(), peer_urls: vec!["http://n4:2380".into()] });
+        Identity { joined: Some(found), ..sample() }
+    }
+
     #[test]
     fn an_identity_is_read_as_it_was_written() {
-        let bytes = sample().to_bytes();
-        assert_eq!(Identity::from_bytes("identity", &bytes), Ok(sample()));
+        for identity in [sample(), joined()] {
+            assert_eq!(Identity::from_bytes("identity", &identity.to_bytes()), Ok(identity));
+        }
+    }
+
+    #[test]
+    fn who_joined_is_never_taken_for_one_who_was_there_from_the_beginning() {
+        let mut bytes = joined().to_bytes();
+        bytes[4] = 1;
+        let crc = checksum(&bytes);
+        bytes[12..16].copy_from_slice(&crc.to_le_bytes());
+        assert!(matches!(Identity::from_bytes("identity", &bytes), Err(WalError::Damaged { .. })));
     }
 
     #[test]
     fn every_truncation_and_every_flipped_bit_is_an_error() {
-        let bytes = sample().to_bytes();
+        let bytes = joined().to_bytes();
         for len in 0..bytes.len() {
             assert!(Identity::from_bytes("identity", &bytes[..len]).is_err(), "cut at {len}");
         }
@@ -197,13 +229,13 @@ mod tests {
     #[test]
     fn a_directory_of_tomorrow_is_refused_with_both_versions() {
         let mut bytes = sample().to_bytes();
-        bytes[4] = 2;
+        bytes[4] = 3;
         let crc = checksum(&bytes);
         bytes[12..16].copy_from_slice(&crc.to_le_bytes());
         let error = Identity::from_bytes("identity", &bytes).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "identity: format version 2, this program reads version 1; start the version of Kattu that wrote it"
+            "identity: format version 3, this program reads version 2; start the version of Kattu that wrote it"
         );
     }
 }
