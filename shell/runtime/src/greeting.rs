@@ -1,27 +1,123 @@
 //! The first words on a peer connection, on both sides. [fault-model NT1, NT2]
 //!
+//! ```text
+//!   member    ── Hello ──▶ Welcome, Removed or Refused; then Introduction: where it is reached
+//!   newcomer  ── Join ───▶ Roll: who is in the cluster; and the connection is closed
+//! ```
 //! Cluster, addressee and membership are checked before anything else is read; whoever does not belong is told why and
-//! closed.
+//! closed. Whoever is of this cluster and was not removed belongs, even if it is not in the table here: others may have
+//! added it while this member was away, and it may be the one that leads. [Ongaro14 §4.1]
 //! Knows nothing of: what is said afterwards.
 
 use crate::links::Failure;
+use kattu_node::contract::{MemberInfo, Members};
 use kattu_raft::{Incarnation, NodeId, SharedBytes};
 use kattu_wire::{Frame, FrameWriter, Hello, Lane, PROTOCOL_MAX, PROTOCOL_MIN, Refused, Welcome};
-use std::collections::BTreeSet;
+use kattu_wire::{Introduction, Join, Removed, Roll};
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 /// A greeting is a few dozen bytes, a reason a sentence.
 const GREETING_BYTES_MAX: usize = 4096;
 
-/// Who we are, and who may talk to us.
-#[derive(Clone, Debug)]
+/// A roll tells of all members and of everybody who was removed.
+const ROLL_BYTES_MAX: usize = 1 << 20;
+
+/// Who we are, who belongs to us, and who has shown up.
+#[derive(Debug, Default)]
 pub(crate) struct Greeting {
     pub(crate) cluster: u64,
     pub(crate) id: NodeId,
     pub(crate) incarnation: Incarnation,
-    pub(crate) learner: bool,
-    pub(crate) members: BTreeSet<NodeId>,
+    /// The members the cluster began with, for newcomers.
+    pub(crate) began_with: Vec<MemberInfo>,
+    /// Whom this member found when it joined, for want of better knowledge.
+    pub(crate) found: BTreeMap<NodeId, Vec<String>>,
+    /// Where we are reached, if the table does not say.
+    pub(crate) own_urls: Vec<String>,
+    /// The table of members, as far as it is applied here.
+    pub(crate) members: RefCell<Members>,
+    /// Who has greeted us.
+    pub(crate) heard: RefCell<BTreeSet<NodeId>>,
+    /// Who has introduced itself and is not in the table.
+    pub(crate) met: RefCell<BTreeMap<NodeId, Vec<String>>>,
+    /// Who is reached where may have changed since the driver looked.
+    pub(crate) is_news: Cell<bool>,
+    /// A member of this cluster said that we are none any more.
+    pub(crate) was_removed: Cell<bool>,
+}
+
+/// Who has opened a connection towards us.
+pub(crate) enum Received {
+    /// A member.
+    Member(Hello),
+    /// A newcomer, and it was answered.
+    Newcomer(Join),
+}
+
+impl Greeting {
+    /// The table of members has changed.
+    pub(crate) fn follow(&self, members: Members) {
+        self.met.borrow_mut().retain(|id, _| {
+            !members.removed.contains(id) && !members.list.iter().any(|member| member.id == *id)
+        });
+        *self.members.borrow_mut() = members;
+        self.is_news.set(true);
+    }
+
+    /// Who is reached where, this member aside: by the table; and those whom it does not know yet by their own word.
+    pub(crate) fn places(&self) -> BTreeMap<NodeId, Vec<String>> {
+        let members = self.members.borrow();
+        let mut urls: BTreeMap<NodeId, Vec<String>> = self.found.clone();
+        urls.extend(self.met.borrow().clone());
+        urls.extend(members.list.iter().map(|member| (member.id, member.peer_urls.clone())));
+        urls.retain(|id, _| *id != self.id && !members.removed.contains(id));
+        urls.into_iter().map(|(id, urls)| (id, urls.iter().filter_map(|url| address_of(url)).collect())).collect()
+    }
+
+    /// Whether this member knows, or was told, that it is none any more.
+    pub(crate) fn is_removed(&self) -> bool {
+        self.was_removed.get() || self.members.borrow().removed.contains(&self.id)
+    }
+
+    /// Somebody who greeted us says where it is reached.
+    pub(crate) fn introduced(&self, from: NodeId, introduction: Introduction) {
+        let is_listed = self.members.borrow().list.iter().any(|member| member.id == from);
+        if !is_listed && self.met.borrow().get(&from) != Some(&introduction.peer_urls) {
+            self.met.borrow_mut().insert(from, introduction.peer_urls);
+            self.is_news.set(true);
+        }
+    }
+
+    fn is_learner(&self) -> bool {
+        self.members.borrow().list.iter().any(|member| member.id == self.id && member.learner)
+    }
+
+    fn introduction(&self) -> Introduction {
+        let members = self.members.borrow();
+        let own = members.list.iter().find(|member| member.id == self.id);
+        Introduction { peer_urls: own.map_or_else(|| self.own_urls.clone(), |own| own.peer_urls.clone()) }
+    }
+
+    fn roll(&self) -> Roll {
+        let mut heard = self.heard.borrow().clone();
+        heard.insert(self.id);
+        Roll {
+            cluster: self.cluster,
+            began_with: self.began_with.clone(),
+            members: self.members.borrow().clone(),
+            heard: heard.into_iter().collect(),
+        }
+    }
+}
+
+/// `host:port` of a peer URL; none if it is no such thing.
+pub(crate) fn address_of(url: &str) -> Option<String> {
+    let authority = url.strip_prefix("http://")?.split('/').next()?;
+    let (host, port) = authority.rsplit_once(':')?;
+    (!host.is_empty() && port.parse::<u16>().is_ok()).then(|| authority.to_string())
 }
 
 /// Opens a connection towards `to`.
@@ -39,39 +135,83 @@ pub(crate) async fn greet(
         incarnation: greeting.incarnation,
         to,
         lane,
-        learner: greeting.learner,
+        learner: greeting.is_learner(),
     };
     say(socket, &Frame::Hello(hello)).await.map_err(|_| Failure::Away)?;
-    match hear(socket).await {
-        Ok(Frame::Welcome(welcome)) if welcome.from == to => Ok(()),
+    match hear(socket, GREETING_BYTES_MAX).await {
+        Ok(Frame::Welcome(welcome)) if welcome.from == to => {
+            let introduction = Frame::Introduction(greeting.introduction());
+            say(socket, &introduction).await.map_err(|_| Failure::Away)
+        }
         Ok(Frame::Welcome(welcome)) => Err(Failure::Refused(format!(
             "member {:x} answers at its address: check --initial-cluster",
             welcome.from.0
         ))),
         Ok(Frame::Refused(refused)) => Err(Failure::Refused(refused.reason)),
+        Ok(Frame::Removed(removed)) if (removed.cluster, removed.member) == (greeting.cluster, greeting.id) => {
+            Err(Failure::Removed)
+        }
         Ok(_) => Err(Failure::Refused("it answered the greeting with something else".into())),
         Err(Unheard::Gone) => Err(Failure::Away),
         Err(Unheard::Nonsense(reason)) => Err(Failure::Refused(reason)),
     }
 }
 
+/// Asks whoever listens here who is in the cluster.
+pub(crate) async fn ask(socket: &mut TcpStream, peer_urls: &[String]) -> Result<Roll, Failure> {
+    let join = Join {
+        protocol_min: PROTOCOL_MIN,
+        protocol_max: PROTOCOL_MAX,
+        peer_urls: peer_urls.to_vec(),
+    };
+    say(socket, &Frame::Join(join)).await.map_err(|_| Failure::Away)?;
+    match hear(socket, ROLL_BYTES_MAX).await {
+        Ok(Frame::Roll(roll)) => Ok(roll),
+        Ok(Frame::Refused(refused)) => Err(Failure::Refused(refused.reason)),
+        Ok(_) => Err(Failure::Refused("it answered the question for its members with something else".into())),
+        Err(Unheard::Gone) => Err(Failure::Away),
+        Err(Unheard::Nonsense(reason)) => Err(Failure::Refused(reason)),
+    }
+}
+
 /// Answers a connection that somebody opened towards us: who it is, and for what; or why it was closed.
-pub(crate) async fn receive(socket: &mut TcpStream, greeting: &Greeting) -> Result<Hello, String> {
-    let hello = match hear(socket).await {
+pub(crate) async fn receive(socket: &mut TcpStream, greeting: &Greeting) -> Result<Received, String> {
+    let hello = match hear(socket, GREETING_BYTES_MAX).await {
         Ok(Frame::Hello(hello)) => hello,
+        Ok(Frame::Join(join)) => return tell(socket, greeting, join).await,
         Ok(_) => return refuse(socket, "a peer connection starts with a greeting".into()).await,
         Err(Unheard::Gone) => return Err("closed before the greeting".into()),
         Err(Unheard::Nonsense(reason)) => return refuse(socket, reason).await,
     };
-    let verdict = judge(&hello, greeting);
-    match verdict {
-        Err(reason) => refuse(socket, reason).await,
-        Ok(protocol) => {
-            let welcome = Welcome { protocol, from: greeting.id, incarnation: greeting.incarnation };
-            say(socket, &Frame::Welcome(welcome)).await.map_err(|error| error.to_string())?;
-            Ok(hello)
-        }
+    let protocol = match judge(&hello, greeting) {
+        Ok(protocol) => protocol,
+        Err(reason) => return refuse(socket, reason).await,
+    };
+    if greeting.members.borrow().removed.contains(&hello.from) {
+        let removed = Removed { cluster: greeting.cluster, member: hello.from };
+        let _ = say(socket, &Frame::Removed(removed)).await;
+        let _ = socket.shutdown().await;
+        return Err(format!("member {:x} was removed", hello.from.0));
     }
+    let welcome = Welcome { protocol, from: greeting.id, incarnation: greeting.incarnation };
+    say(socket, &Frame::Welcome(welcome)).await.map_err(|error| error.to_string())?;
+    greeting.heard.borrow_mut().insert(hello.from);
+    Ok(Received::Member(hello))
+}
+
+/// Answers a newcomer. Members know of each other what is in the table, so nothing of it is a secret among them.
+async fn tell(socket: &mut TcpStream, greeting: &Greeting, join: Join) -> Result<Received, String> {
+    if join.protocol_max < PROTOCOL_MIN || PROTOCOL_MAX < join.protocol_min {
+        let reason = format!(
+            "the newcomer speaks protocol versions {}..={}, this member speaks {PROTOCOL_MIN}..={PROTOCOL_MAX}: upgrade \
+             the older one",
+            join.protocol_min, join.protocol_max
+        );
+        return refuse(socket, reason).await;
+    }
+    say(socket, &Frame::Roll(greeting.roll())).await.map_err(|error| error.to_string())?;
+    let _ = socket.shutdown().await;
+    Ok(Received::Newcomer(join))
 }
 
 fn judge(hello: &Hello, greeting: &Greeting) -> Result<u16, String> {
@@ -88,7 +228,7 @@ fn judge(hello: &Hello, greeting: &Greeting) -> Result<u16, String> {
             hello.to.0, greeting.id.0
         ));
     }
-    if hello.from == greeting.id || !greeting.members.contains(&hello.from) {
+    if hello.from == greeting.id || hello.from == NodeId(0) {
         return Err(format!("member {:x} is not a peer of this member", hello.from.0));
     }
     hello.agree()
@@ -113,16 +253,64 @@ enum Unheard {
 }
 
 /// Reads exactly one frame, so that nothing of what follows is swallowed.
-async fn hear(socket: &mut TcpStream) -> Result<Frame, Unheard> {
+async fn hear(socket: &mut TcpStream, bytes_max: usize) -> Result<Frame, Unheard> {
     let codec = crate::codec();
     let mut bytes = vec![0; kattu_wire::frame::HEADER_BYTES];
     socket.read_exact(&mut bytes).await.map_err(|_| Unheard::Gone)?;
     let len = codec
-        .peek_len(&bytes, GREETING_BYTES_MAX)
+        .peek_len(&bytes, bytes_max)
         .map_err(|error| Unheard::Nonsense(error.to_string()))?
         .expect("a whole header was read");
     let header = bytes.len();
     bytes.resize(len, 0);
     socket.read_exact(&mut bytes[header..]).await.map_err(|_| Unheard::Gone)?;
     codec.decode(&SharedBytes::from(bytes)).map_err(|error| Unheard::Nonsense(error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn member(id: u64, url: &str) -> MemberInfo {
+        MemberInfo { id: NodeId(id), peer_urls: vec![url.into()], ..MemberInfo::default() }
+    }
+
+    #[test]
+    fn places_come_from_the_table_and_from_whoever_it_does_not_know_yet() {
+        let greeting = Greeting { id: NodeId(1), ..Greeting::default() };
+        let list = vec![member(1, "http://a:1"), member(2, "http://b:2")];
+        greeting.follow(Members { list: list.clone(), ..Members::default() });
+        let meet = |id: u64, url: &str| {
+            greeting.is_news.set(false);
+            greeting.introduced(NodeId(id), Introduction { peer_urls: vec![url.into()] });
+            greeting.is_news.get()
+        };
+        assert!(meet(3, "http://c:3"), "others have added it");
+        assert!(!meet(3, "http://c:3"), "nothing new");
+        assert!(!meet(2, "http://elsewhere:2"), "the table knows better");
+        let places = |greeting: &Greeting| {
+            let all = greeting.places().into_iter();
+            all.map(|(id, addresses)| format!("{} {}", id.0, addresses.join(","))).collect::<Vec<_>>()
+        };
+        assert_eq!(places(&greeting), ["2 b:2", "3 c:3"]);
+        let removed = vec![NodeId(3)];
+        greeting.follow(Members { list, removed, ..Members::default() });
+        assert_eq!(places(&greeting), ["2 b:2"]);
+        assert!(!greeting.is_removed());
+        greeting.follow(Members { removed: vec![NodeId(1)], ..Members::default() });
+        assert!(greeting.is_removed());
+    }
+
+    #[test]
+    fn a_peer_url_is_a_host_and_a_port() {
+        for (url, address) in [
+            ("http://127.0.0.1:2380", Some("127.0.0.1:2380")),
+            ("http://[::1]:2380/", Some("[::1]:2380")),
+            ("http://n1", None),
+            ("http://:2380", None),
+            ("https://n1:2380", None),
+        ] {
+            assert_eq!(address_of(url).as_deref(), address, "{url}");
+        }
+    }
 }

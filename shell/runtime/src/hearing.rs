@@ -5,7 +5,7 @@
 //! same peer had before: what that one would still bring is late. [fault-model NT2, NT3, F34–F36]
 //! Knows nothing of: what messages mean.
 
-use crate::greeting::{self, Greeting};
+use crate::greeting::{self, Greeting, Received};
 use crate::inbox::Inbox;
 use crate::metrics::Metrics;
 use crate::report;
@@ -49,6 +49,16 @@ impl Readers {
         self.0.borrow().get(&(peer, lane)).is_some_and(|reader| !reader.is_finished())
     }
 
+    /// Nothing that this peer sends is read any more.
+    pub(crate) fn end(&self, peer: NodeId) {
+        self.0.borrow_mut().retain(|(of, _), reader| {
+            if *of == peer {
+                reader.abort();
+            }
+            *of != peer
+        });
+    }
+
     /// The reader that this one replaces.
     pub(crate) fn replace(&self, peer: NodeId, lane: Lane, reader: AbortHandle) -> Option<AbortHandle> {
         self.0.borrow_mut().insert((peer, lane), reader)
@@ -69,7 +79,13 @@ impl Hearing {
         let greeted =
             tokio::time::timeout(GREETING_MAX, greeting::receive(&mut socket, &self.greeting)).await;
         let hello = match greeted {
-            Ok(Ok(hello)) => hello,
+            Ok(Ok(Received::Member(hello))) => hello,
+            Ok(Ok(Received::Newcomer(join))) => {
+                let reached = join.peer_urls.join(",");
+                return report::info(format_args!(
+                    "told a newcomer from {address} who the members are; it will be reached at {reached}"
+                ));
+            }
             Ok(Err(reason)) => {
                 self.metrics.peer_rejected.add(1);
                 return report::warn(format_args!("peer connection from {address} refused: {reason}"));
@@ -157,7 +173,10 @@ impl Hearing {
             match frame {
                 Frame::Message(message) => self.accept_message(message, from, len)?,
                 Frame::Goodbye(_) | Frame::Unknown { .. } => {}
-                Frame::Introduction(_) => {}
+                Frame::Introduction(introduction) => {
+                    self.greeting.introduced(from, introduction);
+                    self.inbox.wake();
+                }
                 Frame::Hello(_)
                 | Frame::Welcome(_)
                 | Frame::Refused(_)
@@ -233,13 +252,7 @@ mod tests {
     const PEER: NodeId = NodeId(2);
 
     fn greeting(id: NodeId) -> Greeting {
-        Greeting {
-            cluster: 0xC1,
-            id,
-            incarnation: Incarnation(9),
-            learner: false,
-            members: [US, PEER].into(),
-        }
+        Greeting { cluster: 0xC1, id, incarnation: Incarnation(9), ..Greeting::default() }
     }
 
     async fn connect(address: std::net::SocketAddr, lane: Lane) -> TcpStream {
@@ -247,7 +260,7 @@ mod tests {
         match greeting::greet(&mut socket, &greeting(PEER), US, lane).await {
             Ok(()) => socket,
             Err(Failure::Refused(reason)) => panic!("{reason}"),
-            Err(Failure::Away) => panic!("nobody answers"),
+            Err(Failure::Away | Failure::Removed) => panic!("nobody answers"),
         }
     }
 

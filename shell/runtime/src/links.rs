@@ -4,6 +4,8 @@
 //! gives up on its own. Votes, heartbeats and read rounds ride on the bulk lane while nothing waits on it, and take
 //! their own lane otherwise. Pieces of snapshots have a third one, which is opened when there is something for it, and
 //! closed when nothing has been for a while: no entry and no heartbeat waits behind them. [fault-model NT1–NT6]
+//! Links come and go with the table of members. One to a member that was removed lives on for a moment, so that it can be
+//! told; then nothing it says is heard any more, and when it greets again it is told why.
 //! Knows nothing of: who leads, what entries mean.
 
 use crate::greeting::{self, Greeting};
@@ -21,6 +23,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 use tokio::net::TcpStream;
+use tokio::task::AbortHandle;
 
 /// One peer to speak to.
 #[derive(Clone, Debug)]
@@ -30,57 +33,115 @@ pub(crate) struct Peer {
     pub(crate) addresses: Vec<String>,
 }
 
+#[derive(Default)]
 struct Link {
+    addresses: Vec<String>,
     bulk: Rc<Lane>,
     control: Rc<Lane>,
     snapshot: Rc<Lane>,
+    /// Who keeps the lanes open.
+    diallers: Vec<AbortHandle>,
+    /// The peer was removed, and this is when the link ends.
+    ends_at: Option<Instant>,
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        self.diallers.iter().for_each(AbortHandle::abort);
+    }
 }
 
 /// All links out of this member.
 pub(crate) struct Links {
     links: BTreeMap<NodeId, Link>,
+    greeting: Rc<Greeting>,
+    retry_max: Duration,
+    /// How long a link to a member that was removed lives on.
+    farewell: Duration,
+    inbox: Rc<Inbox>,
     /// Whom we hear.
     readers: Rc<Readers>,
     metrics: Arc<Metrics>,
 }
 
 impl Links {
-    /// Starts dialling every peer; must be called inside a `LocalSet`.
-    pub(crate) fn start(
-        peers: &[Peer],
+    /// Links to nobody yet.
+    pub(crate) fn new(
         greeting: &Rc<Greeting>,
         retry_max: Duration,
+        farewell: Duration,
         inbox: &Rc<Inbox>,
         readers: &Rc<Readers>,
         metrics: &Arc<Metrics>,
     ) -> Links {
-        let mut links = BTreeMap::new();
-        for peer in peers {
-            let link = Link {
-                bulk: Rc::new(Lane::default()),
-                control: Rc::new(Lane::default()),
-                snapshot: Rc::new(Lane::on_demand()),
-            };
-            let lanes = [
-                (LaneKind::Bulk, &link.bulk),
-                (LaneKind::Control, &link.control),
-                (LaneKind::Snapshot, &link.snapshot),
-            ];
-            for (kind, lane) in lanes {
-                let dialler = Dialler {
-                    peer: peer.clone(),
-                    kind,
-                    lane: lane.clone(),
-                    greeting: greeting.clone(),
-                    retry_max,
-                    inbox: inbox.clone(),
-                    metrics: metrics.clone(),
-                };
-                tokio::task::spawn_local(dialler.run());
-            }
-            links.insert(peer.id, link);
+        Links {
+            links: BTreeMap::new(),
+            greeting: greeting.clone(),
+            retry_max,
+            farewell,
+            inbox: inbox.clone(),
+            readers: readers.clone(),
+            metrics: metrics.clone(),
         }
-        Links { links, readers: readers.clone(), metrics: metrics.clone() }
+    }
+
+    /// Brings the links in line with who is reached where, if that may have changed; ends those whose time is up. Must be
+    /// called inside a `LocalSet`.
+    pub(crate) fn follow(&mut self) {
+        let now = Instant::now();
+        let readers = &self.readers;
+        self.links.retain(|peer, link| {
+            let is_over = link.ends_at.is_some_and(|end| end <= now);
+            if is_over {
+                readers.end(*peer);
+            }
+            !is_over
+        });
+        if !self.greeting.is_news.replace(false) {
+            return;
+        }
+        let places = self.greeting.places();
+        for (peer, link) in &mut self.links {
+            let is_gone = !places.contains_key(peer);
+            link.ends_at = is_gone.then(|| link.ends_at.unwrap_or(now + self.farewell));
+        }
+        for (peer, addresses) in places {
+            let known = self.links.get(&peer);
+            if known.is_none_or(|link| link.addresses != addresses) {
+                if known.is_some() {
+                    // What was on its way to where it was may be lost.
+                    self.inbox.push(Event::LinkClosed(peer, LinkEnd::Otherwise), 0);
+                }
+                let link = self.open(&Peer { id: peer, addresses });
+                self.links.insert(peer, link);
+            }
+        }
+    }
+
+    /// Starts dialling a peer.
+    fn open(&self, peer: &Peer) -> Link {
+        let mut link = Link::default();
+        link.addresses.clone_from(&peer.addresses);
+        link.snapshot = Rc::new(Lane::on_demand());
+        let lanes = [
+            (LaneKind::Bulk, &link.bulk),
+            (LaneKind::Control, &link.control),
+            (LaneKind::Snapshot, &link.snapshot),
+        ];
+        let diallers = lanes.map(|(kind, lane)| {
+            let dialler = Dialler {
+                peer: peer.clone(),
+                kind,
+                lane: lane.clone(),
+                greeting: self.greeting.clone(),
+                retry_max: self.retry_max,
+                inbox: self.inbox.clone(),
+                metrics: self.metrics.clone(),
+            };
+            tokio::task::spawn_local(dialler.run()).abort_handle()
+        });
+        link.diallers = diallers.into();
+        link
     }
 
     /// Sends a batch: each message is encoded once, each lane flushed once. Gives back the forwarded writes that cannot
@@ -244,6 +305,12 @@ impl Dialler {
                     pauses.refused();
                     self.lane.close();
                 }
+                Err(Failure::Removed) => {
+                    self.greeting.was_removed.set(true);
+                    self.inbox.wake();
+                    pauses.refused();
+                    self.lane.close();
+                }
                 Err(Failure::Away) => self.lane.close(),
             }
             tokio::time::sleep(jittered(pauses.take())).await;
@@ -280,7 +347,7 @@ impl Dialler {
             };
             match tokio::time::timeout(self.retry_max.max(Duration::from_millis(500)), attempt).await {
                 Ok(Ok(socket)) => return Ok(socket),
-                Ok(Err(refused @ Failure::Refused(_))) => failure = refused,
+                Ok(Err(refused @ (Failure::Refused(_) | Failure::Removed))) => failure = refused,
                 Ok(Err(Failure::Away)) | Err(_) => {}
             }
         }
@@ -304,6 +371,8 @@ pub(crate) enum Failure {
     Away,
     /// Somebody there who will not talk to us, and why.
     Refused(String),
+    /// Somebody there who says that we are no member any more.
+    Removed,
 }
 
 #[cfg(test)]
@@ -342,12 +411,12 @@ mod tests {
             let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
             let address = listener.local_addr().expect("it is bound");
             let socket = TcpStream::connect(address).await.expect("somebody listens");
-            let lane = Rc::<Lane>::default;
-            let link = Link { bulk: lane(), control: lane(), snapshot: lane() };
+            let link = Link::default();
             link.bulk.open(Rc::new(socket));
             let readers = Rc::new(Readers::default());
-            let links = [(LEADER, link)].into();
-            let links = Links { links, readers: readers.clone(), metrics: Arc::default() };
+            let (pause, greeting) = (Duration::from_secs(1), Rc::default());
+            let mut links = Links::new(&greeting, pause, pause, &Rc::default(), &readers, &Arc::default());
+            links.links.insert(LEADER, link);
 
             assert_eq!(links.send(message()), std::slice::from_ref(&forward), "nobody would hear the answer");
             let reader = tokio::task::spawn_local(std::future::pending::<()>());

@@ -1,0 +1,143 @@
+//! Joining: how a member with an empty directory finds out who it is.
+//!
+//! In:    the places of the other members; where this one will be reached.
+//! Out:   the identity of its directory: the cluster, its id, whom the cluster began with and whom it has now.
+//! It asks everybody, because anybody may be behind, and believes whoever has applied the newest change; whoever is known
+//! to anybody as having had a directory is not let in. A majority need not answer: who was added is a learner, and
+//! whether it may vote is judged by the leader.
+//! Knows nothing of: how members are added, what a member does next.
+
+use crate::greeting::{address_of, ask};
+use crate::links::Failure;
+use kattu_node::newcomer::admit;
+use kattu_raft::{Duration, GroupId, Incarnation, NodeId};
+use kattu_wal::{Identity, InitialMember};
+use kattu_wire::Roll;
+use kattu_node::contract::MemberInfo;
+use tokio::net::TcpStream;
+
+/// How long one member may take to answer.
+const ANSWER_MAX: Duration = Duration::from_secs(2);
+/// Times that everybody is asked while nobody answers.
+const ROUNDS_MAX: u32 = 20;
+/// Pause between two rounds.
+const PAUSE: Duration = Duration::from_millis(250);
+
+/// Who this member is.
+pub(crate) struct Newcomer<'a> {
+    /// Its name.
+    pub(crate) name: &'a str,
+    /// Where it will be reached.
+    pub(crate) peer_urls: &'a [String],
+    /// `host:port` of the others.
+    pub(crate) others: Vec<String>,
+    /// The group whose log will be in its directory.
+    pub(crate) group: GroupId,
+}
+
+/// Asks the others, and makes of their answers what this member's directory begins with.
+///
+/// # Errors
+/// Why it cannot join, in words for the operator.
+pub(crate) async fn identity(newcomer: &Newcomer<'_>) -> Result<Identity, String> {
+    let others = newcomer.others.join(", ");
+    if newcomer.others.is_empty() {
+        return Err("nobody to ask: --initial-cluster names no other member".into());
+    }
+    let mut reasons = Vec::new();
+    for _ in 0..ROUNDS_MAX {
+        let mut rolls = Vec::new();
+        reasons.clear();
+        for address in &newcomer.others {
+            match one(address, newcomer.peer_urls).await {
+                Ok(roll) => rolls.push(roll),
+                Err(Failure::Refused(reason)) => reasons.push(format!("{address}: {reason}")),
+                Err(Failure::Away | Failure::Removed) => {}
+            }
+        }
+        if !rolls.is_empty() {
+            return judge(newcomer, rolls);
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+    reasons.insert(0, format!("none of the other members tells who is in the cluster; asked {others}"));
+    Err(reasons.join("; "))
+}
+
+async fn one(address: &str, peer_urls: &[String]) -> Result<Roll, Failure> {
+    let asking = async {
+        let mut socket = TcpStream::connect(address).await.map_err(|_| Failure::Away)?;
+        crate::prepare(&socket);
+        ask(&mut socket, peer_urls).await
+    };
+    tokio::time::timeout(ANSWER_MAX, asking).await.unwrap_or(Err(Failure::Away))
+}
+
+fn judge(newcomer: &Newcomer<'_>, rolls: Vec<Roll>) -> Result<Identity, String> {
+    let heard: Vec<NodeId> = rolls.iter().flat_map(|roll| roll.heard.iter().copied()).collect();
+    if let Some(other) = rolls.iter().find(|roll| roll.cluster != rolls[0].cluster) {
+        return Err(format!(
+            "the members of --initial-cluster belong to different clusters, {:x} and {:x}",
+            rolls[0].cluster, other.cluster
+        ));
+    }
+    let newest = rolls.into_iter().max_by_key(|roll| roll.members.at).expect("somebody has answered");
+    let places = |urls: &[String]| urls.iter().filter_map(|url| address_of(url)).collect::<Vec<_>>();
+    let mine = places(newcomer.peer_urls);
+    let is_me = |member: &MemberInfo| places(&member.peer_urls).iter().any(|place| mine.contains(place));
+    let id = admit(&newest.members, &heard, is_me)
+        .map_err(|cannot| format!("cannot join at {}: {cannot}", newcomer.peer_urls.join(",")))?;
+    let remembered = |member: MemberInfo| InitialMember {
+        id: member.id,
+        name: member.name,
+        peer_urls: member.peer_urls,
+    };
+    Ok(Identity {
+        cluster: newest.cluster,
+        node: id,
+        incarnation: Incarnation(crate::entropy()),
+        name: newcomer.name.to_string(),
+        groups: vec![newcomer.group],
+        members: newest.began_with.into_iter().map(remembered).collect(),
+        joined: Some(newest.members.list.into_iter().map(remembered).collect()),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kattu_node::contract::Members;
+    use kattu_raft::LogIndex;
+
+    fn member(id: u64, learner: bool) -> MemberInfo {
+        let peer_urls = vec![format!("http://n{id}:2380")];
+        MemberInfo { id: NodeId(id), peer_urls, learner, ..MemberInfo::default() }
+    }
+
+    fn roll(at: u64, list: Vec<MemberInfo>, heard: &[u64]) -> Roll {
+        let members = Members { at: LogIndex(at), list, removed: vec![] };
+        let heard = heard.iter().copied().map(NodeId).collect();
+        Roll { cluster: 7, began_with: vec![member(1, false)], members, heard }
+    }
+
+    fn joins(rolls: Vec<Roll>) -> Result<Identity, String> {
+        let peer_urls = ["http://n4:2380/".to_string()];
+        let newcomer = Newcomer { name: "n4", peer_urls: &peer_urls, others: vec![], group: GroupId(0) };
+        judge(&newcomer, rolls)
+    }
+
+    #[test]
+    fn the_newest_table_counts_and_so_does_everybody_who_has_heard_of_the_newcomer() {
+        let old = || roll(3, vec![member(1, false)], &[1]);
+        let new = |heard: &[u64]| roll(9, vec![member(1, false), member(4, true)], heard);
+        assert!(joins(vec![old()]).is_err_and(|why| why.contains("kattu member add")));
+        let identity = joins(vec![new(&[1]), old()]).expect("it was added");
+        assert_eq!((identity.cluster, identity.node, identity.members.len()), (7, NodeId(4), 1));
+        assert_eq!(identity.joined.map(|found| found.len()), Some(2));
+        let heard = roll(3, vec![member(1, false)], &[1, 4]);
+        let why = joins(vec![new(&[1]), heard]).expect_err("it had a directory");
+        assert!(why.contains("kattu member remove 4"), "{why}");
+        let other = Roll { cluster: 8, ..old() };
+        assert!(joins(vec![new(&[1]), other]).is_err_and(|why| why.contains("different clusters")));
+    }
+}
