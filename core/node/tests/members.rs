@@ -1,0 +1,449 @@
+//! Members come and go: what a client who asks for it is told, what everybody's table says, and what stays whole.
+
+mod world;
+
+use kattu_node::SnapshotLimits;
+use kattu_node::contract::*;
+use kattu_raft::{Duration, EntryKind, Membership, Message, NodeId};
+use world::*;
+
+/// A snapshot after every batch that was applied, and nothing stays behind it.
+const ALWAYS: SnapshotLimits = SnapshotLimits { log_bytes_min: 0, keep_bytes: 0 };
+
+fn add(id: u64, votes: bool) -> Request {
+    Request::Change(MemberChange::Add { id: NodeId(id), peer_urls: urls(id), votes })
+}
+
+fn remove(id: u64) -> Request {
+    Request::Change(MemberChange::Remove(NodeId(id)))
+}
+
+fn promote(id: u64) -> Request {
+    Request::Change(MemberChange::Promote(NodeId(id)))
+}
+
+fn update(id: u64, url: &str) -> Request {
+    Request::Change(MemberChange::Update { id: NodeId(id), peer_urls: vec![url.into()] })
+}
+
+/// Asks, and lets time pass until there is an answer.
+fn told(world: &mut World, id: u64, request: Request) -> Outcome {
+    let ticket = world.ask(id, request);
+    for _ in 0..400 {
+        if let Some(outcome) = world.outcome(id, ticket) {
+            return outcome.clone();
+        }
+        world.pass(Duration::from_millis(20));
+    }
+    panic!("no answer in 8 s");
+}
+
+/// `1 2 (3) (4→)`: learners in brackets, those that will vote by themselves with an arrow.
+fn names(list: &[MemberInfo]) -> String {
+    let name = |member: &MemberInfo| match (member.learner, member.votes_when_ready) {
+        (false, _) => format!("{}", member.id.0),
+        (true, false) => format!("({})", member.id.0),
+        (true, true) => format!("({}→)", member.id.0),
+    };
+    list.iter().map(name).collect::<Vec<_>>().join(" ")
+}
+
+/// The members after a change that was made.
+fn changed(outcome: Outcome) -> String {
+    match outcome {
+        Outcome::Done(Reply { body: ReplyBody::Changed(list), .. }) => names(&list),
+        other => panic!("not changed: {other:?}"),
+    }
+}
+
+/// Why a change was refused.
+fn refused(outcome: Outcome) -> MemberRefusal {
+    match outcome {
+        Outcome::Refused(Refusal::Member(refusal)) => refusal,
+        other => panic!("not refused: {other:?}"),
+    }
+}
+
+fn table(world: &World, id: u64) -> String {
+    names(&world.member(id).keeper.members().list)
+}
+
+fn voters(world: &World, id: u64) -> Vec<u64> {
+    world.member(id).node.raft().membership().voters.iter().map(|voter| voter.0).collect()
+}
+
+/// Everybody alive has applied the same and made the same of it.
+fn assert_equal(world: &mut World) {
+    world.pass(ET);
+    let digests: Vec<(u64, u64)> = world
+        .members
+        .values()
+        .filter(|member| member.alive)
+        .map(|member| (member.keeper.applied().0, member.keeper.digest()))
+        .collect();
+    assert!(digests.iter().all(|digest| *digest == digests[0]), "{digests:?}");
+}
+
+fn write(world: &mut World, id: u64, key: &str, value: &str) {
+    let outcome = told(world, id, put(key, value));
+    assert!(matches!(outcome, Outcome::Done(_)), "{outcome:?}");
+}
+
+fn value(world: &mut World, id: u64, key: &str) -> Option<String> {
+    let outcome = told(world, id, get(key, Consistency::Linearizable));
+    value_of(Some(&outcome))
+}
+
+/// A configuration entry that ends a change.
+fn completes_a_change(message: &PeerMessage) -> bool {
+    let PeerMessage::Raft(envelope) = message else { return false };
+    let Message::Append(append) = &envelope.message else { return false };
+    append.entries.iter().any(|entry| {
+        let ends = || Membership::decode(entry.payload()).is_ok_and(|(membership, _)| !membership.is_joint());
+        entry.head.kind == EntryKind::Config && ends()
+    })
+}
+
+fn brings_entries(message: &PeerMessage) -> bool {
+    let PeerMessage::Raft(envelope) = message else { return false };
+    matches!(&envelope.message, Message::Append(append) if !append.entries.is_empty())
+}
+
+#[test]
+fn one_becomes_three_and_one_again_and_each_new_member_votes_by_itself_when_it_has_caught_up() {
+    let mut world = World::new(1);
+    world.elect();
+    write(&mut world, 1, "a", "1");
+    assert_eq!(changed(told(&mut world, 1, add(2, true))), "1 (2→)");
+    world.pass(ET * 3);
+    assert_eq!(table(&world, 1), "1 (2→)", "nobody has heard of it");
+    write(&mut world, 1, "a", "2");
+    world.join(2);
+    world.pass(ET * 2);
+    assert_eq!((table(&world, 1), table(&world, 2)), ("1 2".into(), "1 2".into()));
+    assert_eq!(changed(told(&mut world, 2, add(3, true))), "1 2 (3→)", "any member can be asked");
+    world.join(3);
+    world.pass(ET * 2);
+    assert_eq!(voters(&world, 3), [1, 2, 3]);
+    assert_eq!(value(&mut world, 3, "a").as_deref(), Some("2"));
+    assert_equal(&mut world);
+
+    let leader = world.elect();
+    let others: Vec<u64> = (1..=3).filter(|&id| id != leader).collect();
+    for (gone, left) in [(others[0], 2), (others[1], 1)] {
+        let list = changed(told(&mut world, leader, remove(gone)));
+        assert_eq!(list.split(' ').count(), left, "{list}");
+        world.pass(ET);
+        assert!(world.member(gone).node.raft().is_removed(), "it was told");
+        world.kill(gone);
+    }
+    write(&mut world, leader, "a", "3");
+    assert_eq!(refused(told(&mut world, leader, remove(leader))), MemberRefusal::LastVoter);
+    assert_eq!(value(&mut world, leader, "a").as_deref(), Some("3"));
+}
+
+#[test]
+fn a_member_that_never_answers_harms_nobody() {
+    let mut world = World::new(3);
+    let leader = world.elect();
+    assert_eq!(changed(told(&mut world, leader, add(9, true))), "1 2 3 (9→)");
+    let dead = world.follower();
+    world.kill(dead);
+    world.pass(ET * 3);
+    write(&mut world, leader, "a", "still a quorum");
+    assert_eq!(refused(told(&mut world, leader, promote(9))), MemberRefusal::NotCaughtUp);
+    assert_eq!(changed(told(&mut world, leader, remove(9))), "1 2 3");
+}
+
+#[test]
+fn a_learner_is_promoted_only_when_it_has_caught_up() {
+    let mut world = World::new(3);
+    let leader = world.elect();
+    assert_eq!(changed(told(&mut world, leader, add(4, false))), "1 2 3 (4)");
+    assert_eq!(refused(told(&mut world, leader, promote(4))), MemberRefusal::NotCaughtUp);
+    world.join(4);
+    world.pass(ET * 3);
+    assert_eq!(table(&world, 4), "1 2 3 (4)", "nobody has asked for more");
+    assert_eq!(changed(told(&mut world, 4, promote(4))), "1 2 3 4", "it may ask for itself");
+    assert_eq!(refused(told(&mut world, leader, promote(4))), MemberRefusal::NotLearner);
+    assert_eq!(refused(told(&mut world, leader, promote(5))), MemberRefusal::NotFound);
+    assert_equal(&mut world);
+}
+
+#[test]
+fn a_leader_can_remove_itself_and_its_client_is_told_and_the_others_go_on() {
+    let mut world = World::new(3);
+    let leader = world.elect();
+    world.pass(ET);
+    let list = changed(told(&mut world, leader, remove(leader)));
+    assert_eq!(list.split(' ').count(), 2, "{list}");
+    assert!(world.member(leader).node.raft().is_removed());
+    world.kill(leader);
+    let next = world.elect();
+    write(&mut world, next, "a", "without it");
+    assert_eq!(refused(told(&mut world, next, remove(leader))), MemberRefusal::NotFound);
+    assert_equal(&mut world);
+}
+
+#[test]
+fn a_follower_that_is_removed_answers_the_client_that_asked_it_for_that() {
+    let mut world = World::new(3);
+    world.elect();
+    let gone = world.follower();
+    world.pass(ET);
+    let list = changed(told(&mut world, gone, remove(gone)));
+    assert_eq!(list.split(' ').count(), 2, "{list}");
+    assert!(world.member(gone).node.raft().is_removed());
+}
+
+#[test]
+fn an_id_or_a_place_is_never_anybody_elses() {
+    let mut world = World::new(3);
+    let leader = world.elect();
+    let gone = world.follower();
+    assert_eq!(refused(told(&mut world, leader, add(gone, true))), MemberRefusal::IdUsed, "a member has it");
+    let taken = MemberChange::Add { id: NodeId(7), peer_urls: urls(gone), votes: true };
+    assert_eq!(refused(told(&mut world, leader, Request::Change(taken))), MemberRefusal::UrlsUsed);
+    changed(told(&mut world, leader, remove(gone)));
+    world.pass(ET);
+    world.kill(gone);
+    assert_eq!(refused(told(&mut world, leader, add(gone, true))), MemberRefusal::IdUsed, "a member had it");
+    let again = MemberChange::Add { id: NodeId(7), peer_urls: urls(gone), votes: true };
+    let list = changed(told(&mut world, leader, Request::Change(again)));
+    assert!(list.ends_with("(7→)"), "its place is free: {list}");
+    assert_eq!(world.member(leader).keeper.members().removed, [NodeId(gone)]);
+    assert_equal(&mut world);
+}
+
+#[test]
+fn a_change_that_would_cost_the_quorum_is_refused_and_one_that_mends_it_is_not() {
+    let mut world = World::new(3);
+    let leader = world.elect();
+    let dead = world.follower();
+    let alive = 6 - leader - dead;
+    world.kill(dead);
+    world.pass(ET * 2);
+    assert_eq!(refused(told(&mut world, leader, remove(alive))), MemberRefusal::WouldLoseQuorum);
+    write(&mut world, leader, "a", "nothing is lost");
+    let list = changed(told(&mut world, leader, remove(dead)));
+    assert_eq!(list.split(' ').count(), 2, "{list}");
+    write(&mut world, alive, "a", "two of two");
+}
+
+#[test]
+fn a_change_waits_a_while_for_the_one_before_it_and_is_refused_then() {
+    let mut world = World::new(3);
+    let leader = world.elect();
+    let follower = world.follower();
+    world.pass(ET);
+    world.loses = Box::new(brings_entries);
+    let first = world.ask(leader, add(4, false));
+    let here = world.ask(leader, add(5, false));
+    let there = world.ask(follower, add(6, false));
+    world.pass(ET);
+    let outcomes = [(leader, first), (leader, here), (follower, there)];
+    assert!(outcomes.iter().all(|&(id, ticket)| world.outcome(id, ticket).is_none()), "they wait");
+    world.pass(ET * 2);
+    let under_way = Outcome::Refused(Refusal::Member(MemberRefusal::UnderWay));
+    assert_eq!(world.outcome(leader, here), Some(&under_way));
+    assert_eq!(world.outcome(follower, there), Some(&under_way));
+    world.loses = Box::new(|_| false);
+    world.pass(ET);
+    assert_eq!(changed(world.outcome(leader, first).expect("it was made").clone()), "1 2 3 (4)");
+    let both = [(leader, world.ask(leader, add(5, false))), (follower, world.ask(follower, add(6, false)))];
+    world.pass(ET * 2);
+    for (id, ticket) in both {
+        changed(world.outcome(id, ticket).expect("one after the other").clone());
+    }
+    assert_eq!(table(&world, leader), "1 2 3 (4) (5) (6)");
+}
+
+#[test]
+fn a_forwarded_change_is_never_proposed_twice() {
+    let mut world = World::new(3);
+    let leader = world.elect();
+    let follower = world.follower();
+    world.pass(ET);
+    let ticket = world.ask(follower, add(4, false));
+    let copies: Vec<PeerMessage> =
+        world.network.iter().filter(|message| matches!(message, PeerMessage::Forward(_))).cloned().collect();
+    assert_eq!(copies.len(), 1);
+    world.deliver();
+    for _ in 0..3 {
+        world.network.extend(copies.iter().cloned());
+        world.pass(ET / 5);
+    }
+    changed(world.outcome(follower, ticket).expect("it was made").clone());
+    let configurations = entries(&world.member(leader).disk);
+    let count = configurations.iter().filter(|entry| entry.head.kind == EntryKind::Config).count();
+    assert_eq!(count, 1);
+}
+
+#[test]
+fn a_client_is_told_of_a_change_when_it_is_complete_even_by_another_leader() {
+    let mut world = World::new(4);
+    let leader = world.elect();
+    let follower = world.follower();
+    let gone = (1..=4).find(|&id| id != leader && id != follower).expect("there are four");
+    world.pass(ET);
+    world.loses = Box::new(completes_a_change);
+    let ticket = world.ask(follower, remove(gone));
+    world.pass(ET / 2);
+    let joint = world.member(follower).node.raft().committed_membership().is_joint();
+    assert!(joint, "the first step is committed");
+    assert_eq!(world.outcome(follower, ticket), None, "and that is not enough");
+    assert_eq!(table(&world, follower), "1 2 3 4", "who leaves is there until it is over");
+    world.kill(leader);
+    world.loses = Box::new(|_| false);
+    world.pass(ET * 4);
+    let list = changed(world.outcome(follower, ticket).expect("another leader completes it").clone());
+    assert_eq!(list.split(' ').count(), 3, "{list}");
+}
+
+#[test]
+fn a_change_that_nobody_else_has_seen_is_rolled_back_and_its_client_is_in_doubt() {
+    let mut world = World::new(3);
+    let old = world.elect();
+    world.pass(ET);
+    world.loses = Box::new(move |message| message.from().0 == old || message.to().0 == old);
+    let ticket = world.ask(old, add(4, true));
+    world.deliver();
+    assert_eq!(world.member(old).node.raft().membership().learners, [NodeId(4)], "it is in force there at once");
+    world.pass(ET * 4);
+    let other = 1 + old % 3;
+    let follows = |world: &World| world.member(other).node.raft().leader().map(|leader| leader.0);
+    assert!(follows(&world).is_some_and(|leader| leader != old));
+    write(&mut world, other, "a", "meanwhile");
+    world.loses = Box::new(|_| false);
+    world.pass(ET * 3);
+    assert_eq!(world.outcome(old, ticket), Some(&Outcome::Unknown(Doubt::LeaderChanged)));
+    assert!(world.member(old).node.raft().membership().learners.is_empty(), "the one before counts again");
+    assert_eq!(table(&world, old), "1 2 3");
+    assert!(changed(told(&mut world, old, add(4, true))).ends_with("(4→)"));
+    assert_equal(&mut world);
+}
+
+#[test]
+fn a_restart_from_a_snapshot_keeps_the_members_and_the_ids_of_those_who_were() {
+    let mut world = World::with_snapshots(3, SnapshotLimits { log_bytes_min: 2_000, keep_bytes: 0 });
+    let leader = world.elect();
+    let gone = world.follower();
+    changed(told(&mut world, leader, remove(gone)));
+    world.pass(ET);
+    world.kill(gone);
+    changed(told(&mut world, leader, add(4, true)));
+    world.join(4);
+    changed(told(&mut world, leader, add(5, false)));
+    world.pass(ET * 2);
+    for round in 0..300 {
+        write(&mut world, leader, "a", &format!("{round}"));
+    }
+    assert_equal(&mut world);
+    let before = table(&world, leader);
+    let left: Vec<u64> = (1..=4).filter(|&id| id != gone).collect();
+    for &id in &left {
+        assert!(!world.member(id).snapshots.is_empty(), "member {id} has one");
+        world.kill(id);
+        world.restart(id);
+        assert_eq!(table(&world, id), before, "before anything is replayed");
+    }
+    let leader = world.elect();
+    assert_eq!(refused(told(&mut world, leader, add(gone, true))), MemberRefusal::IdUsed);
+    assert_eq!(value(&mut world, 4, "a").as_deref(), Some("299"));
+    assert_equal(&mut world);
+}
+
+#[test]
+fn a_restart_in_the_middle_of_a_change_finds_it_and_completes_it() {
+    let mut world = World::new(3);
+    let leader = world.elect();
+    world.pass(ET);
+    world.loses = Box::new(completes_a_change);
+    let gone = world.follower();
+    world.ask(leader, remove(gone));
+    world.pass(ET / 2);
+    for id in 1..=3 {
+        world.kill(id);
+        world.restart(id);
+        let is_joint = world.member(id).node.raft().membership().is_joint();
+        assert_eq!(is_joint, id != leader, "only the leader had the end of it");
+    }
+    world.loses = Box::new(|_| false);
+    world.pass(ET * 4);
+    let left = if gone == 1 { 2 } else { 1 };
+    assert_eq!(table(&world, left).split(' ').count(), 2, "{}", table(&world, left));
+}
+
+#[test]
+fn a_newcomer_that_begins_with_a_snapshot_taken_right_after_its_addition_finds_itself_in_it() {
+    let mut world = World::with_snapshots(1, ALWAYS);
+    world.elect();
+    write(&mut world, 1, "a", "old");
+    for id in 2..=3 {
+        changed(told(&mut world, 1, add(id, true)));
+        world.join(id);
+        world.pass(ET * 3);
+        assert!(!world.member(id).snapshots.is_empty(), "the log had nothing left for it");
+        assert_eq!(voters(&world, id), (1..=id).collect::<Vec<_>>());
+    }
+    assert_eq!(value(&mut world, 3, "a").as_deref(), Some("old"));
+    assert_eq!(table(&world, 3), "1 2 3");
+    assert_equal(&mut world);
+}
+
+#[test]
+fn a_member_that_moves_is_found_at_its_new_place() {
+    let mut world = World::new(3);
+    let leader = world.elect();
+    let follower = world.follower();
+    assert_eq!(changed(told(&mut world, follower, update(follower, "http://moved:1"))), "1 2 3");
+    let info = |world: &World| {
+        let list = world.member(leader).keeper.members().list;
+        list.into_iter().find(|member| member.id.0 == follower).expect("a member").peer_urls
+    };
+    assert_eq!(info(&world), ["http://moved:1"]);
+    assert_eq!(refused(told(&mut world, leader, update(leader, "http://moved:1"))), MemberRefusal::UrlsUsed);
+    assert_eq!(changed(told(&mut world, leader, update(follower, "http://moved:1"))), "1 2 3", "once more");
+    assert_eq!(refused(told(&mut world, leader, update(9, "http://n9:1"))), MemberRefusal::NotFound);
+    assert_equal(&mut world);
+}
+
+#[test]
+fn leadership_moves_to_whom_the_leader_is_asked_for() {
+    let mut world = World::new(3);
+    let leader = world.elect();
+    let follower = world.follower();
+    let third = 6 - leader - follower;
+    world.pass(ET);
+    let to = |id: u64| Request::MoveLeader(NodeId(id));
+    assert_eq!(refused(told(&mut world, follower, to(third))), MemberRefusal::NotLeader);
+    assert_eq!(refused(told(&mut world, leader, to(9))), MemberRefusal::BadTransferee);
+    changed(told(&mut world, leader, add(4, false)));
+    assert_eq!(refused(told(&mut world, leader, to(4))), MemberRefusal::BadTransferee, "a learner cannot lead");
+    let moved = |outcome: Outcome| matches!(outcome, Outcome::Done(Reply { body: ReplyBody::Moved, .. }));
+    assert!(moved(told(&mut world, leader, to(leader))), "it leads already");
+    assert!(moved(told(&mut world, leader, to(third))));
+    assert_eq!(world.member(leader).node.raft().leader(), Some(NodeId(third)));
+    world.kill(leader);
+    assert_eq!(refused(told(&mut world, third, to(leader))), MemberRefusal::TransferFailed, "it does not answer");
+    write(&mut world, third, "a", "the leader goes on");
+}
+
+#[test]
+fn wishes_are_answered_when_a_replica_stops() {
+    let mut world = World::new(3);
+    let alone = 1;
+    let wish = world.ask(alone, add(4, true));
+    assert_eq!(world.outcome(alone, wish), None, "nobody leads yet");
+    world.give(alone, Event::Stop);
+    assert_eq!(world.outcome(alone, wish), Some(&Outcome::Refused(Refusal::Stopping)));
+    assert_eq!(world.member(alone).node.pending(), 0);
+}
+
+#[test]
+fn a_wish_that_finds_no_leader_is_refused_in_time() {
+    let mut world = World::new(3);
+    world.kill(2);
+    world.kill(3);
+    assert_eq!(told(&mut world, 1, add(4, true)), Outcome::Refused(Refusal::NoLeader));
+}
