@@ -121,7 +121,7 @@ impl Loader {
         if !matches!(self.stage, Stage::Done) {
             return Err(Malformed { offset: self.offset, flaw: Flaw::Truncated });
         }
-        let mut changes = Changes::starting_at(self.compacted.max(2));
+        let mut changes = Changes::starting_at(self.first_change());
         self.changes.into_iter().for_each(|(revision, key)| changes.push(revision, key));
         let mut store = Store::new();
         store.restore(self.index.finish(), changes, (self.bytes, self.bytes_in_use));
@@ -232,10 +232,16 @@ impl Loader {
         Ok(())
     }
 
+    /// The first revision that has changed something. At the compacted one nothing has if the store was raised to it.
+    fn first_change(&self) -> Revision {
+        let is_raised = self.compacted >= 2 && self.changes.first().is_none_or(|(first, _)| *first > self.compacted);
+        self.compacted.max(2) + Revision::from(is_raised)
+    }
+
     /// From the order of keys to that of revisions, each of which has changed something.
     fn order_changes(&mut self) -> Read<()> {
         self.changes.sort_by_key(|(revision, _)| *revision); // stable: within a revision by key
-        let mut last = self.compacted.max(2) - 1;
+        let mut last = self.first_change() - 1;
         for &(revision, _) in &self.changes {
             if revision > last + 1 {
                 return flaw(Flaw::Gap(last + 1));

@@ -55,13 +55,16 @@ const VERSIONS_PER_CHANGE: usize = 2;
 /// five to twenty microseconds.
 const CHANGES_WHILE_PINNED: usize = 128;
 
+/// Changes forgotten in one go by a store that nobody waits for.
+const RAISE_CHANGES: usize = 1 << 16;
+
 /// The compacted revision before the first compaction.
 pub(crate) const NEVER_COMPACTED: Revision = -1;
 
 /// All keys, and as much of their history as is not compacted.
 ///
-/// Invariant between commands: `revision` = the newest revision in `changes`, or 1; every version newer than
-/// `compacted` has its change there.
+/// Invariant between commands: `revision` = the newest revision in `changes`, or the one right before them while there
+/// are none; every version newer than `compacted` has its change there.
 #[derive(Clone, Debug)]
 pub struct Store {
     pub(crate) index: Index<History>,
@@ -213,6 +216,26 @@ impl Store {
     #[must_use]
     pub fn running_digest(&self) -> u64 {
         self.running_digest
+    }
+
+    /// Goes on at a revision that is `by` higher, as if everything before it were compacted: what can be read stays as it
+    /// is, all that was is forgotten. For a store that takes the place of one that clients may have seen at a later
+    /// revision: none of them is ever told an old revision anew, and each that goes on from an old one learns that it must
+    /// begin again. Takes as long as what it forgets; never part of a log.
+    ///
+    /// # Panics
+    /// If there is no revision that high.
+    pub fn raise_revision(&mut self, by: u64) {
+        let by = Revision::try_from(by).expect("a revision");
+        let revision = self.revision.checked_add(by).expect("revisions reach that far");
+        self.compacted = revision;
+        self.tidied = self.changes.first();
+        while self.tidy(RAISE_CHANGES) {}
+        // Nothing has changed at this revision, but the next change comes right after it.
+        self.changes = Changes::starting_at(revision + 1);
+        self.tidied = 0;
+        self.revision = revision;
+        self.running_digest = digest::then(self.running_digest, digest::compaction(revision));
     }
 
     /// Gives back some of what compaction has left: looks at no more than `changes_max` changes. Returns whether there
