@@ -4,7 +4,9 @@
 //! (docs/formats/command.md): numbers are never reused.
 //! Knows nothing of: what the store's own bytes mean.
 
+use crate::alarms::{self, AlarmChange};
 use crate::contract::MemberChange;
+use crate::digests::{MARK_BYTE, REPORT_BYTE, Report};
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use kattu_kv::api as kv;
@@ -30,6 +32,12 @@ pub enum Command {
     /// A change of the members: on its way to the leader, and then behind the membership of a configuration entry;
     /// never an entry of its own.
     Change(MemberChange),
+    /// Every member notes here what it has made of the log.
+    Mark,
+    /// What one member has noted.
+    Report(Report),
+    /// An alarm is raised or cleared.
+    Alarm(AlarmChange),
 }
 
 /// A member's own description, kept in the replicated member table.
@@ -63,6 +71,7 @@ pub fn grows(command: &[u8]) -> bool {
     match Command::decode(command) {
         Ok(Command::Kv(command)) => command_grows(&command),
         Ok(Command::Publish(_) | Command::Change(_)) => false,
+        Ok(Command::Mark | Command::Report(_) | Command::Alarm(_)) => false,
         Err(Malformed) => true,
     }
 }
@@ -155,6 +164,12 @@ pub fn is_change(command: &[u8]) -> bool {
     command.first() == Some(&CHANGE)
 }
 
+/// Whether these bytes are for the store, if they are a command at all.
+#[must_use]
+pub fn is_for_store(command: &[u8]) -> bool {
+    command.first() == Some(&FOR_STORE)
+}
+
 impl Command {
     /// Reads a command back.
     ///
@@ -174,6 +189,9 @@ impl Command {
                 let change = MemberChange::take(&mut rest)?;
                 end(rest).map(|()| Command::Change(change))
             }
+            MARK_BYTE => end(rest).map(|()| Command::Mark),
+            REPORT_BYTE => Report::decode(rest).map(Command::Report),
+            alarms::BYTE => AlarmChange::decode(rest).map(Command::Alarm),
             _ => Err(Malformed),
         }
     }

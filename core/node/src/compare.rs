@@ -1,17 +1,17 @@
 //! Compare: when members tell each other what they have made of the log.
 //!
-//! The leader marks a place of the log every interval, if something has happened since the last mark: an idle cluster
-//! stays idle. Every member then owes a report of its digest there, and sends it as any other write, until the log holds
+//! The leader marks a place of the log an interval after the first thing that happened since the last mark: an idle cluster
+//! stays idle, and a single write is not followed by a comparison at once. Every member then owes a report of its digest there, and sends it as any other write, until the log holds
 //! it. A mark or a report that is lost on the way costs nothing but time; one that stands there twice says nothing new.
 //!
 //! In:    entries on their way to the keeper; what its tables say of alarms and of the report that is owed.
 //! Out:   writes of this replica's own, which nobody waits for.
 //! Knows nothing of: what digests mean, who is odd.
 
+use crate::alarms::{Alarm, Alarms};
 use crate::command::is_for_store;
 use crate::contract::{Effects, Outcome, Refusal, Request, Ticket};
 use crate::digests::{MARK_BYTE, REPORT_BYTE, Report, mark};
-use crate::alarms::{Alarm, Alarms};
 use crate::node::{Node, answer};
 use kattu_raft::{Duration, Entry, EntryKind, Instant};
 
@@ -31,19 +31,19 @@ pub(crate) struct Compare {
     interval: Duration,
     /// Something was handed to the keeper that no mark stands behind.
     is_due: bool,
-    /// No mark before this.
-    mark_after: Instant,
+    /// When a mark is to be made, so long as something waits for one.
+    mark_at: Option<Instant>,
     /// The report is not sent again before this.
     report_after: Instant,
     health: Health,
 }
 
 impl Compare {
-    pub(crate) fn new(interval: Duration, now: Instant) -> Compare {
+    pub(crate) fn new(interval: Duration) -> Compare {
         Compare {
             interval,
             is_due: false,
-            mark_after: now + interval,
+            mark_at: None,
             report_after: Instant(0),
             health: Health::default(),
         }
@@ -53,7 +53,7 @@ impl Compare {
     pub(crate) fn handed_out(&mut self, entry: &Entry) {
         if entry.head.kind == EntryKind::Command {
             match entry.payload().first() {
-                Some(&MARK_BYTE) => self.is_due = false,
+                Some(&MARK_BYTE) => (self.is_due, self.mark_at) = (false, None),
                 Some(&REPORT_BYTE) => {}
                 _ => self.is_due = true,
             }
@@ -69,7 +69,7 @@ impl Compare {
 impl Node {
     /// When the next mark or report is due, if this replica is the one to make it.
     pub(crate) fn compare_deadline(&self) -> Instant {
-        let mark = if self.may_mark() { self.compare.mark_after } else { Instant::NEVER };
+        let mark = self.compare.mark_at.filter(|_| self.may_mark()).unwrap_or(Instant::NEVER);
         let report = if self.may_report() { self.compare.report_after } else { Instant::NEVER };
         mark.min(report)
     }
@@ -86,16 +86,16 @@ impl Node {
         self.compare.health.owed.is_some() && self.is_confirmed() && self.raft.leader().is_some()
     }
 
-    /// Somebody leads that did not: marks of the leader before count for a whole interval.
-    pub(crate) fn mark_later(&mut self, now: Instant) {
-        self.compare.mark_after = now + self.compare.interval;
-    }
-
     /// Makes the mark or the report that is due.
     pub(crate) fn compare_if_due(&mut self, now: Instant) {
-        if self.may_mark() && self.compare.mark_after <= now {
-            self.mark_later(now);
-            self.write_own(now, mark());
+        if self.may_mark() {
+            let later = now + self.compare.interval;
+            if *self.compare.mark_at.get_or_insert(later) <= now {
+                self.compare.mark_at = Some(later);
+                self.write_own(now, mark());
+            }
+        } else {
+            self.compare.mark_at = None;
         }
         if self.may_report() && self.compare.report_after <= now {
             self.compare.report_after = now + self.config.request_timeout;
@@ -118,6 +118,11 @@ impl Node {
         {
             let _ = self.raft.transfer(now, other, out); // who cannot take over does not
         }
+    }
+
+    /// Whether nobody may take what grows the store.
+    pub(crate) fn is_short(&self) -> bool {
+        self.space.short || self.compare.alarms().forbids_growth()
     }
 
     /// A replica that may not be believed answers no read and takes no write of clients; whoever clears its alarm is heard.

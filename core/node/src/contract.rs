@@ -5,6 +5,9 @@
 //! both on one thread or on two.
 //! Knows nothing of: bytes on wires and disks, threads, etcd's messages.
 
+use crate::alarms::{Alarm, Alarms};
+use crate::compare::Health;
+use crate::digests::Compared;
 use crate::frozen::Frozen;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -48,6 +51,9 @@ pub enum Request {
     Change(MemberChange),
     /// The leader hands over to this voter. Only the leader can be asked; answered when the other one leads.
     MoveLeader(NodeId),
+    /// All tables as of one moment, to be hashed or written elsewhere, a little at a time: nothing waits meanwhile.
+    /// Answered by a replica in whatever state, also by one that refuses reads because its state is wrong.
+    Pin(Consistency),
     /// How this replica is doing; answered at once, never through the log.
     Status,
 }
@@ -112,6 +118,10 @@ pub enum ReplyBody {
     Changed(Vec<MemberInfo>),
     /// The member that was asked for leads.
     Moved,
+    /// All tables as of one moment.
+    Pinned(alloc::boxed::Box<Frozen>),
+    /// The alarm that was raised or cleared; none if there was nothing to clear.
+    Alarmed(Option<Alarm>),
     /// Published.
     Published,
 }
@@ -135,6 +145,8 @@ pub enum Refusal {
     Stopping,
     /// The members stay as they are, or the leader does.
     Member(MemberRefusal),
+    /// This replica's state is not what the log makes of it: it is named in an alarm.
+    Corrupt,
 }
 
 /// Why a change of members or of the leader was refused. Nothing has changed.
@@ -272,6 +284,10 @@ pub struct Status {
     pub leader_changes: u64,
     /// Client requests waiting.
     pub pending: u64,
+    /// The alarms that are raised.
+    pub alarms: Alarms,
+    /// How the comparison of members' digests stands.
+    pub compared: Compared,
 }
 
 /// A message between replicas.
@@ -413,6 +429,8 @@ pub enum Event {
     LinkClosed(NodeId, LinkEnd),
     /// The keeper's table of members, at start and whenever it has changed.
     Members(Members),
+    /// What the keeper's tables say of alarms and digests, at start and whenever it has changed.
+    Health(Health),
     /// If this replica leads, it shall no longer: it hands over to this voter, or to the one that can take over best.
     /// What comes of it shows as any change of leadership does; after an election timeout without one it goes on. Writes
     /// wait meanwhile. A driver says it before it stops.
@@ -476,6 +494,15 @@ pub enum KeeperTask {
         /// Any state from this index on will do.
         needs: LogIndex,
     },
+    /// Pin all tables, for whoever asked.
+    Pin {
+        /// Who waits.
+        ticket: Ticket,
+        /// The replica's term, for the answer.
+        term: Term,
+        /// Any state from this index on will do.
+        needs: LogIndex,
+    },
     /// Complete a status whose replica half is given.
     Status {
         /// Who waits.
@@ -507,4 +534,6 @@ pub struct KeeperEffects {
     pub install: Option<SnapshotMeta>,
     /// The table of members has changed: tell the node, and whoever links members or lets them in.
     pub members: Option<Members>,
+    /// What the tables say of alarms and digests has changed: tell the node.
+    pub health: Option<Health>,
 }

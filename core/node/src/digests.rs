@@ -189,6 +189,7 @@ fn number(rest: &mut &[u8]) -> Result<u64, Malformed> {
 mod tests {
     use super::*;
     use crate::command::Command;
+    use alloc::vec;
 
     /// Voters 1 to `voters`, then learners.
     fn members(voters: u64, learners: u64) -> BTreeMap<NodeId, MemberInfo> {

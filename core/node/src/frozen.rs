@@ -7,8 +7,10 @@
 //!        bytes on every member. Byte boxes: docs/formats/tables.md, docs/formats/store.md.
 //! Knows nothing of: files, checksums, who asks for it, terms, how the chunks travel.
 
+use crate::alarms::Alarms;
 use crate::command::{put_text, take, take_text, take_u16};
 use crate::contract::MemberInfo;
+use crate::digests::Digests;
 use crate::keeper::Keeper;
 use crate::table::Table;
 use alloc::string::String;
@@ -35,8 +37,7 @@ const TABLES_BYTES_MAX: u32 = 16 << 20;
 #[derive(Clone, Debug)]
 pub struct Frozen {
     pub(crate) store: Store,
-    pub(crate) members: Table,
-    pub(crate) applied: LogIndex,
+    pub(crate) tables: Tables,
 }
 
 /// The bytes of frozen tables: an iterator over chunks of 1 MiB at most.
@@ -56,10 +57,13 @@ pub struct Thaw {
     store: Loader,
 }
 
-#[derive(Debug)]
-struct Tables {
-    members: Table,
-    applied: LogIndex,
+/// All tables but the store, and how far along the log they stand.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Tables {
+    pub(crate) members: Table,
+    pub(crate) alarms: Alarms,
+    pub(crate) digests: Digests,
+    pub(crate) applied: LogIndex,
 }
 
 /// Why bytes are no tables.
@@ -73,7 +77,7 @@ pub enum ThawError {
     Version(u8),
     /// The small tables say that they are this long.
     Length(u32),
-    /// The table of members is none.
+    /// The small tables are none.
     Members,
     /// The store behind them is none.
     Store(dump::Malformed),
@@ -90,7 +94,7 @@ impl fmt::Display for ThawError {
             ThawError::Length(length) => {
                 write!(f, "small tables of {length} bytes, at most {TABLES_BYTES_MAX}")
             }
-            ThawError::Members => f.write_str("malformed table of members"),
+            ThawError::Members => f.write_str("malformed table of members, alarms or digests"),
             ThawError::Store(malformed) => malformed.fmt(f),
         }
     }
@@ -102,19 +106,19 @@ impl Keeper {
     /// All tables as of now, which is right after the entry at [`Keeper::applied`].
     #[must_use]
     pub fn pin(&self) -> Frozen {
-        let (store, members, applied) = self.tables();
-        let mut members = members.clone();
-        if planted!("snapshot-lacks-the-change-before-it") && members.at == applied {
-            members.list.retain(|_, member| !member.learner);
+        let (store, tables) = self.tables();
+        let mut tables = tables.clone();
+        if planted!("snapshot-lacks-the-change-before-it") && tables.members.at == tables.applied {
+            tables.members.list.retain(|_, member| !member.learner);
         }
-        Frozen { store: store.pin(), members, applied }
+        Frozen { store: store.pin(), tables }
     }
 
     /// A digest of all tables at the applied index, for members to compare: `kattu_kv::digest` says what it finds.
     #[must_use]
     pub fn digest(&self) -> u64 {
-        let (store, members, applied) = self.tables();
-        kattu_kv::digest::with(store.running_digest(), &encode_tables(members, applied))
+        let (store, tables) = self.tables();
+        kattu_kv::digest::with(store.running_digest(), &encode_tables(tables))
     }
 
     /// The keeper whose [`Frozen`] gave these chunks, in whatever pieces.
@@ -132,7 +136,7 @@ impl Frozen {
     /// The index after whose entry the tables stood so.
     #[must_use]
     pub fn applied(&self) -> LogIndex {
-        self.applied
+        self.tables.applied
     }
 
     /// About how many bytes the chunks will have: keys and values that are held, and what goes with them.
@@ -147,10 +151,16 @@ impl Frozen {
         &self.store
     }
 
+    /// The store alone, to be taken apart.
+    #[must_use]
+    pub fn into_store(self) -> Store {
+        self.store
+    }
+
     /// The bytes.
     #[must_use]
     pub fn chunks(self) -> Chunks {
-        Chunks { tables: encode_tables(&self.members, self.applied), store: self.store.dump() }
+        Chunks { tables: encode_tables(&self.tables), store: self.store.dump() }
     }
 }
 
@@ -197,14 +207,15 @@ impl Thaw {
     /// # Errors
     /// If something is missing.
     pub fn finish(self) -> Result<Keeper, ThawError> {
-        let Tables { members, applied } = self.tables.ok_or(ThawError::Truncated)?;
+        let tables = self.tables.ok_or(ThawError::Truncated)?;
         let store = self.store.finish().map_err(ThawError::Store)?;
-        Ok(Keeper::of(store, members, applied))
+        Ok(Keeper::of(store, tables))
     }
 }
 
 /// The bytes before the store's.
-fn encode_tables(members: &Table, applied: LogIndex) -> Vec<u8> {
+fn encode_tables(tables: &Tables) -> Vec<u8> {
+    let Tables { members, alarms, digests, applied } = tables;
     let mut out = Vec::from(MAGIC);
     out.push(VERSION);
     out.extend_from_slice(&[0; 4]);
@@ -227,6 +238,8 @@ fn encode_tables(members: &Table, applied: LogIndex) -> Vec<u8> {
     let removed = u32::try_from(members.removed.len()).expect("nobody changes members that often");
     out.extend_from_slice(&removed.to_le_bytes());
     members.removed.iter().for_each(|id| out.extend_from_slice(&id.0.to_le_bytes()));
+    alarms.encode(&mut out);
+    digests.encode(&mut out);
     let length = u32::try_from(out.len() - PREFIX).expect("the gate bounds members, names and URLs");
     out[PREFIX - 4..PREFIX].copy_from_slice(&length.to_le_bytes());
     out
@@ -289,5 +302,7 @@ fn decode_tables(mut rest: &[u8]) -> Option<Tables> {
         }
         members.removed.insert(id);
     }
-    (rest.is_empty() && at <= applied).then_some(Tables { members, applied })
+    let alarms = Alarms::take(&mut rest).ok()?;
+    let digests = Digests::take(&mut rest).ok()?;
+    (rest.is_empty() && at <= applied).then_some(Tables { members, alarms, digests, applied })
 }

@@ -7,16 +7,21 @@
 //!        command that cannot be applied stops the member *before* it is marked applied [F71].
 //! Knows nothing of: raft, terms (it passes the replica's on), who is waiting for what.
 
-use crate::command::Command;
+use crate::alarms::{Alarm, AlarmChange};
+use crate::command::{Command, is_for_store};
+use crate::compare::Health;
 use crate::contract::{
-    KeeperEffects, KeeperTask, MemberInfo, Members, Outcome, Reply, ReplyBody, Status, Ticket,
+    Doubt, KeeperEffects, KeeperTask, MemberInfo, Members, Outcome, Refusal, Reply, ReplyBody, Status, Ticket,
 };
+use crate::digests::Report;
+use crate::frozen::Tables;
 use crate::table::Table;
+use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use kattu_kv::api::{Error, Response};
 use kattu_kv::store::Store;
-use kattu_raft::{Entry, EntryKind, LogIndex, Membership, SnapshotMeta, Term};
+use kattu_raft::{Entry, EntryKind, LogIndex, Membership, NodeId, SnapshotMeta, Term};
 
 /// Changes of compacted history freed in one idle moment: well under a millisecond.
 const TIDY_CHANGES_MAX: usize = 1024;
@@ -25,8 +30,11 @@ const TIDY_CHANGES_MAX: usize = 1024;
 #[derive(Clone, Debug)]
 pub struct Keeper {
     store: Store,
-    members: Table,
-    applied: LogIndex,
+    tables: Tables,
+    /// Whose tables these are; 0 for nobody's in particular.
+    own: NodeId,
+    /// What this member has made of the log at the newest mark, until the log holds its report. Not replicated.
+    owed: Option<Report>,
     /// A snapshot whose tables are on their way here.
     installing: Option<SnapshotMeta>,
     /// What waits for them.
@@ -37,18 +45,37 @@ impl Keeper {
     /// Empty tables of a cluster with these members.
     #[must_use]
     pub fn new(members: Vec<MemberInfo>) -> Keeper {
-        Keeper::of(Store::new(), Table::new(members), LogIndex(0))
+        Keeper::of(Store::new(), Tables { members: Table::new(members), ..Tables::default() })
     }
 
-    /// A keeper of these tables, right after the entry at `applied`.
-    pub(crate) fn of(store: Store, members: Table, applied: LogIndex) -> Keeper {
-        Keeper { store, members, applied, installing: None, held: VecDeque::new() }
+    /// A keeper of these tables.
+    pub(crate) fn of(store: Store, tables: Tables) -> Keeper {
+        Keeper { store, tables, own: NodeId(0), owed: None, installing: None, held: VecDeque::new() }
+    }
+
+    /// The same keeper as this member's: it refuses what an alarm about the member forbids, and notes what it owes.
+    #[must_use]
+    pub fn of_member(mut self, own: NodeId) -> Keeper {
+        self.own = own;
+        self
+    }
+
+    /// These tables as the beginning of another cluster, of these members: keys and values stay, alarms and digests go,
+    /// and the store goes on at a revision that is `raise_by` higher, with nothing before it; with 0, as it was.
+    #[must_use]
+    pub fn reborn(self, members: Vec<MemberInfo>, raise_by: u64) -> Keeper {
+        let Keeper { mut store, tables, .. } = self;
+        if raise_by != 0 {
+            store.raise_revision(raise_by);
+        }
+        let applied = tables.applied.max(LogIndex(1));
+        Keeper::of(store, Tables { members: Table::new(members), applied, ..Tables::default() })
     }
 
     /// All tables and the applied index: what a snapshot holds. A new table belongs in here.
-    pub(crate) fn tables(&self) -> (&Store, &Table, LogIndex) {
-        let Keeper { store, members, applied, installing: _, held: _ } = self;
-        (store, members, *applied)
+    pub(crate) fn tables(&self) -> (&Store, &Tables) {
+        let Keeper { store, tables, own: _, owed: _, installing: _, held: _ } = self;
+        (store, tables)
     }
 
     /// Carries out one task.
@@ -61,37 +88,49 @@ impl Keeper {
         }
         match task {
             KeeperTask::Apply { entry, ticket, term } => {
-                let body = self.apply(&entry);
-                effects.applied = Some(self.applied);
+                let body = self.apply(&entry, effects);
+                effects.applied = Some(self.tables.applied);
                 if entry.head.kind == EntryKind::Config {
                     effects.members = Some(self.members());
                 }
                 if let (Some(ticket), Some(body)) = (ticket, body) {
-                    done(effects, ticket, term, body);
+                    if is_for_store(entry.payload()) && self.is_corrupt() {
+                        // It is done, and what it came to is known to those who are right.
+                        effects.reply.push((ticket, Outcome::Unknown(Doubt::LeaderChanged)));
+                    } else {
+                        done(effects, ticket, term, body);
+                    }
                 }
             }
             KeeperTask::Read { ticket, query, term, needs } => {
                 self.check_reaches(needs);
+                if self.is_corrupt() {
+                    return effects.reply.push((ticket, Outcome::Refused(Refusal::Corrupt)));
+                }
                 let body = kv_body(self.store.query(&query));
                 done(effects, ticket, term, body);
             }
             KeeperTask::Members { ticket, term, needs } => {
                 self.check_reaches(needs);
-                done(effects, ticket, term, ReplyBody::Members(self.members.list()));
+                done(effects, ticket, term, ReplyBody::Members(self.tables.members.list()));
+            }
+            KeeperTask::Pin { ticket, term, needs } => {
+                self.check_reaches(needs);
+                done(effects, ticket, term, ReplyBody::Pinned(Box::new(self.pin())));
             }
             KeeperTask::Status { ticket, mut status } => {
                 self.complete(&mut status);
                 done(effects, ticket, status.term, ReplyBody::Status(*status));
             }
             KeeperTask::Snapshot(meta) => {
-                let (last, applied) = (meta.last, self.applied);
+                let (last, applied) = (meta.last, self.tables.applied);
                 assert!(last.index == applied, "a snapshot of {last}, but {} is applied", applied.0);
-                let (told, at) = (meta.membership_at, self.members.at);
+                let (told, at) = (meta.membership_at, self.tables.members.at);
                 assert!(told == at, "a snapshot with the members of {}, but those of {} are here", told.0, at.0);
                 effects.snapshot = Some((meta, self.pin()));
             }
             KeeperTask::Install(meta) => {
-                let (last, applied) = (meta.last, self.applied);
+                let (last, applied) = (meta.last, self.tables.applied);
                 assert!(applied < last.index, "a snapshot of {last} for tables of {}", applied.0);
                 self.installing = Some(meta.clone());
                 effects.install = Some(meta);
@@ -107,12 +146,14 @@ impl Keeper {
     #[must_use]
     pub fn replace(&mut self, tables: Keeper, effects: &mut KeeperEffects) -> Keeper {
         let meta = self.installing.take().expect("tables come only when a snapshot was asked for");
-        let (last, applied) = (meta.last, tables.applied);
+        let (last, applied) = (meta.last, tables.tables.applied);
         assert!(applied == last.index, "tables of index {} for a snapshot of {last}", applied.0);
         let held = core::mem::take(&mut self.held);
-        let old = core::mem::replace(self, tables);
-        effects.applied = Some(self.applied);
+        let own = self.own;
+        let old = core::mem::replace(self, tables.of_member(own));
+        effects.applied = Some(self.tables.applied);
         effects.members = Some(self.members());
+        effects.health = Some(self.health());
         for task in held {
             self.handle(task, effects);
         }
@@ -129,7 +170,9 @@ impl Keeper {
     fn must_wait(&self, task: &KeeperTask) -> bool {
         match task {
             KeeperTask::Apply { .. } | KeeperTask::Snapshot(_) | KeeperTask::Install(_) => true,
-            KeeperTask::Read { needs, .. } | KeeperTask::Members { needs, .. } => self.applied < *needs,
+            KeeperTask::Read { needs, .. }
+            | KeeperTask::Members { needs, .. }
+            | KeeperTask::Pin { needs, .. } => self.tables.applied < *needs,
             KeeperTask::Status { .. } => false,
         }
     }
@@ -137,10 +180,10 @@ impl Keeper {
     fn check_reaches(&self, needs: LogIndex) {
         let is_planted = planted!("read-served-before-apply") || planted!("session-read-behind-its-session");
         assert!(
-            needs <= self.applied || is_planted,
+            needs <= self.tables.applied || is_planted,
             "a read of index {} at index {}",
             needs.0,
-            self.applied.0
+            self.tables.applied.0
         );
     }
 
@@ -152,13 +195,24 @@ impl Keeper {
     /// Highest index applied.
     #[must_use]
     pub fn applied(&self) -> LogIndex {
-        self.applied
+        self.tables.applied
     }
 
     /// The table of members as of the applied index.
     #[must_use]
     pub fn members(&self) -> Members {
-        self.members.members()
+        self.tables.members.members()
+    }
+
+    /// What the tables say of alarms and digests.
+    #[must_use]
+    pub fn health(&self) -> Health {
+        Health { alarms: self.tables.alarms.clone(), owed: self.owed }
+    }
+
+    /// Whether this member may not be believed. [fault-model ST13]
+    fn is_corrupt(&self) -> bool {
+        self.own != NodeId(0) && self.tables.alarms.is_corrupt(self.own)
     }
 
     /// The store, for judges and quota.
@@ -167,28 +221,41 @@ impl Keeper {
         &self.store
     }
 
-    fn apply(&mut self, entry: &Entry) -> Option<ReplyBody> {
+    fn apply(&mut self, entry: &Entry, effects: &mut KeeperEffects) -> Option<ReplyBody> {
         let id = entry.id();
-        assert!(id.index == self.applied.next(), "entry {id} after applied {}", self.applied.0);
+        let applied = self.tables.applied;
+        assert!(id.index == applied.next(), "entry {id} after applied {}", applied.0);
         let body = match entry.head.kind {
             EntryKind::Noop => None,
             EntryKind::Config => Some(self.apply_configuration(entry)),
             EntryKind::Command => {
                 let command = Command::decode(entry.payload())
                     .unwrap_or_else(|_| panic!("committed entry {id} holds no command this version knows"));
-                Some(self.apply_command(command))
+                Some(self.apply_command(id.index, command, effects))
             }
         };
-        self.applied = id.index;
+        self.tables.applied = id.index;
         body
     }
 
-    fn apply_command(&mut self, command: Command) -> ReplyBody {
+    fn apply_command(&mut self, at: LogIndex, command: Command, effects: &mut KeeperEffects) -> ReplyBody {
         match command {
             Command::Kv(command) => kv_body(self.store.apply(&command)),
             Command::Publish(publish) => {
-                self.members.publish(publish);
+                if planted!("one-member-applies-publications-in-its-own-way") && self.is_last_member() {
+                    let name = publish.name.to_uppercase();
+                    self.tables.members.publish(crate::command::Publish { name, ..publish });
+                    return ReplyBody::Published;
+                }
+                self.tables.members.publish(publish);
                 ReplyBody::Published
+            }
+            Command::Mark => self.note(at, effects),
+            Command::Report(report) => self.compare(report, effects),
+            Command::Alarm(change) => {
+                let alarm = self.tables.alarms.change(change);
+                effects.health = Some(self.health());
+                ReplyBody::Alarmed(alarm)
             }
             Command::Change(change) => panic!("{change:?} is committed outside a configuration"),
         }
@@ -206,17 +273,45 @@ impl Keeper {
                 _ => panic!("committed entry {id} holds no change of members this version knows"),
             },
         };
-        if let Err(stranger) = self.members.follow(id.index, &membership, change) {
+        if let Err(stranger) = self.tables.members.follow(id.index, &membership, change) {
             panic!("committed entry {id} makes {:x} a member, which it cannot be", stranger.0);
         }
-        ReplyBody::Changed(self.members.list())
+        ReplyBody::Changed(self.tables.members.list())
+    }
+
+    /// Notes what this member has made of the log before the mark at `at`.
+    fn note(&mut self, at: LogIndex, effects: &mut KeeperEffects) -> ReplyBody {
+        self.tables.digests.mark(at);
+        self.owed = Some(Report { member: self.own, at, digest: self.digest() }).filter(|_| self.own != NodeId(0));
+        effects.health = Some(self.health());
+        ReplyBody::Published
+    }
+
+    /// Compares what a member has made of the log with what the others have; who is odd is named in an alarm.
+    fn compare(&mut self, report: Report, effects: &mut KeeperEffects) -> ReplyBody {
+        if self.owed.is_some_and(|owed| (owed.member, owed.at) == (report.member, report.at)) {
+            self.owed = None;
+            effects.health = Some(self.health());
+        }
+        for odd in self.tables.digests.report(report, &self.tables.members.list) {
+            self.tables.alarms.change(AlarmChange::Raise(Alarm::corrupt(odd)));
+            effects.health = Some(self.health());
+        }
+        ReplyBody::Published
+    }
+
+    /// The member that the planted bug is about.
+    fn is_last_member(&self) -> bool {
+        self.tables.members.list.keys().last() == Some(&self.own)
     }
 
     fn complete(&self, status: &mut Status) {
         let stats = self.store.stats();
         status.revision = self.store.revision();
         status.compact_revision = self.store.compact_revision();
-        status.applied = self.applied;
+        status.applied = self.tables.applied;
+        status.alarms = self.tables.alarms.clone();
+        status.compared = self.tables.digests.compared();
         status.keys = stats.keys;
         status.store_bytes = stats.bytes;
         status.store_bytes_in_use = stats.bytes_in_use;

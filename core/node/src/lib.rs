@@ -5,8 +5,8 @@
 //! waits for apply.
 //!
 //! Reading order: `contract` (what goes in, what comes out) · `node` (dispatch) · `writes` · `reads` ·
-//! `members` (how they change) · `snapshots` (when one is taken) · `keeper` · `table` (its members) · `frozen` (its
-//! tables as bytes) · `command` (what an entry says).
+//! `members` (how they change) · `newcomer` (who may be one) · `snapshots` (when one is taken) · `compare` (when members tell what they made of the log) ·
+//! `keeper` · `table` (its members) · `digests`, `alarms` (who is odd) · `frozen` (its tables as bytes) · `command` (what an entry says).
 #![no_std]
 #![forbid(unsafe_code)]
 extern crate alloc;
@@ -23,11 +23,15 @@ macro_rules! planted {
 #[macro_use(planted)]
 extern crate kattu_plant;
 
+pub mod alarms;
 pub mod command;
+pub mod compare;
 pub mod contract;
+pub mod digests;
 pub mod frozen;
 mod keeper;
 mod members;
+pub mod newcomer;
 mod node;
 mod reads;
 mod snapshots;

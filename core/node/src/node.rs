@@ -8,6 +8,7 @@
 
 use crate::command::Publish;
 use crate::contract::{Effects, Event, KeeperTask, Outcome, PeerMessage, Request, Space, Status, Ticket};
+use crate::compare::Compare;
 use crate::members::Changes;
 use crate::reads::Reads;
 use crate::snapshots::{SnapshotLimits, Snapshots};
@@ -32,6 +33,8 @@ pub struct NodeConfig {
     pub pending_bytes_max: usize,
     /// When snapshots are taken.
     pub snapshots: SnapshotLimits,
+    /// Time between two comparisons of what members made of the log; zero for none.
+    pub digest_interval: Duration,
     /// This member's name, published to the others.
     pub name: String,
     /// Where its clients reach it, published to the others.
@@ -72,6 +75,7 @@ pub struct Node {
     /// From which state on anybody may be served.
     pub(crate) serves_from: LogIndex,
     pub(crate) snapshots: Snapshots,
+    pub(crate) compare: Compare,
     seen: Leadership,
     leader_changes: u64,
 }
@@ -85,6 +89,9 @@ struct Leadership {
 
 /// Ticket of this replica's own publication; drivers count theirs from 1.
 pub(crate) const PUBLISH: Ticket = Ticket(0);
+
+/// Ticket of writes of this replica's own that nobody waits for.
+pub(crate) const OWN: Ticket = Ticket(u64::MAX);
 
 impl Node {
     /// A replica as its log left it. `seed` feeds election timeouts and names this run; draw it anew for every start.
@@ -118,6 +125,7 @@ impl Node {
             serving: Serving::NotYet { give_up },
             serves_from: LogIndex(0),
             snapshots: Snapshots::new(config.snapshots),
+            compare: Compare::new(config.digest_interval),
             seen,
             leader_changes: 0,
             run: Incarnation(seed),
@@ -134,7 +142,7 @@ impl Node {
             Serving::Unconfirmed | Serving::Confirmed => Instant::NEVER,
         };
         let waiting = self.writes.deadline().min(self.reads.deadline()).min(self.changes.deadline());
-        self.raft.deadline().min(waiting).min(serving)
+        self.raft.deadline().min(waiting).min(serving).min(self.compare_deadline())
     }
 
     /// Takes one event, changes state, appends what should now happen to `effects`.
@@ -178,6 +186,7 @@ impl Node {
                 self.on_link_closed(peer, effects);
             }
             Event::Members(members) => self.on_members(members),
+            Event::Health(health) => self.on_health(now, health, out),
             Event::HandOver(to) => {
                 if let Some(target) = to.or_else(|| self.raft.best_successor(now)) {
                     let _ = self.raft.transfer(now, target, out); // who cannot take over does not
@@ -209,7 +218,10 @@ impl Node {
         out: &mut kattu_raft::Effects,
         effects: &mut Effects,
     ) {
-        assert!(ticket != PUBLISH, "ticket 0 is the replica's own");
+        assert!(ticket != PUBLISH && ticket != OWN, "this ticket is the replica's own");
+        if self.refuses_as_corrupt(ticket, &request, effects) {
+            return;
+        }
         match request {
             Request::Write(command) => self.on_write(now, ticket, command, out, effects),
             Request::Read(query, consistency) => {
@@ -220,6 +232,9 @@ impl Node {
             }
             Request::Change(change) => self.on_change(now, ticket, &change, effects),
             Request::MoveLeader(target) => self.on_move(now, ticket, target, out, effects),
+            Request::Pin(consistency) => {
+                self.on_read(now, ticket, crate::reads::Wanted::Pin, consistency, effects);
+            }
             Request::Status => {
                 effects.apply.push(KeeperTask::Status { ticket, status: Box::new(self.status(now)) })
             }
@@ -265,7 +280,8 @@ impl Node {
             bytes += entry.len();
             self.handed_out = id.index;
             self.snapshots.handed_out(&entry);
-            let ticket = self.writes.answered_by(&entry, effects);
+            self.compare.handed_out(&entry);
+            let ticket = self.writes.answered_by(&entry, effects).filter(|&ticket| ticket != OWN);
             effects.apply.push(KeeperTask::Apply { entry, ticket, term });
         }
         self.apply_backlog.push_back((self.handed_out, bytes));
@@ -310,6 +326,7 @@ impl Node {
         self.release_reads(effects);
         self.settle_moves(now, effects);
         self.publish_when_led(now);
+        self.compare_if_due(now);
         self.take_snapshot_if_due(effects);
     }
 
@@ -369,5 +386,7 @@ impl Node {
 /// Answers a client, unless the "client" is this replica's own publication.
 pub(crate) fn answer(effects: &mut Effects, ticket: Ticket, outcome: Outcome) {
     assert!(ticket != PUBLISH, "publications are retried, not answered");
-    effects.reply.push((ticket, outcome));
+    if ticket != OWN {
+        effects.reply.push((ticket, outcome));
+    }
 }

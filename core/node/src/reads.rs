@@ -33,6 +33,7 @@ const QUESTIONS_MAX: usize = 16;
 pub(crate) enum Wanted {
     Query(Query),
     Members,
+    Pin,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -246,6 +247,7 @@ impl Node {
         effects.apply.push(match read.wanted {
             Wanted::Query(query) => KeeperTask::Read { ticket, query, term, needs },
             Wanted::Members => KeeperTask::Members { ticket, term, needs },
+            Wanted::Pin => KeeperTask::Pin { ticket, term, needs },
         });
     }
 

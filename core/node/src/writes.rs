@@ -17,7 +17,7 @@
 use crate::command::{Command, is_change};
 use crate::contract::{Doubt, Effects, Forward, ForwardReply, Outcome, PeerMessage, Refusal, Ticket};
 use crate::members::Wish;
-use crate::node::{Node, PUBLISH, answer};
+use crate::node::{Node, OWN, PUBLISH, answer};
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use kattu_raft::ProposeError;
@@ -247,6 +247,13 @@ impl Node {
         }
     }
 
+    /// A write of this replica's own: nobody waits for it, and whoever wants it done sends it again.
+    pub(crate) fn write_own(&mut self, now: Instant, command: Vec<u8>) {
+        let expires = now + self.config.request_timeout;
+        self.writes.unplaced_bytes += command.len();
+        self.writes.unplaced.push_back(Unplaced { ticket: OWN, command, expires });
+    }
+
     /// Leader: puts the write that waits longest into the log, or refuses it. `false` when it goes on waiting: its room
     /// in the log is being made ready, or this leader hands over and somebody will soon take it.
     fn propose_next(&mut self, now: Instant, out: &mut kattu_raft::Effects, effects: &mut Effects) -> bool {
@@ -259,7 +266,7 @@ impl Node {
                 let placed = Placed { id, ticket: write.ticket, expires: write.expires };
                 self.writes.place(placed, effects);
             }
-            Err(Refusal::NoSpace) if !self.space.short => {
+            Err(Refusal::NoSpace) if !self.is_short() => {
                 self.writes.unplaced_bytes += write.command.len();
                 self.writes.unplaced.push_front(write);
                 return false;
@@ -276,7 +283,7 @@ impl Node {
         command: &[u8],
         out: &mut kattu_raft::Effects,
     ) -> Result<EntryId, Refusal> {
-        if self.space.short && crate::command::grows(command) {
+        if self.is_short() && crate::command::grows(command) {
             return Err(Refusal::NoSpace);
         }
         self.raft.propose(now, EntryKind::Command, command, out).map_err(|error| match error {

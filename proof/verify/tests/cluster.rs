@@ -97,6 +97,7 @@ impl World {
     fn config(&self, id: NodeId) -> NodeConfig {
         NodeConfig {
             snapshots: SnapshotLimits { log_bytes_min: u64::MAX, keep_bytes: 0 },
+            digest_interval: Duration::ZERO,
             raft: Config {
                 group: GroupId(0),
                 id,

@@ -8,7 +8,7 @@ use kattu_node::contract::*;
 use kattu_node::frozen::Frozen;
 use kattu_node::{Keeper, Node, NodeConfig, SnapshotLimits};
 use kattu_raft::*;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 pub const ET: Duration = Duration::from_millis(1000);
 
@@ -36,12 +36,16 @@ pub struct World {
     /// Forwards for which this says true cannot even leave, and their sender is told.
     pub keeps: Box<dyn Fn(&Forward) -> bool>,
     pub limits: SnapshotLimits,
+    /// Time between two comparisons; zero for none.
+    pub digest_interval: Duration,
     /// Snapshots cannot be written.
     pub full: bool,
     /// Snapshots tried so far.
     pub tried: usize,
     /// Keepers wait for snapshots until [`World::bring`].
     pub reads_late: bool,
+    /// Who came later than the first members, and began without knowing who votes.
+    pub joined: BTreeSet<NodeId>,
     tickets: u64,
     starts: u64,
     size: u64,
@@ -67,6 +71,11 @@ pub fn raft_config(id: NodeId, size: u64) -> Config {
     }
 }
 
+/// Where this member's peers reach it.
+pub fn urls(id: u64) -> Vec<String> {
+    vec![format!("http://10.0.0.{id}:2380")]
+}
+
 pub fn put(key: &str, value: &str) -> Request {
     let put = kv::Put { key: key.into(), value: value.into(), ..kv::Put::default() };
     Request::Write(encode_kv(&kv::Command::Put(put)))
@@ -83,8 +92,18 @@ impl World {
     }
 
     pub fn with_snapshots(size: u64, limits: SnapshotLimits) -> World {
+        World::with(size, limits, Duration::ZERO)
+    }
+
+    /// Members that compare what they made of the log so often.
+    pub fn comparing(size: u64, digest_interval: Duration) -> World {
+        World::with(size, SnapshotLimits::default(), digest_interval)
+    }
+
+    pub fn with(size: u64, limits: SnapshotLimits, digest_interval: Duration) -> World {
         let mut world = World {
             limits,
+            digest_interval,
             full: false,
             tried: 0,
             reads_late: false,
@@ -93,6 +112,7 @@ impl World {
             network: VecDeque::new(),
             loses: Box::new(|_| false),
             keeps: Box::new(|_| false),
+            joined: BTreeSet::new(),
             tickets: 0,
             starts: 0,
             size,
@@ -106,30 +126,40 @@ impl World {
 
     fn boot(&mut self, id: NodeId, disk: Vec<LogRecord>, snapshots: Vec<(SnapshotMeta, Vec<u8>)>) -> Member {
         self.starts += 1;
+        let mut raft = raft_config(id, self.size);
+        if self.joined.contains(&id) {
+            raft.voters.clear();
+        }
         let config = NodeConfig {
-            raft: raft_config(id, self.size),
+            raft,
             request_timeout: Duration::from_secs(7),
             pending_max: 100,
             pending_bytes_max: 1 << 20,
             snapshots: self.limits,
+            digest_interval: self.digest_interval,
             name: format!("n{}", id.0),
             client_urls: vec![format!("http://n{}", id.0)],
         };
         let infos =
-            (1..=self.size).map(|id| MemberInfo { id: NodeId(id), ..MemberInfo::default() }).collect();
+            (1..=self.size).map(|id| MemberInfo { id: NodeId(id), peer_urls: urls(id), ..MemberInfo::default() });
+        let infos = infos.collect();
         let mut found = recovered(&disk);
-        let mut keeper = Keeper::new(infos);
+        let mut keeper = Keeper::new(infos).of_member(id);
         let newest = snapshots.last();
         if let Some((meta, bytes)) = newest {
             assert!(found.base.index <= meta.last.index && meta.last.index <= found.last.index);
-            keeper = Keeper::thaw([bytes]).expect("a good snapshot");
+            keeper = Keeper::thaw([bytes]).expect("a good snapshot").of_member(id);
             found.snapshot = Some(meta.clone());
             found.committed = found.committed.max(meta.last.index);
         }
         let bytes = newest.map_or(0, |(_, bytes)| bytes.len() as u64);
         let seed = id.0 * 1000 + self.starts;
+        let mut node = Node::recover(config, seed, self.now, found).with_snapshot_of(bytes);
+        for event in [Event::Members(keeper.members()), Event::Health(keeper.health())] {
+            node.handle(self.now, event, &mut Effects::default());
+        }
         Member {
-            node: Node::recover(config, seed, self.now, found).with_snapshot_of(bytes),
+            node,
             keeper,
             snapshots,
             receiving: None,
@@ -145,6 +175,14 @@ impl World {
         &self.members[&NodeId(id)]
     }
 
+    /// One more member, with an empty disk, that knows nobody.
+    pub fn join(&mut self, id: u64) {
+        let id = NodeId(id);
+        self.joined.insert(id);
+        let member = self.boot(id, vec![], vec![]);
+        assert!(self.members.insert(id, member).is_none_or(|old| !old.alive));
+    }
+
     pub fn kill(&mut self, id: u64) {
         self.members.get_mut(&NodeId(id)).unwrap().alive = false;
     }
@@ -158,6 +196,24 @@ impl World {
         self.members.insert(id, member);
     }
 
+    /// A member's tables become others that read as they did: only a digest can tell.
+    pub fn tamper(&mut self, id: u64) {
+        let member = self.members.get_mut(&NodeId(id)).unwrap();
+        let mut bytes: Vec<u8> = member.keeper.pin().chunks().flatten().collect();
+        let store = bytes.windows(4).position(|four| four == b"KtSt").expect("a store");
+        bytes[store + 7] ^= 1; // behind magic, version and two small numbers: its running digest
+        member.keeper = Keeper::thaw([bytes]).expect("the same, but for that").of_member(NodeId(id));
+    }
+
+    /// How a member says it is doing.
+    pub fn status(&mut self, id: u64) -> Status {
+        let ticket = self.ask(id, Request::Status);
+        match self.outcome(id, ticket) {
+            Some(Outcome::Done(Reply { body: ReplyBody::Status(status), .. })) => status.clone(),
+            other => panic!("{other:?}"),
+        }
+    }
+
     /// Gives one event to one member and carries out what follows.
     pub fn give(&mut self, id: u64, event: Event) {
         self.give_batch(NodeId(id), vec![event]);
@@ -165,10 +221,7 @@ impl World {
 
     fn give_batch(&mut self, id: NodeId, events: Vec<Event>) {
         let now = self.now;
-        let member = self.members.get_mut(&id).unwrap();
-        if !member.alive {
-            return;
-        }
+        let Some(member) = self.members.get_mut(&id).filter(|member| member.alive) else { return };
         let mut queue: VecDeque<Event> = events.into();
         queue.push_back(Event::Drained);
         while let Some(event) = queue.pop_front() {
@@ -231,6 +284,8 @@ impl World {
             if let Some(index) = kept.applied {
                 queue.push_back(Event::Applied { index });
             }
+            queue.extend(kept.members.map(Event::Members));
+            queue.extend(kept.health.map(Event::Health));
             if follows && queue.back() != Some(&Event::Drained) {
                 queue.push_back(Event::Drained);
             }
@@ -247,7 +302,9 @@ impl World {
             assert!(member.outcomes.insert(ticket, outcome).is_none(), "{ticket:?} was answered twice");
         }
         let index = kept.applied.expect("its tables are of some index");
-        self.give(id, Event::Applied { index });
+        let health = kept.health.map(Event::Health);
+        let events = [Event::Applied { index }].into_iter().chain(kept.members.map(Event::Members)).chain(health);
+        self.give_batch(NodeId(id), events.collect());
     }
 
     /// Asks member `id`; the ticket names the answer.
@@ -405,6 +462,10 @@ pub fn recovered(disk: &[LogRecord]) -> Recovered {
     }
     for entry in &entries {
         let id = entry.id();
+        if entry.head.kind == EntryKind::Config {
+            let (membership, _) = Membership::decode(entry.payload()).expect("a configuration");
+            found.memberships.push((id.index, membership));
+        }
         if found.term_starts.last().is_none_or(|start| start.term != id.term) {
             found.term_starts.push(id);
         }

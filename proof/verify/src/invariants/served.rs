@@ -20,7 +20,9 @@ pub(super) fn stepped(ghost: &mut Ghost, place: usize, view: &View, tasks: &[Kee
                     member.served = member.served.max(handed);
                 }
             }
-            KeeperTask::Read { needs, .. } | KeeperTask::Members { needs, .. } => {
+            KeeperTask::Read { needs, .. }
+            | KeeperTask::Members { needs, .. }
+            | KeeperTask::Pin { needs, .. } => {
                 // While a snapshot is read, the state before it is served to whoever does not need more.
                 let sees = if member.installs { *needs } else { handed };
                 expect(*needs <= handed && member.marked <= sees, NAME, || {

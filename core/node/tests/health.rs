@@ -1,0 +1,225 @@
+//! Members compare what they made of the log; who is odd is named everywhere and serves nobody; alarms are replicated.
+
+mod world;
+
+use kattu_node::SnapshotLimits;
+use kattu_node::alarms::{Alarm, AlarmChange, AlarmKind};
+use kattu_node::contract::*;
+use kattu_raft::{Duration, LogIndex, NodeId};
+use world::*;
+
+const INTERVAL: Duration = Duration::from_secs(2);
+
+fn write(world: &mut World, id: u64, key: &str) {
+    let ticket = world.ask(id, put(key, "v"));
+    world.deliver();
+    assert!(is_done(world.outcome(id, ticket)), "{:?}", world.outcome(id, ticket));
+}
+
+/// What comes of a request that needs no time.
+fn ask(world: &mut World, id: u64, request: Request) -> Outcome {
+    let ticket = world.ask(id, request);
+    world.pass(ET / 4);
+    world.outcome(id, ticket).expect("an answer").clone()
+}
+
+fn alarms(world: &mut World, id: u64) -> Vec<Alarm> {
+    world.status(id).alarms.iter().collect()
+}
+
+fn corrupt(id: u64) -> Alarm {
+    Alarm::corrupt(NodeId(id))
+}
+
+/// Three members, of which `odd` says which one has made something else of the log, and a comparison.
+fn with_an_odd_one(odd: impl FnOnce(&World, u64) -> u64) -> (World, u64, u64) {
+    let mut world = World::comparing(3, INTERVAL);
+    let leader = world.elect();
+    let odd = odd(&world, leader);
+    write(&mut world, leader, "a");
+    world.pass(ET / 4);
+    world.tamper(odd);
+    write(&mut world, leader, "b");
+    world.pass(INTERVAL * 2);
+    (world, leader, odd)
+}
+
+#[test]
+fn members_that_made_the_same_of_the_log_agree_and_an_idle_cluster_stays_idle() {
+    let mut world = World::comparing(3, INTERVAL);
+    let leader = world.elect();
+    for round in 0..3 {
+        write(&mut world, leader, &format!("k{round}"));
+        world.pass(INTERVAL * 2);
+        let marked = world.status(leader).compared.marked;
+        assert!(LogIndex(0) < marked, "a mark was made");
+        for id in 1..=3 {
+            let status = world.status(id);
+            assert_eq!((status.compared.marked, status.compared.agreed), (marked, marked), "n{id}");
+            assert_eq!(status.compared.reports % 3, 0, "each reports once: {:?}", status.compared);
+            assert!(status.alarms.is_empty());
+        }
+    }
+    let before = world.status(leader).last;
+    world.pass(INTERVAL * 10);
+    assert_eq!(world.status(leader).last, before, "nothing was written, so nothing is compared");
+}
+
+#[test]
+fn nothing_is_compared_where_it_is_switched_off_or_nobody_else_is_there() {
+    for (size, interval) in [(3, Duration::ZERO), (1, INTERVAL)] {
+        let mut world = World::comparing(size, interval);
+        let leader = world.elect();
+        write(&mut world, leader, "a");
+        world.pass(INTERVAL * 3);
+        assert_eq!(world.status(leader).compared.marked, LogIndex(0), "{size} members");
+    }
+}
+
+#[test]
+fn who_made_something_else_of_the_log_is_named_everywhere_and_serves_nobody() {
+    let (mut world, leader, odd) = with_an_odd_one(|world, _| world.follower());
+    for id in 1..=3 {
+        assert_eq!(alarms(&mut world, id), [corrupt(odd)], "n{id}");
+        assert_eq!(world.status(id).compared.odd, 1);
+        assert_eq!(world.status(id).compared.agreed, LogIndex(0));
+    }
+    for request in [get("a", Consistency::Linearizable), get("a", Consistency::Serializable), put("c", "v")] {
+        assert_eq!(ask(&mut world, odd, request), Outcome::Refused(Refusal::Corrupt));
+    }
+    let asked = [Request::Members(Consistency::Linearizable), Request::Pin(Consistency::Linearizable)];
+    for request in asked {
+        assert!(is_done(Some(&ask(&mut world, odd, request))), "whoever looks what is wrong is answered");
+    }
+    let other = (1..=3).find(|&id| id != odd && id != leader).expect("a third one");
+    for id in [leader, other] {
+        assert!(is_done(Some(&ask(&mut world, id, put("c", "v")))), "the others go on");
+        assert!(is_done(Some(&ask(&mut world, id, get("c", Consistency::Linearizable)))));
+    }
+
+    // It is odd at every further comparison, also after it was cleared; whoever clears the alarm is heard at it, too.
+    let clear = Request::Write(AlarmChange::Clear(corrupt(odd)).encode());
+    let cleared = ask(&mut world, odd, clear);
+    assert!(
+        matches!(&cleared, Outcome::Done(Reply { body: ReplyBody::Alarmed(Some(alarm)), .. }) if *alarm == corrupt(odd)),
+        "{cleared:?}"
+    );
+    assert!(is_done(Some(&ask(&mut world, odd, get("c", Consistency::Linearizable)))));
+    world.pass(INTERVAL * 2);
+    assert_eq!(alarms(&mut world, leader), [corrupt(odd)]);
+}
+
+#[test]
+fn a_leader_that_is_odd_hands_over_and_answers_nobody_from_its_store() {
+    let mut world = World::comparing(3, INTERVAL);
+    let leader = world.elect();
+    world.tamper(leader);
+    write(&mut world, leader, "a");
+    world.pass(INTERVAL * 2);
+    let next = world.elect();
+    assert_ne!(next, leader);
+    assert_eq!(alarms(&mut world, next), [corrupt(leader)]);
+    assert_eq!(ask(&mut world, leader, put("b", "v")), Outcome::Refused(Refusal::Corrupt));
+    write(&mut world, next, "b");
+}
+
+#[test]
+fn a_write_under_way_at_a_member_that_is_found_odd_is_in_doubt() {
+    let (mut world, leader, odd) = with_an_odd_one(|world, _| world.follower());
+    let clear = Request::Write(AlarmChange::Clear(corrupt(odd)).encode());
+    ask(&mut world, odd, clear);
+    // It goes into the log right behind the alarm that is raised again.
+    let raise = world.ask(leader, Request::Write(AlarmChange::Raise(corrupt(odd)).encode()));
+    let write = world.ask(odd, put("late", "v"));
+    world.pass(ET / 4);
+    assert!(is_done(world.outcome(leader, raise)));
+    assert_eq!(world.outcome(odd, write), Some(&Outcome::Unknown(Doubt::LeaderChanged)));
+    let read = ask(&mut world, leader, get("late", Consistency::Linearizable));
+    assert_eq!(value_of(Some(&read)).as_deref(), Some("v"), "the others have done it");
+}
+
+#[test]
+fn two_of_two_that_differ_are_both_not_believed() {
+    let mut world = World::comparing(2, INTERVAL);
+    let leader = world.elect();
+    write(&mut world, leader, "a");
+    world.tamper(3 - leader);
+    write(&mut world, leader, "b");
+    world.pass(INTERVAL * 2);
+    for id in 1..=2 {
+        assert_eq!(alarms(&mut world, id), [corrupt(0)]);
+        let read = ask(&mut world, id, get("a", Consistency::Linearizable));
+        assert_eq!(read, Outcome::Refused(Refusal::Corrupt), "n{id}");
+    }
+}
+
+#[test]
+fn a_member_that_was_away_is_compared_when_it_is_back() {
+    let mut world = World::comparing(3, INTERVAL);
+    let leader = world.elect();
+    let away = world.follower();
+    write(&mut world, leader, "a");
+    world.pass(ET / 4);
+    world.tamper(away);
+    world.loses = Box::new(move |m| m.to() == NodeId(away) || m.from() == NodeId(away));
+    write(&mut world, leader, "b");
+    world.pass(INTERVAL * 2);
+    assert!(alarms(&mut world, leader).is_empty(), "a majority agrees, and one has not spoken");
+    world.loses = Box::new(|_| false);
+    world.pass(INTERVAL * 5);
+    for id in 1..=3 {
+        assert_eq!(alarms(&mut world, id), [corrupt(away)], "n{id}");
+    }
+}
+
+#[test]
+fn alarms_and_marks_survive_restarts_and_snapshots() {
+    let limits = SnapshotLimits { log_bytes_min: 500, keep_bytes: 0 };
+    let mut world = World::with(3, limits, INTERVAL);
+    let leader = world.elect();
+    let odd = world.follower();
+    write(&mut world, leader, "a");
+    world.pass(ET / 4);
+    world.tamper(odd);
+    for n in 0..40 {
+        write(&mut world, leader, &format!("k{n}"));
+    }
+    world.pass(INTERVAL * 2);
+    for n in 0..40 {
+        write(&mut world, leader, &format!("l{n}"));
+    }
+    world.pass(INTERVAL * 2);
+    let before = world.status(leader).compared;
+    for id in 1..=3 {
+        assert!(!world.member(id).snapshots.is_empty(), "n{id}");
+        world.kill(id);
+        world.restart(id);
+    }
+    let leader = world.elect();
+    world.pass(INTERVAL * 2);
+    for id in 1..=3 {
+        assert_eq!(alarms(&mut world, id), [corrupt(odd)], "n{id}");
+    }
+    let after = world.status(leader).compared;
+    assert!(before.marked < after.marked && before.reports < after.reports, "{before:?} {after:?}");
+    assert_eq!(ask(&mut world, odd, get("a", Consistency::Serializable)), Outcome::Refused(Refusal::Corrupt));
+}
+
+#[test]
+fn while_a_member_is_said_to_be_short_of_space_nobody_takes_what_grows() {
+    let full = Alarm { member: NodeId(2), kind: AlarmKind::NoSpace };
+    let mut world = World::new(3);
+    let leader = world.elect();
+    let follower = world.follower();
+    write(&mut world, leader, "a");
+    let raised = ask(&mut world, follower, Request::Write(AlarmChange::Raise(full).encode()));
+    assert!(is_done(Some(&raised)), "{raised:?}");
+    for id in 1..=3 {
+        assert_eq!(alarms(&mut world, id), [full], "n{id}");
+        assert_eq!(ask(&mut world, id, put("b", "v")), Outcome::Refused(Refusal::NoSpace), "n{id}");
+        assert!(is_done(Some(&ask(&mut world, id, get("a", Consistency::Linearizable)))));
+    }
+    let cleared = ask(&mut world, follower, Request::Write(AlarmChange::Clear(full).encode()));
+    assert!(is_done(Some(&cleared)), "{cleared:?}");
+    assert!(is_done(Some(&ask(&mut world, follower, put("b", "v")))));
+}
