@@ -172,6 +172,33 @@ pub fn one_of_each() -> Vec<(&'static str, Frame)> {
             })),
         ),
         (
+            "forward-reply-members",
+            Frame::Message(PeerMessage::ForwardReply(ForwardReply {
+                from: NodeId(1),
+                to: NodeId(2),
+                incarnation: Incarnation(78),
+                term: Term(5),
+                first_seq: 104,
+                verdicts: [
+                    MemberRefusal::UnderWay,
+                    MemberRefusal::NotFound,
+                    MemberRefusal::IdUsed,
+                    MemberRefusal::UrlsUsed,
+                    MemberRefusal::NotLearner,
+                    MemberRefusal::NotCaughtUp,
+                    MemberRefusal::WouldLoseQuorum,
+                    MemberRefusal::LastVoter,
+                    MemberRefusal::TooManyLearners,
+                    MemberRefusal::TooManyMembers,
+                    MemberRefusal::NotLeader,
+                    MemberRefusal::BadTransferee,
+                    MemberRefusal::TransferFailed,
+                ]
+                .map(|refusal| Err(Refusal::Member(refusal)))
+                .into(),
+            })),
+        ),
+        (
             "forward-reply",
             Frame::Message(PeerMessage::ForwardReply(ForwardReply {
                 from: NodeId(1),
@@ -184,8 +211,6 @@ pub fn one_of_each() -> Vec<(&'static str, Frame)> {
                     Err(Refusal::NoSpace),
                     Err(Refusal::TooManyRequests),
                     Ok(EntryId::new(5, 17)),
-                    Err(Refusal::Member(MemberRefusal::UnderWay)),
-                    Err(Refusal::Member(MemberRefusal::TransferFailed)),
                 ],
             })),
         ),

@@ -6,7 +6,7 @@ use kattu_node::SnapshotLimits;
 use kattu_node::command::encode_kv;
 use kattu_node::contract::{Consistency, Outcome, Reply, ReplyBody, Request, Status};
 use kattu_raft::{Duration, Limits, NodeId};
-use kattu_runtime::{Engine, Member, Place, RuntimeConfig, start};
+use kattu_runtime::{End, Engine, Member, Place, RuntimeConfig, start};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -19,7 +19,7 @@ struct Running {
     engine: Engine,
     stop: watch::Sender<bool>,
     kill: oneshot::Sender<()>,
-    thread: JoinHandle<()>,
+    thread: JoinHandle<Option<End>>,
 }
 
 pub struct Cluster {
@@ -77,16 +77,19 @@ impl Cluster {
                 cluster_id: 0xC1,
                 id: NodeId(i.into()),
                 members: members.clone(),
+                join: false,
                 listen_peers: vec![address(i)],
                 client_urls: vec![format!("http://n{i}")],
                 election_timeout: election,
                 heartbeat_interval: heartbeat,
+                leadership: Default::default(),
                 limits: Limits::default(),
                 request_bytes_max: 3 << 19,
                 quota_bytes: 0,
                 log_io,
                 apply,
                 snapshots: SnapshotLimits::default(),
+                digest_interval: Duration::ZERO,
                 snapshot_bytes_per_s: 0,
                 segment_bytes: 1 << 20,
                 reserve_bytes: 0,
@@ -96,7 +99,7 @@ impl Cluster {
         configs.iter_mut().for_each(change);
         let mut cluster = Cluster { configs, running: vec![], root };
         for i in 0..size.into() {
-            cluster.running.push(Some(boot(cluster.configs[i].clone())));
+            cluster.running.push(Some(boot(cluster.configs[i].clone()).expect("it starts")));
         }
         cluster
     }
@@ -122,7 +125,58 @@ impl Cluster {
     }
 
     pub fn restart(&mut self, i: usize) {
-        self.running[i] = Some(boot(self.configs[i].clone()));
+        self.try_restart(i).expect("it starts");
+    }
+
+    pub fn try_restart(&mut self, i: usize) -> Result<(), String> {
+        self.running[i] = Some(boot(self.configs[i].clone())?);
+        Ok(())
+    }
+
+    /// One more member, for a cluster that is there: it would ask everybody so far. It has a place, and does not run.
+    pub fn newcomer(&mut self) -> usize {
+        let mut config = self.configs.last().expect("there is a first one").clone();
+        let mut address = config.listen_peers[0];
+        let SocketAddr::V4(place) = &mut address else { panic!("a loopback address") };
+        place.set_ip(std::net::Ipv4Addr::from(u32::from(*place.ip()) + 1));
+        let i = self.configs.len();
+        config.members.push(Member {
+            id: NodeId(i as u64 + 1),
+            name: format!("n{}", i + 1),
+            peer_urls: vec![format!("http://{address}")],
+            peer_addresses: vec![address.to_string()],
+        });
+        config.id = NodeId(i as u64 + 1);
+        config.join = true;
+        config.cluster_id = 0; // the others know
+        config.listen_peers = vec![address];
+        config.client_urls = vec![format!("http://n{}", i + 1)];
+        config.data_dir = self.root.join(format!("n{}", i + 1));
+        self.configs.push(config);
+        self.running.push(None);
+        i
+    }
+
+    /// Where peers reach it.
+    pub fn peer_urls(&self, i: usize) -> Vec<String> {
+        vec![format!("http://{}", self.configs[i].listen_peers[0])]
+    }
+
+    /// Waits for the end that a member comes to by itself.
+    pub async fn end_of(&mut self, i: usize) -> Option<End> {
+        let running = self.running[i].take().expect("it runs");
+        for _ in 0..1000 {
+            if running.thread.is_finished() {
+                return running.thread.join().expect("its thread ends");
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        panic!("it goes on for 20 s");
+    }
+
+    /// Its disk is empty again.
+    pub fn wipe(&self, i: usize) {
+        std::fs::remove_dir_all(&self.configs[i].data_dir).expect("it had one");
     }
 
     pub async fn leader(&self) -> usize {
@@ -151,7 +205,7 @@ impl Drop for Cluster {
     }
 }
 
-fn boot(config: RuntimeConfig) -> Running {
+fn boot(config: RuntimeConfig) -> Result<Running, String> {
     let (tell, told) = std::sync::mpsc::channel();
     let (stop, stopped) = watch::channel(false);
     let (kill, killed) = oneshot::channel();
@@ -159,15 +213,22 @@ fn boot(config: RuntimeConfig) -> Running {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         let local = tokio::task::LocalSet::new();
         local.block_on(&runtime, async move {
-            let member = start(config).await.expect("it starts");
-            tell.send(member.engine.clone()).expect("somebody waits");
+            let member = match start(config).await {
+                Ok(member) => member,
+                Err(error) => {
+                    tell.send(Err(error.to_string())).expect("somebody waits");
+                    return None;
+                }
+            };
+            tell.send(Ok(member.engine.clone())).expect("somebody waits");
             tokio::select! {
-                () = member.run(stopped) => {}
-                _ = killed => {}
+                end = member.run(stopped) => Some(end),
+                _ = killed => None,
             }
-        });
+        })
     });
-    Running { engine: told.recv().expect("it started"), stop, kill, thread }
+    let engine = told.recv().expect("it says how it went")?;
+    Ok(Running { engine, stop, kill, thread })
 }
 
 pub fn put(key: &str, value: &str) -> Request {

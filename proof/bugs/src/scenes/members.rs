@@ -1,0 +1,100 @@
+//! Members that come and go: ids, snapshots of the table, empty disks, and when a client is told.
+//!
+//! Knows nothing of: how memberships overlap; that is watched by the storms over bare peers.
+
+use super::world::{ET, Member, World, is_done, put, urls};
+use kattu_node::contract::{MemberChange, MemberInfo, Members, PeerMessage, Request};
+use kattu_node::newcomer::admit;
+use kattu_node::{Keeper, SnapshotLimits};
+use kattu_raft::{Duration, EntryKind, LogIndex, Membership, Message, NodeId};
+
+fn begin(size: u64, limits: SnapshotLimits, seed: u64) -> (World, u64) {
+    let mut world = World::with_snapshots(size, limits);
+    world.pass(Duration::from_millis(seed * 37 % 2000));
+    let leader = world.elect();
+    world.pass(ET);
+    (world, leader)
+}
+
+fn add(id: u64, url: u64) -> Request {
+    Request::Change(MemberChange::Add { id: NodeId(id), peer_urls: urls(url), votes: id.is_multiple_of(2) })
+}
+
+fn in_force(member: &Member) -> &Membership {
+    member.node.raft().membership()
+}
+
+/// A member is removed; somebody wants its id for a new one.
+pub(super) fn an_id_that_was_somebodys(seed: u64) {
+    let (mut world, leader) = begin(3, SnapshotLimits::default(), seed);
+    let gone = 1 + (leader + seed % 2) % 3;
+    let removal = world.ask(leader, Request::Change(MemberChange::Remove(NodeId(gone))));
+    world.pass(ET);
+    assert!(is_done(world.outcome(leader, removal)), "scene: {:?}", world.outcome(leader, removal));
+    world.kill(gone);
+    world.loses = Box::new(|_| true); // what the leader believes is enough
+    world.ask(leader, add(gone, 9));
+    let comes_back = in_force(world.member(leader)).contains(NodeId(gone));
+    assert!(!comes_back, "ids_are_never_used_again: n{gone} was removed, and n{leader} makes it a member again");
+}
+
+/// A snapshot is taken right after the entry that added a member.
+pub(super) fn a_snapshot_right_after_a_change(seed: u64) {
+    let (mut world, leader) = begin(1, SnapshotLimits { log_bytes_min: 0, keep_bytes: 0 }, seed);
+    let new = 2 + seed % 5;
+    let addition = world.ask(leader, add(new, new));
+    assert!(is_done(world.outcome(leader, addition)), "scene: {:?}", world.outcome(leader, addition));
+    let (meta, bytes) = world.member(leader).snapshots.last().expect("one after every entry");
+    let list = Keeper::thaw([bytes]).expect("a good snapshot").members().list;
+    assert!(
+        list.iter().any(|member| member.id.0 == new),
+        "a_snapshot_has_the_change_before_it: the one of {} has {} members, without n{new}",
+        meta.last,
+        list.len()
+    );
+}
+
+/// A member that lost its disk asks to be let in as who it was.
+pub(super) fn an_empty_disk(seed: u64) {
+    let me = NodeId(2 + seed % 7);
+    let others = (20..20 + seed % 3).map(|id| MemberInfo { id: NodeId(id), ..MemberInfo::default() });
+    let was = match seed % 3 {
+        0 => MemberInfo { id: me, ..MemberInfo::default() },
+        1 => MemberInfo { id: me, learner: true, name: "here".into(), ..MemberInfo::default() },
+        _ => MemberInfo { id: me, learner: true, ..MemberInfo::default() },
+    };
+    let members = Members { at: LogIndex(seed), list: others.chain([was]).collect(), removed: vec![] };
+    let admitted = admit(&members, &[NodeId(1), me], |member| member.id == me);
+    assert!(
+        admitted.is_err(),
+        "an_empty_disk_never_continues_a_life: n{} had a directory, and begins again as if it never had",
+        me.0
+    );
+}
+
+/// The first step of a change is committed, the second reaches nobody.
+pub(super) fn half_a_change(seed: u64) {
+    let (mut world, leader) = begin(4, SnapshotLimits::default(), seed);
+    let write = world.ask(leader, put("a", "before"));
+    world.deliver();
+    assert!(is_done(world.outcome(leader, write)));
+    world.loses = Box::new(ends_a_change);
+    let asked = 1 + (leader + seed % 3) % 4;
+    let gone = 1 + (leader + (seed + 1) % 3) % 4;
+    let removal = world.ask(asked, Request::Change(MemberChange::Remove(NodeId(gone))));
+    world.pass(ET / 2);
+    assert!(world.member(asked).node.raft().committed_membership().is_joint(), "scene: it did not begin");
+    assert!(
+        world.outcome(asked, removal).is_none(),
+        "a_change_is_answered_when_it_is_complete: n{gone} may still vote, and its client was told that it is gone"
+    );
+}
+
+fn ends_a_change(message: &PeerMessage) -> bool {
+    let PeerMessage::Raft(envelope) = message else { return false };
+    let Message::Append(append) = &envelope.message else { return false };
+    append.entries.iter().any(|entry| {
+        let ends = || Membership::decode(entry.payload()).is_ok_and(|(membership, _)| !membership.is_joint());
+        entry.head.kind == EntryKind::Config && ends()
+    })
+}

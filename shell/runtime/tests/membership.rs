@@ -1,0 +1,144 @@
+//! Real members that come and go.
+
+mod cluster_of_three;
+
+use cluster_of_three::{Cluster, put_until_done, read, run};
+use kattu_node::contract::{
+    Consistency, MemberChange, MemberInfo, MemberRefusal, Outcome, Refusal, Reply, ReplyBody, Request,
+};
+use kattu_raft::{Duration, NodeId};
+use kattu_runtime::{End, Engine, Place};
+
+async fn change(engine: &Engine, change: MemberChange) -> Vec<MemberInfo> {
+    for _ in 0..200 {
+        match engine.call(Request::Change(change.clone())).await {
+            Outcome::Done(Reply { body: ReplyBody::Changed(list), .. }) => return list,
+            // A leader that has just come, or a promotion that has just begun.
+            Outcome::Refused(Refusal::Member(MemberRefusal::UnderWay) | Refusal::NoLeader) => {}
+            other => panic!("{change:?}: {other:?}"),
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    panic!("{change:?} was never made");
+}
+
+async fn members(engine: &Engine) -> Vec<MemberInfo> {
+    match engine.call(Request::Members(Consistency::Serializable)).await {
+        Outcome::Done(Reply { body: ReplyBody::Members(list), .. }) => list,
+        _ => Vec::new(), // it does not serve yet
+    }
+}
+
+/// Waits until this member's table says what `is_so` asks for.
+async fn until(engine: &Engine, is_so: impl Fn(&[MemberInfo]) -> bool) {
+    for _ in 0..1000 {
+        if is_so(&members(engine).await) {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("its members stay {:?}", members(engine).await);
+}
+
+/// Adds a member under this id, starts it, and waits until it votes and has told its name.
+async fn grow(cluster: &mut Cluster, asked: usize, id: u64) -> usize {
+    let new = cluster.newcomer();
+    let peer_urls = cluster.peer_urls(new);
+    change(&cluster.engine(asked), MemberChange::Add { id: NodeId(id), peer_urls, votes: true }).await;
+    cluster.restart(new);
+    let engine = cluster.engine(new);
+    assert_eq!((engine.member_id(), engine.cluster_id()), (NodeId(id), 0xC1), "the others have told it");
+    until(&engine, |list| {
+        list.iter().any(|member| member.id.0 == id && !member.learner && !member.name.is_empty())
+    })
+    .await;
+    new
+}
+
+async fn grows_and_shrinks(place: Place) {
+    let mut cluster = Cluster::new(1, place, place);
+    put_until_done(&cluster.engine(0), "a", "before").await;
+    let second = grow(&mut cluster, 0, 0xA2).await;
+    let third = grow(&mut cluster, second, 0xA3).await;
+    assert_eq!(read(&cluster.engine(third), "a").await.as_deref(), Some("before"));
+    cluster.kill(second);
+    put_until_done(&cluster.engine(0), "a", "two of three").await;
+    cluster.restart(second);
+    assert_eq!(read(&cluster.engine(second), "a").await.as_deref(), Some("two of three"), "it is who it was");
+
+    for (member, id) in [(second, 0xA2), (third, 0xA3)] {
+        let list = change(&cluster.engine(0), MemberChange::Remove(NodeId(id))).await;
+        assert!(list.iter().all(|member| member.id.0 != id));
+        assert_eq!(cluster.end_of(member).await, Some(End::Removed), "it ends by itself");
+        cluster.restart(member);
+        assert_eq!(cluster.end_of(member).await, Some(End::Removed), "and again, whenever it starts");
+    }
+    put_until_done(&cluster.engine(0), "a", "alone").await;
+    assert_eq!(read(&cluster.engine(0), "a").await.as_deref(), Some("alone"));
+}
+
+#[test]
+fn one_member_becomes_three_and_one_again_inline() {
+    run(grows_and_shrinks(Place::Inline));
+}
+
+#[test]
+fn one_member_becomes_three_and_one_again_with_threads() {
+    run(grows_and_shrinks(Place::Thread));
+}
+
+#[test]
+fn a_leader_that_is_removed_ends_and_the_others_go_on() {
+    run(async {
+        let mut cluster = Cluster::new(3, Place::Inline, Place::Inline);
+        let leader = cluster.leader().await;
+        let engine = cluster.engine(leader);
+        put_until_done(&engine, "a", "with it").await;
+        let list = change(&engine, MemberChange::Remove(engine.member_id())).await;
+        assert_eq!(list.len(), 2, "its own client is told");
+        assert_eq!(cluster.end_of(leader).await, Some(End::Removed));
+        let other = (leader + 1) % 3;
+        assert_eq!(read(&cluster.engine(other), "a").await.as_deref(), Some("with it"));
+        put_until_done(&cluster.engine(other), "a", "without it").await;
+    });
+}
+
+#[test]
+fn an_empty_directory_is_let_in_only_as_a_member_that_never_had_one() {
+    run(async {
+        let mut cluster = Cluster::new(1, Place::Inline, Place::Inline);
+        put_until_done(&cluster.engine(0), "a", "before").await;
+        let new = cluster.newcomer();
+        let why = cluster.try_restart(new).expect_err("nobody has added it");
+        assert!(why.contains("kattu member add"), "{why}");
+
+        let peer_urls = cluster.peer_urls(new);
+        let add = |id: u64| MemberChange::Add { id: NodeId(id), peer_urls: peer_urls.clone(), votes: true };
+        change(&cluster.engine(0), add(0xA2)).await;
+        cluster.restart(new);
+        until(&cluster.engine(new), |list| list.iter().any(|member| member.id.0 == 0xA2 && !member.learner)).await;
+        put_until_done(&cluster.engine(new), "a", "two of two").await;
+        cluster.stop(new);
+        cluster.wipe(new);
+        let why = cluster.try_restart(new).expect_err("its disk is gone");
+        assert!(why.contains("kattu member remove a2"), "{why}");
+    });
+}
+
+#[test]
+fn a_disk_that_is_lost_is_refilled_under_another_id() {
+    run(async {
+        let mut cluster = Cluster::new(3, Place::Inline, Place::Inline);
+        let leader = cluster.leader().await;
+        let lost = (leader + 1) % 3;
+        put_until_done(&cluster.engine(leader), "a", "before").await;
+        let id = cluster.engine(lost).member_id();
+        cluster.kill(lost);
+        change(&cluster.engine(leader), MemberChange::Remove(id)).await;
+        let new = grow(&mut cluster, leader, 0xB1).await;
+        assert_eq!(read(&cluster.engine(new), "a").await.as_deref(), Some("before"));
+        let again = MemberChange::Add { id, peer_urls: vec!["http://127.0.0.1:1".into()], votes: false };
+        let refused = cluster.engine(new).call(Request::Change(again)).await;
+        assert_eq!(refused, Outcome::Refused(Refusal::Member(MemberRefusal::IdUsed)));
+    });
+}
