@@ -5,7 +5,8 @@
 //! 3. *Converged.* All members have applied the same log and hold the same state. [fault-model P9]
 //! 4. *Truthful.* The whole history of the clients, and what is there at the end, go to the judges.
 //!
-//! The bound is three rounds of elections (each at most twice the election timeout, on the slowest clock), one pause
+//! The bound is three rounds of elections (each at most twice the election timeout on the slowest clock, a third
+//! one for who is less eager to lead, and one for a promise to the leader before), one pause
 //! between attempts to connect, and the time in which the backlog that the storm left can be worked off one entry at a
 //! time.
 //! Knows nothing of: what the storm was.
@@ -30,11 +31,13 @@ impl World {
         self.begin_calm()?;
         let bound = self.bound();
         let all_serve = |world: &mut World| {
-            let serves = |(member, at): (usize, &Option<u64>)| at.is_some() || world.members[member].ruined;
-            !world.probes.iter().enumerate().all(serves)
+            let serves = |member: usize| world.probes[member].is_some() || world.members[member].ruined;
+            !world.current().into_iter().all(serves)
         };
         if !self.run_while(began + bound, all_serve)? {
-            let dumb: Vec<String> = (0..self.members.len())
+            let dumb: Vec<String> = self
+                .current()
+                .into_iter()
                 .filter(|&member| self.probes[member].is_none() && !self.members[member].ruined)
                 .map(|member| self.state_of(member))
                 .collect();
@@ -92,20 +95,40 @@ impl World {
             if let Some(process) = &mut state.process {
                 process.fuse = None;
                 self.sh.queue.plan(now, Event::Resume { member });
-            } else if !state.ruined {
+            }
+        }
+        self.start_whoever_belongs();
+        self.readmit_wiped()?;
+        for member in 0..self.members.len() {
+            if self.members[member].in_use && !self.members[member].ruined {
+                self.sh.queue.plan(self.sh.now + 2 * MS, Event::Probe { member });
+            }
+        }
+        Ok(())
+    }
+
+    /// Starts everybody who belongs to the cluster and is down. Of those that were to stay down for good, as many as the
+    /// cluster cannot do without, because the voters have become fewer meanwhile, are repaired by hand.
+    pub(crate) fn start_whoever_belongs(&mut self) {
+        for member in self.current() {
+            if self.members[member].ruined
+                && !self.members[member].lost_directory
+                && !self.may_be_lost(member)
+            {
+                self.members[member].ruined = false;
+                self.members[member].disk.heal();
+                self.sh.queue.plan(self.sh.now + 2 * MS, Event::Probe { member });
+            }
+            let now = self.sh.now;
+            let state = &mut self.members[member];
+            if state.process.is_none() && !state.ruined {
+                state.in_use = true;
                 if state.damaged.take().is_some() || state.disk.truth() != kattu_wal::sim::Truth::Whole {
                     state.disk.heal();
                 }
                 self.plan_start(member, now + MS);
             }
         }
-        self.readmit_wiped()?;
-        for member in 0..self.members.len() {
-            if !self.members[member].ruined {
-                self.sh.queue.plan(self.sh.now + 2 * MS, Event::Probe { member });
-            }
-        }
-        Ok(())
     }
 
     /// A leader hears nobody's second life; only the next one does. Until members can be replaced by new ones, an operator
@@ -123,8 +146,12 @@ impl World {
     fn bound(&self) -> u64 {
         let settings = &self.plan.settings;
         let pace = &self.plan.pace;
-        let timeout = settings.election_timeout.as_nanos() as u64;
-        let slowest = 2 * timeout + 2 * timeout * pace.drift as u64 / 1_000_000;
+        let slow = 1_000_000 - pace.drift as u64; // how fast the slowest clock may be
+        let timeout = settings.election_timeout.as_nanos() as u64 * 1_000_000 / slow;
+        // Who is less eager waits longer; who promised a leader to wait keeps that first.
+        let waits =
+            2 + u64::from(!settings.priorities.is_empty()) + u64::from(settings.leadership.lease.is_some());
+        let slowest = waits * timeout;
         let disk = pace.disk;
         let sync = (4 * disk.sync + 8 * disk.name + 8 * disk.write + 64 * disk.kib)
             * (100 + disk.spread_percent)
@@ -141,7 +168,7 @@ impl World {
         let committed = self.sh.watch.committed().0;
         let highest = logs.iter().map(|log| log.0).max().unwrap_or(0).max(committed);
         // Whoever is down replays from the beginning, and may have to be sent everything.
-        let all_run = logs.len() == self.members.len();
+        let all_run = self.current().iter().all(|&member| self.members[member].process.is_some());
         let lowest = logs.iter().map(|log| log.1.min(log.2)).min().filter(|_| all_run).unwrap_or(0);
         let replays = highest - lowest;
         let waiting: u64 =
@@ -187,10 +214,10 @@ impl World {
 
     /// Tries a member with a write.
     pub(crate) fn probe(&mut self, member: usize) -> Result<(), Violation> {
-        if self.probes[member].is_some() || self.members[member].ruined {
+        if self.probes[member].is_some() || self.members[member].ruined || self.members[member].gone {
             return Ok(());
         }
-        if self.members[member].process.is_none() {
+        if self.members[member].process.is_none() || !self.current().contains(&member) {
             self.sh.queue.plan(self.sh.now + crate::clients::RETRY, Event::Probe { member });
             return Ok(());
         }
@@ -200,7 +227,8 @@ impl World {
     }
 
     fn answer_everybody(&mut self, bound: u64) -> Result<(), Violation> {
-        let timeout = self.plan.settings.request_timeout.as_nanos() as u64;
+        let slow = 1_000_000 - self.plan.pace.drift as u64;
+        let timeout = self.plan.settings.request_timeout.as_nanos() as u64 * 1_000_000 / slow;
         let end = self.sh.now + bound + timeout + timeout / 10 + SEC;
         let waits = |world: &mut World| {
             world.members.iter().any(|member| {
@@ -219,8 +247,9 @@ impl World {
 
     fn converge(&mut self, bound: u64) -> Result<(), Violation> {
         let apart = |world: &mut World| {
-            let mut applied = world.members.iter().filter_map(|member| {
-                let process = member.process.as_ref()?;
+            let current = world.current();
+            let mut applied = current.iter().filter_map(|&member| {
+                let process = world.members[member].process.as_ref()?;
                 let raft = process.node.raft();
                 Some((process.keeper.applied(), raft.committed(), raft.last_id()))
             });
@@ -231,8 +260,8 @@ impl World {
             let states: Vec<String> = (0..self.members.len()).map(|member| self.state_of(member)).collect();
             return Err(Violation::new("logs_converge", states.join(", ")));
         }
-        let stores = self.members.iter().enumerate().filter_map(|(number, member)| {
-            let store = member.process.as_ref()?.keeper.store();
+        let stores = self.current().into_iter().filter_map(|number| {
+            let store = self.members[number].process.as_ref()?.keeper.store();
             Some((number, store.revision(), store.digest()))
         });
         let stores: Vec<_> = stores.collect();
@@ -252,7 +281,8 @@ impl World {
     }
 
     fn read_all(&mut self, bound: u64) -> Result<FinalState, Violation> {
-        let up = self.up();
+        let mut up = self.current();
+        up.retain(|&member| self.members[member].process.is_some());
         for _ in 0..8 {
             let member = up[self.dice.below(up.len() as u64) as usize];
             let operation = self.clients.read_all(self.sh.now, member);

@@ -5,7 +5,7 @@
 
 use crate::faults::Tally;
 use crate::plan::Options;
-use crate::report::{StormReport, Violation};
+use crate::report::{Deeds, StormReport, Violation};
 use crate::run::run_storm;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -35,6 +35,8 @@ pub struct Sum {
     pub looks: u64,
     /// Faults.
     pub faults: Tally,
+    /// What else members did.
+    pub deeds: Deeds,
 }
 
 impl Sum {
@@ -50,6 +52,7 @@ impl Sum {
         self.undecided += report.undecided;
         self.looks += report.looks;
         self.faults.add_storm(&report.faults);
+        self.deeds.add(&report.deeds);
         if let Some(violation) = &report.violation {
             self.violations.push((report.seed, violation.clone()));
             self.violations.sort_by_key(|(seed, _)| *seed);

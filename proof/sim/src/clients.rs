@@ -6,7 +6,7 @@
 
 use crate::clock::SEC;
 use crate::dice::Dice;
-use crate::plan::Load;
+use crate::plan::{Leases, Load, Settings};
 use kattu_kv::api as kv;
 use kattu_node::command::encode_kv;
 use kattu_node::contract::{Consistency, Outcome, ReplyBody, Request};
@@ -17,6 +17,8 @@ use kattu_verify::history::{Compare, How, Operation, Record, Target, What};
 const FLOOD_FROM: u32 = 1_000_000;
 /// Numbers of clients that ask a member the moment it is back.
 const EARLY_FROM: u32 = 2_000_000;
+/// The number of the operator.
+const OPERATOR: u32 = 3_000_000;
 /// Numbers of clients that probe after the storm.
 const PROBE_FROM: u32 = 500_000;
 
@@ -30,6 +32,8 @@ pub(crate) struct Asked {
     /// Its command is odd: valid bytes that no face would let through.
     pub(crate) odd: bool,
     pub(crate) is_flood: bool,
+    /// It is the operator's: no history tells of it.
+    pub(crate) is_wish: bool,
 }
 
 /// All clients and their history.
@@ -37,6 +41,8 @@ pub(crate) struct Clients {
     dice: Dice,
     load: Load,
     request_bytes_max: usize,
+    /// Leases are believed whose clocks deserve no trust: reads are told to the history as ones that may be old.
+    reads_may_be_old: bool,
     pub(crate) asked: Vec<Asked>,
     pub(crate) history: Vec<Record>,
     /// Highest revision anybody was shown.
@@ -49,11 +55,12 @@ pub(crate) struct Clients {
 }
 
 impl Clients {
-    pub(crate) fn new(seed: u64, load: &Load, request_bytes_max: usize) -> Clients {
+    pub(crate) fn new(seed: u64, load: &Load, settings: &Settings) -> Clients {
         Clients {
             dice: Dice::new(seed, "clients"),
             load: load.clone(),
-            request_bytes_max,
+            request_bytes_max: settings.request_bytes_max,
+            reads_may_be_old: settings.leases == Leases::Beyond,
             asked: Vec::new(),
             history: Vec::new(),
             revision: 1,
@@ -129,6 +136,14 @@ impl Clients {
         self.ask_for(now, PROBE_FROM + member as u32, member, operation)
     }
 
+    /// What the operator wants.
+    pub(crate) fn wish(&mut self, member: usize, request: Request) -> u64 {
+        let number = self.asked(OPERATOR, member, Some(request));
+        let asked = &mut self.asked[number as usize];
+        (asked.odd, asked.is_wish) = (true, true);
+        number
+    }
+
     /// Reads everything.
     pub(crate) fn read_all(&mut self, now: u64, member: usize) -> u64 {
         let operation = Operation::Range {
@@ -144,7 +159,8 @@ impl Clients {
 
     fn asked(&mut self, client: u32, member: usize, request: Option<Request>) -> u64 {
         let number = self.asked.len() as u64;
-        let asked = Asked { client, member, request, ended: false, odd: false, is_flood: false };
+        let asked =
+            Asked { client, member, request, ended: false, odd: false, is_flood: false, is_wish: false };
         self.asked.push(asked);
         number
     }
@@ -160,6 +176,10 @@ impl Clients {
         let too_large =
             matches!(&request, Request::Write(bytes) if bytes.len() > self.request_bytes_max + 512);
         let number = self.asked(client, member, Some(request));
+        let mut operation = operation;
+        if let (true, Operation::Range { serializable, .. }) = (self.reads_may_be_old, &mut operation) {
+            *serializable = true;
+        }
         self.record(now, number, What::Invoke { member: member as u64 + 1, operation });
         if let Some(rejection) = rejected {
             self.end(now, number, What::Done { revision: None, answer: Err(rejection) });

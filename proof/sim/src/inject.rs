@@ -20,6 +20,26 @@ pub enum Who {
     Leader,
 }
 
+/// What the operator wants of members.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)] // whom
+pub enum Change {
+    /// One more, that gets a vote by itself or waits to be promoted.
+    Add { votes: bool },
+    /// One less.
+    Remove(Who),
+    /// A new one in the place of this one.
+    Replace(Who),
+    /// A vote for a learner.
+    Promote,
+    /// Another address.
+    Update(Who),
+    /// Another leader.
+    Move(Who),
+    /// Something that must be refused, of three kinds.
+    Foolish(u8),
+}
+
 /// A fault.
 #[derive(Clone, Debug, PartialEq)]
 #[allow(missing_docs)] // fields: whom, and how long in nanoseconds of the world
@@ -82,6 +102,10 @@ pub enum Inject {
     Overload { rate: u64, time: u64 },
     /// One follower gets nothing under load, and must catch up.
     Lag { who: Who, rate: u64, time: u64 },
+    /// The operator wants other members.
+    Change(Change),
+    /// The leader is asked to hand over, to this voter or to whom it likes.
+    HandOver { to: Option<usize> },
 }
 
 macro_rules! kinds {
@@ -142,6 +166,8 @@ kinds! {
     WallJump "wall-jump",
     Overload "overload",
     Lag "lag",
+    HandOver "hand-over",
+    Change "change",
 }
 
 /// A set of kinds.
@@ -165,6 +191,12 @@ impl Kinds {
     #[must_use]
     pub fn has(&self, kind: Kind) -> bool {
         self.0 >> kind as u64 & 1 == 1
+    }
+
+    /// The same with one more.
+    #[must_use]
+    pub fn with(&self, kind: Kind) -> Kinds {
+        Kinds(self.0 | 1 << kind as u64)
     }
 
     /// The same without one.
@@ -272,6 +304,9 @@ fn draw(kind: Kind, dice: &mut Dice, members: u64, settings: &Settings) -> Optio
                 Place::Slot,
                 Place::Slots,
                 Place::Identity,
+                Place::Snapshot,
+                Place::Snapshot,
+                Place::SnapshotBefore,
             ]);
             let how = match dice.below(7) {
                 0 | 1 => Damage::Flip(place),
@@ -319,6 +354,17 @@ fn draw(kind: Kind, dice: &mut Dice, members: u64, settings: &Settings) -> Optio
         Kind::Lag => {
             Inject::Lag { who: Who::Member(from), rate: dice.log_within(50, 400), time: time.min(6 * SEC) }
         }
+        Kind::Change => Inject::Change(match dice.below(12) {
+            0..=2 => Change::Add { votes: !dice.one_in(3) },
+            3 | 4 => Change::Remove(who),
+            5 | 6 => Change::Replace(who),
+            7 => Change::Promote,
+            8 => Change::Update(who),
+            9 => Change::Move(Who::Member(to)),
+            10 => Change::Move(who),
+            _ => Change::Foolish(dice.below(3) as u8),
+        }),
+        Kind::HandOver => Inject::HandOver { to: (!dice.one_in(3)).then_some(to) },
     };
     let between = matches!(
         kind,
@@ -331,6 +377,7 @@ fn draw(kind: Kind, dice: &mut Dice, members: u64, settings: &Settings) -> Optio
             | Kind::Clog
             | Kind::Lag
             | Kind::ForeignDirectory
+            | Kind::HandOver
     );
     (several || !between).then_some(what)
 }
@@ -447,6 +494,16 @@ impl fmt::Display for Inject {
             Inject::Lag { who, rate, time } => {
                 write!(f, "{who} gets nothing under {rate} requests/s for {}", shown(*time))
             }
+            Inject::Change(Change::Add { votes: true }) => f.write_str("a voter shall be added"),
+            Inject::Change(Change::Add { votes: false }) => f.write_str("a learner shall be added"),
+            Inject::Change(Change::Remove(who)) => write!(f, "{who} shall be removed"),
+            Inject::Change(Change::Replace(who)) => write!(f, "{who} shall be replaced"),
+            Inject::Change(Change::Promote) => f.write_str("a learner shall get a vote"),
+            Inject::Change(Change::Update(who)) => write!(f, "{who} shall be reached elsewhere"),
+            Inject::Change(Change::Move(who)) => write!(f, "{who} shall lead"),
+            Inject::Change(Change::Foolish(kind)) => write!(f, "a foolish change, of kind {kind}"),
+            Inject::HandOver { to: Some(to) } => write!(f, "the leader shall hand over to {}", n(to)),
+            Inject::HandOver { to: None } => f.write_str("the leader shall hand over"),
         }
     }
 }

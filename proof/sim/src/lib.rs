@@ -12,10 +12,12 @@
 //! | `net.rs` | links, lanes, frames |
 //! | `clients.rs` | what is asked, and the history of it |
 //! | `storm.rs` | faults carried out |
+//! | `operator.rs` | members changed |
 //! | `calm.rs` | what must hold afterwards |
 //! | `watch.rs` | what must hold all the time |
 //! | `faults.rs`, `trace.rs`, `words.rs`, `report.rs` | what is counted and told |
 //! | `run.rs`, `campaign.rs`, `shrink.rs` | one storm, many, the smallest that fails |
+//! | `elections.rs` | how long clusters are without a leader |
 //! | `dice.rs`, `clock.rs`, `queue.rs` | chance, time, order |
 //!
 //! ```
@@ -32,10 +34,12 @@ pub mod campaign;
 mod clients;
 mod clock;
 mod dice;
+pub mod elections;
 pub mod faults;
 pub mod inject;
 mod log;
 mod net;
+mod operator;
 mod plan;
 mod process;
 mod queue;
@@ -49,7 +53,7 @@ mod watch;
 mod words;
 mod world;
 
-pub use plan::{Options, Plan};
-pub use report::{StormReport, Violation};
+pub use plan::{Leases, Options, Plan};
+pub use report::{Deeds, StormReport, Violation};
 pub use run::{run_plan, run_storm};
 pub use shrink::{Shrunk, shrink};

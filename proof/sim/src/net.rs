@@ -1,8 +1,9 @@
-//! Network: one-way links of two lanes between members, and everything that can go wrong on them.
+//! Network: one-way links of three lanes between members, and everything that can go wrong on them.
 //!
 //! A lane is one connection, as in `shell/runtime`: votes, heartbeats and read rounds ride on the bulk lane while nothing
-//! waits on it, and take their own lane otherwise; a lane that is down drops, and gives forwarded writes back. Each message
-//! is a real frame: encoded where it is sent, damaged on its way if the storm says so, checked and decoded where it
+//! waits on it, and take their own lane otherwise; a lane that is down drops, and gives forwarded writes back. Pieces of
+//! snapshots have a lane that is opened when there is one to send, and closed when none has been sent for a while. Each
+//! message is a real frame: encoded where it is sent, damaged on its way if the storm says so, checked and decoded where it
 //! arrives. A frame that is damaged costs the connection, never more. [fault-model NT1–NT6, F30–F37]
 //! Knows nothing of: what messages mean, members' insides.
 
@@ -13,7 +14,7 @@ use crate::plan::Pace;
 use crate::queue::Queue;
 use crate::trace::Trace;
 use crate::world::Event;
-use kattu_node::contract::{Forward, PeerMessage};
+use kattu_node::contract::{Forward, Members, PeerMessage};
 use kattu_raft::{GroupId, Incarnation, LinkEnd, Message, NodeId, SharedBytes, Term};
 use kattu_wire::{Codec, Frame, FrameWriter, Hello, PROTOCOL_MAX, PROTOCOL_MIN};
 use std::collections::VecDeque;
@@ -35,6 +36,11 @@ const MUSEUM_MAX: usize = 8;
 pub(crate) const BULK: usize = 0;
 /// See [`BULK`].
 pub(crate) const CONTROL: usize = 1;
+/// See [`BULK`]. Opened on demand.
+pub(crate) const SNAPSHOT: usize = 2;
+
+/// All lanes of a link.
+const LANES: [usize; 3] = [BULK, CONTROL, SNAPSHOT];
 
 /// A frame on its way.
 #[derive(Debug)]
@@ -85,6 +91,12 @@ struct Lane {
     held: VecDeque<SharedBytes>,
     held_bytes: u64,
     held_since: u64,
+    /// Of a lane on demand: an attempt to open it is planned or under way.
+    dialling: bool,
+    /// No attempt to open it before this.
+    not_before: u64,
+    /// Something was sent on it since this was last looked at.
+    used: bool,
 }
 
 /// What a direction does to frames.
@@ -94,7 +106,7 @@ pub(crate) struct Path {
     pub(crate) split: u16,
     pub(crate) partial: u16,
     pub(crate) one_way: u16,
-    /// Bytes per second of the bulk lane, while clogged.
+    /// Bytes per second of the bulk and the snapshot lane, each, while clogged.
     pub(crate) clog: Option<u64>,
     pub(crate) corrupt_next: u16,
     pub(crate) cut_off_next: u16,
@@ -140,11 +152,16 @@ pub(crate) struct Around<'a> {
 /// All links.
 pub(crate) struct Net {
     members: usize,
-    lanes: Vec<[Lane; 2]>,
+    lanes: Vec<[Lane; 3]>,
     paths: Vec<Path>,
     /// Current run of each member's process; 0 while it is down.
     runs: Vec<u32>,
     incarnations: Vec<Incarnation>,
+    /// Whom each member links, and who was removed as far as it knows: a bit per member.
+    knows: Vec<u32>,
+    removed: Vec<u32>,
+    /// Who has greeted each member in its run.
+    heard_of: Vec<u32>,
     /// Whose machine vanished without a word, so that nobody was told.
     silent: Vec<bool>,
     pace: Pace,
@@ -169,10 +186,13 @@ impl Net {
     pub(crate) fn new(seed: u64, members: usize, pace: &Pace, retry_max: u64, keeps_old: bool) -> Net {
         Net {
             members,
-            lanes: (0..members * members).map(|_| <[Lane; 2]>::default()).collect(),
+            lanes: (0..members * members).map(|_| <[Lane; 3]>::default()).collect(),
             paths: vec![Path::default(); members * members],
             runs: vec![0; members],
             incarnations: vec![Incarnation(0); members],
+            knows: vec![0; members],
+            removed: vec![0; members],
+            heard_of: vec![0; members],
             silent: vec![false; members],
             pace: pace.clone(),
             retry_max,
@@ -207,7 +227,9 @@ impl Net {
             !matches!(message, PeerMessage::Forward(_)) || self.lanes[self.at(to, from)][BULK].up;
         let link = &mut self.lanes[at];
         let is_clogged = self.paths[at].clog.is_some();
-        let kind = if is_control(&message) && link[BULK].unsent(is_clogged) > 0 && link[CONTROL].up {
+        let kind = if is_chunk(&message) {
+            SNAPSHOT
+        } else if is_control(&message) && link[BULK].unsent(is_clogged) > 0 && link[CONTROL].up {
             if is_clogged {
                 around.tally.add(Fault::F37);
             }
@@ -216,7 +238,9 @@ impl Net {
             BULK
         };
         let lane = &mut link[kind];
-        if !is_answerable || !lane.up || lane.unsent(is_clogged) > LANE_BYTES_MAX {
+        // One message waits until a lane on demand is open.
+        let may_wait = kind == SNAPSHOT && lane.held.is_empty();
+        if !is_answerable || !(lane.up || may_wait) || lane.unsent(is_clogged) > LANE_BYTES_MAX {
             around.trace.mix(3);
             return match message {
                 PeerMessage::Forward(forward) => Some(forward),
@@ -243,8 +267,27 @@ impl Net {
                 museum[place] = old;
             }
         }
+        if kind == SNAPSHOT && !self.lanes[at][kind].up {
+            let lane = &mut self.lanes[at][kind];
+            lane.held_bytes += bytes.len() as u64;
+            lane.held.push_back(bytes);
+            self.want(around, from, to);
+            return None;
+        }
         self.send_bytes(around, from, to, kind, bytes);
         None
+    }
+
+    /// Opens the lane for snapshots, for the message that waits for it.
+    fn want(&mut self, around: &mut Around<'_>, from: usize, to: usize) {
+        let at = self.at(from, to);
+        let lane = &mut self.lanes[at][SNAPSHOT];
+        if !lane.up && !lane.dialling {
+            lane.dialling = true;
+            let connection = lane.connection;
+            let dial_at = lane.not_before.max(around.now);
+            around.queue.plan(dial_at, Event::Dial { from, to, lane: SNAPSHOT, connection });
+        }
     }
 
     fn send_bytes(
@@ -259,6 +302,7 @@ impl Net {
         let now = around.now;
         let path = &mut self.paths[at];
         let lane = &mut self.lanes[at][kind];
+        lane.used = true;
         if let Some(fault) = path.cut_by() {
             around.tally.add(fault);
             if self.pace.holds {
@@ -272,12 +316,14 @@ impl Net {
             }
             return;
         }
-        if let (Some(rate), BULK) = (path.clog, kind) {
+        if let Some(rate) = path.clog
+            && kind != CONTROL
+        {
             if now < lane.free_at || !lane.held.is_empty() {
                 if lane.held.is_empty() {
                     lane.held_since = now;
                     let connection = lane.connection;
-                    around.queue.plan(lane.free_at, Event::Drain { from, to, connection });
+                    around.queue.plan(lane.free_at, Event::Drain { from, to, lane: kind, connection });
                 }
                 lane.held_bytes += bytes.len() as u64;
                 lane.held.push_back(bytes);
@@ -289,9 +335,14 @@ impl Net {
     }
 
     /// The next frame of a clogged lane leaves.
-    pub(crate) fn drain(&mut self, around: &mut Around<'_>, from: usize, to: usize, connection: u32) {
+    pub(crate) fn drain(
+        &mut self,
+        around: &mut Around<'_>,
+        (from, to, kind): (usize, usize, usize),
+        connection: u32,
+    ) {
         let at = self.at(from, to);
-        let (path, lane) = (&self.paths[at], &mut self.lanes[at][BULK]);
+        let (path, lane) = (&self.paths[at], &mut self.lanes[at][kind]);
         let Some(rate) = path.clog else { return };
         if lane.connection != connection || path.cut_by().is_some() {
             return;
@@ -301,9 +352,9 @@ impl Net {
         lane.held_since = around.now;
         lane.free_at = around.now + bytes.len() as u64 * SEC / rate.max(1);
         if !lane.held.is_empty() {
-            around.queue.plan(lane.free_at, Event::Drain { from, to, connection });
+            around.queue.plan(lane.free_at, Event::Drain { from, to, lane: kind, connection });
         }
-        self.transmit(around, from, to, BULK, bytes);
+        self.transmit(around, from, to, kind, bytes);
     }
 
     /// A frame is on its way, whatever happens to it there.
@@ -417,8 +468,9 @@ impl Net {
                 self.heard += 1;
                 Ok(Some(message))
             }
-            Frame::Goodbye(_) | Frame::Unknown { .. } => Ok(None),
+            Frame::Goodbye(_) | Frame::Introduction(_) | Frame::Unknown { .. } => Ok(None),
             Frame::Hello(_) | Frame::Welcome(_) | Frame::Refused(_) => Err("a second greeting".into()),
+            Frame::Join(_) | Frame::Roll(_) | Frame::Removed(_) => Err("a second greeting".into()),
         }
     }
 
@@ -442,23 +494,65 @@ impl Net {
         }
     }
 
-    /// A member's process has started: it dials everybody, and whoever still has a connection to its former run loses it.
+    /// Whether nothing gets from one member to another, or nothing back.
+    pub(crate) fn is_cut(&self, from: usize, to: usize) -> bool {
+        [self.at(from, to), self.at(to, from)].into_iter().any(|at| self.paths[at].cut_by().is_some())
+    }
+
+    /// Who has greeted this member since it started.
+    pub(crate) fn heard_of(&self, member: usize) -> Vec<NodeId> {
+        (0..self.members).filter(|&other| self.heard_of[member] >> other & 1 == 1).map(id_of).collect()
+    }
+
+    fn links(&self, from: usize, to: usize) -> bool {
+        self.knows[from] >> to & 1 == 1
+    }
+
+    /// A member's table says who belongs to the cluster: it links them, and nobody else any more. What is open to
+    /// somebody who left stays open until it ends.
+    pub(crate) fn table(&mut self, around: &mut Around<'_>, member: usize, members: &Members) {
+        let mask = |ids: &mut dyn Iterator<Item = NodeId>| ids.fold(0, |mask, id| mask | 1u32 << (id.0 - 1));
+        self.removed[member] |= mask(&mut members.removed.iter().copied());
+        let listed = mask(&mut members.list.iter().map(|info| info.id)) & !(1 << member);
+        let strangers = self.heard_of[member] & !self.removed[member];
+        let new = listed & !self.knows[member];
+        self.knows[member] = listed | (self.knows[member] & strangers);
+        for peer in (0..self.members).filter(|&peer| new >> peer & 1 == 1) {
+            self.dial_first(around, member, peer);
+        }
+    }
+
+    /// The first attempt to reach somebody.
+    fn dial_first(&mut self, around: &mut Around<'_>, member: usize, peer: usize) {
+        for lane in LANES {
+            let at = self.at(member, peer);
+            self.lanes[at][lane].pause = PAUSE_MIN;
+            if lane != SNAPSHOT && !self.lanes[at][lane].up {
+                self.plan_dial(around, member, peer, lane);
+            }
+        }
+    }
+
+    /// A member's process has started: it dials everybody it knows, and whoever still has a connection to its former run loses it.
     pub(crate) fn started(
         &mut self,
         around: &mut Around<'_>,
         member: usize,
         run: u32,
         incarnation: Incarnation,
+        knows: &[NodeId],
     ) {
+        self.knows[member] = knows.iter().fold(0, |mask, id| mask | 1 << (id.0 - 1)) & !(1 << member);
+        (self.removed[member], self.heard_of[member]) = (0, 0);
         self.runs[member] = run;
         self.incarnations[member] = incarnation;
         self.silent[member] = false;
         for peer in (0..self.members).filter(|&peer| peer != member) {
-            for lane in [BULK, CONTROL] {
+            for lane in LANES {
                 self.close(around, peer, member, lane, LinkEnd::Otherwise, true);
-                let at = self.at(member, peer);
-                self.lanes[at][lane].pause = PAUSE_MIN;
-                self.plan_dial(around, member, peer, lane);
+            }
+            if self.links(member, peer) {
+                self.dial_first(around, member, peer);
             }
         }
     }
@@ -468,11 +562,12 @@ impl Net {
         self.runs[member] = 0;
         self.silent[member] = silently;
         for peer in (0..self.members).filter(|&peer| peer != member) {
-            for lane in [BULK, CONTROL] {
+            for lane in LANES {
                 let at = self.at(member, peer);
                 let outgoing = &mut self.lanes[at][lane];
                 let was_up = outgoing.up;
                 outgoing.close();
+                (outgoing.dialling, outgoing.not_before) = (false, 0);
                 let tell_at = around.now + self.pace.frame;
                 if silently {
                     let (at, connection) = (self.at(peer, member), 0);
@@ -480,8 +575,8 @@ impl Net {
                     let silence = Event::Silence { from: peer, to: member, lane, connection };
                     around.queue.plan(around.now + SILENCE_MAX, silence);
                 } else {
-                    if was_up && lane == BULK {
-                        let end = LinkEnd::ByPeer; // as the kernel of a process that died says it
+                    let end = LinkEnd::ByPeer; // as the kernel of a process that died says it
+                    if was_up && is_told(lane, end) {
                         around.queue.plan(tell_at, Event::LinkClosed { member: peer, peer: member, end });
                     }
                     let at = self.at(peer, member);
@@ -517,14 +612,23 @@ impl Net {
         connection: u32,
     ) {
         let at = self.at(from, to);
-        let state = &self.lanes[at][lane];
+        let state = &mut self.lanes[at][lane];
+        if !state.up || state.connection != connection {
+            return;
+        }
         let held_long = !state.held.is_empty() && state.held_since + SILENCE_MAX <= around.now;
-        if state.up && state.connection == connection && (held_long || self.silent[to]) {
+        if held_long || self.silent[to] {
             self.close(around, from, to, lane, LinkEnd::Otherwise, true);
+        } else if lane == SNAPSHOT && state.held.is_empty() {
+            if std::mem::take(&mut state.used) {
+                around.queue.plan(around.now + SILENCE_MAX, Event::Silence { from, to, lane, connection });
+            } else {
+                self.close(around, from, to, lane, LinkEnd::Otherwise, false); // nobody needs it
+            }
         }
     }
 
-    /// Ends one connection: both ends are told, of the bulk lane, in which way; the sender dials again.
+    /// Ends one connection: both ends are told in which way, where that says something; the sender dials again.
     pub(crate) fn close(
         &mut self,
         around: &mut Around<'_>,
@@ -544,18 +648,21 @@ impl Net {
             }
             state.close();
             around.trace.mix(7);
-            if lane == BULK {
+            if is_told(lane, end) {
                 around.queue.plan(around.now, Event::LinkClosed { member: from, peer: to, end });
                 let told = Event::LinkClosed { member: to, peer: from, end };
                 around.queue.plan(around.now + self.pace.frame, told);
             }
         }
-        if redial && was_up && self.runs[from] != 0 {
+        if redial && was_up && self.runs[from] != 0 && lane != SNAPSHOT {
             self.plan_dial(around, from, to, lane);
         }
     }
 
     fn plan_dial(&mut self, around: &mut Around<'_>, from: usize, to: usize, lane: usize) {
+        if !self.links(from, to) {
+            return;
+        }
         let at = self.at(from, to);
         let state = &mut self.lanes[at][lane];
         let pause = state.pause.max(PAUSE_MIN).min(self.retry_max.max(PAUSE_MIN));
@@ -574,22 +681,61 @@ impl Net {
         answers: bool,
     ) {
         let at = self.at(from, to);
-        if self.runs[from] == 0 || self.lanes[at][lane].up || self.lanes[at][lane].connection != connection {
+        let is_void = self.lanes[at][lane].up || self.lanes[at][lane].connection != connection;
+        if self.runs[from] == 0 || is_void || !self.links(from, to) {
             return;
         }
         let back = self.at(to, from);
         let is_cut = self.paths[at].cut_by().is_some() || self.paths[back].cut_by().is_some();
         if !answers || is_cut || self.runs[to] == 0 {
+            if lane == SNAPSHOT {
+                return self.put_off(around, from, to);
+            }
             return self.plan_dial(around, from, to, lane);
         }
         self.greet(from, to, lane);
+        if self.removed[to] >> from & 1 == 1 {
+            around.queue.plan(
+                around.now + 2 * self.pace.frame,
+                Event::Removed { member: from, run: self.runs[from] },
+            );
+            return;
+        }
+        self.heard_of[to] |= 1 << from;
+        if !self.links(to, from) {
+            self.knows[to] |= 1 << from; // it introduces itself: answers need a way back
+            self.dial_first(around, to, from);
+        }
         let state = &mut self.lanes[at][lane];
         state.up = true;
         state.connection += 1;
         state.opened_at = around.now;
         state.last_arrival = around.now;
         state.free_at = around.now;
+        state.dialling = false;
         around.trace.mix(11);
+        if lane == SNAPSHOT {
+            let connection = state.connection;
+            state.held_bytes = 0;
+            let waiting = std::mem::take(&mut state.held);
+            around.queue.plan(around.now + SILENCE_MAX, Event::Silence { from, to, lane, connection });
+            for bytes in waiting {
+                self.send_bytes(around, from, to, lane, bytes);
+            }
+        }
+    }
+
+    /// The lane for snapshots cannot be opened now: what waited for it is lost, and the next attempt takes its time.
+    fn put_off(&mut self, around: &mut Around<'_>, from: usize, to: usize) {
+        let retry_max = self.retry_max.max(PAUSE_MIN);
+        let at = self.at(from, to);
+        let state = &mut self.lanes[at][SNAPSHOT];
+        let pause = state.pause.max(PAUSE_MIN).min(retry_max);
+        state.pause = (pause * 2).min(retry_max);
+        state.dialling = false;
+        state.held.clear();
+        state.held_bytes = 0;
+        state.not_before = around.now + pause / 2 + self.dice.below(pause / 2 + 1);
     }
 
     /// The first frame of a connection, through its bytes. [fault-model NT1]
@@ -601,7 +747,11 @@ impl Net {
             from: id_of(from),
             incarnation: self.incarnations[from],
             to: id_of(to),
-            lane: if lane == BULK { kattu_wire::Lane::Bulk } else { kattu_wire::Lane::Control },
+            lane: match lane {
+                BULK => kattu_wire::Lane::Bulk,
+                CONTROL => kattu_wire::Lane::Control,
+                _ => kattu_wire::Lane::Snapshot,
+            },
             learner: false,
         };
         self.writer.clear();
@@ -620,14 +770,14 @@ impl Net {
                 if self.paths[at].cut_by().is_some() {
                     continue;
                 }
-                for lane in [BULK, CONTROL] {
+                for lane in LANES {
                     let state = &mut self.lanes[at][lane];
-                    if state.held.is_empty() {
+                    if state.held.is_empty() || !state.up {
                         continue;
                     }
-                    if lane == BULK && self.paths[at].clog.is_some() {
+                    if lane != CONTROL && self.paths[at].clog.is_some() {
                         let connection = state.connection;
-                        around.queue.plan(around.now, Event::Drain { from, to, connection });
+                        around.queue.plan(around.now, Event::Drain { from, to, lane, connection });
                         continue;
                     }
                     state.held_bytes = 0;
@@ -650,7 +800,7 @@ impl Net {
         // A connection that is silent on one side is noticed at the next reset; the calm does not wait for that.
         for to in (0..self.members).filter(|&to| self.silent[to]).collect::<Vec<_>>() {
             for from in 0..self.members {
-                for lane in [BULK, CONTROL] {
+                for lane in LANES {
                     self.close(around, from, to, lane, LinkEnd::Otherwise, true);
                 }
             }
@@ -672,6 +822,20 @@ impl Lane {
     }
 }
 
+/// Whether the end of a lane is told to the node. [shell/runtime `links::is_told`]
+fn is_told(lane: usize, end: LinkEnd) -> bool {
+    match lane {
+        BULK => true,
+        CONTROL => end == LinkEnd::ByPeer,
+        _ => false,
+    }
+}
+
+/// What nothing else must wait behind. [shell/runtime `links::is_chunk`]
+fn is_chunk(message: &PeerMessage) -> bool {
+    matches!(message, PeerMessage::Raft(envelope) if matches!(envelope.message, Message::SnapshotChunk(_)))
+}
+
 /// What must not wait behind entries. [shell/runtime `links::is_control`]
 fn is_control(message: &PeerMessage) -> bool {
     match message {
@@ -686,7 +850,7 @@ fn is_control(message: &PeerMessage) -> bool {
             | Message::ReadIndexReply(_)
             | Message::SnapshotReply(_)
             | Message::TimeoutNow(_) => true,
-            Message::SnapshotChunk(_) => false,
+            Message::SnapshotChunk(_) => false, // has a lane of its own
         },
         PeerMessage::Forward(_) | PeerMessage::ForwardReply(_) => false,
     }

@@ -6,9 +6,9 @@
 
 use crate::clock::{MS, SEC, US};
 use crate::dice::Dice;
-use crate::inject::{Injection, Kinds, draw_injections};
+use crate::inject::{Injection, Kind, Kinds, draw_injections};
 use kattu_node::SnapshotLimits;
-use kattu_raft::{Duration, Limits};
+use kattu_raft::{Duration, Leadership, Lease, Limits};
 use kattu_wal::sim::Speed;
 use std::fmt;
 
@@ -25,12 +25,36 @@ pub struct Options {
     pub kinds: Option<Kinds>,
     /// Only these injections of the plan, by number; all if absent.
     pub keep: Option<Vec<u32>>,
-    /// Take snapshots and prune logs; without it, logs are kept whole.
-    pub snapshots: bool,
+    /// Whether snapshots are taken and logs pruned; the seed's choice if absent (five storms of six).
+    pub snapshots: Option<bool>,
+    /// How far clocks are trusted by leases, and whether they deserve it; the seed's choice if absent.
+    pub leases: Option<Leases>,
     /// Keep the lines of the timeline.
     pub timeline: bool,
     /// Keep the history of the clients in the report.
     pub history: bool,
+}
+
+/// Leases in a storm, and clocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Leases {
+    /// Reads are confirmed by a round.
+    Off,
+    /// Reads by lease; clocks are wrong by no more than they are trusted. [fault-model F41]
+    Within,
+    /// Reads by lease; clocks are far more wrong than they are trusted. Everything but such reads must hold all the
+    /// same, so histories tell of them as serializable ones. [fault-model F42]
+    Beyond,
+    /// The same, and histories tell the truth: the judges must see it.
+    Believed,
+}
+
+impl Leases {
+    /// Whether clocks are worse than they are trusted to be.
+    #[must_use]
+    pub fn are_broken(self) -> bool {
+        matches!(self, Leases::Beyond | Leases::Believed)
+    }
 }
 
 /// Where a piece of a member's work is done. [shell/runtime `Place`]
@@ -51,6 +75,12 @@ pub struct Settings {
     pub heartbeat_interval: Duration,
     /// Pre-vote and check-quorum, which belong together.
     pub pre_vote: bool,
+    /// Suspicion, leases, offers of the office; the priority is each member's own.
+    pub leadership: Leadership,
+    /// How eager each member is to lead; a member beyond the list is as eager as the default.
+    pub priorities: Vec<u8>,
+    /// What the storm makes of clocks and leases.
+    pub leases: Leases,
     /// Send before the own disk has answered.
     pub parallel_append: bool,
     /// Several appends in flight per peer.
@@ -71,6 +101,8 @@ pub struct Settings {
     pub log_io: Place,
     /// Where committed entries are applied.
     pub apply: Place,
+    /// Time between two comparisons of digests over the log.
+    pub digest_interval: Duration,
     /// When snapshots are taken.
     pub snapshots: SnapshotLimits,
     /// One step of the snapshot worker takes up to this, besides what its disk takes.
@@ -110,6 +142,8 @@ pub struct Pace {
     pub holds: bool,
     /// Clocks gain or lose up to this, in millionths.
     pub drift: i64,
+    /// What each clock gains, for situations by hand; drawn within `drift` for members beyond the list.
+    pub rates: Vec<i64>,
 }
 
 /// What clients do.
@@ -135,8 +169,10 @@ pub struct Load {
 pub struct Plan {
     /// The seed.
     pub seed: u64,
-    /// Members, all voters.
+    /// Members that it begins with, all voters.
     pub members: u64,
+    /// Members that may be added to them.
+    pub spares: u64,
     /// Length of the storm, in nanoseconds.
     pub length: u64,
     /// Configuration.
@@ -162,17 +198,19 @@ impl Plan {
         let drawn = *dice.pick(&[1, 2, 3, 3, 3, 3, 3, 3, 4, 5, 5, 5, 5, 6, 7, 8, 9]);
         let members = options.members.unwrap_or(drawn);
         let mut settings = draw_settings(&mut Dice::new(seed, "settings"));
-        if options.snapshots {
-            draw_snapshots(&mut Dice::new(seed, "snapshots"), &mut settings);
-        }
-        let pace = draw_pace(&mut Dice::new(seed, "pace"), &settings);
+        draw_snapshots(&mut Dice::new(seed, "snapshots"), options.snapshots, &mut settings);
+        let mut pace = draw_pace(&mut Dice::new(seed, "pace"), &settings);
+        draw_leadership(&mut Dice::new(seed, "leadership"), options.leases, &mut settings, &mut pace);
         let mut load = draw_load(&mut Dice::new(seed, "load"), &settings);
         let length = match options.seconds {
             Some(seconds) => seconds * SEC,
             None => draw_length(&mut Dice::new(seed, "length"), members, &settings, &load),
         };
         load.clients = options.clients.unwrap_or(load.clients);
-        let kinds = Kinds::draw(&mut Dice::new(seed, "kinds"));
+        let mut kinds = Kinds::draw(&mut Dice::new(seed, "kinds"));
+        if settings.leases.are_broken() {
+            kinds = kinds.with(Kind::Split); // a leader that is cut off from the others is what it takes
+        }
         let mut injections: Vec<(u32, Injection)> =
             draw_injections(&Dice::new(seed, "injections"), members, length, &settings, &kinds);
         let injections_planned = injections.len();
@@ -182,13 +220,38 @@ impl Plan {
         if let Some(keep) = &options.keep {
             injections.retain(|(number, _)| keep.contains(number));
         }
-        Plan { seed, members, length, settings, pace, load, kinds, injections, injections_planned }
+        let changes = injections.iter().any(|(_, injection)| injection.what.kind() == Kind::Change);
+        let spares = if changes { SPARES } else { 0 };
+        Plan { seed, members, spares, length, settings, pace, load, kinds, injections, injections_planned }
     }
 
     /// Three members, ten requests a second, nothing but the checks of every step: what speed is measured with.
     #[must_use]
     pub fn calm(seed: u64, seconds: u64) -> Plan {
         Plan::steady(seed, 3, seconds)
+    }
+
+    /// Three members on disks that never get to rest: each sync takes a tenth to a third of the election timeout, and
+    /// there are always writes for the next one. Nobody may lose an office for that. [fault-model F17]
+    #[must_use]
+    pub fn slow_disk(seed: u64, seconds: u64) -> Plan {
+        let mut plan = Plan::steady(seed, 3, seconds);
+        let mut dice = Dice::new(seed, "slow disk");
+        plan.pace.disk = Speed {
+            read: 4 * MS,
+            write: 20 * US,
+            sync: dice.within(100, 200) * MS,
+            name: 50 * MS,
+            kib: 20 * US,
+            spread_percent: 60,
+        };
+        plan.settings.snapshots = SnapshotLimits { log_bytes_min: 256 << 10, keep_bytes: 256 << 10 };
+        plan.settings.segment_bytes = 128 << 10;
+        let place = |dice: &mut Dice| if dice.one_in(2) { Place::Thread } else { Place::Inline };
+        plan.settings.log_io = place(&mut dice);
+        plan.load =
+            Load { clients: 8, rest: 50 * MS, weights: [80, 10, 0, 5, 0, 5, 0, 0, 0, 0, 0], ..plan.load };
+        plan
     }
 
     /// A cluster with etcd's times, ten requests a second and no faults: for situations that are injected by hand.
@@ -213,6 +276,7 @@ impl Plan {
             ordered: true,
             holds: true,
             drift: 0,
+            rates: Vec::new(),
         };
         plan.load = Load {
             clients: 10,
@@ -232,7 +296,7 @@ impl fmt::Display for Plan {
         let without = |has: bool, what: &str| if has { String::new() } else { format!(", no {what}") };
         write!(
             f,
-            "{} members, {} s, {} clients, election timeout {:?}, log {:?}, apply {:?}{}{}{}; faults: {:?}",
+            "{} members, {} s, {} clients, election timeout {:?}, log {:?}, apply {:?}{}{}{}{}{}; faults: {:?}",
             self.members,
             self.length / SEC,
             self.load.clients,
@@ -242,6 +306,12 @@ impl fmt::Display for Plan {
             without(settings.pre_vote, "pre-vote"),
             without(settings.pipelining, "pipelining"),
             without(settings.parallel_append, "parallel append"),
+            without(settings.snapshots.log_bytes_min < u64::MAX, "snapshots"),
+            match settings.leases {
+                Leases::Off => "",
+                Leases::Within => ", leases",
+                Leases::Beyond | Leases::Believed => ", leases beyond their bound",
+            },
             self.kinds,
         )
     }
@@ -253,6 +323,9 @@ fn default_settings() -> Settings {
         election_timeout: Duration::from_millis(1000),
         heartbeat_interval: Duration::from_millis(100),
         pre_vote: true,
+        leadership: Leadership::default(),
+        priorities: Vec::new(),
+        leases: Leases::Off,
         parallel_append: true,
         pipelining: true,
         limits: Limits::default(),
@@ -263,6 +336,7 @@ fn default_settings() -> Settings {
         quota: u64::MAX,
         log_io: Place::Inline,
         apply: Place::Inline,
+        digest_interval: Duration::from_secs(60),
         snapshots: SnapshotLimits::default(),
         snapshot_step: 0,
         segment_bytes: 1 << 20,
@@ -272,6 +346,9 @@ fn default_settings() -> Settings {
         disk_stall: SEC,
     }
 }
+
+/// Members that may be added in one storm.
+pub(crate) const SPARES: u64 = 6;
 
 /// What all storms may cost on average: messages and operations in one of them.
 const MESSAGES_MAX: u64 = 200_000;
@@ -313,6 +390,9 @@ fn draw_settings(dice: &mut Dice) -> Settings {
         election_timeout: Duration::from_millis(election_ms),
         heartbeat_interval: Duration::from_millis(heartbeat_ms),
         pre_vote: !dice.one_in(10),
+        leadership: Leadership::default(),
+        priorities: Vec::new(),
+        leases: Leases::Off,
         parallel_append: !dice.one_in(4),
         pipelining: !dice.one_in(4),
         limits,
@@ -323,6 +403,7 @@ fn draw_settings(dice: &mut Dice) -> Settings {
         quota: if dice.one_in(6) { dice.log_within(64 << 10, 1 << 20) } else { u64::MAX },
         log_io: place(dice),
         apply: place(dice),
+        digest_interval: Duration::ZERO,
         snapshots: SnapshotLimits { log_bytes_min: u64::MAX, keep_bytes: 0 },
         snapshot_step: 0,
         segment_bytes,
@@ -347,12 +428,63 @@ fn draw_pace(dice: &mut Dice, settings: &Settings) -> Pace {
         ordered: !dice.one_in(3),
         holds: dice.one_in(2),
         drift: *dice.pick(&[0, 100, 1000, 20_000]),
+        rates: Vec::new(),
+    }
+}
+
+/// Who leads, how soon a dead leader is replaced, how far clocks are trusted.
+fn draw_leadership(dice: &mut Dice, wanted: Option<Leases>, settings: &mut Settings, pace: &mut Pace) {
+    let timeout = settings.election_timeout;
+    let heartbeat = settings.heartbeat_interval;
+    let suspicion = match dice.below(3) {
+        0 => None,
+        1 => Some(Duration::from_millis(2)),
+        _ => Some(Duration::from_nanos(dice.log_within(100 * US, 50 * MS))),
+    };
+    if dice.one_in(2) {
+        settings.priorities = (0..9).map(|_| *dice.pick(&[0, 50, 100, 100, 150, 255])).collect();
+    }
+    let drawn = match dice.below(24) {
+        0..=6 => Leases::Within,
+        7 | 8 => Leases::Beyond,
+        _ => Leases::Off,
+    };
+    // Exactly as much as clocks are wrong, or a little more.
+    let spare = *dice.pick(&[0, 0, 1, 500]);
+    let margin = if dice.one_in(2) { 0 } else { dice.log_within(US, MS) };
+    let hand_over = dice.one_in(2);
+    settings.digest_interval = match dice.one_in(3) {
+        true => Duration::ZERO,
+        false => Duration::from_millis(dice.log_within(500, 60_000)),
+    };
+    settings.leadership = Leadership { suspicion, hand_over, ..Leadership::default() };
+    settings.leases = match wanted.unwrap_or(drawn) {
+        leases if settings.pre_vote => leases,
+        _ => Leases::Off, // they need it
+    };
+    if settings.leases == Leases::Off {
+        return;
+    }
+    let trusted = match settings.leases.are_broken() {
+        true => 500,
+        false => pace.drift as u32 + spare,
+    };
+    let lease = Lease { rho: trusted, margin: Duration::from_nanos(margin) };
+    if lease.length(timeout) <= heartbeat {
+        settings.leases = Leases::Off;
+        return;
+    }
+    settings.leadership.lease = Some(lease);
+    if settings.leases.are_broken() {
+        pace.drift = 300_000;
+        pace.rates = (0..9).map(|_| if dice.one_in(2) { 300_000 } else { -300_000 }).collect();
     }
 }
 
 /// In most storms snapshots are taken all the time; in some, never.
-fn draw_snapshots(dice: &mut Dice, settings: &mut Settings) {
-    let never = dice.one_in(6);
+fn draw_snapshots(dice: &mut Dice, wanted: Option<bool>, settings: &mut Settings) {
+    let drawn = dice.one_in(6);
+    let never = wanted.map_or(drawn, |wanted| !wanted);
     settings.snapshots = SnapshotLimits {
         log_bytes_min: if never { u64::MAX } else { dice.log_within(2 << 10, 128 << 10) },
         keep_bytes: if dice.one_in(3) { 0 } else { dice.log_within(1 << 10, 128 << 10) },

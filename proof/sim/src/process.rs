@@ -8,16 +8,19 @@
 //! Knows nothing of: why it is killed, who its clients are.
 
 use crate::clock::{Clock, SEC};
+use crate::faults::Fault;
 use crate::log::{Completion, Log, LogRoom};
 use crate::net::id_of;
-use crate::plan::Place;
+use crate::plan::{Leases, Place};
 use crate::snapshots::{Done, Order, Worker};
 use crate::world::{Event as Planned, Shared};
+use kattu_node::compare::Health;
 use kattu_node::contract::{
-    Effects, Event, Forward, KeeperEffects, KeeperTask, Outcome, PeerMessage, Refusal, Request, Space, Ticket,
+    Effects, Event, Forward, KeeperEffects, KeeperTask, Members, Outcome, PeerMessage, Refusal, Request,
+    Space, Ticket,
 };
 use kattu_node::{Keeper, Node};
-use kattu_raft::{Entry, Fetch, LogIndex, LogRecord, Lsn, NodeId};
+use kattu_raft::{Entry, Fetch, LogIndex, LogRecord, Lsn, NodeId, Trace};
 use kattu_wal::WalError;
 use kattu_wal::sim::SimDisk;
 use std::collections::{BTreeMap, VecDeque};
@@ -71,10 +74,12 @@ enum Stage {
     Next,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 struct Progress {
     applied: Option<LogIndex>,
     store_bytes: u64,
+    members: Option<Members>,
+    health: Option<Health>,
 }
 
 /// The log's own thread.
@@ -133,6 +138,8 @@ pub(crate) struct Process {
     log_full: bool,
     store_bytes: u64,
     looked_at: Option<u64>,
+    /// It has applied its own removal.
+    pub(crate) is_gone: bool,
 }
 
 impl Process {
@@ -187,11 +194,16 @@ impl Process {
             log_full: false,
             store_bytes: 0,
             looked_at: None,
+            is_gone: false,
         };
         process.log.prepare_next(sh.now);
         process.plan_segment(sh);
         let space = process.room_is_now(process.log.room(), sh);
-        process.node.handle(clock.at(sh.now), Event::Space(space), &mut Effects::default());
+        let now = clock.at(sh.now);
+        let mut nothing = Effects::default();
+        process.node.handle(now, Event::Space(space), &mut nothing);
+        process.node.handle(now, Event::Members(process.keeper.members()), &mut nothing);
+        process.node.handle(now, Event::Health(process.keeper.health()), &mut nothing);
         process
     }
 
@@ -298,7 +310,7 @@ impl Process {
 
     fn take_in(&mut self, sh: &mut Shared) -> Result<(), End> {
         if self.log.has_prepared() {
-            let completion = self.log.look(sh.now);
+            let completion = self.log.look(sh.now)?;
             self.plan_segment(sh);
             let completion = self.less_underway(completion);
             self.on_completion(sh, completion)?;
@@ -338,6 +350,9 @@ impl Process {
         sh.trace.mix(sh.now ^ (self.member as u64) << 56 ^ kind_of(&event) << 48);
         self.node.handle(self.clock.at(sh.now), event, &mut self.scratch);
         sh.watch.stepped(self.id(), &self.node, &self.scratch)?;
+        if sh.settings.leases != Leases::Off {
+            self.watch_lease(sh)?;
+        }
         note(sh, self.id(), &self.scratch);
         let Effects { persist, send, fetch, apply, reply, compute, trace, read_chunks, store_chunks } =
             &mut self.scratch;
@@ -351,6 +366,27 @@ impl Process {
         compute.clear();
         trace.clear();
         Ok(())
+    }
+
+    /// A lease is over when its leader's clock says so; meanwhile nobody else leads, if clocks are as good as believed.
+    fn watch_lease(&self, sh: &mut Shared) -> Result<(), End> {
+        let leads = self.scratch.trace.iter().any(|trace| matches!(trace, Trace::BecameLeader(_)));
+        match sh.watch.lease(self.id(), self.node.raft(), &self.clock, sh.now) {
+            Ok(began) => {
+                sh.deeds.leases += u64::from(began);
+                if began && sh.pace.drift > 0 && sh.settings.leases == Leases::Within {
+                    sh.tally.add(Fault::F41);
+                }
+                Ok(())
+            }
+            Err(_) if sh.settings.leases.are_broken() => {
+                if leads {
+                    sh.tally.add(Fault::F42);
+                }
+                Ok(())
+            }
+            Err(violation) => Err(violation.into()),
+        }
     }
 
     /// Between two effects: whether the process lives on.
@@ -531,7 +567,16 @@ impl Process {
             }
         }
         self.replying.extend(effects.reply);
-        Ok(Progress { applied: effects.applied, store_bytes: self.keeper.store().stats().bytes })
+        Ok(self.progress(effects.applied, effects.members, effects.health))
+    }
+
+    fn progress(
+        &self,
+        applied: Option<LogIndex>,
+        members: Option<Members>,
+        health: Option<Health>,
+    ) -> Progress {
+        Progress { applied, store_bytes: self.keeper.store().stats().bytes, members, health }
     }
 
     fn note_applied(&mut self, sh: &mut Shared, entry: &Entry) -> Result<(), End> {
@@ -594,6 +639,7 @@ impl Process {
         match &done {
             Done::Complete(last, _) => {
                 sh.watch.snapshot(self.id(), *last)?;
+                sh.deeds.snapshots += 1;
                 sh.trace.mix(last.index.0 ^ 1 << 61);
                 let (now, last) = (sh.now, *last);
                 sh.trace
@@ -620,6 +666,7 @@ impl Process {
                 let mut effects = KeeperEffects::default();
                 sh.watch.tables(self.id(), &tables)?;
                 sh.watch.installed(self.id(), meta.last)?;
+                sh.deeds.installs += 1;
                 sh.trace.line(sh.now, Some(self.id().0), "snapshot", || format!("installs {}", meta.last));
                 let _old = self.keeper.replace(*tables, &mut effects);
                 while let Some(entry) =
@@ -630,14 +677,23 @@ impl Process {
                 self.order_of_keeper(sh, &mut effects)?;
                 self.replying.extend(effects.reply);
                 self.answer_clients(sh)?;
-                let store_bytes = self.keeper.store().stats().bytes;
-                self.on_progress(sh, Progress { applied: effects.applied, store_bytes })
+                let progress = self.progress(effects.applied, effects.members, effects.health);
+                self.on_progress(sh, progress)
             }
         }
     }
 
     fn on_progress(&mut self, sh: &mut Shared, progress: Progress) -> Result<(), End> {
         self.store_bytes = progress.store_bytes;
+        if let Some(members) = progress.members {
+            self.is_gone |= members.removed.contains(&self.id());
+            let (net, mut around) = sh.net();
+            net.table(&mut around, self.member, &members);
+            self.handle(sh, Event::Members(members))?;
+        }
+        if let Some(health) = progress.health {
+            self.handle(sh, Event::Health(health))?;
+        }
         match progress.applied {
             Some(index) => self.handle(sh, Event::Applied { index }),
             None => Ok(()),
@@ -897,12 +953,12 @@ fn kind_of(event: &Event) -> u64 {
         Event::SnapshotFailed { .. } => 15,
         Event::HandOver(_) => 16,
         Event::Members(_) => 17,
+        Event::Health(_) => 18,
     }
 }
 
 /// Puts what a reader wants to know into the timeline.
 fn note(sh: &mut Shared, id: NodeId, effects: &Effects) {
-    use kattu_raft::Trace;
     if effects.trace.is_empty() {
         return;
     }
@@ -910,6 +966,7 @@ fn note(sh: &mut Shared, id: NodeId, effects: &Effects) {
         let (now, member) = (sh.now, Some(id.0));
         match trace {
             Trace::BecameLeader(term) => {
+                sh.deeds.elections += 1;
                 sh.trace.mix(term.0 ^ 1 << 62);
                 sh.trace.line(now, member, "role", || format!("leads term {}", term.0));
             }
@@ -928,15 +985,20 @@ fn note(sh: &mut Shared, id: NodeId, effects: &Effects) {
                 sh.trace.line(now, member, "log", || format!("drops its entries from {id} on"));
             }
             Trace::Suspects(leader) => {
+                sh.deeds.suspicions += 1;
                 sh.trace.line(now, member, "role", || format!("suspects n{}", leader.0));
             }
             Trace::TransferBegan(target) => {
+                sh.deeds.transfers += 1;
                 sh.trace.line(now, member, "role", || format!("hands over to n{}", target.0));
             }
             Trace::TransferFailed(target) => {
                 sh.trace.line(now, member, "role", || format!("gives up handing over to n{}", target.0));
             }
-            Trace::Pruned(base) => sh.trace.line(now, member, "log", || format!("prunes up to {base}")),
+            Trace::Pruned(base) => {
+                sh.deeds.prunes += 1;
+                sh.trace.line(now, member, "log", || format!("prunes up to {base}"));
+            }
             Trace::Installs(last) => {
                 sh.trace.line(now, member, "log", || format!("installs a snapshot up to {last}"));
             }

@@ -30,6 +30,43 @@ impl fmt::Display for Violation {
     }
 }
 
+macro_rules! deeds {
+    ($($name:ident $about:literal,)*) => {
+        /// What members did that is no fault: what never happened was not tested.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        pub struct Deeds {
+            $(#[doc = $about] pub $name: u64,)*
+        }
+
+        impl Deeds {
+            /// Adds another storm's.
+            pub fn add(&mut self, other: &Deeds) {
+                $(self.$name += other.$name;)*
+            }
+        }
+
+        impl fmt::Display for Deeds {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                let all = [$((self.$name, $about),)*];
+                let shown: Vec<String> = all.iter().map(|(count, about)| format!("{count} {about}")).collect();
+                f.write_str(&shown.join(", "))
+            }
+        }
+    };
+}
+
+deeds! {
+    elections "elections won",
+    suspicions "leaders suspected",
+    transfers "transfers begun",
+    leases "leases begun",
+    snapshots "snapshots complete",
+    installs "snapshots installed",
+    prunes "logs pruned",
+    changes "changes of members",
+    uncovered "starts without any snapshot that reaches the log",
+}
+
 /// What one storm came to.
 #[derive(Clone, Debug, Default)]
 pub struct StormReport {
@@ -59,6 +96,8 @@ pub struct StormReport {
     pub looks: u64,
     /// Faults that happened.
     pub faults: Tally,
+    /// What else members did.
+    pub deeds: Deeds,
     /// Numbers of the injections that were carried out before the end.
     pub injected: Vec<u32>,
     /// Injections of the full plan.

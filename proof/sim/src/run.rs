@@ -75,6 +75,7 @@ fn run(plan: Plan, told: Arc<Mutex<Told>>, options: &Options) -> StormReport {
         unknown: world.clients.unknown,
         looks: world.sh.watch.looks,
         faults: world.sh.tally.clone(),
+        deeds: world.sh.deeds,
         injections_planned: world.plan.injections_planned,
         plan: world.plan.to_string(),
         ..StormReport::default()

@@ -10,9 +10,10 @@ use crate::inject::{Inject, Who, pairs};
 use crate::net::{BULK, CLUSTER, Weather, id_of};
 use crate::report::Violation;
 use crate::world::{Event, World};
+use kattu_node::contract::Event as Input;
 use kattu_raft::LinkEnd;
 use kattu_verify::history::What;
-use kattu_wal::sim::{Damage, Fault as DiskFault, SimDisk};
+use kattu_wal::sim::{Damage, Fault as DiskFault, Place, SimDisk};
 use kattu_wal::{DataDir, WalError};
 use std::sync::Arc;
 
@@ -28,7 +29,12 @@ type Done = Result<(), Violation>;
 impl World {
     fn find(&self, who: Who) -> Option<usize> {
         match who {
-            Who::Member(member) => (member < self.members.len()).then_some(member),
+            // Whoever was removed is struck no more, but somebody who came after.
+            Who::Member(member) if self.members.get(member)?.gone => {
+                let there = self.current();
+                there.get(member % there.len().max(1)).copied()
+            }
+            Who::Member(member) => Some(member),
             Who::Leader => self.leader(),
         }
     }
@@ -78,7 +84,14 @@ impl World {
                     self.kill(member, "all are killed")?;
                 }
             }
-            Inject::Stop { who, down } => return self.stop(who, down),
+            Inject::Stop { who, down } => {
+                let Some(member) = self.running(who) else { return Ok(false) };
+                // Who leads hands over first. [shell/server `serve`]
+                let run = self.members[member].run;
+                self.hear(member, run, Input::HandOver(None))?;
+                let timeout = self.plan.settings.election_timeout.as_nanos() as u64;
+                self.stop_when_free(member, self.sh.now + timeout, down)?;
+            }
             Inject::Pause { who, time } => {
                 let Some(member) = self.running(who) else { return Ok(false) };
                 let until = self.members[member].paused_until.max(self.sh.now + time);
@@ -199,6 +212,12 @@ impl World {
                 self.over_after(place, time);
                 self.flood(place)?;
             }
+            Inject::Change(change) => return Ok(self.wish(change)),
+            Inject::HandOver { to } => {
+                let Some(member) = self.running(Who::Leader) else { return Ok(false) };
+                let run = self.members[member].run;
+                self.hear(member, run, Input::HandOver(to.map(id_of)))?;
+            }
         }
         Ok(true)
     }
@@ -237,7 +256,8 @@ impl World {
 
     fn cut_split(&mut self, sides: u16, by: i16) {
         for (a, b) in pairs(self.members.len()) {
-            if sides >> a & 1 != sides >> b & 1 {
+            let side = |member: usize| sides >> (member % self.plan.members as usize) & 1;
+            if side(a) != side(b) {
                 for (from, to) in [(a, b), (b, a)] {
                     let path = self.sh.net.path(from, to);
                     path.split = path.split.saturating_add_signed(by);
@@ -247,7 +267,8 @@ impl World {
     }
 
     fn cut_pairs(&mut self, cut: u64, by: i16) {
-        for (number, (a, b)) in pairs(self.members.len()).enumerate() {
+        // Of the members that the cluster began with: whoever comes later reaches everybody.
+        for (number, (a, b)) in pairs(self.plan.members as usize).enumerate() {
             if cut >> number & 1 == 1 {
                 for (from, to) in [(a, b), (b, a)] {
                     let path = self.sh.net.path(from, to);
@@ -294,8 +315,21 @@ impl World {
         }
     }
 
-    fn stop(&mut self, who: Who, down: u64) -> Result<bool, Violation> {
-        let Some(member) = self.running(who) else { return Ok(false) };
+    /// Stops a member that does not lead, or that has waited until then for somebody to take over.
+    pub(crate) fn stop_when_free(&mut self, member: usize, until: u64, down: u64) -> Done {
+        let Some(process) = &self.members[member].process else { return Ok(()) };
+        if !self.calm && self.sh.now < until && process.node.raft().is_leader() && self.up().len() > 1 {
+            let run = self.members[member].run;
+            self.sh.queue.plan(self.sh.now + 2 * MS, Event::Stop { member, run, until, down });
+            return Ok(());
+        }
+        self.stop(member, down).map(|_| ())
+    }
+
+    fn stop(&mut self, member: usize, down: u64) -> Result<bool, Violation> {
+        if self.members[member].process.is_none() || self.calm {
+            return Ok(false);
+        }
         if self.is_paused(member) || self.members[member].disk.is_out() {
             return Ok(false);
         }
@@ -352,6 +386,12 @@ impl World {
     /// Files are damaged while their member is down.
     fn damage(&mut self, who: Who, how: Damage, down: u64, pick: u64) -> Result<bool, Violation> {
         let Some(member) = self.find(who) else { return Ok(false) };
+        let of_snapshot = matches!(place_of(how), Some(Place::Snapshot | Place::SnapshotBefore));
+        // Of two faults in one member nothing is promised; alone, one has the snapshot before and the log from there on.
+        let is_alone = self.current().len() == 1;
+        if of_snapshot && !((is_alone || self.may_be_lost(member)) && self.is_whole(member)) {
+            return Ok(false);
+        }
         self.members[member].down = down;
         if self.members[member].process.is_some() {
             self.kill(member, "killed, and its files are damaged")?;
@@ -369,6 +409,9 @@ impl World {
             self.sh.tally.add(Fault::F15);
         }
         state.damaged = Some((fault, stays_down));
+        if of_snapshot {
+            state.hurt = Some(self.sh.watch.committed());
+        }
         self.sh.line(Some(member), "disk", || what);
         Ok(true)
     }
@@ -377,6 +420,9 @@ impl World {
     /// vote it is safe only while everybody else knows all that it knew: so it happens only then. [fault-model F61]
     fn wipe(&mut self, who: Who, down: u64) -> Result<bool, Violation> {
         let Some(member) = self.running(who) else { return Ok(false) };
+        if self.plan.spares > 0 {
+            return self.lose_directory(member, down);
+        }
         let rafts: Vec<_> =
             self.members.iter().map(|member| member.process.as_ref().map(|p| p.node.raft())).collect();
         let own = rafts[member].expect("it runs");
@@ -387,7 +433,11 @@ impl World {
                 && raft.term_at(own.last_id().index) == Some(own.last_id().term)
         };
         let everybody = rafts.iter().all(|raft| raft.is_some_and(knows_all));
-        if rafts.len() < 3 || own.is_leader() || !everybody || self.members.iter().any(|member| member.wedged)
+        if self.plan.members < 3
+            || own.is_leader()
+            || !everybody
+            || !self.are_all_whole()
+            || self.members.iter().any(|member| member.wedged)
         {
             return Ok(false);
         }
@@ -397,7 +447,23 @@ impl World {
         self.kill(member, "its directory is lost")?;
         let seed = self.dice.roll();
         self.members[member].disk = SimDisk::seeded(seed, self.plan.pace.disk);
+        self.members[member].hurt = None;
         self.sh.watch.wiped(id_of(member));
+        Ok(true)
+    }
+
+    /// A directory is lost where members can be replaced: an empty one does not come back under the old id, so the
+    /// operator brings another member.
+    fn lose_directory(&mut self, member: usize, down: u64) -> Result<bool, Violation> {
+        if !self.may_be_lost(member) || !self.is_whole(member) {
+            return Ok(false);
+        }
+        self.members[member].down = down;
+        self.kill(member, "its directory is lost")?;
+        let seed = self.dice.roll();
+        self.members[member].disk = SimDisk::seeded(seed, self.plan.pace.disk);
+        self.members[member].lost_directory = true;
+        self.members[member].hurt = None;
         Ok(true)
     }
 
@@ -452,5 +518,19 @@ impl World {
             _ if member == usize::MAX => {}
             _ => self.sh.queue.plan(self.sh.now + crate::clients::RETRY, Event::Probe { member }),
         }
+    }
+}
+
+/// What a kind of damage strikes.
+fn place_of(how: Damage) -> Option<Place> {
+    match how {
+        Damage::Flip(place)
+        | Damage::Unreadable(place)
+        | Damage::Stale(place)
+        | Damage::Misplaced(place)
+        | Damage::Missing(place)
+        | Damage::Truncated(place)
+        | Damage::Foreign(place) => Some(place),
+        Damage::Leftover => None,
     }
 }

@@ -4,10 +4,11 @@
 //! many entries.
 //! Knows nothing of: how members come to do what they do.
 
+use crate::clock::Clock;
 use crate::report::Violation;
 use kattu_node::contract::Effects;
 use kattu_node::{Keeper, Node};
-use kattu_raft::{Entry, EntryId, LogIndex, Lsn, NodeId, Raft, Recovered};
+use kattu_raft::{Entry, EntryId, LogIndex, Lsn, Membership, NodeId, Raft, Recovered};
 use kattu_verify::invariants::{Invariants, Violation as Broken};
 
 /// Stores are compared at every index that is a multiple of this.
@@ -42,6 +43,18 @@ impl Watch {
         effects: &Effects,
     ) -> Result<(), Violation> {
         Ok(self.invariants.stepped(member, node.raft(), effects)?)
+    }
+
+    /// Whether a lease has begun; with the violation that somebody leads while one holds.
+    pub(crate) fn lease(
+        &mut self,
+        member: NodeId,
+        raft: &Raft,
+        clock: &Clock,
+        now: u64,
+    ) -> Result<bool, Violation> {
+        let lease = raft.lease_until().map(|until| (raft.term(), clock.when(until, now)));
+        Ok(self.invariants.lease(member, lease, now)?)
     }
 
     pub(crate) fn durable(&mut self, member: NodeId, lsn: Lsn) -> Result<(), Violation> {
@@ -88,6 +101,16 @@ impl Watch {
     /// A store became what a snapshot holds.
     pub(crate) fn installed(&mut self, member: NodeId, last: EntryId) -> Result<(), Violation> {
         Ok(self.invariants.installed(member, last)?)
+    }
+
+    /// The newest configuration that is committed, whoever knows.
+    pub(crate) fn membership(&self) -> &Membership {
+        self.invariants.membership()
+    }
+
+    /// That one, and those that may come after it.
+    pub(crate) fn memberships(&self) -> impl Iterator<Item = &Membership> {
+        self.invariants.memberships()
     }
 
     /// How far the log is committed, whoever knows.

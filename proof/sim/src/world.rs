@@ -10,6 +10,7 @@ use crate::dice::Dice;
 use crate::faults::{Fault, Tally};
 use crate::log::{GROUP, Log};
 use crate::net::{Around, CLUSTER, Flying, Heard, Net, id_of};
+use crate::operator::{Asked, Operator, info_of};
 use crate::plan::{Pace, Plan, Settings};
 use crate::process::{End, Process};
 use crate::queue::Queue;
@@ -17,9 +18,12 @@ use crate::report::{Deeds, Violation};
 use crate::snapshots::thaw;
 use crate::trace::{Told, Trace};
 use crate::watch::Watch;
-use kattu_node::contract::{Event as Input, Forward, MemberInfo, Outcome, PeerMessage};
+use kattu_node::contract::{Doubt, Event as Input, Forward, Outcome, PeerMessage, Refusal};
 use kattu_node::{Keeper, Node, NodeConfig};
-use kattu_raft::{Config, EntryId, Incarnation, Leadership, LinkEnd, LogIndex, Policies, RecordEncoder, Recovered, Term};
+use kattu_raft::{
+    Config, EntryId, Incarnation, Leadership, LinkEnd, LogIndex, NodeId, Policies, RecordEncoder, Recovered,
+    Term,
+};
 use kattu_verify::history::{Record, What};
 use kattu_wal::sim::{FaultId, SimDisk, Truth};
 use kattu_wal::{DataDir, Identity, InitialMember, Wal, WalError, WalOptions};
@@ -108,6 +112,20 @@ pub(crate) enum Event {
         to: usize,
         lane: usize,
         connection: u32,
+    },
+    /// A member that hands over before it stops has done so, or has waited long enough.
+    Stop {
+        member: usize,
+        run: u32,
+        until: u64,
+        down: u64,
+    },
+    /// The operator looks at the list.
+    Operate,
+    /// A member that greets somebody is told that it was removed.
+    Removed {
+        member: usize,
+        run: u32,
     },
     /// A member starts, if this is still its newest plan to do so.
     Start {
@@ -221,6 +239,12 @@ pub(crate) struct Member {
     pub(crate) wiped_in: Option<Term>,
     /// It was far behind, and is to come up to here.
     pub(crate) lagging: Option<LogIndex>,
+    /// It belongs, or belonged, to the cluster, or shall.
+    pub(crate) in_use: bool,
+    /// It was removed and has ended for good.
+    pub(crate) gone: bool,
+    /// Its directory is lost: it would begin anew.
+    pub(crate) lost_directory: bool,
     /// A snapshot of it was damaged: it is whole again with one that reaches this.
     pub(crate) hurt: Option<LogIndex>,
 }
@@ -239,6 +263,7 @@ pub(crate) struct World {
     /// Operations that the calm waits for.
     pub(crate) probing: Vec<(u64, usize)>,
     pub(crate) last_read: Option<(u64, What)>,
+    pub(crate) operator: Operator,
 }
 
 fn encoder() -> RecordEncoder {
@@ -250,11 +275,11 @@ fn encoder() -> RecordEncoder {
 impl World {
     pub(crate) fn new(plan: Plan, told: Arc<Mutex<Told>>) -> World {
         let seed = plan.seed;
-        let count = plan.members as usize;
+        let count = (plan.members + plan.spares) as usize;
         let mut dice = Dice::new(seed, "members");
         let retry_max = plan.settings.election_timeout.as_nanos() as u64 / 2;
         let keeps_old = plan.kinds.has(crate::inject::Kind::Replay);
-        let voters: Vec<_> = (0..count).map(id_of).collect();
+        let voters: Vec<_> = (0..plan.members as usize).map(id_of).collect();
         let sh = Shared {
             now: 0,
             queue: Queue::default(),
@@ -294,6 +319,9 @@ impl World {
                     wiped_in: None,
                     lagging: None,
                     hurt: None,
+                    in_use: number < plan.members as usize,
+                    gone: false,
+                    lost_directory: false,
                 }
             })
             .collect();
@@ -307,6 +335,7 @@ impl World {
             probes: vec![None; count],
             probing: Vec::new(),
             last_read: None,
+            operator: Operator::new(seed),
             plan,
         };
         world.plan_beginning();
@@ -314,7 +343,7 @@ impl World {
     }
 
     fn plan_beginning(&mut self) {
-        for member in 0..self.members.len() {
+        for member in 0..self.plan.members as usize {
             let at = self.dice.below(100 * MS);
             self.plan_start(member, at);
         }
@@ -441,6 +470,10 @@ impl World {
             }
             Event::Client { client } => self.on_client(client),
             Event::Arrive { operation } => self.on_arrival(operation),
+            Event::Answer { operation, outcome } if self.clients.asked[operation as usize].is_wish => {
+                self.on_wish_answer(operation, &outcome)?;
+                self.on_answer(operation, What::Refused { reason: "told".into() })
+            }
             Event::Answer { operation, outcome } => self.on_answer(operation, told(*outcome)),
             Event::Impatient { operation } => {
                 self.on_answer(operation, What::Unknown { reason: "the client stopped waiting".into() })
@@ -449,6 +482,21 @@ impl World {
             Event::Over { place } => self.over(place),
             Event::Flood { place } => self.flood(place),
             Event::Flap { place, cut } => self.flap(place, cut),
+            Event::Stop { member, run, until, down } => {
+                if self.runs(member, run) {
+                    self.stop_when_free(member, until, down)
+                } else {
+                    Ok(())
+                }
+            }
+            Event::Operate => self.operate(),
+            Event::Removed { member, run } => {
+                if self.runs(member, run) {
+                    self.leave(member, "was removed, and is told so")
+                } else {
+                    Ok(())
+                }
+            }
             Event::Look => self.look(),
             Event::Probe { member } => self.probe(member),
         }
@@ -484,6 +532,9 @@ impl World {
         let ended = what(&mut process, &mut self.sh).and_then(|()| process.turn(&mut self.sh));
         self.members[member].process = Some(process);
         match ended {
+            Ok(()) if self.members[member].process.as_ref().is_some_and(|process| process.is_gone) => {
+                self.leave(member, "has applied its removal")
+            }
             Ok(()) if self.members[member].disk.is_out() => {
                 // A segment was being made beside the log; its failure alone would only be tried again.
                 self.sh.tally.add(Fault::F01);
@@ -617,6 +668,12 @@ impl World {
         Ok(())
     }
 
+    /// A member that was removed ends, for good.
+    fn leave(&mut self, member: usize, why: &str) -> Result<(), Violation> {
+        self.members[member].gone = true;
+        self.kill_as(member, why, false, |_| false)
+    }
+
     /// Tells everybody that a process is gone.
     pub(crate) fn after_end(
         &mut self,
@@ -636,6 +693,9 @@ impl World {
         let (net, mut around) = self.sh.net();
         net.ended(&mut around, member, silently);
         for operation in waiting {
+            if self.clients.asked[operation as usize].is_wish {
+                self.on_wish_answer(operation, &Outcome::Unknown(Doubt::Stopping))?;
+            }
             self.on_answer(operation, What::Unknown { reason: "the connection was lost".into() })?;
         }
         Ok(())
@@ -649,7 +709,7 @@ impl World {
 
     fn start(&mut self, member: usize) -> Result<(), Violation> {
         let state = &mut self.members[member];
-        if state.process.is_some() || state.ruined {
+        if state.process.is_some() || state.ruined || state.gone || !state.in_use {
             return Ok(());
         }
         let (again, operations) = state.lose_power_again;
@@ -663,8 +723,33 @@ impl World {
             state.disk.heal();
             truth = Truth::Whole;
         }
-        match self.open(member) {
-            Ok((wal, recovered, incarnation, tables)) => {
+        let mut roll = None;
+        if truth == Truth::Whole && self.is_newcomer(member) {
+            match self.ask_to_join(member) {
+                Asked::Roll(list) => {
+                    if std::mem::take(&mut self.members[member].lost_directory) {
+                        self.sh.watch.wiped(id_of(member)); // nobody had heard of it: it has promised nothing
+                    }
+                    roll = Some(list);
+                }
+                // In the calm only those are started who belong.
+                Asked::Later if self.calm => return Ok(()),
+                Asked::Later => {
+                    let wait = self.dice.within(50 * MS, 500 * MS);
+                    self.plan_start(member, self.sh.now + wait);
+                    return Ok(());
+                }
+                Asked::Never => {
+                    self.sh.tally.add(Fault::F61);
+                    self.sh.line(Some(member), "members", || "may not join under its old id".into());
+                    self.members[member].ruined = true;
+                    self.replace_lost(member);
+                    return Ok(());
+                }
+            }
+        }
+        match self.open(member, roll) {
+            Ok((wal, recovered, tables)) => {
                 let state = &mut self.members[member];
                 state.disk.lose_power_after(u64::MAX);
                 if truth == Truth::Refuse {
@@ -681,7 +766,7 @@ impl World {
                     Some(_) => state.disk.heal(),
                     None => {}
                 }
-                self.boot(member, wal, recovered, incarnation, tables)
+                self.boot(member, wal, recovered, tables)
             }
             Err(error) => self.on_refused_start(member, truth, &error),
         }
@@ -719,7 +804,11 @@ impl World {
     }
 
     /// Opens the directory, or makes it this member's, and reads its log back. [shell/runtime `start::open`]
-    fn open(&mut self, member: usize) -> Result<(Wal, Recovered, Incarnation, Option<(Keeper, u64)>), WalError> {
+    fn open(
+        &mut self,
+        member: usize,
+        roll: Option<Vec<InitialMember>>,
+    ) -> Result<(Wal, Recovered, Option<(Keeper, u64)>), WalError> {
         let settings = &self.plan.settings;
         let options = WalOptions {
             segment_bytes: settings.segment_bytes,
@@ -731,10 +820,9 @@ impl World {
         disk.begin();
         let mut dir = DataDir::open(Arc::new(disk))?;
         if dir.identity().is_none() {
-            dir.create(self.identity(member), &options)?;
+            dir.create(self.identity(member, roll), &options)?;
         }
         dir.expect(CLUSTER, id_of(member))?;
-        let incarnation = dir.identity().expect("just checked").incarnation;
         let (wal, mut recovered) = Wal::open(dir, options)?;
         let recovered = recovered.remove(&GROUP).unwrap_or_default();
         let uncovered = wal.complaints().iter().find(|error| matches!(error, WalError::Uncovered { .. }));
@@ -742,7 +830,7 @@ impl World {
             let error = error.clone();
             self.sh.line(Some(member), "snapshot", || error.to_string());
             self.sh.deeds.uncovered += 1;
-            if self.members.len() == 1 {
+            if self.current().len() == 1 {
                 return Err(error); // nobody else has what is lost
             }
         }
@@ -754,7 +842,14 @@ impl World {
             }
             None => None,
         };
-        Ok((wal, recovered, incarnation, tables))
+        Ok((wal, recovered, tables))
+    }
+
+    /// Whether it begins with an empty directory in a cluster that is there already.
+    fn is_newcomer(&self, member: usize) -> bool {
+        let state = &self.members[member];
+        let is_late = self.plan.members as usize <= member || state.lost_directory;
+        is_late && state.disk.contents("identity").is_none()
     }
 
     /// Whether a member has all that it was told to keep; one whose snapshot was damaged, as soon as it has a newer one.
@@ -766,25 +861,28 @@ impl World {
             let newest = raft.snapshot().map_or(LogIndex(0), |snapshot| snapshot.last.index);
             raft.base() == EntryId::default() || upto <= newest
         };
-        !state.ruined && state.damaged.is_none() && state.hurt.is_none_or(is_covered)
+        !state.ruined && !state.lost_directory && state.damaged.is_none() && state.hurt.is_none_or(is_covered)
     }
 
     /// Whether the cluster can do without what this member has, besides what others have lost already: promises are for
     /// damage in fewer than half of the members at a time. [fault-model §4]
     pub(crate) fn may_be_lost(&self, member: usize) -> bool {
-        let others = (0..self.members.len()).filter(|&other| other != member);
-        let broken = others.filter(|&other| !self.is_whole(other)).count();
-        2 * (broken + 1) < self.members.len()
+        let is_lost = |id: &&NodeId| {
+            let other = (id.0 - 1) as usize;
+            other == member || !self.is_whole(other)
+        };
+        let bears = |set: &[NodeId]| set.is_empty() || 2 * set.iter().filter(is_lost).count() < set.len();
+        self.sh.watch.memberships().all(|membership| bears(&membership.voters) && bears(&membership.outgoing))
     }
 
     /// Whether everybody has everything.
     pub(crate) fn are_all_whole(&self) -> bool {
-        (0..self.members.len()).all(|member| self.is_whole(member))
+        self.current().into_iter().all(|member| self.is_whole(member))
     }
 
-    fn identity(&mut self, member: usize) -> Identity {
+    fn identity(&mut self, member: usize, joined: Option<Vec<InitialMember>>) -> Identity {
         let name = |number: usize| format!("n{}", number + 1);
-        let members = (0..self.members.len()).map(|number| InitialMember {
+        let members = (0..self.plan.members as usize).map(|number| InitialMember {
             id: id_of(number),
             name: name(number),
             peer_urls: vec![format!("http://{}", name(number))],
@@ -796,7 +894,7 @@ impl World {
             name: name(member),
             groups: vec![GROUP],
             members: members.collect(),
-            joined: None,
+            joined,
         }
     }
 
@@ -805,25 +903,31 @@ impl World {
         member: usize,
         wal: Wal,
         recovered: Recovered,
-        incarnation: Incarnation,
         tables: Option<(Keeper, u64)>,
     ) -> Result<(), Violation> {
         let id = id_of(member);
         self.sh.watch.restarted(id, &recovered)?;
-        let voters: Vec<_> = (0..self.members.len()).map(id_of).collect();
+        let (incarnation, joined) = (wal.identity().incarnation, wal.identity().joined.clone());
+        let began_with: Vec<usize> = (0..self.plan.members as usize).collect();
+        // Whoever joined takes nobody for a voter before its log or a snapshot says so.
+        let voters = began_with.iter().map(|&slot| id_of(slot)).filter(|_| joined.is_none()).collect();
         let settings = &self.plan.settings;
         let config = NodeConfig {
             raft: Config {
                 group: GROUP,
                 id,
                 incarnation,
-                voters: voters.clone(),
+                voters,
                 learners: Vec::new(),
                 election_timeout: settings.election_timeout,
                 heartbeat_interval: settings.heartbeat_interval,
                 pre_vote: settings.pre_vote,
                 leadership: Leadership {
-                    priority: settings.priorities.get(member).copied().unwrap_or(settings.leadership.priority),
+                    priority: settings
+                        .priorities
+                        .get(member)
+                        .copied()
+                        .unwrap_or(settings.leadership.priority),
                     ..settings.leadership
                 },
                 check_quorum: settings.pre_vote,
@@ -837,11 +941,11 @@ impl World {
             pending_max: settings.pending_max,
             pending_bytes_max: settings.pending_bytes_max,
             snapshots: settings.snapshots,
-            digest_interval: Duration::ZERO,
+            digest_interval: settings.digest_interval,
             name: format!("n{}", id.0),
             client_urls: vec![format!("http://n{}", id.0)],
         };
-        let infos = voters.iter().map(|&id| MemberInfo { id, ..MemberInfo::default() }).collect();
+        let infos = began_with.into_iter().map(info_of).collect();
         let (base, last, committed, term) =
             (recovered.base, recovered.last, recovered.committed, recovered.hard.term);
         let entropy = self.sh.dice.roll();
@@ -849,8 +953,12 @@ impl World {
         state.run += 1;
         let (run, clock) = (state.run, state.clock);
         let (keeper, snapshot_bytes) = tables.unwrap_or_else(|| (Keeper::new(infos), 0));
-        let node = Node::recover(config, entropy, clock.at(self.sh.now), recovered)
-            .with_snapshot_of(snapshot_bytes);
+        let node =
+            Node::recover(config, entropy, clock.at(self.sh.now), recovered).with_snapshot_of(snapshot_bytes);
+        let keeper = keeper.of_member(id);
+        let table = keeper.members();
+        let mut knows: Vec<NodeId> = table.list.iter().map(|info| info.id).collect();
+        knows.extend(joined.into_iter().flatten().map(|found| found.id));
         let disk = state.disk.mount();
         let covered = keeper.applied();
         let process = Process::new((member, run), node, keeper, (Log::new(wal), disk), clock, &mut self.sh);
@@ -865,7 +973,10 @@ impl World {
         self.count_fired(member);
         self.members[member].disk_failed = false;
         let (net, mut around) = self.sh.net();
-        net.started(&mut around, member, run, incarnation);
+        net.started(&mut around, member, run, incarnation, &knows);
+        if table.removed.contains(&id) {
+            return self.leave(member, "finds in its snapshot that it was removed");
+        }
         if !self.calm
             && let Some(operation) = self.clients.early(self.sh.now, member)
         {
@@ -899,6 +1010,9 @@ impl World {
         let longest = rafts.map(|raft| raft.last_id().index.0).max().unwrap_or(0);
         self.sh.queue.plan(self.sh.now + LOOK_EVERY * (1 + longest / LOOK_ENTRIES), Event::Look);
         self.sh.trace.passed(self.sh.now);
+        if self.calm {
+            self.start_whoever_belongs();
+        }
         for member in 0..self.members.len() {
             self.count_fired(member);
             if let (Some(target), Some(process)) =
@@ -940,7 +1054,7 @@ impl World {
             return Ok(());
         }
         let up = self.up();
-        match self.clients.choose(client, &up, self.members.len()) {
+        match self.clients.choose(client, &up, self.plan.members as usize) {
             Some(member) => {
                 let operation = self.clients.ask(self.sh.now, client, member);
                 self.set_out(operation)
@@ -962,7 +1076,8 @@ impl World {
         }
         self.sh.queue.plan(self.sh.now + self.sh.pace.client, Event::Arrive { operation });
         // Who tries a member in the calm waits for its answer: asking again and again would be a load of its own.
-        if let Some(patience) = self.clients.patience().filter(|_| !self.calm) {
+        let waits = self.calm || self.clients.asked[operation as usize].is_wish;
+        if let Some(patience) = self.clients.patience().filter(|_| !waits) {
             self.sh.queue.plan(self.sh.now + patience, Event::Impatient { operation });
         }
         Ok(())
@@ -973,6 +1088,9 @@ impl World {
         let member = asked.member;
         let Some(request) = asked.request.take() else { return Ok(()) };
         let Some(process) = &mut self.members[member].process else {
+            if self.clients.asked[operation as usize].is_wish {
+                self.on_wish_answer(operation, &Outcome::Refused(Refusal::Stopping))?;
+            }
             return self.on_answer(operation, What::Refused { reason: "nobody listens".into() });
         };
         match process.call(operation, request) {
@@ -980,7 +1098,12 @@ impl World {
                 let run = self.members[member].run;
                 self.work(member, run, |_, _| Ok(()))
             }
-            Err(refusal) => self.on_answer(operation, What::Refused { reason: format!("{refusal:?}") }),
+            Err(refusal) => {
+                if self.clients.asked[operation as usize].is_wish {
+                    self.on_wish_answer(operation, &Outcome::Refused(refusal))?;
+                }
+                self.on_answer(operation, What::Refused { reason: format!("{refusal:?}") })
+            }
         }
     }
 

@@ -3,7 +3,7 @@
 //! ```text
 //!  sim hash SEED [SECONDS]          the trace hash
 //!  sim storms FIRST COUNT [SECONDS] storms one after the other; exit code 1 if one fails
-//!  sim pruned FIRST COUNT [SECONDS] the same, with snapshots and logs that lose their beginning
+//!  sim pruned FIRST COUNT [SECONDS] the same, with snapshots in every storm
 //!  sim shrink SEED                  the smallest storm that fails in the same way, with its timeline
 //!  sim speed [SECONDS]              three members, ten requests a second, no faults
 //! ```
@@ -27,7 +27,11 @@ fn main() -> ExitCode {
             ExitCode::SUCCESS
         }
         (Some(word @ ("storms" | "pruned")), Some(first), Some(count)) => {
-            let options = Options { seconds: number(3), snapshots: word == "pruned", ..Options::default() };
+            let options = Options {
+                seconds: number(3),
+                snapshots: (word == "pruned").then_some(true),
+                ..Options::default()
+            };
             let sum = run_storms(first..first + count, 1, usize::MAX, &options, |report| {
                 let at = began.elapsed().as_secs_f64();
                 println!("{at:>8.1} s  seed {}  {:016x}  {}", report.seed, report.hash, report.plan);
@@ -38,6 +42,7 @@ fn main() -> ExitCode {
             for &fault in Fault::ALL {
                 println!("{} {:>8}  {}", fault.id(), sum.faults.count(fault), fault.about());
             }
+            println!("{}", sum.deeds);
             println!(
                 "{} storms, {} violations, {} cluster-seconds, {:.1} s",
                 sum.storms,

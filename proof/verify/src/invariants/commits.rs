@@ -1,28 +1,29 @@
 //! Commits: the ghost record of what is committed, and how it grows. [Ongaro14 §3.6; replication-protocols O2, O3, L5]
 //!
-//! - A leader commits an entry only when a quorum of voters holds it, and everything before it, on their disks; by log
-//!   matching the entry itself shows that. The newest entry is of the leader's own term.
+//! - A leader commits an entry only when a quorum of voters (of a joint configuration, one of each set) holds it, and
+//!   everything before it, on their disks; by log matching the entry itself shows that. The newest entry is of the leader's own term.
 //! - Others only learn what a leader has committed.
 //! - Whoever counts an entry as committed holds the very entry that is (State Machine Safety, before it can show).
 
 use super::ghost::{Ghost, Line, expect};
 use super::{Checked, View};
-use kattu_raft::{LogIndex, NodeId};
+use kattu_raft::{LogIndex, Membership, NodeId};
 
 const NAME: &str = "commits";
 
-/// A member's commit index may have moved.
-pub(super) fn stepped(ghost: &mut Ghost, place: usize, view: &View) -> Checked {
-    let before = ghost.at(place).committed;
-    if before == view.committed {
+/// A member's commit index may have moved; `before` is the configuration that was in force until now,
+/// if it leads or has led until now.
+pub(super) fn stepped(ghost: &mut Ghost, place: usize, view: &View, before: Option<&Membership>) -> Checked {
+    let committed = ghost.at(place).committed;
+    if committed == view.committed {
         return Ok(());
     }
     let member = ghost.at(place);
     let id = member.id;
-    expect(before <= view.committed, NAME, || {
-        format!("{id:?}: commit went from {before:?} back to {:?}", view.committed)
+    expect(committed <= view.committed, NAME, || {
+        format!("{id:?}: commit went from {committed:?} back to {:?}", view.committed)
     })?;
-    if view.leads {
+    if before.is_some() {
         let newest = member.log.term(view.committed);
         expect(newest == Some(view.term), NAME, || {
             format!(
@@ -39,8 +40,8 @@ pub(super) fn stepped(ghost: &mut Ghost, place: usize, view: &View) -> Checked {
             Some(chosen) => expect(held == chosen, NAME, || {
                 format!("{id:?} commits {held:?} at {index:?}, where {chosen:?} is committed")
             })?,
-            None if view.leads => {
-                held_by_a_quorum(ghost, id, index, held)?;
+            None if let Some(before) = before => {
+                held_by_a_quorum(ghost, place, (index, held), before)?;
                 ghost.chosen.append(held);
                 ghost.chosen_in.push(view.term);
             }
@@ -55,11 +56,19 @@ pub(super) fn stepped(ghost: &mut Ghost, place: usize, view: &View) -> Checked {
     Ok(())
 }
 
-fn held_by_a_quorum(ghost: &Ghost, leader: NodeId, index: LogIndex, line: Line) -> Checked {
-    let holds =
-        |voter: &&NodeId| ghost.member(**voter).is_some_and(|member| member.disk.line(index) == Some(line));
-    let held = ghost.voters.iter().filter(holds).count();
-    expect(ghost.voters.len() < 2 * held, NAME, || {
-        format!("{leader:?} commits {index:?}, which is on the disks of {held} of {:?}", ghost.voters)
+/// Held by a quorum of the configuration that was in force when the event came, or of the one that the event has brought:
+/// a leader leaves a joint configuration the moment it is committed, and goes on counting with the next.
+fn held_by_a_quorum(
+    ghost: &Ghost,
+    place: usize,
+    (index, line): (LogIndex, Line),
+    before: &Membership,
+) -> Checked {
+    let holds = |voter| ghost.member(voter).is_some_and(|member| member.disk.line(index) == Some(line));
+    let (_, after) = ghost.configuration_of(&ghost.at(place).log);
+    expect(before.has_quorum(holds) || after.has_quorum(holds), NAME, || {
+        let held: Vec<NodeId> = after.all_voters().filter(|&voter| holds(voter)).collect();
+        let leader = ghost.at(place).id;
+        format!("{leader:?} commits {index:?}, which is on the disks of {held:?} of {after:?}")
     })
 }

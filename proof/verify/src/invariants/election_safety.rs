@@ -1,4 +1,5 @@
-//! Election Safety: at most one leader per term, elected by a quorum whose votes are on disk. [Ongaro14 §3.4, fig. 3.2]
+//! Election Safety: at most one leader per term, elected by a quorum of its log's newest
+//! configuration, with votes that are on disk. [Ongaro14 §3.4, fig. 3.2]
 
 use super::ghost::{Ghost, Reign, expect};
 use super::{Checked, View};
@@ -15,9 +16,10 @@ pub(super) fn became_leader(ghost: &mut Ghost, place: usize, term: Term) -> Chec
         return expect(false, NAME, || format!("{other:?} and {id:?} both became leader of {term:?}"));
     }
     let voted = ghost.ballots.get(&(term, id));
-    let votes = voted.map_or(0, |voted| ghost.voters.iter().filter(|voter| voted.contains(voter)).count());
-    expect(ghost.voters.len() < 2 * votes, NAME, || {
-        format!("{id:?} became leader of {term:?} with the votes of {voted:?} on disk, of {:?}", ghost.voters)
+    let (_, membership) = ghost.configuration_of(&member.log);
+    let has_voted = |voter| voted.is_some_and(|voted| voted.contains(&voter));
+    expect(membership.has_quorum(has_voted), NAME, || {
+        format!("{id:?} became leader of {term:?} with the votes of {voted:?} on disk, of {membership:?}")
     })?;
     let reign = Reign::new(id, &member.log);
     ghost.reigns.insert(term, reign);

@@ -5,7 +5,7 @@
 //! Knows nothing of: what must hold (that is each invariant's).
 
 use super::Violation;
-use kattu_raft::{Entry, EntryId, HardState, LogBody, LogIndex, LogRecord, Lsn, NodeId, Term};
+use kattu_raft::{Entry, EntryId, HardState, LogBody, LogIndex, LogRecord, Lsn, Membership, NodeId, Term};
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
 /// One entry: who created it, and its bytes in short.
@@ -274,7 +274,10 @@ pub(super) struct Created {
 /// The whole cluster.
 #[derive(Clone, Debug)]
 pub(super) struct Ghost {
-    pub(super) voters: Vec<NodeId>,
+    /// The configuration before any entry says another one.
+    first: Membership,
+    /// Every configuration that an entry has said.
+    pub(super) configurations: BTreeMap<EntryId, Membership>,
     members: Vec<Member>,
     /// Everything that is committed.
     pub(super) chosen: Log,
@@ -291,12 +294,15 @@ pub(super) struct Ghost {
     /// (term, peer) → highest index it acknowledged to the leader of that term.
     pub(super) acknowledged: BTreeMap<(Term, NodeId), LogIndex>,
     pub(super) digests: BTreeMap<LogIndex, (u64, NodeId)>,
+    /// Whose lease of which term holds, and until when by a clock that all share.
+    pub(super) leases: BTreeMap<NodeId, (Term, u64)>,
 }
 
 impl Ghost {
     pub(super) fn new(voters: &[NodeId]) -> Ghost {
         Ghost {
-            voters: voters.to_vec(),
+            first: Membership::new(voters.to_vec(), Vec::new()),
+            configurations: BTreeMap::new(),
             members: Vec::new(),
             chosen: Log::default(),
             chosen_in: Vec::new(),
@@ -307,6 +313,7 @@ impl Ghost {
             ballots: BTreeMap::new(),
             acknowledged: BTreeMap::new(),
             digests: BTreeMap::new(),
+            leases: BTreeMap::new(),
         }
     }
 
@@ -332,6 +339,14 @@ impl Ghost {
 
     pub(super) fn at_mut(&mut self, place: usize) -> &mut Member {
         &mut self.members[place]
+    }
+
+    /// The newest configuration of a log, and where it stands. Committed or not, it is the one that counts. [M1]
+    pub(super) fn configuration_of(&self, log: &Log) -> (LogIndex, &Membership) {
+        // Ids ascend by term and then by index, and so do those of one log.
+        let mut newest_first = self.configurations.iter().rev();
+        let said = newest_first.find(|(id, _)| log.term(id.index) == Some(id.term));
+        said.map_or((LogIndex(0), &self.first), |(id, membership)| (id.index, membership))
     }
 
     pub(super) fn member(&self, id: NodeId) -> Option<&Member> {

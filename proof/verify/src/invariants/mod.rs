@@ -13,6 +13,7 @@
 //! | `leader_completeness.rs` | leaders hold everything committed |
 //! | `commits.rs` | O2, O3: commits are on a quorum's disks |
 //! | `committed_is_final.rs` | O8 |
+//! | `configurations.rs` | M2–M5: one change at a time, by steps that overlap |
 //! | `truncations.rs` | L3, L7: only a contradiction cuts a log |
 //! | `state_machine_safety.rs` | stores apply what is committed, once, in order |
 //! | `marks.rs` | marks are ordered and monotone, persisted is on the disk |
@@ -22,6 +23,7 @@
 //! | `verified.rs` | O7 |
 //! | `served.rs` | ST17: no half-replayed store is read |
 //! | `bases.rs` | N1, N3, ST9: only a durable snapshot of committed entries takes a log's place |
+//! | `leases.rs` | L-2 – L-7: while a lease holds nobody leads a later term |
 //! | `durability.rs` | what was durable comes back |
 //! | `digests.rs` | replicas agree |
 //!
@@ -32,12 +34,14 @@ mod acknowledgements;
 mod bases;
 mod commits;
 mod committed_is_final;
+mod configurations;
 mod digests;
 mod durability;
 mod election_safety;
 mod ghost;
 mod leader_append_only;
 mod leader_completeness;
+mod leases;
 mod log_matching;
 mod marks;
 mod matches;
@@ -52,7 +56,10 @@ pub use crate::judges::Violation;
 
 use ghost::{Ghost, Line, Member};
 use kattu_node::contract::{Effects, PeerMessage};
-use kattu_raft::{Entry, EntryId, LogBody, LogIndex, LogRecord, Lsn, NodeId, Raft, Recovered, Term, Trace};
+use kattu_raft::{
+    Entry, EntryId, EntryKind, LogBody, LogIndex, LogRecord, Lsn, Membership, NodeId, Raft, Recovered, Term,
+    Trace,
+};
 
 type Checked = Result<(), Violation>;
 
@@ -163,10 +170,13 @@ impl Invariants {
                 leader_completeness::became_leader(ghost, place, *term)?;
             }
         }
-        effects.persist.iter().try_for_each(|record| persisted(ghost, place, record))?;
-        election_safety::stepped(ghost, place, view)?;
+        // Who leads commits; and who led when the event came, and resigned because it committed its own removal. [M7]
+        let has_led = view.leads || ghost.at(place).leads == Some(view.term);
+        let commits = has_led && ghost.at(place).committed < view.committed;
+        let before = commits.then(|| ghost.configuration_of(&ghost.at(place).log).1.clone());
+        effects.persist.iter().try_for_each(|record| persisted(ghost, place, view, record))?;
         verified::stepped(ghost, place, view)?; // before what follows from it
-        commits::stepped(ghost, place, view)?;
+        commits::stepped(ghost, place, view, before.as_ref())?;
         served::stepped(ghost, place, view, &effects.apply)?;
         marks::stepped(ghost, place, view)?;
         for message in &effects.send {
@@ -184,7 +194,18 @@ impl Invariants {
                 }
             }
         }
-        Ok(())
+        election_safety::stepped(ghost, place, view) // last: who resigns says so as the leader that it was
+    }
+
+    /// A member that may have a lease has handled an event, at `now`; `lease` is its term and when the lease ends, both by
+    /// a clock that all members share. Whether a lease began.
+    ///
+    /// # Errors
+    /// As above: somebody leads a later term. Without consequences for what is told next.
+    pub fn lease(&mut self, member: NodeId, lease: Option<(Term, u64)>, now: u64) -> Result<bool, Violation> {
+        let place = self.ghost.place(member);
+        let began = leases::told(&mut self.ghost, place, lease, now);
+        leases::check(&self.ghost, now).map(|()| began)
     }
 
     /// A member's disk holds all records up to this one for good. Told no later than the member is.
@@ -201,6 +222,7 @@ impl Invariants {
     /// # Errors
     /// If it does not run.
     pub fn crashed(&mut self, member: NodeId) -> Checked {
+        self.ghost.leases.remove(&member);
         let place = self.ghost.place(member);
         let member = self.ghost.at_mut(place);
         let ran = std::mem::replace(&mut member.runs, false);
@@ -209,6 +231,7 @@ impl Invariants {
 
     /// A member lost its data directory: it counts as one that never was, and what others know of it is void.
     pub fn wiped(&mut self, member: NodeId) {
+        self.ghost.leases.remove(&member);
         let place = self.ghost.place(member);
         *self.ghost.at_mut(place) = Member::new(member);
         // What it acknowledged was true when it said so, and may arrive late.
@@ -254,6 +277,19 @@ impl Invariants {
         digests::digest(&mut self.ghost, place, index, digest)
     }
 
+    /// The newest configuration that is committed.
+    #[must_use]
+    pub fn membership(&self) -> &Membership {
+        self.ghost.configuration_of(&self.ghost.chosen).1
+    }
+
+    /// That one, and all that stand behind it in anybody's log, or did.
+    pub fn memberships(&self) -> impl Iterator<Item = &Membership> {
+        let (at, committed) = self.ghost.configuration_of(&self.ghost.chosen);
+        let later = self.ghost.configurations.iter().filter(move |(id, _)| at < id.index);
+        std::iter::once(committed).chain(later.map(|(_, membership)| membership))
+    }
+
     /// How many entries are committed.
     #[must_use]
     pub fn committed(&self) -> LogIndex {
@@ -292,7 +328,7 @@ impl Invariants {
 }
 
 /// A record leaves for the disk.
-fn persisted(ghost: &mut Ghost, place: usize, record: &LogRecord) -> Checked {
+fn persisted(ghost: &mut Ghost, place: usize, view: &View, record: &LogRecord) -> Checked {
     durability::emitted(ghost, place, record)?;
     let mut line = None;
     match &record.body {
@@ -306,6 +342,9 @@ fn persisted(ghost: &mut Ghost, place: usize, record: &LogRecord) -> Checked {
             leader_append_only::appended(ghost, place, entry)?;
             let new = Line::of(entry);
             log_matching::appended(ghost, place, entry.id(), new)?;
+            if entry.head.kind == EntryKind::Config {
+                configurations::appended(ghost, place, view, entry)?;
+            }
             line = Some(new);
         }
         LogBody::Base(base) => bases::rebased(ghost, place, *base)?,

@@ -7,6 +7,7 @@ use kattu_raft::{
 };
 
 /// A cluster of three that is told, step by step, what its members do.
+#[derive(Clone)]
 struct Cluster {
     invariants: Invariants,
     views: [View; 3],
@@ -442,4 +443,107 @@ fn a_record_number_is_used_once() {
     let mut cluster = Cluster::led();
     cluster.lsns[0] -= 1;
     caught(cluster.step(1, vec![hard(1, 1)], vec![], |_| {}), "durability");
+}
+
+// ── Leases ──
+
+/// Member 1 leads term 1 with a lease until 100, and member 3 is elected in term 2.
+fn with_a_lease() -> Cluster {
+    let mut cluster = Cluster::led();
+    let lease = Some((Term(1), 100));
+    assert!(cluster.invariants.lease(NodeId(1), lease, 10).expect("it leads"), "it begins");
+    assert!(!cluster.invariants.lease(NodeId(1), lease, 20).expect("it leads"), "it goes on");
+    cluster.leads_by_decree(3, 2, entry(2, 1, "noop"));
+    cluster
+}
+
+#[test]
+fn a_leader_while_an_older_lease_holds_is_caught() {
+    caught(with_a_lease().invariants.lease(NodeId(3), None, 99).map(|_| ()), "leases_exclude_leaders");
+}
+
+#[test]
+fn a_lease_that_is_over_dropped_or_gone_with_its_holder_excludes_nobody() {
+    let began = |cluster: &mut Cluster, member, lease, now| {
+        cluster.invariants.lease(NodeId(member), lease, now).expect("nobody is excluded")
+    };
+    assert!(!began(&mut with_a_lease(), 3, None, 100), "it is over");
+    assert!(!began(&mut with_a_lease(), 1, None, 50), "it was dropped");
+    let mut cluster = with_a_lease();
+    cluster.invariants.crashed(NodeId(1)).expect("it ran");
+    assert!(began(&mut cluster, 3, Some((Term(2), 150)), 50), "the next one's own");
+}
+
+// ── Configurations ──
+
+fn voters(ids: &[u64]) -> Membership {
+    Membership::new(ids.iter().copied().map(NodeId).collect(), Vec::new())
+}
+
+fn configuration(term: u64, index: u64, membership: &Membership) -> Entry {
+    let mut payload = Vec::new();
+    membership.encode(&mut payload);
+    let id = EntryId::new(term, index);
+    let head = EntryHead { id, kind: EntryKind::Config, form: Form::Whole, stamp: Stamp(0) };
+    Entry::new(head, SharedBytes::from(payload), 0)
+}
+
+/// The leader of term 1 adds a configuration.
+fn configures(cluster: &mut Cluster, index: u64, membership: &Membership) -> Checked {
+    cluster.step(1, vec![LogBody::Entry(configuration(1, index, membership))], vec![], |_| {})
+}
+
+/// The entry is on the disks of these, and the leader, one of them, commits it.
+fn commits_on(cluster: &mut Cluster, members: &[u64], entry: &Entry) -> Checked {
+    let index = entry.id().index.0;
+    for &member in members {
+        if member != 1 {
+            cluster.appends(member, vec![entry.clone()])?;
+        }
+        cluster.persists(member, index)?;
+    }
+    cluster.step(1, vec![], vec![], |view| view.committed = LogIndex(index))
+}
+
+#[test]
+fn a_change_that_skips_the_joint_configuration_is_caught() {
+    caught(configures(&mut Cluster::committed(), 2, &voters(&[1, 2])), "configurations");
+    let learner = Membership { learners: vec![NodeId(4)], ..voters(&[1, 2, 3]) };
+    configures(&mut Cluster::committed(), 2, &learner).expect("no quorum changes");
+    let joint = voters(&[1, 2, 3]).enter(&voters(&[1, 2]));
+    configures(&mut Cluster::committed(), 2, &joint).expect("both sets decide");
+}
+
+#[test]
+fn a_change_before_an_entry_of_its_own_term_or_upon_another_is_caught() {
+    let joint = voters(&[1, 2, 3]).enter(&voters(&[1, 2]));
+    caught(configures(&mut Cluster::led(), 2, &joint), "configurations");
+    let mut cluster = Cluster::committed();
+    configures(&mut cluster, 2, &joint).expect("one change");
+    caught(configures(&mut cluster, 3, &joint.leave()), "configurations");
+}
+
+#[test]
+fn a_joint_configuration_commits_with_both_quorums_and_is_left_for_its_own_next() {
+    let joint = voters(&[1, 2, 3]).enter(&voters(&[1]));
+    let entry = configuration(1, 2, &joint);
+    let mut cluster = Cluster::committed();
+    configures(&mut cluster, 2, &joint).expect("both sets decide");
+    caught(commits_on(&mut cluster.clone(), &[1], &entry), "commits");
+    commits_on(&mut cluster, &[1, 2], &entry).expect("two of three, and one of one");
+    caught(configures(&mut cluster.clone(), 3, &voters(&[1, 2, 3])), "configurations");
+    configures(&mut cluster, 3, &joint.leave()).expect("the next");
+    cluster.persists(1, 3).expect("on its disk");
+    cluster.step(1, vec![], vec![], |view| view.committed = LogIndex(3)).expect("one of one");
+}
+
+#[test]
+fn a_leader_is_elected_by_the_newest_configuration_of_its_log() {
+    let joint = voters(&[1, 2, 3]).enter(&voters(&[4]));
+    let mut cluster = Cluster::committed();
+    configures(&mut cluster, 2, &joint).expect("both sets decide");
+    cluster.sync(1).expect("on its disk");
+    cluster.votes(1, 2, 1).expect("a campaign");
+    cluster.votes(2, 2, 1).expect("a vote");
+    caught(cluster.leads(1, 2, entry(2, 3, "noop")), "election_safety");
 }

@@ -113,7 +113,13 @@ impl SimDisk {
                 Some((0..bytes.len().max(1)).map(|_| dice.roll() as u8 | 1).collect())
             }),
             Damage::Leftover => {
-                for name in ["log-0000000000000009.seg.tmp", "identity.tmp", ".note.swp"] {
+                for name in [
+                    "log-0000000000000009.seg.tmp",
+                    "identity.tmp",
+                    "snapshot-00000000-0000000000000007-0000000000000001.snap.taken.part",
+                    "snapshot-00000000-00000000ffffffff-0000000000000001.snap.received.part",
+                    ".note.swp",
+                ] {
                     let junk: Vec<u8> = (0..dice.below(5000)).map(|_| dice.roll() as u8).collect();
                     state.replace(name, Some(&junk), Truth::Whole);
                 }

@@ -1,0 +1,284 @@
+//! Operator: somebody who changes the members in the middle of everything. [fault-model F60, F61]
+//!
+//! One wish at a time goes to some member, as a client's request would. What is added is started as a new process with an
+//! empty directory, sooner or later, or never before the calm; what is removed ends itself when it hears of it. Ids are
+//! never used again. Now and then the wish is foolish, and must be refused.
+//! Knows nothing of: how changes are made.
+
+use crate::clock::{MS, SEC};
+use crate::dice::Dice;
+use crate::faults::Fault;
+use crate::inject::{Change, Who};
+use crate::net::id_of;
+use crate::report::Violation;
+use crate::world::{Event, World};
+use kattu_node::contract::{
+    MemberChange, MemberInfo, MemberRefusal, Members, Outcome, Refusal, ReplyBody, Request,
+};
+use kattu_node::newcomer::{CannotJoin, admit};
+use kattu_raft::NodeId;
+use kattu_wal::InitialMember;
+use std::collections::VecDeque;
+
+/// Wishes that may wait; what comes beyond is forgotten.
+const TODO_MAX: usize = 6;
+/// How often a wish is repeated that was refused for a passing reason, or whose outcome is open.
+const TRIES: u8 = 12;
+
+/// An id that is never given.
+const NOBODY: NodeId = NodeId(9999);
+
+/// What the operator wants, of members by number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wish {
+    Add {
+        slot: usize,
+        votes: bool,
+    },
+    Remove(usize),
+    Promote(usize),
+    Update(usize),
+    Move(usize),
+    /// An id that a member has or had; an id that nobody has; a voter that shall get a vote.
+    AddAgain(usize),
+    RemoveNobody,
+    PromoteVoter(usize),
+}
+
+/// The operator.
+pub(crate) struct Operator {
+    dice: Dice,
+    todo: VecDeque<(Wish, u8)>,
+    /// The wish under way, its number among the operations, how often it was tried.
+    waiting: Option<(Wish, u64, u8)>,
+    /// A look at the list is planned.
+    planned: bool,
+}
+
+impl Operator {
+    pub(crate) fn new(seed: u64) -> Operator {
+        Operator { dice: Dice::new(seed, "operator"), todo: VecDeque::new(), waiting: None, planned: false }
+    }
+}
+
+/// What came of asking to join.
+pub(crate) enum Asked {
+    Roll(Vec<InitialMember>),
+    /// Nobody answers, or nobody has added it yet.
+    Later,
+    /// It had a directory before, or was removed.
+    Never,
+}
+
+pub(crate) fn info_of(slot: usize) -> MemberInfo {
+    MemberInfo { id: id_of(slot), peer_urls: vec![format!("http://n{}", slot + 1)], ..MemberInfo::default() }
+}
+
+impl World {
+    /// Members of the newest configuration that is committed, by number.
+    pub(crate) fn current(&self) -> Vec<usize> {
+        self.sh.watch.membership().members().map(|id| (id.0 - 1) as usize).collect()
+    }
+
+    /// A change is wanted; whether there is anything to do.
+    pub(crate) fn wish(&mut self, change: Change) -> bool {
+        let live = |world: &World, who: Who| match who {
+            Who::Leader => world.leader(),
+            Who::Member(number) => {
+                let current = world.current();
+                current.get(number % current.len().max(1)).copied()
+            }
+        };
+        if self.operator.todo.len() >= TODO_MAX {
+            return false;
+        }
+        let wishes = match change {
+            Change::Add { votes } => self.spare().map(|slot| vec![Wish::Add { slot, votes }]),
+            Change::Remove(who) => live(self, who).map(|slot| vec![Wish::Remove(slot)]),
+            Change::Replace(who) => live(self, who).and_then(|old| {
+                let slot = self.spare()?;
+                Some(vec![Wish::Add { slot, votes: true }, Wish::Remove(old)])
+            }),
+            Change::Promote => self.learner().map(|slot| vec![Wish::Promote(slot)]),
+            Change::Update(who) => live(self, who).map(|slot| vec![Wish::Update(slot)]),
+            Change::Move(who) => live(self, who).map(|slot| vec![Wish::Move(slot)]),
+            Change::Foolish(0) => live(self, Who::Member(0)).map(|slot| vec![Wish::AddAgain(slot)]),
+            Change::Foolish(1) => Some(vec![Wish::RemoveNobody]),
+            Change::Foolish(_) => self
+                .sh
+                .watch
+                .membership()
+                .voters
+                .first()
+                .map(|id| vec![Wish::PromoteVoter((id.0 - 1) as usize)]),
+        };
+        let Some(wishes) = wishes else { return false };
+        self.operator.todo.extend(wishes.into_iter().map(|wish| (wish, 0)));
+        self.plan_operator(0);
+        true
+    }
+
+    /// A member lost its directory for good: it is to be replaced.
+    pub(crate) fn replace_lost(&mut self, slot: usize) {
+        self.operator.todo.push_front((Wish::Remove(slot), 0));
+        if let Some(slot) = self.spare() {
+            self.operator.todo.push_back((Wish::Add { slot, votes: true }, 0));
+        }
+        self.plan_operator(100 * MS);
+    }
+
+    /// A number that nobody has had, if one is left; it is taken.
+    fn spare(&mut self) -> Option<usize> {
+        let slot = self.members.iter().position(|member| !member.in_use)?;
+        self.members[slot].in_use = true;
+        Some(slot)
+    }
+
+    fn learner(&self) -> Option<usize> {
+        self.sh.watch.membership().learners.first().map(|id| (id.0 - 1) as usize)
+    }
+
+    fn plan_operator(&mut self, wait: u64) {
+        if !self.operator.planned {
+            self.operator.planned = true;
+            self.sh.queue.plan(self.sh.now + wait, Event::Operate);
+        }
+    }
+
+    /// The operator looks at the list.
+    pub(crate) fn operate(&mut self) -> Result<(), Violation> {
+        self.operator.planned = false;
+        if self.calm || self.operator.waiting.is_some() {
+            return Ok(());
+        }
+        let Some((wish, tries)) = self.operator.todo.pop_front() else { return Ok(()) };
+        let up = self.up();
+        let leader = self.leader();
+        let member = match wish {
+            Wish::Move(_) => leader,
+            _ if up.is_empty() => None,
+            _ => Some(up[self.operator.dice.below(up.len() as u64) as usize]),
+        };
+        let Some(member) = member else {
+            self.again(wish, tries);
+            return Ok(());
+        };
+        let request = request_of(wish, self.sh.now);
+        let operation = self.clients.wish(member, request);
+        self.operator.waiting = Some((wish, operation, tries));
+        self.sh.line(Some(member), "members", || format!("is asked: {wish:?}"));
+        if let Wish::Add { slot, .. } = wish
+            && tries == 0
+            && !self.operator.dice.one_in(8)
+        {
+            // Some start too early, some when they are expected; some only when the storm is over.
+            let at = self.sh.now + self.operator.dice.below(2 * SEC);
+            self.plan_start(slot, at);
+        }
+        self.set_out(operation)
+    }
+
+    /// The operator is told.
+    pub(crate) fn on_wish_answer(&mut self, operation: u64, outcome: &Outcome) -> Result<(), Violation> {
+        let Some((wish, _, tries)) = self.operator.waiting.take_if(|waiting| waiting.1 == operation) else {
+            return Ok(());
+        };
+        self.sh.line(None, "members", || format!("{wish:?}: {}", shown(outcome)));
+        let pause = self.operator.dice.log_within(MS, 500 * MS);
+        match outcome {
+            Outcome::Done(reply) => {
+                self.sh.deeds.changes += 1;
+                self.sh.tally.add(Fault::F60);
+                if matches!(wish, Wish::AddAgain(_) | Wish::RemoveNobody | Wish::PromoteVoter(_)) {
+                    let story = format!("{wish:?} was done: {:?}", reply.body);
+                    return Err(Violation::new("foolish_changes_are_refused", story));
+                }
+                if let (ReplyBody::Changed(list), Wish::Add { slot, .. }) = (&reply.body, wish)
+                    && !list.iter().any(|member| member.id == id_of(slot))
+                {
+                    let story = format!("{wish:?} is done, and the members are {list:?}");
+                    return Err(Violation::new("changes_are_what_was_asked_for", story));
+                }
+            }
+            Outcome::Refused(Refusal::Member(refusal)) => {
+                self.sh.tally.add(Fault::F61);
+                let passes = matches!(refusal, MemberRefusal::UnderWay | MemberRefusal::WouldLoseQuorum);
+                if passes {
+                    self.again(wish, tries);
+                }
+            }
+            Outcome::Refused(_) | Outcome::Unknown(_) => self.again(wish, tries),
+        }
+        self.plan_operator(pause);
+        Ok(())
+    }
+
+    fn again(&mut self, wish: Wish, tries: u8) {
+        if tries < TRIES {
+            self.operator.todo.push_back((wish, tries + 1));
+        }
+        self.plan_operator(200 * MS);
+    }
+
+    /// Asks some running member who belongs to the cluster, as a newcomer does. [core/node `newcomer`]
+    pub(crate) fn ask_to_join(&mut self, slot: usize) -> Asked {
+        let up = self.up();
+        if up.is_empty() {
+            return Asked::Later;
+        }
+        let asked = up[self.sh.dice.below(up.len() as u64) as usize];
+        if self.is_paused(asked) || self.sh.net.is_cut(slot, asked) {
+            return Asked::Later;
+        }
+        let Some(process) = &self.members[asked].process else { return Asked::Later };
+        let Members { at, list, removed } = process.keeper.members();
+        let me = id_of(slot);
+        if removed.contains(&me) {
+            return Asked::Never;
+        }
+        let heard = self.sh.net.heard_of(asked);
+        let roll = list.iter().map(|member| InitialMember {
+            id: member.id,
+            name: member.name.clone(),
+            peer_urls: member.peer_urls.clone(),
+        });
+        let roll = roll.collect();
+        match admit(&Members { at, list, removed }, &heard, |member| member.id == me) {
+            Ok(_) => Asked::Roll(roll),
+            Err(CannotJoin::NotListed) => Asked::Later,
+            Err(CannotJoin::WasHere(_)) => Asked::Never,
+        }
+    }
+}
+
+/// What is asked of a member.
+fn request_of(wish: Wish, now: u64) -> Request {
+    let add = |slot, peer_urls, votes| MemberChange::Add { id: id_of(slot), peer_urls, votes };
+    Request::Change(match wish {
+        Wish::Move(slot) => return Request::MoveLeader(id_of(slot)),
+        Wish::Add { slot, votes } => add(slot, info_of(slot).peer_urls, votes),
+        Wish::AddAgain(slot) => add(slot, vec!["http://again".into()], false),
+        Wish::Remove(slot) => MemberChange::Remove(id_of(slot)),
+        Wish::RemoveNobody => MemberChange::Remove(NOBODY),
+        Wish::Promote(slot) | Wish::PromoteVoter(slot) => MemberChange::Promote(id_of(slot)),
+        Wish::Update(slot) => {
+            MemberChange::Update { id: id_of(slot), peer_urls: vec![format!("http://n{}-{now}", slot + 1)] }
+        }
+    })
+}
+
+fn shown(outcome: &Outcome) -> String {
+    match outcome {
+        Outcome::Done(reply) => match &reply.body {
+            ReplyBody::Changed(list) => {
+                let named = |member: &MemberInfo| {
+                    format!("n{}{}", member.id.0, if member.learner { " (learns)" } else { "" })
+                };
+                list.iter().map(named).collect::<Vec<_>>().join(" ")
+            }
+            _ => "done".into(),
+        },
+        Outcome::Refused(refusal) => format!("refused: {refusal:?}"),
+        Outcome::Unknown(doubt) => format!("open: {doubt:?}"),
+    }
+}
