@@ -24,7 +24,7 @@ const WIRE: &str = "kattu-wire";
 const WAL: &str = "kattu-wal";
 
 /// All bugs that can be planted.
-pub static BUGS: [Bug; 87] = [
+pub static BUGS: [Bug; 93] = [
     // core/raft: elections
     bug(
         RAFT,
@@ -405,6 +405,55 @@ pub static BUGS: [Bug; 87] = [
         "Followers commit entries without handing what they say to the store.",
         Trial::Storms,
         &["digests", "stores_converge"],
+    ),
+    bug(
+        NODE,
+        "one-member-applies-publications-in-its-own-way",
+        "kin of etcd#11651: apply that depends on the member",
+        "One member writes the names that others publish in capitals; no key and no answer to a read differs.",
+        Trial::Scene,
+        &["members_made_the_same_of_the_log"],
+    ),
+    bug(
+        NODE,
+        "alarm-names-those-who-agree",
+        "mutant: the verdict of a comparison turned round",
+        "Where one member differs from a majority, the majority is named in the alarm.",
+        Trial::Scene,
+        &["the_odd_one_is_named"],
+    ),
+    // core/node: members
+    bug(
+        NODE,
+        "removed-id-used-again",
+        "kin of etcd#13196: removed members rise again",
+        "A new member may have the id of one that was removed.",
+        Trial::Scene,
+        &["ids_are_never_used_again"],
+    ),
+    bug(
+        NODE,
+        "snapshot-lacks-the-change-before-it",
+        "after dragonboat via matrixone PR 23281, in the replicated tables",
+        "A snapshot taken right after a member was added has the table of members without it.",
+        Trial::Scene,
+        &["a_snapshot_has_the_change_before_it"],
+    ),
+    bug(
+        NODE,
+        "vote-by-refilled-disk",
+        "after rethinkdb#5289: back under the same identity, with an erased vote and log",
+        "Whoever is in the table is let in with an empty directory, whatever it promised in the one it lost.",
+        Trial::Scene,
+        &["an_empty_disk_never_continues_a_life"],
+    ),
+    bug(
+        NODE,
+        "change-answered-before-it-is-complete",
+        "mutant: an operator who switches a removed member off may take the quorum away",
+        "A client is told of a change of members when its first step is applied.",
+        Trial::Scene,
+        &["a_change_is_answered_when_it_is_complete"],
     ),
     // core/wire
     bug(

@@ -7,12 +7,16 @@
 //! | `read-without-a-quorum-round`, `older-round-confirms-reads`, `reads-outlive-their-leader` | what clients were told is linearizable (`deposed.rs`) |
 //! | `late-append-confirms-a-restart` | a member never serves an older state than it did before its restart |
 //! | `session-read-behind-its-session` | a session reads what it has seen, wherever it asks |
+//! | `one-member-applies-publications-in-its-own-way`, `alarm-names-those-who-agree` | members that compare find who is odd, and name nobody else (`odd.rs`) |
+//! | `removed-id-used-again`, `snapshot-lacks-the-change-before-it`, `vote-by-refilled-disk`, `change-answered-before-it-is-complete` | members come and go once, whole, and as it was told (`members.rs`) |
 //! | `compacted-read-judged-by-tidying` | stores that forget at another pace answer and end alike |
 //!
 //! Those of stores that go through bytes are `detours.rs`'s.
 //! Knows nothing of: bugs other than these.
 
 mod deposed;
+mod members;
+mod odd;
 #[path = "../../../core/node/tests/world/mod.rs"]
 mod world;
 
@@ -46,6 +50,12 @@ pub fn trial(name: &str, seed: u64) {
         "digest-sees-what-may-be-forgotten" | "hash-counts-what-may-be-forgotten" => {
             detours::digests_of_another_pace(seed)
         }
+        "one-member-applies-publications-in-its-own-way" => odd::members_that_are_compared(seed),
+        "alarm-names-those-who-agree" => odd::one_that_differs(seed),
+        "removed-id-used-again" => members::an_id_that_was_somebodys(seed),
+        "snapshot-lacks-the-change-before-it" => members::a_snapshot_right_after_a_change(seed),
+        "vote-by-refilled-disk" => members::an_empty_disk(seed),
+        "change-answered-before-it-is-complete" => members::half_a_change(seed),
         other => panic!("there is no scene for {other}"),
     }
 }
