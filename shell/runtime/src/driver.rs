@@ -14,15 +14,19 @@
 use crate::clock;
 use crate::disk::{Completion, Disk};
 use crate::engine::{Call, Engine, Facts};
+use crate::greeting::Greeting;
 use crate::inbox::Inbox;
 use crate::links::Links;
 use crate::metrics::Metrics;
 use crate::room::Room;
 use crate::seat::{Progress, Seat};
 use crate::snapshots::{Done, Order, Snapshots};
+use crate::start::End;
 use crate::waiting::Waiting;
 use crate::watchdog::{Watch, Work};
 use kattu_node::Node;
+use kattu_node::alarms::{Alarm, Alarms};
+use kattu_node::compare::Health;
 use kattu_node::contract::{Effects, Event, KeeperTask, Outcome, Refusal, Request};
 use kattu_raft::{Fetch, Instant, NodeId, Trace};
 use std::collections::VecDeque;
@@ -45,6 +49,7 @@ pub(crate) struct Driver {
     pub(crate) snapshots: Snapshots,
     pub(crate) disk: Disk,
     pub(crate) links: Links,
+    pub(crate) greeting: Rc<Greeting>,
     pub(crate) inbox: Rc<Inbox>,
     pub(crate) calls: mpsc::Receiver<Call>,
     pub(crate) waiting: Waiting,
@@ -52,6 +57,8 @@ pub(crate) struct Driver {
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) room: Room,
     pub(crate) watch: Watch,
+    /// The alarms that the operator was told of.
+    pub(crate) alarms: Alarms,
     /// Pieces of the log that are still to be read back.
     pub(crate) fetches: VecDeque<Fetch>,
     /// Keeps the call queue open while faces come and go.
@@ -59,13 +66,14 @@ pub(crate) struct Driver {
 }
 
 impl Driver {
-    /// Runs until `stop` says so, then answers everybody and closes the log.
-    pub(crate) async fn run(mut self, mut stop: watch::Receiver<bool>) {
+    /// Runs until `stop` says so, or it is known that others have removed this member; then answers everybody and closes
+    /// the log.
+    pub(crate) async fn run(mut self, mut stop: watch::Receiver<bool>) -> End {
         let mut calls = Vec::new();
         let mut effects = Effects::default();
         let mut armed = Instant(0);
         let mut timer = Box::pin(tokio::time::sleep(std::time::Duration::ZERO));
-        while !*stop.borrow() {
+        while !*stop.borrow() && !self.is_removed() {
             let untidy = self.batch(&mut calls, &mut effects).await;
             let deadline = self.node.deadline();
             if deadline < armed || armed <= clock::now() {
@@ -94,7 +102,14 @@ impl Driver {
             // Whatever is ready on this thread joins the batch: requests that were read together are proposed together.
             tokio::task::yield_now().await;
         }
+        let end = if self.is_removed() { End::Removed } else { End::Stopped };
         self.finish(&mut effects);
+        end
+    }
+
+    /// Whether this member knows that it is none any more. [replication-protocols M8]
+    fn is_removed(&self) -> bool {
+        self.node.raft().is_removed() || self.greeting.is_removed()
     }
 
     /// Takes in everything that has arrived, and carries out what follows. Returns whether there is something to do even
@@ -103,6 +118,7 @@ impl Driver {
         let _under_way = self.watch.begin(Work::Node);
         let mut events = Vec::new();
         let now = clock::now();
+        self.links.follow();
         let applied_before = self.metrics.applied_entries.get();
         self.take_in(now, calls, &mut events, effects);
         if self.node.deadline() <= now {
@@ -148,13 +164,21 @@ impl Driver {
         let refuses = self.seat.is_full();
         let now = clock::now(); // a read is judged at a moment after it was asked [replication-protocols L-5]
         for call in calls.drain(..) {
-            if refuses && !matches!(call.request, Request::Status) {
+            let (request, reply) = match call {
+                Call::Ask(request, reply) => (request, reply),
+                Call::HandOver(told) => {
+                    self.node.handle(now, Event::HandOver(None), effects);
+                    let _ = told.send(self.node.raft().transferring().is_some());
+                    continue;
+                }
+            };
+            if refuses && !matches!(request, Request::Status) {
                 self.metrics.failed.add(1);
-                let _ = call.reply.send(Outcome::Refused(Refusal::TooManyRequests)); // the client may have gone
+                let _ = reply.send(Outcome::Refused(Refusal::TooManyRequests)); // the client may have gone
                 continue;
             }
-            let ticket = self.waiting.enter(call.reply);
-            self.node.handle(now, Event::Client { ticket, request: call.request }, effects);
+            let ticket = self.waiting.enter(reply);
+            self.node.handle(now, Event::Client { ticket, request }, effects);
         }
     }
 
@@ -163,12 +187,14 @@ impl Driver {
     async fn carry_out(&mut self, effects: &mut Effects) {
         let mut fetches_left = FETCHES_PER_BATCH;
         loop {
+            // Before anybody is answered: who hears an answer finds its position here.
+            self.facts.committed.store(self.node.raft().committed().0, Ordering::Release);
             for forward in self.links.send(std::mem::take(&mut effects.send)).into_iter().rev() {
                 self.node.handle(clock::now(), Event::Unsent(forward), effects); // the newest first: each goes to the head
             }
             let mut answered = self.answer(effects);
             let applied = self.apply(effects);
-            answered |= applied.is_some_and(|progress| progress.answered);
+            answered |= applied == Some(true);
             let mut news = applied.is_some();
             self.trace(effects);
             self.order_snapshots(effects);
@@ -214,8 +240,8 @@ impl Driver {
         any
     }
 
-    /// Hands tasks to the keeper; its progress, if it has done them already.
-    fn apply(&mut self, effects: &mut Effects) -> Option<Progress> {
+    /// Hands tasks to the keeper; if it has done them already, whether a client was answered.
+    fn apply(&mut self, effects: &mut Effects) -> Option<bool> {
         if effects.apply.is_empty() {
             return None;
         }
@@ -223,8 +249,9 @@ impl Driver {
         let entries = tasks.iter().filter(|task| matches!(task, KeeperTask::Apply { .. })).count();
         self.metrics.applied_entries.add(entries as u64);
         let progress = self.seat.hand_over(tasks, &mut self.waiting)?;
+        let answered = progress.answered;
         self.on_progress(clock::now(), progress, effects);
-        Some(progress)
+        Some(answered)
     }
 
     fn on_completion(&mut self, now: Instant, completion: Completion, effects: &mut Effects) {
@@ -246,6 +273,14 @@ impl Driver {
 
     fn on_progress(&mut self, now: Instant, progress: Progress, effects: &mut Effects) {
         self.room.store_is_now(progress.store_bytes);
+        if let Some(members) = progress.members {
+            self.greeting.follow((*members).clone());
+            self.node.handle(now, Event::Members(*members), effects);
+        }
+        if let Some(health) = progress.health {
+            self.tell_of_alarms(&health);
+            self.node.handle(now, Event::Health(*health), effects);
+        }
         if let Some(index) = progress.applied {
             self.metrics.applied.set(index.0);
             self.node.handle(now, Event::Applied { index }, effects);
@@ -272,6 +307,23 @@ impl Driver {
                 }
             }
         }
+    }
+
+    /// Alarms that were raised or cleared are worth a line each.
+    fn tell_of_alarms(&mut self, health: &Health) {
+        let named = |member: NodeId| match member {
+            NodeId(0) => "every member".to_string(),
+            NodeId(id) => format!("member {id:x}"),
+        };
+        let is_new = |alarm: &Alarm| !self.alarms.contains(*alarm);
+        for Alarm { member, kind } in health.alarms.iter().filter(is_new) {
+            crate::report::warn(format_args!("alarm {kind} for {}", named(member)));
+        }
+        let is_over = |alarm: &Alarm| !health.alarms.contains(*alarm);
+        for Alarm { member, kind } in self.alarms.iter().filter(is_over) {
+            crate::report::info(format_args!("alarm {kind} for {} is cleared", named(member)));
+        }
+        self.alarms.clone_from(&health.alarms);
     }
 
     fn publish_facts(&self) {

@@ -6,7 +6,7 @@
 
 use crate::metrics::Metrics;
 use kattu_node::contract::{Doubt, Outcome, Refusal, Request};
-use kattu_raft::{NodeId, Term};
+use kattu_raft::{Duration, LogIndex, NodeId, Term};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::{mpsc, oneshot};
@@ -14,10 +14,15 @@ use tokio::sync::{mpsc, oneshot};
 /// Requests that may wait in front of a replica. Beyond it callers are told to slow down at once.
 pub(crate) const INBOX_MAX: usize = 1 << 16;
 
+/// Pause between two looks at whether somebody else leads.
+const HAND_OVER_PAUSE: Duration = Duration::from_millis(1);
+
 /// One call on its way in.
-pub(crate) struct Call {
-    pub(crate) request: Request,
-    pub(crate) reply: oneshot::Sender<Outcome>,
+pub(crate) enum Call {
+    /// A request, and who waits for its outcome.
+    Ask(Request, oneshot::Sender<Outcome>),
+    /// The leader shall hand over; whoever asked is told whether it does.
+    HandOver(oneshot::Sender<bool>),
 }
 
 /// What everybody may look at without asking the replica. Each fact is one atomic; two may be of different moments.
@@ -26,6 +31,8 @@ pub(crate) struct Facts {
     pub(crate) term: AtomicU64,
     /// 0 for nobody.
     pub(crate) leader: AtomicU64,
+    /// At or behind everything that was answered; it never moves back.
+    pub(crate) committed: AtomicU64,
 }
 
 /// A running replica.
@@ -51,9 +58,9 @@ impl Engine {
 
     /// Asks the replica; comes back when it has answered. Dropping the future abandons the answer, not the request.
     pub async fn call(&self, request: Request) -> Outcome {
-        let is_write = matches!(request, Request::Write(_));
+        let is_write = matches!(request, Request::Write(_) | Request::Change(_) | Request::MoveLeader(_));
         let (reply, answer) = oneshot::channel();
-        match self.inbox.try_send(Call { request, reply }) {
+        match self.inbox.try_send(Call::Ask(request, reply)) {
             Err(mpsc::error::TrySendError::Full(_)) => Outcome::Refused(Refusal::TooManyRequests),
             Err(mpsc::error::TrySendError::Closed(_)) => Outcome::Refused(Refusal::Stopping),
             Ok(()) => answer.await.unwrap_or(if is_write {
@@ -62,6 +69,28 @@ impl Engine {
                 Outcome::Refused(Refusal::Stopping)
             }),
         }
+    }
+
+    /// If this replica leads, it hands over to whoever can take over best, and this comes back with who leads instead; with
+    /// none after `patience`, and at once if it does not lead or is alone. For one who is about to stop: the others then
+    /// need not wait until they miss it.
+    pub async fn hand_over(&self, patience: Duration) -> Option<NodeId> {
+        let until = tokio::time::Instant::now() + patience;
+        let (told, tell) = oneshot::channel();
+        if self.inbox.try_send(Call::HandOver(told)).is_err() {
+            return None; // too busy, or gone: an election will do
+        }
+        let begun = tokio::time::timeout_at(until, tell).await;
+        if !matches!(begun, Ok(Ok(true))) {
+            return None;
+        }
+        while tokio::time::Instant::now() < until {
+            if let Some(leader) = self.leader().filter(|&leader| leader != self.member_id) {
+                return Some(leader);
+            }
+            tokio::time::sleep(HAND_OVER_PAUSE).await;
+        }
+        None
     }
 
     /// Identity of the cluster; shown in every answer.
@@ -89,6 +118,12 @@ impl Engine {
     #[must_use]
     pub fn term(&self) -> Term {
         Term(self.facts.term.load(Ordering::Relaxed))
+    }
+
+    /// A committed position of the log, at or behind everything that this replica has answered so far.
+    #[must_use]
+    pub fn committed(&self) -> LogIndex {
+        LogIndex(self.facts.committed.load(Ordering::Acquire))
     }
 
     /// What this replica counts.

@@ -6,7 +6,7 @@
 //!
 //! Reading order: `start` (putting the parts together) · `driver` (the loop) · `disk` · `seat` (where the keeper sits) ·
 //! `snapshots` (the
-//! worker beside) · `links`, `lane`, `greeting`, `hearing` (peers) · `engine` (the door) · `room` · `watchdog` · `clock`.
+//! worker beside) · `links`, `lane`, `greeting`, `hearing`, `join` (peers) · `engine` (the door) · `room` · `watchdog` · `clock`.
 //! Knows nothing of: etcd, protobuf, the simulator.
 
 mod clock;
@@ -16,10 +16,12 @@ pub mod engine;
 mod greeting;
 mod hearing;
 mod inbox;
+mod join;
 mod lane;
 mod links;
 pub mod metrics;
 pub mod report;
+pub mod restore;
 mod room;
 mod seat;
 mod snapshots;
@@ -28,7 +30,7 @@ mod waiting;
 mod watchdog;
 
 pub use engine::Engine;
-pub use start::{Member, Place, Running, RuntimeConfig, StartError, start};
+pub use start::{End, Member, Place, Running, RuntimeConfig, StartError, start};
 
 use kattu_raft::{Duration, RecordEncoder};
 use kattu_wire::Codec;

@@ -9,7 +9,8 @@ use crate::snapshots::{Order, Orders};
 use crate::waiting::{Reply, Waiting};
 use crate::watchdog::{Watch, Work};
 use kattu_node::Keeper;
-use kattu_node::contract::{KeeperEffects, KeeperTask, Outcome, Ticket};
+use kattu_node::compare::Health;
+use kattu_node::contract::{KeeperEffects, KeeperTask, Members, Outcome, Ticket};
 use kattu_raft::LogIndex;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::mpsc as sync_mpsc;
@@ -17,7 +18,7 @@ use std::thread::JoinHandle;
 use tokio::sync::mpsc;
 
 /// How far the keeper has come.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Debug, Default)]
 pub(crate) struct Progress {
     /// Highest index applied, if anything was.
     pub(crate) applied: Option<LogIndex>,
@@ -25,6 +26,10 @@ pub(crate) struct Progress {
     pub(crate) store_bytes: u64,
     /// Whether a client on this thread was answered.
     pub(crate) answered: bool,
+    /// The table of members, if it has changed.
+    pub(crate) members: Option<Box<Members>>,
+    /// What the tables say of alarms and digests, if that has changed.
+    pub(crate) health: Option<Box<Health>>,
     /// Tasks done.
     tasks: usize,
 }
@@ -166,6 +171,7 @@ fn ticket_of(task: &KeeperTask) -> Option<Ticket> {
         KeeperTask::Apply { ticket, .. } => *ticket,
         KeeperTask::Read { ticket, .. }
         | KeeperTask::Members { ticket, .. }
+        | KeeperTask::Pin { ticket, .. }
         | KeeperTask::Status { ticket, .. } => Some(*ticket),
         KeeperTask::Snapshot(_) | KeeperTask::Install(_) => None,
     }
@@ -201,7 +207,9 @@ fn told(keeper: &Keeper, effects: KeeperEffects, waiting: &mut Waiting) -> Progr
             let _ = reply.send(outcome); // the client may have gone
         }
     }
-    Progress { applied: effects.applied, store_bytes: keeper.store().stats().bytes, answered, tasks: 0 }
+    let store_bytes = keeper.store().stats().bytes;
+    let (members, health) = (effects.members.map(Box::new), effects.health.map(Box::new));
+    Progress { applied: effects.applied, store_bytes, answered, members, health, tasks: 0 }
 }
 
 fn run(
@@ -241,10 +249,10 @@ fn run(
         }
         answer(effects.reply, waiting, &mut held);
         let store_bytes = keeper.store().stats().bytes;
-        if report
-            .send(Progress { applied: effects.applied, store_bytes, answered: false, tasks: count })
-            .is_err()
-        {
+        let (members, health) = (effects.members.map(Box::new), effects.health.map(Box::new));
+        let applied = effects.applied;
+        let progress = Progress { applied, store_bytes, answered: false, members, health, tasks: count };
+        if report.send(progress).is_err() {
             return; // the driver is gone
         }
         untidy = keeper.tidy();

@@ -5,10 +5,11 @@
 use crate::disk::{Disk, Log};
 use crate::driver::Driver;
 use crate::engine::{Engine, Facts, INBOX_MAX};
-use crate::greeting::Greeting;
+use crate::greeting::{Greeting, address_of};
 use crate::hearing::{Hearing, Readers};
 use crate::inbox::Inbox;
-use crate::links::{Links, Peer};
+use crate::join::{self, Newcomer};
+use crate::links::Links;
 use crate::metrics::Metrics;
 use crate::room::Room;
 use crate::seat::Seat;
@@ -18,9 +19,9 @@ use crate::watchdog::Watch;
 use crate::{clock, encoder, entropy};
 use kattu_node::contract::{Event, MemberInfo};
 use kattu_node::{Keeper, Node, NodeConfig, SnapshotLimits};
-use kattu_raft::{Config, Duration, GroupId, Incarnation, Limits, NodeId, Policies, Recovered};
+use kattu_raft::{Config, Duration, GroupId, Incarnation, Leadership, Limits, NodeId, Policies, Recovered};
 use kattu_wal::{DataDir, Identity, InitialMember, RealFiles, Wal, WalError, WalOptions};
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -60,10 +61,13 @@ pub struct RuntimeConfig {
     pub data_dir: PathBuf,
     /// The cluster it belongs to.
     pub cluster_id: u64,
-    /// This member.
+    /// This member, among `members`.
     pub id: NodeId,
-    /// All members, this one included.
+    /// All members that the cluster begins with, this one included; of one that is there already, those to ask.
     pub members: Vec<Member>,
+    /// The cluster is there already: the directory says which member of which cluster this is, and an empty directory
+    /// becomes that of the member that was added with this one's peer URLs. Ids of `members` then mean nothing.
+    pub join: bool,
     /// Where it listens for peers.
     pub listen_peers: Vec<SocketAddr>,
     /// Where clients reach it, published to the others.
@@ -72,6 +76,8 @@ pub struct RuntimeConfig {
     pub election_timeout: Duration,
     /// Time between heartbeats.
     pub heartbeat_interval: Duration,
+    /// Who shall lead, how soon a dead leader is replaced, how far clocks are trusted.
+    pub leadership: Leadership,
     /// Bounds of the protocol.
     pub limits: Limits,
     /// Largest request a face lets in, in bytes: frames and log blocks have room for it.
@@ -84,6 +90,8 @@ pub struct RuntimeConfig {
     pub apply: Place,
     /// When snapshots are taken, and what of the log stays behind them.
     pub snapshots: SnapshotLimits,
+    /// Time between two comparisons of members' digests; zero for none.
+    pub digest_interval: Duration,
     /// Bytes of a snapshot written in a second, so that it does not crowd out the log; 0: no limit.
     pub snapshot_bytes_per_s: u64,
     /// Size of a log segment.
@@ -112,6 +120,8 @@ pub enum StartError {
     Config(&'static str),
     /// The newest snapshot cannot be read.
     Snapshot(String),
+    /// The cluster does not let it join.
+    Join(String),
 }
 
 impl fmt::Display for StartError {
@@ -124,11 +134,27 @@ impl fmt::Display for StartError {
             StartError::Thread(error) => write!(f, "cannot start a thread: {error}"),
             StartError::Config(rule) => write!(f, "{rule}"),
             StartError::Snapshot(what) => write!(f, "the newest snapshot cannot be read: {what}"),
+            StartError::Join(what) => f.write_str(what),
         }
     }
 }
 
 impl std::error::Error for StartError {}
+
+impl From<WalError> for StartError {
+    fn from(error: WalError) -> StartError {
+        StartError::Data(error)
+    }
+}
+
+/// How a member came to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// It was told to stop.
+    Stopped,
+    /// It is no member of its cluster any more, and never will be again: others removed it.
+    Removed,
+}
 
 /// A member that is ready to run.
 pub struct Running {
@@ -138,11 +164,11 @@ pub struct Running {
 }
 
 impl Running {
-    /// Runs the member until `stop` becomes true; then its clients are answered and its log is closed. Must be awaited
-    /// inside the `LocalSet` of the current-thread runtime on which [`start`] was called.
-    pub async fn run(self, stop: watch::Receiver<bool>) {
+    /// Runs the member until `stop` becomes true, or others have removed it; then its clients are answered and its log is
+    /// closed. Must be awaited inside the `LocalSet` of the current-thread runtime on which [`start`] was called.
+    pub async fn run(self, stop: watch::Receiver<bool>) -> End {
         let _abort = crate::AbortOnPanic;
-        self.driver.run(stop).await;
+        self.driver.run(stop).await
     }
 }
 
@@ -151,20 +177,27 @@ impl Running {
 /// # Errors
 /// What stands in the way, in words for the operator.
 pub async fn start(config: RuntimeConfig) -> Result<Running, StartError> {
-    let raft = raft_config(&config);
-    raft.check().map_err(StartError::Config)?;
+    raft_config(&config, config.members.iter().map(|member| member.id)).check().map_err(StartError::Config)?;
     let listeners = listen(&config.listen_peers).await?;
 
     let group = GroupId(0);
-    let (wal, recovered, incarnation) = open(&config, group).map_err(StartError::Data)?;
-    let raft = Config { incarnation, ..raft };
+    let own = config.members.iter().find(|member| member.id == config.id).cloned();
+    let own = own.ok_or(StartError::Config("a member must be among the members"))?;
+    let (wal, recovered, identity) = open(&config, &own, group).await?;
+    // From here on the directory says who this is.
+    let config = RuntimeConfig { id: identity.node, cluster_id: identity.cluster, ..config };
+    let incarnation = identity.incarnation;
+    let voters = identity.members.iter().filter(|_| identity.joined.is_none()).map(|member| member.id);
+    let raft = Config { incarnation, ..raft_config(&config, voters) };
 
     let metrics = Arc::new(Metrics::default());
     let facts = Arc::new(Facts::default());
     let watch = Watch::default();
     watch.start(config.disk_stall).map_err(StartError::Thread)?;
     let store = wal.snapshots();
-    let (keeper, snapshot_bytes) = first_tables(&config, &wal, &recovered)?;
+    let (keeper, snapshot_bytes) = first_tables(&identity, &wal, &recovered)?;
+    let keeper = keeper.of_member(config.id);
+    let (members, health) = (keeper.members(), keeper.health());
     let snapshots =
         Snapshots::start(store, group, config.snapshot_bytes_per_s, metrics.clone(), watch.clone())
             .map_err(StartError::Thread)?;
@@ -182,13 +215,17 @@ pub async fn start(config: RuntimeConfig) -> Result<Running, StartError> {
     };
 
     let inbox = Rc::new(Inbox::default());
+    let found = identity.joined.iter().flatten();
     let greeting = Rc::new(Greeting {
         cluster: config.cluster_id,
         id: config.id,
         incarnation,
-        learner: false,
-        members: config.members.iter().map(|member| member.id).collect::<BTreeSet<_>>(),
+        began_with: began_with(&identity),
+        found: found.map(|member| (member.id, member.peer_urls.clone())).collect(),
+        own_urls: own.peer_urls.clone(),
+        ..Greeting::default()
     });
+    greeting.follow(members.clone());
     let frame_bytes_max = config.limits.inflight_bytes_max.max(config.request_bytes_max + (64 << 10));
     let readers = Rc::new(Readers::default());
     let hearing = Hearing {
@@ -200,18 +237,19 @@ pub async fn start(config: RuntimeConfig) -> Result<Running, StartError> {
         readers: readers.clone(),
     };
     hearing.start(listeners);
-    let peers: Vec<Peer> = config
-        .members
-        .iter()
-        .filter(|member| member.id != config.id)
-        .map(|member| Peer { id: member.id, addresses: member.peer_addresses.clone() })
-        .collect();
-    let links = Links::start(&peers, &greeting, config.election_timeout / 2, &inbox, &readers, &metrics);
+    // So that a member that was removed can be told, heartbeat by heartbeat.
+    let farewell = (config.heartbeat_interval * 30).max(Duration::from_secs(1));
+    let mut links =
+        Links::new(&greeting, config.election_timeout / 2, farewell, &inbox, &readers, &metrics);
+    links.follow();
 
     let now = clock::now();
     let mut node =
-        Node::recover(node_config(&config, raft), entropy(), now, recovered).with_snapshot_of(snapshot_bytes);
-    node.handle(now, Event::Space(space), &mut kattu_node::contract::Effects::default());
+        Node::recover(node_config(&config, own.name, raft), entropy(), now, recovered).with_snapshot_of(snapshot_bytes);
+    let mut nothing = kattu_node::contract::Effects::default();
+    node.handle(now, Event::Space(space), &mut nothing);
+    node.handle(now, Event::Members(members), &mut nothing);
+    node.handle(now, Event::Health(health), &mut nothing);
     let (calls_in, calls) = mpsc::channel(INBOX_MAX);
     let engine = Engine::new(calls_in, facts.clone(), metrics.clone(), config.cluster_id, config.id);
     let driver = Driver {
@@ -220,6 +258,7 @@ pub async fn start(config: RuntimeConfig) -> Result<Running, StartError> {
         disk,
         snapshots,
         links,
+        greeting,
         inbox,
         calls,
         waiting: Waiting::new(),
@@ -227,6 +266,7 @@ pub async fn start(config: RuntimeConfig) -> Result<Running, StartError> {
         metrics,
         room,
         watch,
+        alarms: Default::default(),
         fetches: VecDeque::new(),
         _engine: engine.clone(),
     };
@@ -235,7 +275,7 @@ pub async fn start(config: RuntimeConfig) -> Result<Running, StartError> {
 
 /// The tables that the member starts from, and how many bytes their snapshot has: the newest good one's, or none.
 fn first_tables(
-    config: &RuntimeConfig,
+    identity: &Identity,
     wal: &Wal,
     recovered: &Recovered,
 ) -> Result<(Keeper, u64), StartError> {
@@ -246,14 +286,14 @@ fn first_tables(
         let uncovered = wal.complaints().iter().find(|error| matches!(error, WalError::Uncovered { .. }));
         return match uncovered {
             // Nobody else has what is lost.
-            Some(error) if config.members.len() == 1 => Err(StartError::Data(error.clone())),
+            Some(error) if is_alone(identity, recovered) => Err(StartError::Data(error.clone())),
             Some(_) => {
                 crate::report::warn(format_args!(
                     "asks its leader for a snapshot, and serves nothing before"
                 ));
-                Ok((Keeper::new(member_table(config)), 0))
+                Ok((Keeper::new(first_members(identity)), 0))
             }
-            None => Ok((Keeper::new(member_table(config)), 0)),
+            None => Ok((Keeper::new(first_members(identity)), 0)),
         };
     };
     let goes_on = AtomicBool::new(false);
@@ -265,8 +305,20 @@ fn first_tables(
     Ok((keeper, snapshot.bytes))
 }
 
+/// Whether nobody else has what this member has, as far as its log tells.
+fn is_alone(identity: &Identity, recovered: &Recovered) -> bool {
+    match recovered.memberships.last() {
+        Some((_, newest)) => newest.members().count() == 1,
+        None => identity.joined.is_none() && identity.members.len() == 1,
+    }
+}
+
 /// Opens the data directory, or makes it this member's, and reads its log back.
-fn open(config: &RuntimeConfig, group: GroupId) -> Result<(Wal, Recovered, Incarnation), WalError> {
+async fn open(
+    config: &RuntimeConfig,
+    own: &Member,
+    group: GroupId,
+) -> Result<(Wal, Recovered, Identity), StartError> {
     let options = WalOptions {
         // A proposal goes only into space that is already allocated, so a segment has room for several.
         segment_bytes: config.segment_bytes.max(4 * config.request_bytes_max as u64),
@@ -274,35 +326,60 @@ fn open(config: &RuntimeConfig, group: GroupId) -> Result<(Wal, Recovered, Incar
         ..WalOptions::default()
     };
     let mut dir = DataDir::open(Arc::new(RealFiles::create(&config.data_dir)?))?;
-    if dir.identity().is_none() {
-        dir.create(identity(config, group), &options)?;
+    match dir.identity() {
+        None if config.join => {
+            let identity = joined_identity(config, own, group).await?;
+            crate::report::info(format_args!(
+                "joins cluster {:x} as member {:x}",
+                identity.cluster, identity.node.0
+            ));
+            dir.create(identity, &options)?;
+        }
+        None => dir.create(first_identity(config, own, group), &options)?,
+        // Flags do not say who joined: others gave it its id.
+        Some(identity) if config.join || identity.joined.is_some() => {}
+        Some(_) => dir.expect(config.cluster_id, config.id)?,
     }
-    dir.expect(config.cluster_id, config.id)?;
-    let incarnation = dir.identity().expect("just checked").incarnation;
+    let identity = dir.identity().expect("it has one by now").clone();
     let (wal, mut recovered) = Wal::open(dir, options)?;
     let recovered = recovered.remove(&group).unwrap_or_default();
-    Ok((wal, recovered, incarnation))
+    Ok((wal, recovered, identity))
 }
 
-fn identity(config: &RuntimeConfig, group: GroupId) -> Identity {
+/// The identity of one of the members a cluster begins with.
+fn first_identity(config: &RuntimeConfig, own: &Member, group: GroupId) -> Identity {
     let members = config.members.iter().map(|member| InitialMember {
         id: member.id,
         name: member.name.clone(),
         peer_urls: member.peer_urls.clone(),
     });
-    let name = config.members.iter().find(|member| member.id == config.id);
     Identity {
         cluster: config.cluster_id,
         node: config.id,
         incarnation: Incarnation(entropy()),
-        name: name.map(|member| member.name.clone()).unwrap_or_default(),
+        name: own.name.clone(),
         groups: vec![group],
         members: members.collect(),
+        joined: None,
     }
 }
 
-fn raft_config(config: &RuntimeConfig) -> Config {
-    let mut voters: Vec<NodeId> = config.members.iter().map(|member| member.id).collect();
+/// The identity that a running cluster gives a member.
+async fn joined_identity(
+    config: &RuntimeConfig,
+    own: &Member,
+    group: GroupId,
+) -> Result<Identity, StartError> {
+    let others = config.members.iter().flat_map(|member| member.peer_urls.iter().filter_map(|url| address_of(url)));
+    let mine = |address: &String| own.peer_urls.iter().any(|url| address_of(url).as_ref() == Some(address));
+    let others = others.filter(|address| !mine(address)).collect();
+    let newcomer = Newcomer { name: &own.name, peer_urls: &own.peer_urls, others, group };
+    join::identity(&newcomer).await.map_err(StartError::Join)
+}
+
+/// `voters` are those of the group's first configuration; nobody's, for a member that joined.
+fn raft_config(config: &RuntimeConfig, voters: impl Iterator<Item = NodeId>) -> Config {
+    let mut voters: Vec<NodeId> = voters.collect();
     voters.sort_unstable();
     Config {
         group: GroupId(0),
@@ -313,7 +390,7 @@ fn raft_config(config: &RuntimeConfig) -> Config {
         election_timeout: config.election_timeout,
         heartbeat_interval: config.heartbeat_interval,
         pre_vote: true,
-        leadership: Default::default(),
+        leadership: config.leadership,
         check_quorum: true,
         parallel_append: true,
         pipelining: true,
@@ -323,30 +400,33 @@ fn raft_config(config: &RuntimeConfig) -> Config {
     }
 }
 
-fn node_config(config: &RuntimeConfig, raft: Config) -> NodeConfig {
-    let own = config.members.iter().find(|member| member.id == config.id);
+fn node_config(config: &RuntimeConfig, name: String, raft: Config) -> NodeConfig {
     NodeConfig {
         raft,
         request_timeout: Duration::from_secs(5) + config.election_timeout * 2,
         pending_max: 1 << 18,
         pending_bytes_max: config.limits.uncommitted_bytes_max,
         snapshots: config.snapshots,
-        name: own.map(|member| member.name.clone()).unwrap_or_default(),
+        digest_interval: config.digest_interval,
+        name,
         client_urls: config.client_urls.clone(),
     }
 }
 
-/// The members as clients see them before any has published itself.
-fn member_table(config: &RuntimeConfig) -> Vec<MemberInfo> {
-    config
-        .members
-        .iter()
-        .map(|member| MemberInfo {
-            id: member.id,
-            peer_urls: member.peer_urls.clone(),
-            ..MemberInfo::default()
-        })
-        .collect()
+/// The members that the cluster began with.
+fn began_with(identity: &Identity) -> Vec<MemberInfo> {
+    let info = |member: &InitialMember| MemberInfo {
+        id: member.id,
+        name: member.name.clone(),
+        peer_urls: member.peer_urls.clone(),
+        ..MemberInfo::default()
+    };
+    identity.members.iter().map(info).collect()
+}
+
+/// The same as clients see them before any has published itself: what the log is replayed from, on every member.
+fn first_members(identity: &Identity) -> Vec<MemberInfo> {
+    began_with(identity).into_iter().map(|member| MemberInfo { name: String::new(), ..member }).collect()
 }
 
 async fn listen(addresses: &[SocketAddr]) -> Result<Vec<TcpListener>, StartError> {
