@@ -30,6 +30,7 @@ cargo xtask <command>
   tools                      fetches etcd 3.4, builds etcd 3.6 and its benchmark tool, into target/tools
   diff --requests N --seed S the same requests to etcd and Kattu, every answer compared
   failover [--kills N]       kills leaders under load, prints how long the service was away
+  grow                       1 to 5 to 3 members under load, prints the longest gap between two acknowledged writes
   chaos [--trials N] [--seed S] [--target etcd]
                              real clusters in storms of kills, pauses, cuts and bad links
   kills [--trials N] [--seed S] [--target etcd]
@@ -46,6 +47,8 @@ cargo xtask <command>
                              etcd 3.6 and Kattu in alternating pairs
   bench counts [--total PUTS]
                              what one put costs: CPU, switches, system calls, fsyncs, bytes, allocations
+  bench failover [--trials N] [--target etcd] [--flag FLAG ...]
+                             leaders killed: how long nothing is acknowledged, as a distribution
   bench floor                what a put by a single client cannot go below on this machine
   bench replay [--total PUTS]
                              how fast a log is read back
@@ -66,6 +69,7 @@ fn main() -> ExitCode {
         ["bugs", rest @ ..] => bugs::run(rest),
         ["fuzz", rest @ ..] => test::fuzz_long(rest),
         ["failover", rest @ ..] => test::failover(rest),
+        ["grow", rest @ ..] => test::grow(rest),
         ["chaos", rest @ ..] => chaos::run("chaos", rest),
         ["kills", rest @ ..] => chaos::run("kills", rest),
         ["bench", rest @ ..] => bench::run(rest),

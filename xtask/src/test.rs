@@ -220,11 +220,44 @@ pub fn differential(words: &[&str]) -> Result<(), Failure> {
     in_foreground(&mut diff_command(words))
 }
 
+/// `cargo xtask grow …`: a cluster that grows and shrinks under load.
+pub fn grow(words: &[&str]) -> Result<(), Failure> {
+    let mut grow = cargo(&["run", "--locked", "--quiet", "-p", "kattu-e2e", "--bin", "grow", "--"]);
+    in_foreground(with_programs(grow.args(words)))
+}
+
 /// `cargo xtask failover …`: leaders killed under load.
 pub fn failover(words: &[&str]) -> Result<(), Failure> {
     // Not the release profile: it aborts on a panic, and members would outlive the run.
     let mut failover = cargo(&["run", "--locked", "--quiet", "-p", "kattu-e2e", "--bin", "failover", "--"]);
     in_foreground(with_programs(failover.args(words)))
+}
+
+/// `cargo xtask bench failover …`: how long nothing is acknowledged when a leader dies.
+pub fn gaps(words: &[&str]) -> Result<(), Failure> {
+    let (target, rest) = match words.iter().position(|word| *word == "--target") {
+        Some(at) => {
+            let target = words.get(at + 1).copied().unwrap_or_default();
+            (target, [&words[..at], words.get(at + 2..).unwrap_or(&[])].concat())
+        }
+        None => ("kattu", words.to_vec()),
+    };
+    // A profile that unwinds: members must not outlive a run that panics.
+    let mut gaps =
+        cargo(&["run", "--locked", "--quiet", "--profile", "proof", "-p", "kattu-e2e", "--bin", "gaps"]);
+    with_programs(gaps.arg("--").args(&rest));
+    match target {
+        "kattu" => {}
+        "etcd" => {
+            let etcd = shell::tools_dir().join("etcd36/etcd");
+            if !etcd.exists() {
+                return Err(Failure::new(format!("no {}", etcd.display())).then("cargo xtask tools"));
+            }
+            gaps.env("KATTU_BIN", etcd);
+        }
+        _ => return Err(Failure::usage("--target kattu or --target etcd")),
+    }
+    in_foreground(&mut gaps)
 }
 
 /// Runs with our own output; the exit code is its verdict.

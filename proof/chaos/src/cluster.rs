@@ -2,7 +2,7 @@
 //!
 //! Knows nothing of: faults, clients.
 
-use crate::member::{Member, shown};
+use crate::member::{Member, Standing, shown};
 use crate::place::Place;
 use crate::proxy::Processes;
 use crate::target::{Naming, Target};
@@ -23,6 +23,9 @@ pub struct Cluster {
     pub target: Target,
     /// Process ids of those that run, for whoever must know a member by them.
     pub processes: Processes,
+    spare: usize,
+    token: String,
+    lives: u32,
     _place: Place,
 }
 
@@ -43,7 +46,8 @@ pub fn need_real_disk(folder: &Path) -> Result<(), String> {
 }
 
 impl Cluster {
-    /// Not started yet. Every member's directory is below its entry of `homes`.
+    /// Not started yet. Every member's directory is below its entry of `homes`; the first `count` places are taken, the
+    /// others are for members that come later.
     ///
     /// # Errors
     /// A file system in memory; no program.
@@ -53,11 +57,13 @@ impl Cluster {
         homes: &[PathBuf],
         logs: &Path,
         token: &str,
+        count: usize,
     ) -> Result<Cluster, String> {
         let program = target.program()?;
         let roll: Vec<String> = place
             .seats
             .iter()
+            .take(count)
             .enumerate()
             .map(|(i, seat)| format!("n{i}=http://{}:2380", seat.face))
             .collect();
@@ -71,17 +77,50 @@ impl Cluster {
                 Naming { name: &name, host: &seat.host, face: &seat.face, data: &data, roll: &roll, token };
             let arguments = target.command_line(&naming);
             let log = logs.join(format!("{name}.log"));
-            members.push(Member::new(name, seat.clone(), data, log, program.clone(), arguments));
+            let mut member = Member::new(name, seat.clone(), data, log, program.clone(), arguments);
+            if count <= i {
+                member.standing = Standing::Spare;
+            }
+            members.push(member);
         }
-        Ok(Cluster { members, target, processes, _place: place })
+        let spare = members.len() - count;
+        Ok(Cluster { members, target, processes, spare, token: token.into(), lives: 0, _place: place })
     }
 
-    /// Starts all that do not run.
+    /// Gives a place that is free an empty directory and the command line of somebody who joins these members.
+    ///
+    /// # Errors
+    /// What is left of an earlier life cannot be removed.
+    pub fn join_as_new(&mut self, i: usize, with: &[usize]) -> Result<(), String> {
+        let url = |i: &usize| format!("n{i}=http://{}:2380", self.members[*i].seat.face);
+        let roll = with.iter().map(url).collect::<Vec<_>>().join(",");
+        self.lives += 1;
+        let member = &mut self.members[i];
+        let data = member.data.with_file_name(format!("data-{}", self.lives));
+        if member.data.exists() {
+            std::fs::remove_dir_all(&member.data).map_err(|error| error.to_string())?;
+        }
+        let naming = Naming {
+            name: &member.name,
+            host: &member.seat.host,
+            face: &member.seat.face,
+            data: &data,
+            roll: &roll,
+            token: &self.token,
+        };
+        let mut arguments = self.target.command_line(&naming);
+        arguments.push("--initial-cluster-state=existing".into());
+        member.begin_anew(data, arguments);
+        Ok(())
+    }
+
+    /// Starts all that belong and do not run.
     ///
     /// # Errors
     /// One cannot be started.
     pub fn start_all(&mut self) -> Result<(), String> {
-        for member in self.members.iter_mut().filter(|member| !member.is_started()) {
+        let down = |member: &&mut Member| !member.is_started() && member.standing == Standing::Member;
+        for member in self.members.iter_mut().filter(down) {
             member.start(&[], &[])?;
         }
         self.note_processes();
@@ -100,7 +139,7 @@ impl Cluster {
     /// Who does not, or ended.
     pub fn until_served(&mut self) -> Result<Duration, String> {
         let begun = Instant::now();
-        for i in 0..self.members.len() {
+        for i in self.belonging() {
             while !self.members[i].serves() {
                 self.check_ended()?;
                 if BACK_LIMIT < begun.elapsed() {
@@ -124,6 +163,11 @@ impl Cluster {
     pub fn check_ended(&mut self) -> Result<(), String> {
         for member in &mut self.members {
             if let Some(status) = member.ended() {
+                // Nobody else knows as soon as it does; whether it is true is asked after the storm.
+                if member.standing != Standing::Spare && status.success() && 0 < self.spare {
+                    member.standing = Standing::Leaving;
+                    continue;
+                }
                 return Err(format!(
                     "{} ended by itself with {}: {}",
                     member.name,
@@ -173,10 +217,11 @@ impl Cluster {
     pub fn agreed_state(&mut self) -> Result<FinalState, String> {
         let begun = Instant::now();
         loop {
-            let whole = self.state(0, false);
+            let belonging = self.belonging();
+            let whole = self.state(belonging[0], false);
             let mut differs = None;
             if let Ok(whole) = &whole {
-                for i in 0..self.members.len() {
+                for i in belonging {
                     match self.state(i, true) {
                         Ok(own) if own == *whole => {}
                         Ok(own) => differs = Some(difference(&self.members[i].name, &own, whole)),

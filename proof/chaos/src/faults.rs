@@ -33,6 +33,14 @@ pub enum Fault {
     WallClock,
     /// All clocks of one, which go at a rate of their own, leap ahead.
     Clocks,
+    /// One member more, let in and started.
+    Grow,
+    /// One is removed, and must end by itself.
+    Shrink,
+    /// One loses its directory, is removed, and comes back as a new one.
+    Replace,
+    /// Leadership is handed to another.
+    HandOver,
     /// The members fall into two groups.
     Split,
     /// Whoever leads is alone.
@@ -94,6 +102,10 @@ impl Fault {
         Fault::FullDisk,
         Fault::WallClock,
         Fault::Clocks,
+        Fault::Grow,
+        Fault::Shrink,
+        Fault::Replace,
+        Fault::HandOver,
     ];
 
     /// Those of the second lane.
@@ -118,7 +130,10 @@ impl Fault {
     ];
 
     /// Those that a trial must have been prepared for.
-    const PREPARED: &'static [Fault] = &[Fault::FullDisk, Fault::WallClock, Fault::Clocks];
+    const PREPARED: &'static [Fault] =
+        &[Fault::FullDisk, Fault::WallClock, Fault::Clocks, Fault::Grow, Fault::Shrink, Fault::Replace];
+    /// Those of trials with places that are free at first.
+    const OF_CHANGES: [Fault; 3] = [Fault::Grow, Fault::Shrink, Fault::Replace];
 
     /// What happens where clocks lie like this.
     fn of_clocks(lie: Lie) -> Fault {
@@ -145,6 +160,8 @@ impl Fault {
             Fault::Narrow | Fault::Stalls => "F37",
             Fault::WallClock => "F40",
             Fault::Clocks => "F41",
+            Fault::Grow | Fault::Shrink | Fault::HandOver => "F60",
+            Fault::Replace => "F61",
         }
     }
 
@@ -162,6 +179,10 @@ impl Fault {
             Fault::FullDisk => "full disk",
             Fault::WallClock => "wall clock jumps by years",
             Fault::Clocks => "other rate, leaps ahead",
+            Fault::Grow => "one member more",
+            Fault::Shrink => "one member removed",
+            Fault::Replace => "disk lost, back as a new member",
+            Fault::HandOver => "leadership handed over",
             Fault::Split => "split",
             Fault::IsolateLeader => "leader alone",
             Fault::Partial => "two do not hear each other",
@@ -186,6 +207,7 @@ impl Fault {
     fn hold(self) -> std::ops::Range<u64> {
         match self {
             Fault::KillWhileStarting | Fault::Wiped | Fault::WallClock | Fault::Clocks => 0..1,
+            Fault::Grow | Fault::Shrink | Fault::Replace | Fault::HandOver => 0..1,
             Fault::PauseOne | Fault::PauseLeader | Fault::FreezeLeader => 1..2_500,
             Fault::FullDisk => 1_000..3_000,
             Fault::Delay | Fault::Jumble | Fault::Resets | Fault::Corrupt | Fault::Narrow | Fault::Stalls => {
@@ -216,6 +238,8 @@ pub struct Plan {
     pub members: usize,
     /// Every member has a small disk of its own.
     pub small_disks: bool,
+    /// Places that are free at first.
+    pub spare: usize,
     /// Which clocks lie, if any do.
     pub lie: Option<Lie>,
     /// In order of time.
@@ -235,6 +259,7 @@ impl Plan {
         };
         let of_clocks = lie.map(Fault::of_clocks).filter(|fault| !skipped.has(*fault));
         let lie = lie.filter(|_| of_clocks.is_some());
+        let spare = if random.per_mille(400) && !skipped.has(Fault::Grow) { 2 } else { 0 };
         // Faults that a trial is prepared for, or that cannot happen in it.
         let special = [small_disks.then_some(Fault::FullDisk), of_clocks];
         let mut steps = Vec::new();
@@ -250,11 +275,14 @@ impl Plan {
             known.truncate(random.within(2..6) as usize);
             if lane == Fault::OF_PROCESSES {
                 known.extend(special.into_iter().flatten());
+                if 0 < spare {
+                    known.extend(Fault::OF_CHANGES);
+                }
             }
             lay_out(&mut steps, &known, length, &mut random);
         }
         steps.sort_by_key(|step| step.at);
-        Plan { members, small_disks, lie, steps }
+        Plan { members, small_disks, spare, lie, steps }
     }
 }
 

@@ -175,7 +175,7 @@ impl Trial {
         }
         let place = Place::loopback(MEMBERS, false);
         let hosts: Vec<String> = place.seats.iter().map(|seat| seat.host.clone()).collect();
-        let cluster = Cluster::new(target, place, &homes, folder, &format!("kills-{seed}"))?;
+        let cluster = Cluster::new(target, place, &homes, folder, &format!("kills-{seed}"), homes.len())?;
         let recorder = Arc::new(Recorder::default());
         // Segments of 1 MiB are full after some sixty large values.
         let value_bytes = if phase == Phase::Rotation { (16 << 10, 64 << 10) } else { (100, 4 << 10) };

@@ -21,6 +21,7 @@
 
 pub mod calls;
 pub mod campaign;
+pub mod changes;
 pub mod clients;
 pub mod clocks;
 pub mod cluster;

@@ -18,6 +18,17 @@ use std::time::{Duration, Instant};
 /// How long a call of the conductor may take: a member that is slow is asked again.
 const ASK_LIMIT: Duration = Duration::from_millis(800);
 
+/// Whether a member belongs to the cluster, as far as the conductor knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// Its place is free.
+    Spare,
+    /// It belongs.
+    Member,
+    /// It was removed, and must end by itself.
+    Leaving,
+}
+
 /// One member.
 pub struct Member {
     /// `n0`, `n1`, …
@@ -26,6 +37,8 @@ pub struct Member {
     pub seat: Seat,
     /// Its directory.
     pub data: PathBuf,
+    /// Whether it belongs to the cluster.
+    pub standing: Standing,
     /// Its clocks, if they may lie.
     pub clock: Option<Clock>,
     /// Its own client, for questions of the conductor.
@@ -59,6 +72,7 @@ impl Member {
             name,
             seat,
             data,
+            standing: Standing::Member,
             clock: None,
             kv,
             reader,
@@ -110,6 +124,12 @@ impl Member {
         command.stdout(log.try_clone().map_err(|error| error.to_string())?).stderr(log);
         self.child = Some(command.spawn().map_err(|error| format!("{words:?}: {error}"))?);
         Ok(())
+    }
+
+    /// It becomes somebody new: another directory, another command line.
+    pub fn begin_anew(&mut self, data: PathBuf, arguments: Vec<String>) {
+        assert!(self.child.is_none(), "{} runs", self.name);
+        (self.data, self.arguments, self.last_end) = (data, arguments, None);
     }
 
     /// Its process id while it runs.

@@ -59,6 +59,8 @@ impl Target {
             // Small segments, so that the log goes on to the next one many times in a trial.
             Target::Kattu => words.extend([
                 "--segment-bytes=1048576",
+                "--snapshot-log-bytes=1048576",
+                "--snapshot-keep-bytes=524288",
                 "--max-request-bytes=262144",
                 "--disk-reserve-bytes=4194304",
             ]),

@@ -15,6 +15,7 @@ use crate::clients::Clients;
 use crate::clocks::{self, Clock};
 use crate::cluster::{BACK_LIMIT, Cluster};
 use crate::faults::{Fault, Plan, Skipped};
+use crate::member::Standing;
 use crate::place::{Place, is_inside};
 use crate::proxy::Proxy;
 use crate::random::Random;
@@ -141,12 +142,12 @@ impl Trial {
     fn run(&mut self, seed: u64, setting: &Setting, folder: &Path) -> Result<(), String> {
         let plan = Plan::new(seed, setting.length, &setting.skipped);
         let place = match is_inside() {
-            true => Place::namespaces(plan.members)?,
-            false => Place::loopback(plan.members, true),
+            true => Place::namespaces(plan.members + plan.spare)?,
+            false => Place::loopback(plan.members + plan.spare, true),
         };
         let disks = small_disks(&plan, seed)?;
         let homes: Vec<PathBuf> = match disks.is_empty() {
-            true => (0..plan.members).map(|i| folder.join(format!("n{i}"))).collect(),
+            true => (0..plan.members + plan.spare).map(|i| folder.join(format!("n{i}"))).collect(),
             false => disks.iter().map(|disk| disk.path().to_path_buf()).collect(),
         };
         for home in &homes {
@@ -154,7 +155,8 @@ impl Trial {
         }
         let hosts: Vec<String> = place.seats.iter().map(|seat| seat.host.clone()).collect();
         let seats = place.seats.clone();
-        let mut cluster = Cluster::new(setting.target, place, &homes, folder, &format!("chaos-{seed}"))?;
+        let mut cluster =
+            Cluster::new(setting.target, place, &homes, folder, &format!("chaos-{seed}"), plan.members)?;
         if let Some(lie) = plan.lie {
             let (library, mut random) = (clocks::find()?, Random::of_part(seed, "clocks"));
             for (i, member) in cluster.members.iter_mut().enumerate() {
@@ -167,8 +169,9 @@ impl Trial {
         cluster.start_all()?;
         cluster.until_served()?;
         let what = if plan.small_disks { ", a small disk each" } else { "" };
+        let spare = if 0 < plan.spare { ", members come and go" } else { "" };
         let lie = plan.lie.map_or(String::new(), |lie| format!(", clocks that lie: {lie:?}"));
-        self.timeline.say(format!("{} members serve{what}{lie}", plan.members));
+        self.timeline.say(format!("{} members serve{what}{spare}{lie}", plan.members));
 
         let recorder = Arc::new(Recorder::default());
         let shape = Shape::of_storm(&mut Random::of_part(seed, "shape"));
@@ -206,6 +209,7 @@ impl Trial {
 
     /// After the faults the service must come back by itself.
     fn calm(&mut self, cluster: &mut Cluster, recorder: &Arc<Recorder>) -> Result<(), String> {
+        cluster.part()?;
         let before = recorder.acknowledged();
         self.outcome.back = cluster.until_served()?;
         self.timeline.say(format!("everybody serves after {:?}", self.outcome.back));
@@ -260,7 +264,7 @@ impl Trial {
 /// Copies every member's directory while all are down.
 fn remember(cluster: &mut Cluster) -> Result<(), String> {
     cluster.kill_all();
-    for member in &cluster.members {
+    for member in cluster.members.iter().filter(|member| member.standing == Standing::Member) {
         copy(&member.data, &member.data.with_extension("old"))?;
     }
     cluster.start_all()
@@ -268,7 +272,7 @@ fn remember(cluster: &mut Cluster) -> Result<(), String> {
 
 /// Puts the copies back.
 fn forget(cluster: &Cluster) -> Result<(), String> {
-    for member in &cluster.members {
+    for member in cluster.members.iter().filter(|member| member.standing == Standing::Member) {
         std::fs::remove_dir_all(&member.data).map_err(|error| error.to_string())?;
         copy(&member.data.with_extension("old"), &member.data)?;
     }
@@ -284,6 +288,6 @@ fn copy(from: &Path, to: &Path) -> Result<(), String> {
 }
 
 fn small_disks(plan: &Plan, seed: u64) -> Result<Vec<SmallDisk>, String> {
-    let count = if plan.small_disks { plan.members } else { 0 };
+    let count = if plan.small_disks { plan.members + plan.spare } else { 0 };
     (0..count).map(|i| SmallDisk::make(&format!("chaos-{seed}-{i}"), DISK_MIB)).collect()
 }

@@ -90,14 +90,14 @@ pub fn run(
     Report { outages, election_timeout, acknowledged: acknowledged.len(), lost, disk_stalls }
 }
 
-fn channel(address: &str) -> Channel {
+pub(crate) fn channel(address: &str) -> Channel {
     Endpoint::from_shared(format!("http://{address}"))
         .expect("an address")
         .connect_timeout(Duration::from_millis(500))
         .connect_lazy()
 }
 
-async fn put(channel: Channel, key: String, limit: Duration) -> bool {
+pub(crate) async fn put(channel: Channel, key: String, limit: Duration) -> bool {
     let request = PutRequest { key: key.into_bytes(), value: vec![b'x'; 64], ..PutRequest::default() };
     let mut client = KvClient::new(channel);
     matches!(tokio::time::timeout(limit, client.put(request)).await, Ok(Ok(_)))
@@ -240,7 +240,7 @@ impl Drop for Load {
 }
 
 /// Every key of the load, page by page.
-fn all_keys(kv: &Kv) -> BTreeSet<String> {
+pub(crate) fn all_keys(kv: &Kv) -> BTreeSet<String> {
     let mut keys = BTreeSet::new();
     let mut from = b"load/".to_vec();
     loop {

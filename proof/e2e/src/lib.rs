@@ -8,6 +8,8 @@
 
 pub mod cluster;
 pub mod disk;
+pub mod gaps;
+pub mod grow;
 pub mod grpc;
 pub mod kills;
 pub mod process;

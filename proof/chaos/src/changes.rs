@@ -1,0 +1,240 @@
+//! Members that come and go in the middle of everything else. [fault-model F60, F61, M1–M13]
+//!
+//! A change is asked of whoever answers, a few times at most; what became of it is read from the list of members, because
+//! an answer may be lost and its change done all the same. A member that was removed must end by itself, with exit code
+//! 0, once somebody can tell it; one that was wiped comes back only as a new one.
+//! Knows nothing of: faults, clients.
+
+use crate::cluster::{BACK_LIMIT, Cluster, tail};
+use crate::member::{Standing, shown};
+use kattu_proto::etcdserverpb::cluster_client::ClusterClient;
+use kattu_proto::etcdserverpb::maintenance_client::MaintenanceClient;
+use kattu_proto::etcdserverpb::{
+    Member as Listed, MemberAddRequest, MemberListRequest, MemberRemoveRequest, MoveLeaderRequest,
+};
+use std::time::{Duration, Instant};
+
+/// A change in the middle of a storm is given up after this.
+const CHANGE_LIMIT: Duration = Duration::from_secs(4);
+const AGAIN_AFTER: Duration = Duration::from_millis(50);
+/// Fewer are never left: a storm over one member is another test.
+const MEMBERS_MIN: usize = 3;
+
+impl Cluster {
+    /// Those that belong to the cluster as far as the conductor knows.
+    pub fn belonging(&self) -> Vec<usize> {
+        (0..self.members.len()).filter(|&i| self.members[i].standing == Standing::Member).collect()
+    }
+
+    /// The members, by whoever answers.
+    pub fn listed(&self) -> Option<Vec<Listed>> {
+        self.belonging().into_iter().filter(|&i| self.members[i].is_awake()).find_map(|i| {
+            let kv = &self.members[i].kv;
+            let mut client = ClusterClient::new(kv.channel());
+            let request = MemberListRequest { linearizable: true };
+            kv.block_on(async { client.member_list(request).await }).ok().map(|it| it.into_inner().members)
+        })
+    }
+
+    /// The list, asked for until somebody answers.
+    fn surely_listed(&self, limit: Duration) -> Option<Vec<Listed>> {
+        let end = Instant::now() + limit;
+        loop {
+            let listed = self.listed();
+            if listed.is_some() || end < Instant::now() {
+                return listed;
+            }
+            std::thread::sleep(AGAIN_AFTER);
+        }
+    }
+
+    fn peer_url(&self, i: usize) -> String {
+        format!("http://{}:2380", self.members[i].seat.face)
+    }
+
+    fn entry_of<'a>(&self, i: usize, listed: &'a [Listed]) -> Option<&'a Listed> {
+        let url = self.peer_url(i);
+        listed.iter().find(|member| member.peer_ur_ls.contains(&url))
+    }
+
+    /// Asks for a change until the list shows that it is done.
+    fn change(
+        &self,
+        limit: Duration,
+        ask: impl Fn(usize) -> bool,
+        is_done: impl Fn(&[Listed]) -> bool,
+    ) -> bool {
+        let end = Instant::now() + limit;
+        while Instant::now() < end {
+            for i in self.belonging() {
+                if self.members[i].is_awake() && ask(i) {
+                    break;
+                }
+            }
+            if self.listed().is_some_and(|listed| is_done(&listed)) {
+                return true;
+            }
+            std::thread::sleep(AGAIN_AFTER);
+        }
+        false
+    }
+
+    fn ask_remove(&self, whom: u64, at: usize) -> bool {
+        let kv = &self.members[at].kv;
+        let mut client = ClusterClient::new(kv.channel());
+        kv.block_on(async { client.member_remove(MemberRemoveRequest { id: whom }).await }).is_ok()
+    }
+
+    /// Takes the member out; true if the list says that it is. Its process is told by others.
+    fn take_out(&mut self, i: usize, limit: Duration) -> bool {
+        let Some(listed) = self.surely_listed(limit) else { return false };
+        let url = self.peer_url(i);
+        if let Some(entry) = self.entry_of(i, &listed) {
+            let id = entry.id;
+            let is_gone = self.change(
+                limit,
+                |at| at != i && self.ask_remove(id, at),
+                |listed| !listed.iter().any(|member| member.peer_ur_ls.contains(&url)),
+            );
+            if !is_gone {
+                return false;
+            }
+        }
+        self.members[i].standing = Standing::Leaving;
+        true
+    }
+
+    /// Lets somebody new in at this place and starts it on an empty directory; true if the list has it.
+    ///
+    /// # Errors
+    /// The process cannot be started.
+    fn let_in(&mut self, i: usize, limit: Duration) -> Result<bool, String> {
+        let url = self.peer_url(i);
+        let is_in = self.change(
+            limit,
+            |at| {
+                let kv = &self.members[at].kv;
+                let mut client = ClusterClient::new(kv.channel());
+                let request = MemberAddRequest { peer_ur_ls: vec![url.clone()], is_learner: false };
+                kv.block_on(async { client.member_add(request).await }).is_ok()
+            },
+            |listed| listed.iter().any(|member| member.peer_ur_ls.contains(&url)),
+        );
+        if is_in {
+            self.begin_life(i)?;
+        }
+        Ok(is_in)
+    }
+
+    /// A member that the list has and that has never run.
+    fn begin_life(&mut self, i: usize) -> Result<(), String> {
+        let others = self.belonging().into_iter().chain([i]).collect::<Vec<_>>();
+        self.join_as_new(i, &others)?;
+        self.members[i].standing = Standing::Member;
+        self.members[i].start(&[], &[])?;
+        self.note_processes();
+        Ok(())
+    }
+
+    /// One more. Returns who.
+    ///
+    /// # Errors
+    /// The process cannot be started.
+    pub fn grow(&mut self) -> Result<Option<usize>, String> {
+        let spare = self.members.iter().position(|member| member.standing == Standing::Spare);
+        match spare {
+            Some(i) => Ok(self.let_in(i, CHANGE_LIMIT)?.then_some(i)),
+            None => Ok(None),
+        }
+    }
+
+    /// One fewer, unless that would be too few.
+    pub fn shrink(&mut self, i: usize) -> bool {
+        MEMBERS_MIN < self.belonging().len() && self.take_out(i, CHANGE_LIMIT)
+    }
+
+    /// A member loses its directory, is taken out, and comes back as a new one; the caller has killed it.
+    ///
+    /// # Errors
+    /// The process cannot be started.
+    pub fn replace(&mut self, i: usize) -> Result<bool, String> {
+        if self.belonging().len() < MEMBERS_MIN || !self.take_out(i, CHANGE_LIMIT) {
+            return Ok(false);
+        }
+        self.members[i].standing = Standing::Spare;
+        self.let_in(i, CHANGE_LIMIT)
+    }
+
+    /// Leadership goes to this member, if the leader likes.
+    pub fn hand_over(&self, to: usize) -> bool {
+        let Some(leader) = self.leader() else { return false };
+        let target = self.listed().and_then(|listed| self.entry_of(to, &listed).map(|entry| entry.id));
+        let Some(target) = target else { return false };
+        let kv = &self.members[leader].kv;
+        let mut client = MaintenanceClient::new(kv.channel());
+        kv.block_on(async { client.move_leader(MoveLeaderRequest { target_id: target }).await }).is_ok()
+    }
+
+    /// After the faults: what was left open is brought to an end, and whoever was removed has ended by itself.
+    ///
+    /// # Errors
+    /// Who goes on without belonging to anything, or the list that nobody gives.
+    pub fn part(&mut self) -> Result<(), String> {
+        if self.members.iter().all(|member| member.standing == Standing::Member) {
+            return Ok(());
+        }
+        let listed = self.surely_listed(BACK_LIMIT).ok_or("nobody lists the members after the faults")?;
+        for i in 0..self.members.len() {
+            let is_listed = self.entry_of(i, &listed).is_some();
+            match self.members[i].standing {
+                // An addition that was given up and happened all the same.
+                Standing::Spare if is_listed => {
+                    if !self.take_out(i, BACK_LIMIT) {
+                        return Err(format!("{} cannot be taken out again", self.members[i].name));
+                    }
+                    self.members[i].standing = Standing::Spare;
+                }
+                Standing::Leaving if is_listed && self.members[i].last_end().is_some() => {
+                    return Err(format!(
+                        "{} ended as if it had been removed, and was not",
+                        self.members[i].name
+                    ));
+                }
+                // A removal that was given up and happened all the same.
+                Standing::Member if !is_listed => self.members[i].standing = Standing::Leaving,
+                Standing::Spare | Standing::Member | Standing::Leaving => {}
+            }
+        }
+        let begun = Instant::now();
+        for i in 0..self.members.len() {
+            let member = &mut self.members[i];
+            if member.standing != Standing::Leaving {
+                continue;
+            }
+            let status = match member.is_started() {
+                true => member.wait_end(BACK_LIMIT.saturating_sub(begun.elapsed())),
+                false => member.last_end(),
+            };
+            match status {
+                Some(status) if status.success() => member.standing = Standing::Spare,
+                Some(status) => {
+                    return Err(format!(
+                        "{} was removed and ended with {}: {}",
+                        member.name,
+                        shown(status),
+                        tail(&member.says())
+                    ));
+                }
+                None if member.is_started() => {
+                    return Err(format!(
+                        "{} was removed and still runs {BACK_LIMIT:?} after the faults: {}",
+                        member.name,
+                        tail(&member.says())
+                    ));
+                }
+                None => member.standing = Standing::Spare,
+            }
+        }
+        Ok(())
+    }
+}
