@@ -61,7 +61,7 @@ async fn health_page<R: Replica>(face: &Face<R>, query: &str) -> Response<FaceBo
     }
 }
 
-/// Alarms, then the leader, then a read; `exclude=NOSPACE` passes over that alarm, `serializable=true` asks this member
+/// Alarms (of all members those for space, as everybody refuses then; of those for a wrong state its own), then the leader, then a read; `exclude=NOSPACE` passes over that alarm, `serializable=true` asks this member
 /// alone. [etcd etcdhttp/health.go]
 async fn why_unhealthy<R: Replica>(face: &Face<R>, query: &str) -> Option<String> {
     let has =
@@ -71,8 +71,11 @@ async fn why_unhealthy<R: Replica>(face: &Face<R>, query: &str) -> Option<String
         Ok(status) => status,
         Err(error) => return Some(format!("RANGE ERROR:{}", error.message())),
     };
-    if status.no_space && !has("exclude", "NOSPACE") {
+    if (status.no_space || status.alarms.forbids_growth()) && !has("exclude", "NOSPACE") {
         return Some("ALARM NOSPACE".to_string());
+    }
+    if status.alarms.is_corrupt(status.id) && !has("exclude", "CORRUPT") {
+        return Some("ALARM CORRUPT".to_string());
     }
     if !serializable && status.leader.is_none() {
         return Some("RAFT NO LEADER".to_string());

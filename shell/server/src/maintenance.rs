@@ -1,15 +1,35 @@
-//! The maintenance service: how one member is doing.
+//! The maintenance service: how one member is doing, alarms, hashes, and all that it holds as a stream.
 //!
-//! Knows nothing of: connections, other members.
+//! What looks at everything (`Hash`, `HashKV`, `Snapshot`) looks at a pin of the tables, on a thread of its own and of low
+//! priority: nothing waits for it, and the member goes on. [fault-model ST13; etcd-api §7]
+//! Knows nothing of: connections, other members, what a backup file looks like (`backup.rs`).
 
+use crate::backup::Pieces;
+use crate::body::FaceBody;
 use crate::errors;
-use crate::face::{ETCD_CLUSTER_VERSION, ETCD_VERSION, Face};
+use crate::face::{ETCD_CLUSTER_VERSION, ETCD_VERSION, Face, mismatch};
 use crate::replica::Replica;
 use crate::{encode, grpc};
 use bytes::Bytes;
+use http::Response;
+use kattu_kv::digest::HashKv;
+use kattu_node::alarms::{Alarm, AlarmChange, AlarmKind};
+use kattu_node::contract::{self, Consistency, ReplyBody, Request};
+use kattu_node::frozen::Frozen;
 use kattu_proto::etcdserverpb as pb;
+use kattu_raft::{NodeId, Term};
 use pb::alarm_request::AlarmAction;
+use tokio::sync::{Semaphore, mpsc, oneshot};
 use tonic::Status;
+
+/// Looks at everything at once; each holds what has changed since it began.
+static LOOKS: Semaphore = Semaphore::const_new(4);
+
+/// Versions hashed between two looks at whether anybody still waits.
+const VERSIONS_PER_STEP: usize = 4096;
+
+/// Pieces of a stream that wait for their reader.
+const PIECES_AHEAD: usize = 2;
 
 /// Status: this member's own view, without asking anybody.
 ///
@@ -22,9 +42,7 @@ pub async fn status<R: Replica>(face: &Face<R>, message: Bytes) -> Result<Bytes,
     if status.leader.is_none() {
         errors.push(errors::NO_LEADER.text.to_string());
     }
-    if status.no_space {
-        errors.push(format!("memberID:{} alarm:NOSPACE ", status.id.0));
-    }
+    errors.extend(active(&status).iter().map(text_of));
     Ok(encode::frame(&pb::StatusResponse {
         header: Some(face.header(status.term, status.revision)),
         version: ETCD_VERSION.to_string(),
@@ -42,25 +60,192 @@ pub async fn status<R: Replica>(face: &Face<R>, message: Bytes) -> Result<Bytes,
     }))
 }
 
-/// Alarm: reading them. Ours raise and clear themselves, so that setting them by hand is not served.
+/// All alarms that this member knows of: those of the log, and its own shortness of space, which needs none.
+pub(crate) fn active(status: &contract::Status) -> Vec<Alarm> {
+    let mut alarms: Vec<Alarm> = status.alarms.iter().collect();
+    let own = Alarm { member: status.id, kind: AlarmKind::NoSpace };
+    if status.no_space && !status.alarms.contains(own) {
+        alarms.push(own);
+        alarms.sort_unstable();
+    }
+    alarms
+}
+
+/// As Go writes the message; a number that is 0 is left out.
+fn text_of(alarm: &Alarm) -> String {
+    match alarm.member {
+        NodeId(0) => format!("alarm:{} ", alarm.kind),
+        NodeId(member) => format!("memberID:{member} alarm:{} ", alarm.kind),
+    }
+}
+
+/// Alarm: reading them, raising one, clearing one.
 ///
 /// # Errors
-/// `Unimplemented` for anything but reading.
+/// An action or a kind without a name; what a write may meet.
 pub async fn alarm<R: Replica>(face: &Face<R>, message: Bytes) -> Result<Bytes, Status> {
     let request: pb::AlarmRequest = grpc::decode(message)?;
-    if request.action != AlarmAction::Get as i32 {
-        let text = "kattu sets and clears its alarms by itself; only Alarm GET is served yet";
-        return Err(Status::unimplemented(text));
-    }
+    let wrong = |what: &str, number: i32| Status::invalid_argument(format!("kattu: unknown {what} {number}"));
+    let action = AlarmAction::try_from(request.action).map_err(|_| wrong("alarm action", request.action))?;
+    let kind =
+        match pb::AlarmType::try_from(request.alarm).map_err(|_| wrong("kind of alarm", request.alarm))? {
+            pb::AlarmType::None => None,
+            pb::AlarmType::Nospace => Some(AlarmKind::NoSpace),
+            pb::AlarmType::Corrupt => Some(AlarmKind::Corrupt),
+        };
+    let member = NodeId(request.member_id);
     let status = face.status().await?;
-    let type_wanted = [pb::AlarmType::None as i32, pb::AlarmType::Nospace as i32].contains(&request.alarm);
-    let member_wanted = [0, status.id.0].contains(&request.member_id);
-    let mut alarms = Vec::new();
-    if status.no_space && type_wanted && member_wanted {
-        alarms.push(pb::AlarmMember { member_id: status.id.0, alarm: pb::AlarmType::Nospace as i32 });
-    }
-    let header = Some(face.header(status.term, status.revision));
+    let (term, alarms) = match (action, kind) {
+        (AlarmAction::Get, kind) => {
+            let is_wanted = |alarm: &Alarm| {
+                kind.is_none_or(|kind| alarm.kind == kind) && (member == NodeId(0) || alarm.member == member)
+            };
+            (status.term, active(&status).into_iter().filter(is_wanted).collect())
+        }
+        // No kind: nothing to raise or clear, and nothing wrong, for etcd.
+        (_, None) => (status.term, Vec::new()),
+        (AlarmAction::Activate, Some(kind)) => change(face, AlarmChange::Raise(Alarm { member, kind })).await?,
+        (AlarmAction::Deactivate, Some(kind)) => change(face, AlarmChange::Clear(Alarm { member, kind })).await?,
+    };
+    let header = Some(face.header(term, status.revision));
+    let member_of = |alarm: Alarm| pb::AlarmMember { member_id: alarm.member.0, alarm: alarm.kind as i32 };
+    let alarms = alarms.into_iter().map(member_of).collect();
     Ok(encode::frame(&pb::AlarmResponse { header, alarms }))
+}
+
+/// Changes the table of alarms through the log.
+async fn change<R: Replica>(face: &Face<R>, change: AlarmChange) -> Result<(Term, Vec<Alarm>), Status> {
+    let reply = face.call(Request::Write(change.encode())).await?;
+    match reply.body {
+        ReplyBody::Alarmed(alarm) => Ok((reply.term, alarm.into_iter().collect())),
+        other => Err(mismatch("an alarm", &other)),
+    }
+}
+
+/// Defragment: a hint. What is forgotten is given back as it goes, so there is nothing to wait for.
+///
+/// # Errors
+/// If the replica is stopping.
+pub async fn defragment<R: Replica>(face: &Face<R>, message: Bytes) -> Result<Bytes, Status> {
+    let _: pb::DefragmentRequest = grpc::decode(message)?;
+    let status = face.status().await?;
+    let header = Some(face.header(status.term, status.revision));
+    Ok(encode::frame(&pb::DefragmentResponse { header }))
+}
+
+/// Hash: of all tables of this member as they are now. Equal on members that have applied the same.
+///
+/// # Errors
+/// If there is no room for another look at everything.
+pub async fn hash<R: Replica>(face: &Face<R>, message: Bytes) -> Result<Bytes, Status> {
+    let _: pb::HashRequest = grpc::decode(message)?;
+    let (term, frozen) = pin(face, Consistency::Serializable).await?;
+    let header = Some(face.header(term, frozen.store().revision()));
+    let hash = beside(move |_| frozen.chunks().fold(0, |crc, chunk| crc32c::crc32c_append(crc, &chunk))).await?;
+    Ok(encode::frame(&pb::HashResponse { header, hash }))
+}
+
+/// HashKV: of all versions up to a revision that are not compacted. Equal on all members at the same revision and the same
+/// compacted one; as new as everything that was answered before.
+///
+/// # Errors
+/// A revision that is compacted or not there yet; no room for another look at everything.
+pub async fn hash_kv<R: Replica>(face: &Face<R>, message: Bytes) -> Result<Bytes, Status> {
+    let request: pb::HashKvRequest = grpc::decode(message)?;
+    let (term, frozen) = pin(face, Consistency::Linearizable).await?;
+    let header = Some(face.header(term, frozen.store().revision()));
+    let hashed = beside(move |is_wanted| {
+        let mut hash = HashKv::new(frozen.into_store(), request.revision)?;
+        while is_wanted() && !hash.step(VERSIONS_PER_STEP) {}
+        Ok((fold(hash.hash()), hash.compact_revision(), hash.revision()))
+    });
+    let (hash, compact_revision, hash_revision) = hashed.await?.map_err(errors::of_store)?;
+    Ok(encode::frame(&pb::HashKvResponse { header, hash, compact_revision, hash_revision }))
+}
+
+/// etcd's hashes have 32 bits.
+fn fold(hash: u64) -> u32 {
+    hash as u32 ^ (hash >> 32) as u32
+}
+
+/// Snapshot: all tables as a backup file, piece by piece, no faster than they are read.
+///
+/// # Errors
+/// A member that is known to be wrong; no room for another look at everything.
+pub async fn snapshot<R: Replica>(face: &Face<R>, message: Bytes) -> Result<Response<FaceBody>, Status> {
+    let _: pb::SnapshotRequest = grpc::decode(message)?;
+    let status = face.status().await?;
+    if status.alarms.contains(Alarm::corrupt(status.id)) {
+        return Err(errors::CORRUPT.into());
+    }
+    let (term, frozen) = pin(face, Consistency::Serializable).await?;
+    let header = face.header(term, frozen.store().revision());
+    let mut left = frozen.bytes().max(1);
+    let pieces = Pieces::new(face.replica.cluster_id(), face.replica.member_id(), *frozen);
+    let (sender, receiver) = mpsc::channel(PIECES_AHEAD);
+    let mut stop = face.stop.clone();
+    let permit = LOOKS.try_acquire().map_err(|_| Status::from(errors::TOO_MANY_REQUESTS))?;
+    let write = move || {
+        let _permit = permit;
+        for piece in pieces {
+            // An estimate, as far as it goes: nobody knows before the end how many bytes it will be.
+            left = left.saturating_sub(piece.bytes.len() as u64).max(u64::from(!piece.is_last_content));
+            let remaining_bytes = if piece.is_last_content { 0 } else { left };
+            let response = pb::SnapshotResponse {
+                header: Some(header),
+                remaining_bytes,
+                blob: piece.bytes,
+                version: ETCD_CLUSTER_VERSION.to_string(),
+            };
+            if *stop.borrow_and_update() {
+                let _ = sender.blocking_send(Err(errors::STOPPED.into()));
+                return;
+            }
+            if sender.blocking_send(Ok(encode::frame(&response))).is_err() {
+                return; // the client has gone
+            }
+        }
+    };
+    on_a_thread(write)?;
+    Ok(grpc::reply(FaceBody::Stream(receiver)))
+}
+
+/// All tables as of now.
+async fn pin<R: Replica>(face: &Face<R>, consistency: Consistency) -> Result<(Term, Box<Frozen>), Status> {
+    let reply = face.call(Request::Pin(consistency)).await?;
+    match reply.body {
+        ReplyBody::Pinned(frozen) => Ok((reply.term, frozen)),
+        other => Err(mismatch("a pin", &other)),
+    }
+}
+
+/// Does something long on a thread of its own; it may ask whether anybody still waits.
+async fn beside<T, W>(work: W) -> Result<T, Status>
+where
+    T: Send + 'static,
+    W: FnOnce(&dyn Fn() -> bool) -> T + Send + 'static,
+{
+    let _permit = LOOKS.acquire().await.map_err(|_| Status::from(errors::STOPPED))?;
+    let (done, wait) = oneshot::channel();
+    on_a_thread(move || {
+        let result = work(&|| !done.is_closed());
+        let _ = done.send(result); // the client may have gone
+    })?;
+    wait.await.map_err(|_| Status::internal("kattu: a look at everything was given up"))
+}
+
+/// How much nicer than the other threads such a thread is.
+const NICENESS: i32 = 10;
+
+fn on_a_thread(work: impl FnOnce() + Send + 'static) -> Result<(), Status> {
+    let work = move || {
+        let _ = rustix::process::nice(NICENESS); // as it is, it only matters more to the others
+        work();
+    };
+    match std::thread::Builder::new().name("kattu-looks".to_string()).spawn(work) {
+        Ok(_) => Ok(()),
+        Err(error) => Err(Status::resource_exhausted(format!("kattu: no thread for it: {error}"))),
+    }
 }
 
 fn as_i64(value: u64) -> i64 {

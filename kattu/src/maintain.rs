@@ -1,0 +1,159 @@
+//! hash and alarm: whether members agree, and what is wrong with them.
+//!
+//! Knows nothing of: how hashes and alarms come about.
+
+use crate::connect::{Reach, block_on};
+use crate::ended::{Ended, Outcome};
+use crate::output::{self, Format};
+use clap::{Args, Subcommand};
+use kattu_proto::etcdserverpb as pb;
+use pb::alarm_request::AlarmAction;
+use serde_json::{Value, json};
+
+/// Arguments of hash.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Asks each endpoint for the hash of all versions up to one revision: without --rev, up to the oldest of their newest ones.
+Members whose state is right answer alike. Exits with 1 if two of them do not, although they have forgotten the same.
+
+Example:
+  kattu hash --endpoints 127.0.0.1:2379,127.0.0.1:22379,127.0.0.1:32379")]
+pub struct HashArgs {
+    #[command(flatten)]
+    reach: Reach,
+    /// Up to this revision
+    #[arg(long, default_value_t = 0)]
+    rev: i64,
+    /// Write the answer as this
+    #[arg(short, long, value_enum, default_value = "table")]
+    output: Format,
+}
+
+/// What can be done with alarms.
+#[derive(Subcommand, Debug)]
+pub enum AlarmVerb {
+    /// List the alarms that are raised
+    List(AlarmArgs),
+    /// Clear all alarms that are raised
+    Disarm(AlarmArgs),
+}
+
+/// Arguments of alarm list and alarm disarm.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+NOSPACE: writes that grow the store are refused. CORRUPT: the member's state is not what the log makes of it, and it serves
+nobody; remove it and add a new one in its place, then disarm. A member that is short of space by its own measure is
+listed as long as it is, and cannot be disarmed.
+
+Examples:
+  kattu alarm list
+  kattu alarm disarm")]
+pub struct AlarmArgs {
+    #[command(flatten)]
+    reach: Reach,
+    /// Write the answer as this
+    #[arg(short, long, value_enum, default_value = "table")]
+    output: Format,
+}
+
+/// Hashes every endpoint at one revision.
+pub fn hash(args: &HashArgs) -> Outcome {
+    let answers = block_on(async {
+        let client = args.reach.client()?;
+        let mut revision = args.rev;
+        if revision == 0 {
+            let mut newest = Vec::new();
+            for endpoint in client.endpoints() {
+                let status = client.status(endpoint).await.map_err(|failure| Ended::read(&failure))?;
+                newest.push(status.header.map_or(0, |header| header.revision));
+            }
+            revision = newest.into_iter().min().unwrap_or(0);
+        }
+        let mut answers = Vec::new();
+        for endpoint in client.endpoints() {
+            let answer =
+                client.hash_kv(endpoint, revision).await.map_err(|failure| Ended::read(&failure))?;
+            answers.push((endpoint.name.clone(), answer));
+        }
+        Ok(answers)
+    })?;
+    match args.output {
+        Format::Json => {
+            let entry = |(endpoint, answer): &(String, pb::HashKvResponse)| {
+                json!({
+                    "endpoint": endpoint,
+                    "member_id": format!("{:x}", member_of(answer)),
+                    "hash": answer.hash,
+                    "hash_revision": answer.hash_revision,
+                    "compact_revision": answer.compact_revision,
+                })
+            };
+            output::print_json(&Value::Array(answers.iter().map(entry).collect()))?;
+        }
+        Format::Table => {
+            let row = |(endpoint, answer): &(String, pb::HashKvResponse)| {
+                vec![
+                    endpoint.clone(),
+                    format!("{:x}", member_of(answer)),
+                    format!("{:08x}", answer.hash),
+                    answer.hash_revision.to_string(),
+                    answer.compact_revision.to_string(),
+                ]
+            };
+            let head = ["endpoint", "member id", "hash", "revision", "compact revision"];
+            output::print_table(&head, answers.iter().map(row).collect())?;
+        }
+    }
+    let differs = answers.iter().any(|(_, one)| {
+        answers.iter().any(|(_, other)| {
+            (one.hash_revision, one.compact_revision) == (other.hash_revision, other.compact_revision)
+                && one.hash != other.hash
+        })
+    });
+    if differs { Err(Ended::failed("members differ: their hashes at the same revision are not equal")) } else { Ok(()) }
+}
+
+fn member_of(answer: &pb::HashKvResponse) -> u64 {
+    answer.header.as_ref().map_or(0, |header| header.member_id)
+}
+
+/// Lists or clears alarms.
+pub fn alarm(verb: &AlarmVerb) -> Outcome {
+    let (args, disarms) = match verb {
+        AlarmVerb::List(args) => (args, false),
+        AlarmVerb::Disarm(args) => (args, true),
+    };
+    let alarms = block_on(async {
+        let client = args.reach.client()?;
+        let all = pb::AlarmRequest { action: AlarmAction::Get.into(), ..Default::default() };
+        let raised = client.alarm(all).await.map_err(|failure| Ended::read(&failure))?.alarms;
+        if !disarms {
+            return Ok(raised);
+        }
+        let mut cleared = Vec::new();
+        for alarm in raised {
+            let request = pb::AlarmRequest {
+                action: AlarmAction::Deactivate.into(),
+                member_id: alarm.member_id,
+                alarm: alarm.alarm,
+            };
+            cleared.extend(client.alarm(request).await.map_err(Ended::from)?.alarms);
+        }
+        Ok(cleared)
+    })?;
+    let kind = |alarm: &pb::AlarmMember| {
+        pb::AlarmType::try_from(alarm.alarm).map_or("unknown", |kind| kind.as_str_name()).to_string()
+    };
+    match args.output {
+        Format::Json => {
+            let entry = |alarm: &pb::AlarmMember| {
+                json!({ "member_id": format!("{:x}", alarm.member_id), "alarm": kind(alarm) })
+            };
+            output::print_json(&Value::Array(alarms.iter().map(entry).collect()))
+        }
+        Format::Table => {
+            let row = |alarm: &pb::AlarmMember| vec![format!("{:x}", alarm.member_id), kind(alarm)];
+            output::print_table(&["member id", "alarm"], alarms.iter().map(row).collect())
+        }
+    }
+}
