@@ -33,7 +33,7 @@ impl Client {
     pub async fn put(&self, request: pb::PutRequest) -> Result<pb::PutResponse, Failure> {
         self.ask(Effect::Writes, |at| {
             let request = request.clone();
-            async move { kv(at).put(request).await }
+            async move { kv(at).put(self.level().request(request)).await }
         })
         .await
     }
@@ -42,10 +42,11 @@ impl Client {
     ///
     /// # Errors
     /// See [`Failure`]; a read has no effect in any case.
-    pub async fn range(&self, request: pb::RangeRequest) -> Result<pb::RangeResponse, Failure> {
+    pub async fn range(&self, mut request: pb::RangeRequest) -> Result<pb::RangeResponse, Failure> {
+        self.level().mark_range(&mut request);
         self.ask(Effect::Reads, |at| {
             let request = request.clone();
-            async move { kv(at).range(request).await }
+            async move { kv(at).range(self.level().request(request)).await }
         })
         .await
     }
@@ -60,7 +61,7 @@ impl Client {
     ) -> Result<pb::DeleteRangeResponse, Failure> {
         self.ask(Effect::Writes, |at| {
             let request = request.clone();
-            async move { kv(at).delete_range(request).await }
+            async move { kv(at).delete_range(self.level().request(request)).await }
         })
         .await
     }
@@ -69,11 +70,12 @@ impl Client {
     ///
     /// # Errors
     /// See [`Failure`].
-    pub async fn txn(&self, request: pb::TxnRequest) -> Result<pb::TxnResponse, Failure> {
+    pub async fn txn(&self, mut request: pb::TxnRequest) -> Result<pb::TxnResponse, Failure> {
+        self.level().mark_txn(&mut request);
         let effect = if only_reads(&request) { Effect::Reads } else { Effect::Writes };
         self.ask(effect, |at| {
             let request = request.clone();
-            async move { kv(at).txn(request).await }
+            async move { kv(at).txn(self.level().request(request)).await }
         })
         .await
     }
@@ -83,7 +85,8 @@ impl Client {
     /// # Errors
     /// See [`Failure`].
     pub async fn compact(&self, request: pb::CompactionRequest) -> Result<pb::CompactionResponse, Failure> {
-        self.ask(Effect::Writes, |at| async move { kv(at).compact(request).await }).await
+        self.ask(Effect::Writes, |at| async move { kv(at).compact(self.level().request(request)).await })
+            .await
     }
 
     /// The members of the cluster, after all that was answered before.
@@ -93,6 +96,68 @@ impl Client {
     pub async fn member_list(&self) -> Result<pb::MemberListResponse, Failure> {
         let request = pb::MemberListRequest { linearizable: true };
         self.ask(Effect::Reads, |at| async move { cluster(at).member_list(request).await }).await
+    }
+
+    /// Adds a member that is reached by its peers at these URLs: a learner, or one that gets a vote by itself as soon as
+    /// it has caught up. Comes back with the member and everybody.
+    ///
+    /// # Errors
+    /// See [`Failure`].
+    pub async fn member_add(
+        &self,
+        peer_urls: Vec<String>,
+        is_learner: bool,
+    ) -> Result<pb::MemberAddResponse, Failure> {
+        let request = pb::MemberAddRequest { peer_ur_ls: peer_urls, is_learner };
+        self.ask(Effect::Writes, |at| {
+            let request = request.clone();
+            async move { cluster(at).member_add(request).await }
+        })
+        .await
+    }
+
+    /// Removes a member for good.
+    ///
+    /// # Errors
+    /// See [`Failure`].
+    pub async fn member_remove(&self, id: u64) -> Result<pb::MemberRemoveResponse, Failure> {
+        let request = pb::MemberRemoveRequest { id };
+        self.ask(Effect::Writes, |at| async move { cluster(at).member_remove(request).await }).await
+    }
+
+    /// Tells the others where a member is reached from now on.
+    ///
+    /// # Errors
+    /// See [`Failure`].
+    pub async fn member_update(
+        &self,
+        id: u64,
+        peer_urls: Vec<String>,
+    ) -> Result<pb::MemberUpdateResponse, Failure> {
+        let request = pb::MemberUpdateRequest { id, peer_ur_ls: peer_urls };
+        self.ask(Effect::Writes, |at| {
+            let request = request.clone();
+            async move { cluster(at).member_update(request).await }
+        })
+        .await
+    }
+
+    /// Gives a learner that has caught up a vote.
+    ///
+    /// # Errors
+    /// See [`Failure`].
+    pub async fn member_promote(&self, id: u64) -> Result<pb::MemberPromoteResponse, Failure> {
+        let request = pb::MemberPromoteRequest { id };
+        self.ask(Effect::Writes, |at| async move { cluster(at).member_promote(request).await }).await
+    }
+
+    /// Lets the leader, which must be the one at this endpoint, hand over to a voter.
+    ///
+    /// # Errors
+    /// See [`Failure`]; "not leader" elsewhere.
+    pub async fn move_leader(&self, leader: &Endpoint, target: u64) -> Result<(), Failure> {
+        let request = pb::MoveLeaderRequest { target_id: target };
+        self.ask_at(leader, |at| async move { maintenance(at).move_leader(request).await }).await.map(|_| ())
     }
 
     /// How the member at one endpoint is doing.

@@ -10,6 +10,7 @@
 
 use crate::endpoint::{AddressError, Endpoint};
 use crate::failure::{Failure, Kind};
+use crate::level::Level;
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -39,6 +40,7 @@ impl Default for Options {
 #[derive(Clone, Debug)]
 pub struct Client {
     shared: Arc<Shared>,
+    level: Level,
 }
 
 #[derive(Debug)]
@@ -74,7 +76,10 @@ impl Client {
         if endpoints.is_empty() {
             return Err(AddressError::none_given());
         }
-        Ok(Client { shared: Arc::new(Shared { endpoints, current: AtomicUsize::new(0), options }) })
+        Ok(Client {
+            shared: Arc::new(Shared { endpoints, current: AtomicUsize::new(0), options }),
+            level: Level::Configured,
+        })
     }
 
     /// All endpoints, in the order given.
@@ -87,6 +92,30 @@ impl Client {
     #[must_use]
     pub fn timeout(&self) -> Duration {
         self.shared.options.timeout
+    }
+
+    /// The same client, on the same connections, whose reads are as fresh as this.
+    ///
+    /// ```no_run
+    /// use kattu_client::{Client, Level, Options, Session};
+    /// use std::time::Duration;
+    ///
+    /// # fn main() -> Result<(), kattu_client::AddressError> {
+    /// let client = Client::connect(["10.0.0.1:2379", "10.0.0.2:2379"], Options::default())?;
+    /// let recent = client.at_level(Level::Bounded(Duration::from_millis(100)));
+    /// let session = client.at_level(Level::Session(Session::new()));
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn at_level(&self, level: Level) -> Client {
+        Client { shared: self.shared.clone(), level }
+    }
+
+    /// How fresh this client's reads are.
+    #[must_use]
+    pub fn level(&self) -> &Level {
+        &self.level
     }
 
     /// Lets the next call go to the endpoint after the current one.
@@ -118,7 +147,7 @@ impl Client {
                 let place = self.shared.current.load(Ordering::Relaxed);
                 let endpoint = &endpoints[place % endpoints.len()];
                 let until = deadline.min(Instant::now() + share);
-                let failure = match ask_one(endpoint, until, &call).await {
+                let failure = match self.ask_one(endpoint, until, &call).await {
                     Ok(answer) => return Ok(answer),
                     Err(failure) => failure,
                 };
@@ -160,18 +189,21 @@ impl Client {
         F: Fn(Endpoint) -> Fut,
         Fut: Future<Output = Result<Response<T>, Status>>,
     {
-        ask_one(endpoint, Instant::now() + self.shared.options.timeout, &call).await
+        self.ask_one(endpoint, Instant::now() + self.shared.options.timeout, &call).await
     }
-}
 
-async fn ask_one<T, F, Fut>(endpoint: &Endpoint, until: Instant, call: &F) -> Result<T, Failure>
-where
-    F: Fn(Endpoint) -> Fut,
-    Fut: Future<Output = Result<Response<T>, Status>>,
-{
-    match tokio::time::timeout_at(until, call(endpoint.clone())).await {
-        Ok(Ok(answer)) => Ok(answer.into_inner()),
-        Ok(Err(status)) => Err(Failure::from_status(&status, &endpoint.name)),
-        Err(_) => Err(Failure::timed_out(&endpoint.name)),
+    async fn ask_one<T, F, Fut>(&self, endpoint: &Endpoint, until: Instant, call: &F) -> Result<T, Failure>
+    where
+        F: Fn(Endpoint) -> Fut,
+        Fut: Future<Output = Result<Response<T>, Status>>,
+    {
+        match tokio::time::timeout_at(until, call(endpoint.clone())).await {
+            Ok(Ok(answer)) => {
+                self.level.note(answer.metadata());
+                Ok(answer.into_inner())
+            }
+            Ok(Err(status)) => Err(Failure::from_status(&status, &endpoint.name)),
+            Err(_) => Err(Failure::timed_out(&endpoint.name)),
+        }
     }
 }

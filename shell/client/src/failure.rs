@@ -10,6 +10,9 @@ use std::error::Error;
 use std::fmt;
 use tonic::{Code, ConnectError, Status};
 
+/// The metadata key under which a member says more about a refusal than etcd's text does.
+const REASON: &str = "kattu-reason";
+
 /// What is known about the effect of a failed call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
@@ -30,6 +33,8 @@ pub struct Failure {
     pub code: Code,
     /// The member's words, or ours about the connection.
     pub message: String,
+    /// Why a change of members was refused, in more words than etcd has for it, if the member said so.
+    pub reason: Option<String>,
     /// The endpoint asked last, as the user wrote it; empty if none was asked.
     pub endpoint: String,
 }
@@ -42,6 +47,7 @@ impl Failure {
             kind: kind_of(status),
             code: status.code(),
             message: words_of(status),
+            reason: status.metadata().get(REASON).and_then(|reason| Some(reason.to_str().ok()?.to_string())),
             endpoint: endpoint.to_string(),
         }
     }
@@ -52,6 +58,7 @@ impl Failure {
             kind: Kind::Unknown,
             code: Code::DeadlineExceeded,
             message: "no answer in time".to_string(),
+            reason: None,
             endpoint: endpoint.to_string(),
         }
     }
@@ -62,6 +69,7 @@ impl Failure {
             kind: Kind::Unreachable,
             code: Code::Unavailable,
             message: why.to_string(),
+            reason: None,
             endpoint: endpoint.to_string(),
         }
     }
@@ -95,6 +103,9 @@ impl fmt::Display for Failure {
             Kind::Refused => write!(f, "refused: {}", self.message)?,
             Kind::Unknown => write!(f, "outcome unknown: {}", self.message)?,
             Kind::Unreachable => write!(f, "unreachable: {}", self.message)?,
+        }
+        if let Some(reason) = &self.reason {
+            write!(f, ": {reason}")?;
         }
         if self.endpoint.is_empty() { Ok(()) } else { write!(f, " (endpoint {})", self.endpoint) }
     }
@@ -180,6 +191,18 @@ mod tests {
         assert_eq!(kind(Code::FailedPrecondition, "etcdserver: not leader"), Kind::Refused);
         assert_eq!(kind(Code::Unavailable, "etcdserver: no leader"), Kind::Refused);
         assert_eq!(kind(Code::Unimplemented, ""), Kind::Refused);
+    }
+
+    #[test]
+    fn what_the_members_would_be_refused_for_stands_behind_etcds_text() {
+        let mut status = Status::new(Code::FailedPrecondition, "etcdserver: not leader");
+        status.metadata_mut().insert(REASON, "only the leader can".parse().unwrap());
+        let failure = Failure::from_status(&status, "here");
+        assert_eq!(failure.message, "etcdserver: not leader");
+        assert_eq!(
+            failure.to_string(),
+            "refused: etcdserver: not leader: only the leader can (endpoint here)"
+        );
     }
 
     #[test]

@@ -6,7 +6,7 @@
 //! everything else is the caller's to decide, because only the caller knows whether doing it twice is harmless.
 //!
 //! Reading order: `failure` (what an answer means) · `endpoint` (one member's address) · `client` (which endpoint,
-//! how often) · `calls` (the RPCs) · `status` (what etcd's status does not tell).
+//! how often) · `level` (how fresh) · `calls`, `maintenance` (the RPCs) · `status` (what etcd's status does not tell).
 //! Knows nothing of: commands, output, histories.
 #![forbid(unsafe_code)]
 
@@ -15,6 +15,8 @@ mod client;
 mod endpoint;
 mod failure;
 mod keys;
+mod level;
+mod maintenance;
 mod status;
 
 pub use client::{Client, Options};
@@ -22,4 +24,6 @@ pub use endpoint::{AddressError, Endpoint};
 pub use failure::{Failure, Kind};
 pub use kattu_proto as proto;
 pub use keys::prefix_end;
+pub use level::{Level, Session};
+pub use maintenance::SnapshotError;
 pub use tonic::Code;

@@ -28,6 +28,7 @@ impl Client {
                 kind: Kind::Refused,
                 code: Code::Unimplemented,
                 message: format!("/kattu/status was answered with HTTP {code}: is this a member of Kattu?"),
+                reason: None,
                 endpoint: endpoint.name.clone(),
             }),
         }

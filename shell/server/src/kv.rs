@@ -16,14 +16,18 @@ use kattu_proto::etcdserverpb as pb;
 use kattu_raft::Term;
 use tonic::Status;
 
-/// Range.
+/// Range, as fresh as `level` says unless the request itself is content with less.
 ///
 /// # Errors
 /// As etcd's.
-pub async fn range<R: Replica>(face: &Face<R>, message: Bytes) -> Result<FaceBody, Status> {
+pub async fn range<R: Replica>(
+    face: &Face<R>,
+    message: Bytes,
+    level: Consistency,
+) -> Result<FaceBody, Status> {
     let request: pb::RangeRequest = grpc::decode(message)?;
     gate::check_range(&request)?;
-    let consistency = consistency(request.serializable);
+    let consistency = if request.serializable { Consistency::Serializable } else { level };
     let (term, response) = read(face, Query::Range(convert::range(request)), consistency).await?;
     let Answer::Range(result) = response.answer else { return Err(other(response)) };
     let header = face.header(term, response.revision);
@@ -61,14 +65,14 @@ pub async fn delete_range<R: Replica>(face: &Face<R>, message: Bytes) -> Result<
     }))
 }
 
-/// Txn. One that only reads is served as a read.
+/// Txn. One that only reads is served as a read, as fresh as `level` says unless all it reads is serializable.
 ///
 /// # Errors
 /// As etcd's.
-pub async fn txn<R: Replica>(face: &Face<R>, message: Bytes) -> Result<FaceBody, Status> {
+pub async fn txn<R: Replica>(face: &Face<R>, message: Bytes, level: Consistency) -> Result<FaceBody, Status> {
     let request: pb::TxnRequest = grpc::decode(message)?;
     gate::check_txn(&request, face.config.max_txn_ops)?;
-    let reads = only_reads(&request);
+    let reads = only_reads(&request, level);
     let txn = convert::txn(request);
     gate::check_duplicates(&txn, face.config.max_txn_ops)?;
     let (term, response) = match reads {
@@ -94,14 +98,10 @@ pub async fn compact<R: Replica>(face: &Face<R>, message: Bytes) -> Result<FaceB
     Ok(FaceBody::Message(encode::frame(&pb::CompactionResponse { header })))
 }
 
-fn consistency(serializable: bool) -> Consistency {
-    if serializable { Consistency::Serializable } else { Consistency::Linearizable }
-}
-
 /// How fresh a transaction must be that only reads; none if it must go through the log. It is serializable if every
 /// range in it is. One without any range is linearizable for us, for its compares' sake; etcd serves it from whatever
 /// state it has.
-fn only_reads(request: &pb::TxnRequest) -> Option<Consistency> {
+fn only_reads(request: &pb::TxnRequest, level: Consistency) -> Option<Consistency> {
     use pb::request_op::Request;
     let mut ranges = 0;
     let mut serializable = true;
@@ -110,7 +110,7 @@ fn only_reads(request: &pb::TxnRequest) -> Option<Consistency> {
         ranges += 1;
         serializable &= range.serializable;
     }
-    Some(consistency(serializable && 0 < ranges))
+    Some(if serializable && 0 < ranges { Consistency::Serializable } else { level })
 }
 
 async fn read<R: Replica>(

@@ -4,7 +4,7 @@
 //! Knows nothing of: etcd's messages, HTTP, threads.
 
 use kattu_node::contract::{Outcome, Request};
-use kattu_raft::{NodeId, Term};
+use kattu_raft::{LogIndex, NodeId, Term};
 use kattu_runtime::Engine;
 use kattu_runtime::metrics::Metrics;
 use std::future::Future;
@@ -25,6 +25,9 @@ pub trait Replica: Clone + Send + Sync + 'static {
 
     /// This replica's current term.
     fn term(&self) -> Term;
+
+    /// A committed position of the log, at or behind everything that has been answered so far.
+    fn committed(&self) -> LogIndex;
 
     /// What the replica counts, where it counts.
     fn metrics(&self) -> Option<&Metrics> {
@@ -51,6 +54,10 @@ impl Replica for Engine {
 
     fn term(&self) -> Term {
         Engine::term(self)
+    }
+
+    fn committed(&self) -> LogIndex {
+        Engine::committed(self)
     }
 
     fn metrics(&self) -> Option<&Metrics> {

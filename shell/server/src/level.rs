@@ -1,0 +1,102 @@
+//! How fresh a read shall be: said with a call, or once for the whole cluster in the configuration.
+//!
+//! ```text
+//!  kattu-consistency: linearizable | serializable | session=INDEX | bounded=TIME      with a call
+//!  kattu-index: INDEX                                                   with the answer to such a call
+//! ```
+//! In:    the metadata of a call; the text of `--read-consistency`.
+//! Rule:  a request that says `serializable` itself is; one that says nothing gets the level of its call, and without
+//!        one that of the cluster, which is linearizable unless configured. Whoever does not know this metadata (etcd)
+//!        serves such a read linearizably, which keeps every promise of the other levels.
+//!
+//! The index of an answer is a committed position at or behind everything that the answer shows: a session that says the
+//! highest one it was told sees, wherever it asks next, whatever it has seen or done. It is a position of the log, not a
+//! revision.
+//! Knows nothing of: how a level is kept.
+
+use http::HeaderMap;
+use kattu_node::contract::Consistency;
+use kattu_raft::{Duration, LogIndex};
+use tonic::Status;
+
+/// The metadata key of a call's level.
+pub const CONSISTENCY: &str = "kattu-consistency";
+
+/// The metadata key of an answer's position.
+pub const INDEX: &str = "kattu-index";
+
+/// The level that a call asks for, if it asks for one.
+///
+/// # Errors
+/// A level that nobody knows: a read that might be older than its caller believes is not served.
+pub fn of_call(headers: &HeaderMap) -> Result<Option<Consistency>, Status> {
+    let Some(value) = headers.get(CONSISTENCY) else { return Ok(None) };
+    let text = String::from_utf8_lossy(value.as_bytes());
+    let level =
+        parse(&text).map_err(|what| Status::invalid_argument(format!("kattu: {CONSISTENCY}: {what}")))?;
+    Ok(Some(level))
+}
+
+/// Reads a level.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn parse(text: &str) -> Result<Consistency, String> {
+    let wrong = || {
+        format!(
+            "{text:?} is not one of linearizable, serializable, session=INDEX, bounded=TIME (such as 100ms)"
+        )
+    };
+    match text.split_once('=') {
+        None if text == "linearizable" => Ok(Consistency::Linearizable),
+        None if text == "serializable" => Ok(Consistency::Serializable),
+        Some(("session", index)) => {
+            index.parse().map(|index| Consistency::Session(LogIndex(index))).map_err(|_| wrong())
+        }
+        Some(("bounded", time)) => {
+            let time = crate::config::parse_duration(time).filter(|time| *time <= BOUND_MAX);
+            time.map(Consistency::Bounded).ok_or_else(wrong)
+        }
+        _ => Err(wrong()),
+    }
+}
+
+/// Whoever is content with older reads than this wants serializable ones.
+const BOUND_MAX: Duration = Duration::from_secs(24 * 3600);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::HeaderValue;
+
+    #[test]
+    fn each_level_has_its_words() {
+        for (text, level) in [
+            ("linearizable", Consistency::Linearizable),
+            ("serializable", Consistency::Serializable),
+            ("session=0", Consistency::Session(LogIndex(0))),
+            ("session=18446744073709551615", Consistency::Session(LogIndex(u64::MAX))),
+            ("bounded=250ms", Consistency::Bounded(Duration::from_millis(250))),
+            ("bounded=1.5s", Consistency::Bounded(Duration::from_millis(1500))),
+        ] {
+            assert_eq!(parse(text), Ok(level), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_level_is_refused_and_not_taken_for_a_weaker_one() {
+        for text in
+            ["", "Linearizable", "session", "session=", "session=-1", "session=1s", "bounded", "bounded=5"]
+                .into_iter()
+                .chain(["bounded=", "bounded=-1s", "bounded=25h", "serializable=1", "eventual"])
+        {
+            assert!(parse(text).is_err(), "{text:?}");
+        }
+        let mut headers = HeaderMap::new();
+        assert_eq!(of_call(&headers).unwrap(), None);
+        headers.insert(CONSISTENCY, HeaderValue::from_bytes(b"session=\xff").unwrap());
+        assert_eq!(of_call(&headers).unwrap_err().code(), tonic::Code::InvalidArgument);
+        headers.insert(CONSISTENCY, HeaderValue::from_static("bounded=1s"));
+        assert_eq!(of_call(&headers).unwrap(), Some(Consistency::Bounded(Duration::from_secs(1))));
+    }
+}
