@@ -2,12 +2,15 @@
 //!
 //! Knows nothing of: what verbs do.
 
+use crate::backup::{BackupArgs, RecoverArgs, RestoreArgs};
 use crate::bench::BenchArgs;
-use crate::cluster::{MemberListArgs, StatusArgs};
+use crate::cluster::StatusArgs;
 use crate::dev::DevArgs;
 use crate::export::ExportArgs;
 use crate::import::ImportArgs;
 use crate::kv::{CompactArgs, DelArgs, GetArgs, PutArgs};
+use crate::maintain::{AlarmVerb, HashArgs};
+use crate::member::{ListArgs, MemberVerb, MoveLeaderArgs};
 use crate::sim::SimArgs;
 use crate::txn::TxnArgs;
 use crate::wal::InspectArgs;
@@ -59,8 +62,31 @@ pub enum Verb {
     Compact(CompactArgs),
     /// Tell how members are doing
     Status(StatusArgs),
-    /// List the members of the cluster
-    MemberList(MemberListArgs),
+    /// List, add, remove, promote, update members
+    Member {
+        /// How.
+        #[command(subcommand)]
+        verb: MemberVerb,
+    },
+    /// List the members of the cluster (as `member list`)
+    #[command(hide = true)]
+    MemberList(ListArgs),
+    /// Let another member lead
+    MoveLeader(MoveLeaderArgs),
+    /// Tell whether members hold the same
+    Hash(HashArgs),
+    /// List or clear alarms
+    Alarm {
+        /// How.
+        #[command(subcommand)]
+        verb: AlarmVerb,
+    },
+    /// Save everything to a file
+    Backup(BackupArgs),
+    /// Make a member of a new cluster from a backup
+    Restore(RestoreArgs),
+    /// Make a new cluster of the one member that is left of a lost one
+    Recover(RecoverArgs),
     /// Write every file of a directory: path to key, contents to value
     Import(ImportArgs),
     /// Write every key under a prefix to a file
@@ -124,7 +150,14 @@ mod tests {
             "txn",
             "compact",
             "status",
+            "member",
             "member-list",
+            "move-leader",
+            "hash",
+            "alarm",
+            "backup",
+            "restore",
+            "recover",
             "import",
             "export",
             "bench",

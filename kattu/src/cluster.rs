@@ -1,4 +1,4 @@
-//! status and member-list.
+//! status: how members are doing.
 //!
 //! Knows nothing of: how members find out about themselves.
 
@@ -18,19 +18,6 @@ about the others. Of a server of etcd, only what etcd tells is shown.
 Example:
   kattu status --endpoints 127.0.0.1:2379,127.0.0.1:22379,127.0.0.1:32379 -o json")]
 pub struct StatusArgs {
-    #[command(flatten)]
-    reach: Reach,
-    /// Write the answer as this
-    #[arg(short, long, value_enum, default_value = "table")]
-    output: Format,
-}
-
-/// Arguments of member-list.
-#[derive(Args, Debug)]
-#[command(after_help = "\
-Example:
-  kattu member-list -o json")]
-pub struct MemberListArgs {
     #[command(flatten)]
     reach: Reach,
     /// Write the answer as this
@@ -159,40 +146,6 @@ async fn etcd_status(client: &Client, endpoint: &Endpoint) -> Result<Map<String,
         Value::Object(fields) => fields,
         _ => Map::new(),
     })
-}
-
-/// Lists the members.
-pub fn member_list(args: &MemberListArgs) -> Outcome {
-    let answer = block_on(async {
-        args.reach.client()?.member_list().await.map_err(|failure| Ended::read(&failure))
-    })?;
-    match args.output {
-        Format::Json => {
-            let member = |member: &kattu_proto::etcdserverpb::Member| {
-                json!({
-                    "id": format!("{:x}", member.id),
-                    "name": member.name,
-                    "peer_urls": member.peer_ur_ls,
-                    "client_urls": member.client_ur_ls,
-                    "learner": member.is_learner,
-                })
-            };
-            output::print_json(&answer.members.iter().map(member).collect())
-        }
-        Format::Table => {
-            let row = |member: &kattu_proto::etcdserverpb::Member| {
-                vec![
-                    format!("{:x}", member.id),
-                    member.name.clone(),
-                    member.peer_ur_ls.join("\n"),
-                    member.client_ur_ls.join("\n"),
-                    member.is_learner.to_string(),
-                ]
-            };
-            let head = ["id", "name", "peer urls", "client urls", "learner"];
-            output::print_table(&head, answer.members.iter().map(row).collect())
-        }
-    }
 }
 
 #[cfg(test)]

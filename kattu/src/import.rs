@@ -303,6 +303,7 @@ mod tests {
             kind: Kind::Refused,
             code: kattu_client::Code::InvalidArgument,
             message: message.to_string(),
+            reason: None,
             endpoint: String::new(),
         };
         assert!(is_oversize(&failure("etcdserver: request is too large")));

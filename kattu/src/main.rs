@@ -8,10 +8,13 @@
 //! | `output.rs` | lines, tables, JSON on standard output |
 //! | `kv.rs`, `flags.rs` | put, get, del, compact |
 //! | `txn.rs`, `grammar.rs` | transactions in etcdctl's text |
-//! | `cluster.rs` | status, member-list |
+//! | `cluster.rs` | status |
+//! | `member.rs` | member list, add, remove, promote, update; move-leader |
+//! | `backup.rs` | backup, restore, recover |
+//! | `maintain.rs` | hash, alarm |
 //! | `import.rs`, `export.rs` | directories in and out |
 //! | `bench.rs` | load, measured |
-//! | `sim.rs` | storms over simulated clusters |
+//! | `sim.rs`, `elections.rs` | storms over simulated clusters, and how fast leaders are replaced |
 //! | `wal.rs` | looking at a log |
 //! | `serve.rs`, `dev.rs` | one member; a whole cluster in one process |
 //!
@@ -21,17 +24,21 @@
 #[cfg(feature = "count-allocations")]
 #[allow(unsafe_code)] // an allocator cannot be written without
 mod allocator;
+mod backup;
 mod bench;
 mod cli;
 mod cluster;
 mod connect;
 mod dev;
+mod elections;
 mod ended;
 mod export;
 mod flags;
 mod grammar;
 mod import;
 mod kv;
+mod maintain;
+mod member;
 mod output;
 mod serve;
 mod sim;
@@ -76,7 +83,14 @@ fn dispatch(cli: Cli) -> ended::Outcome {
         Verb::Txn(args) => txn::run(&args),
         Verb::Compact(args) => kv::compact(&args),
         Verb::Status(args) => cluster::status(&args),
-        Verb::MemberList(args) => cluster::member_list(&args),
+        Verb::Member { verb } => member::run(&verb),
+        Verb::MemberList(args) => member::list(&args),
+        Verb::MoveLeader(args) => member::move_leader(&args),
+        Verb::Hash(args) => maintain::hash(&args),
+        Verb::Alarm { verb } => maintain::alarm(&verb),
+        Verb::Backup(args) => backup::backup(&args),
+        Verb::Restore(args) => backup::restore(&args),
+        Verb::Recover(args) => backup::recover(&args),
         Verb::Import(args) => import::run(&args),
         Verb::Export(args) => export::run(&args),
         Verb::Bench(args) => bench::run(&args),

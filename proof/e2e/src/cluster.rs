@@ -110,6 +110,25 @@ impl Cluster {
         Cluster { members, folder }
     }
 
+    /// One more member, added to nothing yet and not started: `kattu serve` with the flags of one that joins the members
+    /// that run. Returns its place.
+    pub fn plan_joining(&mut self, what: &str) -> usize {
+        let name = format!("n{}", self.members.len());
+        let host = own_host();
+        let present = self.members.iter().filter(|member| member.child.is_some());
+        let initial: Vec<String> = present
+            .map(|member| (&member.name, &member.host))
+            .chain([(&name, &host)])
+            .map(|(name, host)| format!("{name}=http://{host}:2380"))
+            .collect();
+        let data = self.folder.join(&name);
+        let mut arguments = flags(&name, &host, &data, &initial.join(","), what);
+        arguments.extend(["--initial-cluster-state", "existing"].map(str::to_string));
+        let log = self.folder.join(format!("{name}.log"));
+        self.members.push(Member { log, name, host, data, arguments, child: None });
+        self.members.len() - 1
+    }
+
     /// Starts all that do not run and waits until each serves.
     #[track_caller]
     pub fn start_all(&mut self) {
@@ -187,6 +206,11 @@ impl Member {
         format!("{}:2379", self.host)
     }
 
+    /// Where its peers reach it.
+    pub fn peer_url(&self) -> String {
+        format!("http://{}:2380", self.host)
+    }
+
     /// A client of this member alone.
     pub fn kv(&self) -> Kv {
         Kv::of(&self.address())
@@ -196,6 +220,11 @@ impl Member {
     #[track_caller]
     pub fn pid(&self) -> u32 {
         self.child.as_ref().map(Child::id).expect("the member runs")
+    }
+
+    /// The process id, if it was started and not ended by us.
+    pub fn pid_if_runs(&self) -> Option<u32> {
+        self.child.as_ref().map(Child::id)
     }
 
     /// Starts the process and returns at once.

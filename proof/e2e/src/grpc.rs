@@ -2,10 +2,12 @@
 //!
 //! Knows nothing of: retries; an error is what the test wants to see.
 
+use kattu_proto::etcdserverpb::cluster_client::ClusterClient;
 use kattu_proto::etcdserverpb::kv_client::KvClient;
 use kattu_proto::etcdserverpb::maintenance_client::MaintenanceClient;
 use kattu_proto::etcdserverpb::{
-    PutRequest, PutResponse, RangeRequest, RangeResponse, StatusRequest, StatusResponse,
+    Member, MemberAddRequest, MemberListRequest, MemberPromoteRequest, MemberRemoveRequest,
+    MoveLeaderRequest, PutRequest, PutResponse, RangeRequest, RangeResponse, StatusRequest, StatusResponse,
 };
 use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
@@ -91,6 +93,46 @@ impl Kv {
             ..RangeRequest::default()
         };
         self.range(request).map(|response| response.count)
+    }
+
+    fn cluster(&self) -> ClusterClient<Channel> {
+        ClusterClient::new(self.channel.clone())
+    }
+
+    /// Cluster.MemberList, linearizable.
+    pub fn members(&self) -> Result<Vec<Member>, Status> {
+        let mut client = self.cluster();
+        let list =
+            self.block_on(async { client.member_list(MemberListRequest { linearizable: true }).await })?;
+        Ok(list.into_inner().members)
+    }
+
+    /// Cluster.MemberAdd; the new member's id.
+    pub fn member_add(&self, peer_url: &str, is_learner: bool) -> Result<u64, Status> {
+        let mut client = self.cluster();
+        let request = MemberAddRequest { peer_ur_ls: vec![peer_url.to_string()], is_learner };
+        let added = self.block_on(async { client.member_add(request).await })?;
+        Ok(added.into_inner().member.map_or(0, |member| member.id))
+    }
+
+    /// Cluster.MemberRemove; who is left.
+    pub fn member_remove(&self, id: u64) -> Result<Vec<Member>, Status> {
+        let mut client = self.cluster();
+        let removed = self.block_on(async { client.member_remove(MemberRemoveRequest { id }).await })?;
+        Ok(removed.into_inner().members)
+    }
+
+    /// Cluster.MemberPromote; everybody.
+    pub fn member_promote(&self, id: u64) -> Result<Vec<Member>, Status> {
+        let mut client = self.cluster();
+        let promoted = self.block_on(async { client.member_promote(MemberPromoteRequest { id }).await })?;
+        Ok(promoted.into_inner().members)
+    }
+
+    /// Maintenance.MoveLeader
+    pub fn move_leader(&self, target_id: u64) -> Result<(), Status> {
+        let mut client = MaintenanceClient::new(self.channel.clone());
+        self.block_on(async { client.move_leader(MoveLeaderRequest { target_id }).await }).map(|_| ())
     }
 
     /// Maintenance.Status

@@ -113,7 +113,8 @@ fn status_and_member_list_have_the_promised_fields() {
     }
     assert_eq!(status.iter().filter(|one| one["role"] == json!("leader")).count(), 1);
 
-    let members = run(&mut at(&e, &["member-list", "-o", "json"])).json();
+    assert_eq!(says(&e, &["member-list", "-o", "json"]), says(&e, &["member", "list", "-o", "json"]));
+    let members = run(&mut at(&e, &["member", "list", "-o", "json"])).json();
     let members = members.as_array().expect("an array");
     assert_eq!(members.len(), 3);
     for member in members {
@@ -147,7 +148,7 @@ fn exit_codes_tell_usage_from_absence() {
     run(&mut at(&nobody, &["frobnicate"])).expect_code(2);
     run(&mut at(&nobody, &["get", "a", "--limit", "many"])).expect_code(2);
     run(&mut at("no port here", &["get", "a"])).expect_code(2);
-    for words in [&["get", "a"][..], &["put", "a", "b"], &["status", "-o", "json"], &["member-list"]] {
+    for words in [&["get", "a"][..], &["put", "a", "b"], &["status", "-o", "json"], &["member", "list"]] {
         let ended = run(&mut at(&nobody, &[words, &["--timeout", "2s"]].concat()));
         ended.expect_code(3);
         assert!(ended.err.contains(&nobody), "{words:?} does not say who was unreachable: {}", ended.err);

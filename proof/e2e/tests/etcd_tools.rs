@@ -3,7 +3,7 @@
 //! Each etcdctl runs the same script; the tools come from `cargo xtask tools`.
 
 use kattu_e2e::process::{Ended, run, run_with_input};
-use kattu_e2e::{Cluster, need};
+use kattu_e2e::{Cluster, need, until};
 use std::path::Path;
 use std::process::Command;
 
@@ -109,6 +109,94 @@ fn etcdctl_of_debian_works() {
 #[test]
 fn etcdctl_of_3_6_works() {
     works_with(&need!("etcd36/etcdctl"), "etcdctl-36");
+}
+
+/// etcdctl changes members and leaders, and what it prints starts the new ones.
+fn changes_members_with(program: &Path, name: &str) {
+    let mut cluster = Cluster::start(name, 1);
+    let etcdctl =
+        |cluster: &Cluster, place: usize| Etcdctl { program, endpoints: cluster.members[place].address() };
+    let first = etcdctl(&cluster, 0);
+    assert_eq!(first.says(&["put", "a", "1"]), "OK\n");
+    for round in 1..=3 {
+        let place = cluster.plan_joining(name);
+        let url = format!("--peer-urls={}", cluster.members[place].peer_url());
+        let called = cluster.members[place].name.clone();
+        let mut words = vec!["member", "add", &called, &url];
+        if round == 3 {
+            words.push("--learner");
+        }
+        let said = first.says(&words);
+        assert!(said.starts_with("Member ") && said.contains(" to cluster "), "{said}");
+        let initial = said.lines().find_map(|line| line.strip_prefix("ETCD_INITIAL_CLUSTER=")).expect(&said);
+        assert!(said.contains("ETCD_INITIAL_CLUSTER_STATE=\"existing\""), "{said}");
+        let arguments = cluster.members[place].arguments_mut();
+        let at = arguments.iter().position(|word| word == "--initial-cluster").expect("a list of members");
+        arguments[at + 1] = initial.trim_matches('"').to_string();
+        cluster.members[place].spawn();
+        until("the new member is listed as started", || {
+            let members = first.says(&["member", "list"]);
+            let line = members.lines().find(|line| line.contains(&called))?.to_string();
+            let is_learner = line.trim_end().ends_with("true");
+            (line.contains("started") && is_learner == (round == 3)).then_some(())
+        });
+    }
+    let learner = ids(&first.says(&["member", "list"]), "n3");
+    // Only linearizable reads tell that it has caught up; a promotion before is refused in etcd's words.
+    let promoted = until("the learner is promoted", || {
+        let ended = first.run(&["member", "promote", &learner]);
+        assert!(ended.code == Some(0) || ended.err.contains("in sync with leader"), "{}", ended.err);
+        (ended.code == Some(0)).then_some(ended)
+    });
+    assert!(promoted.out.contains("promoted in cluster"), "{}", promoted.out);
+    let again = first.run(&["member", "promote", &learner]);
+    assert!(again.err.contains("etcdserver: can only promote a learner member"), "{}", again.err);
+
+    let members = first.says(&["member", "list"]);
+    let leader = cluster.leader();
+    let target = (0..4).find(|i| *i != leader).expect("four members");
+    let target_id = ids(&members, &cluster.members[target].name);
+    let at_leader = etcdctl(&cluster, leader);
+    let all = Etcdctl { program, endpoints: cluster.endpoints() };
+    let moved = all.says(&["move-leader", &target_id]);
+    assert!(moved.contains("Leadership transferred from"), "{moved}");
+    until("it leads", || (cluster.leader() == target).then_some(()));
+    // etcdctl itself looks for the leader among the endpoints, and says so if it is not there.
+    assert_ne!(at_leader.run(&["move-leader", &target_id]).code, Some(0));
+
+    let moves = (0..4).find(|i| *i != target).expect("four members");
+    let moves_id = ids(&members, &cluster.members[moves].name);
+    let url = format!("--peer-urls={}", cluster.members[moves].peer_url());
+    let updated = all.says(&["member", "update", &moves_id, &url]);
+    assert!(updated.contains("updated in cluster"), "{updated}");
+
+    let goes = (1..4).find(|i| *i != target && *i != moves).expect("four members");
+    let goes_id = ids(&members, &cluster.members[goes].name);
+    let stays = etcdctl(&cluster, target);
+    let removed = stays.says(&["member", "remove", &goes_id]);
+    assert!(removed.contains("removed from cluster"), "{removed}");
+    cluster.members[goes].wait_end().expect_ok();
+    let again = stays.run(&["member", "remove", &goes_id]);
+    assert!(again.err.contains("etcdserver: member not found"), "{}", again.err);
+    assert_eq!(stays.says(&["member", "list"]).lines().count(), 3);
+    assert_eq!(stays.says(&["get", "a", "--print-value-only"]), "1\n");
+}
+
+/// The id of the member of this name, from `member list`.
+#[track_caller]
+fn ids(list: &str, name: &str) -> String {
+    let line = list.lines().find(|line| line.split(", ").nth(2) == Some(name)).expect(list);
+    line.split(',').next().expect("an id").to_string()
+}
+
+#[test]
+fn etcdctl_of_debian_changes_members() {
+    changes_members_with(&need!("etcd34/etcdctl"), "members-34");
+}
+
+#[test]
+fn etcdctl_of_3_6_changes_members() {
+    changes_members_with(&need!("etcd36/etcdctl"), "members-36");
 }
 
 /// The full number is run by `E2E_BENCH_PUTS=100000`; CI takes a slice.

@@ -42,7 +42,9 @@ impl Replica for Lone {
                 name: "floor".to_string(),
                 ..MemberInfo::default()
             }]),
-            Request::Change(_) | Request::MoveLeader(_) => return Outcome::Refused(Refusal::Stopping),
+            Request::Change(_) | Request::MoveLeader(_) | Request::Pin(_) => {
+                return Outcome::Refused(Refusal::Stopping);
+            }
             Request::Status => ReplyBody::Status(Status {
                 id: SELF,
                 term: TERM,
@@ -70,6 +72,10 @@ impl Replica for Lone {
 
     fn leader(&self) -> Option<NodeId> {
         Some(SELF)
+    }
+
+    fn committed(&self) -> LogIndex {
+        LogIndex(self.0.lock().expect("nobody panics with it").revision().unsigned_abs())
     }
 
     fn term(&self) -> Term {

@@ -1,16 +1,40 @@
-//! The cluster service: who the members are.
+//! The cluster service: who the members are, and how that changes.
 //!
-//! Knows nothing of: how membership changes.
+//! ```text
+//!  MemberAdd      URLs judged, an id drawn ──▶ Change(Add)      a learner first, whatever it shall become
+//!  MemberRemove   ──▶ Change(Remove)           MemberPromote ──▶ Change(Promote)
+//!  MemberUpdate   URLs judged ──▶ Change(Update)
+//!  MoveLeader     ──▶ MoveLeader               only at the leader, as in etcd
+//! ```
+//! In:    messages of etcd's; the members after the change, from the replica.
+//! Rule:  an id is drawn where the request enters, from chance and never 0; whether it was ever used only the replicated
+//!        table knows, so one that was is drawn again. A change is asked once: a draw is repeated only after a certain
+//!        no.
+//! Headers have no revision here, as in etcd.
+//! Knows nothing of: how members are changed.
 
+use crate::config::urls::Url;
+use crate::errors::{self, EtcdError};
 use crate::face::{Face, mismatch};
 use crate::replica::Replica;
 use crate::{encode, grpc};
 use bytes::Bytes;
-use kattu_node::contract::{Consistency, ReplyBody, Request};
+use kattu_node::contract::{
+    Consistency, MemberChange, MemberInfo, MemberRefusal, Outcome, Refusal, ReplyBody, Request,
+};
 use kattu_proto::etcdserverpb as pb;
+use kattu_raft::{NodeId, Term};
+use std::hash::{BuildHasher, Hasher, RandomState};
 use tonic::Status;
 
-/// MemberList. Its header has no revision, as in etcd.
+/// A member needs no more addresses than this; nor longer ones than [`URL_BYTES_MAX`].
+const URLS_MAX: usize = 16;
+/// A host name has at most 253 bytes.
+const URL_BYTES_MAX: usize = 512;
+/// Two draws of 64 bits that were both used before are no chance.
+const DRAWS_MAX: usize = 3;
+
+/// MemberList.
 ///
 /// # Errors
 /// If a linearizable list cannot be had.
@@ -23,15 +47,163 @@ pub async fn member_list<R: Replica>(face: &Face<R>, message: Bytes) -> Result<B
         ReplyBody::Members(members) => members,
         other => return Err(mismatch("the members", &other)),
     };
-    let members = members
-        .into_iter()
-        .map(|member| pb::Member {
-            id: member.id.0,
-            name: member.name,
-            peer_ur_ls: member.peer_urls,
-            client_ur_ls: member.client_urls,
-            is_learner: member.learner,
-        })
-        .collect();
-    Ok(encode::frame(&pb::MemberListResponse { header: Some(face.header(reply.term, 0)), members }))
+    let header = Some(face.header(reply.term, 0));
+    Ok(encode::frame(&pb::MemberListResponse { header, members: members.into_iter().map(member).collect() }))
+}
+
+/// MemberAdd. The new member is a learner until it has caught up, also if it was not added as one, and listed as such.
+///
+/// # Errors
+/// As etcd's.
+pub async fn member_add<R: Replica>(face: &Face<R>, message: Bytes) -> Result<Bytes, Status> {
+    let request: pb::MemberAddRequest = grpc::decode(message)?;
+    let peer_urls = judge_urls(request.peer_ur_ls)?;
+    let mut draws = 0;
+    let (term, id, members) = loop {
+        let id = draw_id(face.replica.cluster_id());
+        draws += 1;
+        let add = MemberChange::Add { id, peer_urls: peer_urls.clone(), votes: !request.is_learner };
+        let outcome = face.replica.call(Request::Change(add)).await;
+        if outcome == Outcome::Refused(Refusal::Member(MemberRefusal::IdUsed)) && draws < DRAWS_MAX {
+            continue;
+        }
+        let (term, members) = changed(face.judge_outcome(outcome)?)?;
+        break (term, id, members);
+    };
+    // The list says what everybody is now; the member itself is told as what it was added, which etcd's tools print.
+    let as_added = |member: &pb::Member| pb::Member { is_learner: request.is_learner, ..member.clone() };
+    let added = members.iter().find(|member| member.id == id.0).map(as_added);
+    Ok(encode::frame(&pb::MemberAddResponse { header: Some(face.header(term, 0)), member: added, members }))
+}
+
+/// MemberRemove.
+///
+/// # Errors
+/// As etcd's.
+pub async fn member_remove<R: Replica>(face: &Face<R>, message: Bytes) -> Result<Bytes, Status> {
+    let request: pb::MemberRemoveRequest = grpc::decode(message)?;
+    let (term, members) = change(face, MemberChange::Remove(NodeId(request.id))).await?;
+    Ok(encode::frame(&pb::MemberRemoveResponse { header: Some(face.header(term, 0)), members }))
+}
+
+/// MemberUpdate: other peer URLs, and nothing else.
+///
+/// # Errors
+/// As etcd's.
+pub async fn member_update<R: Replica>(face: &Face<R>, message: Bytes) -> Result<Bytes, Status> {
+    let request: pb::MemberUpdateRequest = grpc::decode(message)?;
+    let peer_urls = judge_urls(request.peer_ur_ls)?;
+    let (term, members) = change(face, MemberChange::Update { id: NodeId(request.id), peer_urls }).await?;
+    Ok(encode::frame(&pb::MemberUpdateResponse { header: Some(face.header(term, 0)), members }))
+}
+
+/// MemberPromote.
+///
+/// # Errors
+/// As etcd's.
+pub async fn member_promote<R: Replica>(face: &Face<R>, message: Bytes) -> Result<Bytes, Status> {
+    let request: pb::MemberPromoteRequest = grpc::decode(message)?;
+    let (term, members) = change(face, MemberChange::Promote(NodeId(request.id))).await?;
+    Ok(encode::frame(&pb::MemberPromoteResponse { header: Some(face.header(term, 0)), members }))
+}
+
+/// MoveLeader: comes back when the other one leads.
+///
+/// # Errors
+/// As etcd's.
+pub async fn move_leader<R: Replica>(face: &Face<R>, message: Bytes) -> Result<Bytes, Status> {
+    let request: pb::MoveLeaderRequest = grpc::decode(message)?;
+    let reply = face.call(Request::MoveLeader(NodeId(request.target_id))).await?;
+    match reply.body {
+        ReplyBody::Moved => {
+            Ok(encode::frame(&pb::MoveLeaderResponse { header: Some(face.header(reply.term, 0)) }))
+        }
+        other => Err(mismatch("a move of the leader", &other)),
+    }
+}
+
+async fn change<R: Replica>(face: &Face<R>, change: MemberChange) -> Result<(Term, Vec<pb::Member>), Status> {
+    changed(face.call(Request::Change(change)).await?)
+}
+
+fn changed(reply: kattu_node::contract::Reply) -> Result<(Term, Vec<pb::Member>), Status> {
+    match reply.body {
+        ReplyBody::Changed(members) => Ok((reply.term, members.into_iter().map(member).collect())),
+        other => Err(mismatch("the members after a change", &other)),
+    }
+}
+
+fn member(member: MemberInfo) -> pb::Member {
+    pb::Member {
+        id: member.id.0,
+        name: member.name,
+        peer_ur_ls: member.peer_urls,
+        client_ur_ls: member.client_urls,
+        is_learner: member.learner,
+    }
+}
+
+/// Peer URLs as the table of members keeps them: canonical, ascending, each once; at least one, and reachable.
+fn judge_urls(texts: Vec<String>) -> Result<Vec<String>, EtcdError> {
+    if texts.is_empty() || URLS_MAX < texts.len() || texts.iter().any(|text| URL_BYTES_MAX < text.len()) {
+        return Err(errors::BAD_MEMBER_URLS);
+    }
+    let urls = texts.iter().map(|text| Url::parse(text.trim())).collect::<Result<Vec<_>, _>>();
+    let urls = urls.map_err(|_| errors::BAD_MEMBER_URLS)?;
+    if !urls.iter().all(Url::is_reachable) {
+        return Err(errors::BAD_MEMBER_URLS);
+    }
+    let mut texts: Vec<String> = urls.iter().map(Url::to_string).collect();
+    texts.sort_unstable();
+    texts.dedup();
+    Ok(texts)
+}
+
+/// An id that nobody has: chance, mixed with the cluster's own id. 0 means nobody.
+fn draw_id(cluster: u64) -> NodeId {
+    // The standard library seeds its hashers from the operating system; each state differs.
+    let mut hasher = RandomState::new().build_hasher();
+    hasher.write_u64(cluster);
+    NodeId(hasher.finish().max(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn judge(texts: &[&str]) -> Option<Vec<String>> {
+        judge_urls(texts.iter().map(|text| (*text).to_string()).collect()).ok()
+    }
+
+    #[test]
+    fn urls_of_members_are_canonical_ascending_and_there() {
+        let kept =
+            judge(&["http://B.example:2380/", "http://10.0.0.1:2380", "http://b.example:2380"]).unwrap();
+        assert_eq!(kept, ["http://10.0.0.1:2380", "http://b.example:2380"]);
+        let long = format!("http://{}:1", "a".repeat(URL_BYTES_MAX));
+        let many = ["http://a:1"; URLS_MAX + 1];
+        let wrong: [&[&str]; 9] = [
+            &[],
+            &[""],
+            &["10.0.0.1:2380"],
+            &["https://a:1"],
+            &["http://a"],
+            &["http://0.0.0.0:2380"],
+            &["http://a:1", "http://b:0"],
+            &[&long],
+            &many,
+        ];
+        for texts in wrong {
+            assert_eq!(judge(texts), None, "{texts:?}");
+        }
+    }
+
+    #[test]
+    fn ids_are_drawn_afresh_and_never_0() {
+        let mut ids: Vec<NodeId> = (0..1000).map(|_| draw_id(7)).collect();
+        ids.sort_unstable();
+        ids.dedup();
+        assert_eq!(ids.len(), 1000);
+        assert!(!ids.contains(&NodeId(0)));
+    }
 }

@@ -13,8 +13,11 @@ mod sources;
 pub mod urls;
 
 use crate::compactor::Retention;
-use kattu_raft::{Duration, NodeId};
+use crate::level;
+use kattu_node::contract::Consistency;
+use kattu_raft::{Duration, Leadership, Lease, NodeId};
 use kattu_runtime::{Member, Place};
+use membership::Names;
 use sources::{Asked, Setting, Settings};
 use std::fmt;
 use std::net::SocketAddr;
@@ -59,12 +62,16 @@ pub struct ServeConfig {
     pub id: NodeId,
     /// The cluster.
     pub cluster_id: u64,
-    /// Whether the data directory must be there already.
+    /// Whether the cluster is there already: an empty directory becomes that of a member that was added.
     pub must_exist: bool,
     /// Time between heartbeats.
     pub heartbeat_interval: Duration,
     /// Minimum election timeout.
     pub election_timeout: Duration,
+    /// Who shall lead, how soon a dead leader is replaced, how far clocks are trusted.
+    pub leadership: Leadership,
+    /// How fresh reads are that do not say it.
+    pub read_consistency: Consistency,
     /// Largest request, in bytes as it goes into the log.
     pub max_request_bytes: usize,
     /// Most operations of a transaction.
@@ -85,6 +92,8 @@ pub struct ServeConfig {
     pub snapshot_keep_bytes: u64,
     /// Bytes of a snapshot written, or sent to one member, in a second; 0: no limit.
     pub snapshot_bytes_per_s: u64,
+    /// Time between two comparisons of what the members have made of the log; zero for none.
+    pub digest_interval: Duration,
     /// Size of one file of the log.
     pub segment_bytes: u64,
     /// Disk space kept free.
@@ -150,6 +159,20 @@ impl ServeConfig {
                 "{places} can be reached by other machines, and neither TLS nor authentication protects it"
             ));
         }
+        if self.leadership.lease.is_some() {
+            lines.push(
+                "--lease-reads: reads are right only while every member has the same setting and no clock drifts more \
+                 than --clock-drift-ppm says; a dead leader is replaced after the election timeout only"
+                    .to_string(),
+            );
+        }
+        if self.read_consistency != Consistency::Linearizable {
+            lines.push(
+                "--read-consistency: reads that do not say otherwise may be older than the last write; etcd's clients \
+                 do not expect that"
+                    .to_string(),
+            );
+        }
         if self.max_request_bytes > 10 << 20 {
             lines.push(format!(
                 "--max-request-bytes {} is above 10 MiB: large requests delay small ones",
@@ -174,8 +197,8 @@ fn build(given: &Reader<'_>) -> Result<ServeConfig, ConfigError> {
     }
     let listen_clients = given.urls("listen-client-urls")?;
     let listen_peers = given.urls("listen-peer-urls")?;
-    let members = members(given, &name, listen_peers.as_deref())?;
     let must_exist = given.one_of("initial-cluster-state", &[("new", false), ("existing", true)])?;
+    let members = members(given, &name, listen_peers.as_deref(), must_exist)?;
 
     let heartbeat = given.number("heartbeat-interval", 100, 1, ELECTION_TIMEOUT_MAX)?;
     let election = given.number("election-timeout", 1000, 1, ELECTION_TIMEOUT_MAX)?;
@@ -197,6 +220,8 @@ fn build(given: &Reader<'_>) -> Result<ServeConfig, ConfigError> {
         must_exist,
         heartbeat_interval: Duration::from_millis(heartbeat),
         election_timeout: Duration::from_millis(election),
+        leadership: leadership(given)?,
+        read_consistency: read_consistency(given)?,
         max_request_bytes: max_request_bytes as usize,
         max_txn_ops: given.number("max-txn-ops", 128, 1, 1 << 20)? as usize,
         retention: retention(given)?,
@@ -208,6 +233,7 @@ fn build(given: &Reader<'_>) -> Result<ServeConfig, ConfigError> {
         snapshot_keep_bytes: given.number("snapshot-keep-bytes", 64 << 20, 0, 1 << 40)?,
         snapshot_bytes_per_s: given.number("snapshot-bytes-per-second", 64 << 20, 0, 1 << 40)?,
         segment_bytes,
+        digest_interval: Duration::from_millis(given.number("digest-interval", 60_000, 0, 86_400_000)?),
         reserve_bytes: given.number("disk-reserve-bytes", 64 << 20, 0, 1 << 40)?,
         disk_stall: Duration::from_millis(given.number("disk-stall-timeout", 10_000, 100, 3_600_000)?),
         name,
@@ -222,13 +248,19 @@ struct Members {
 }
 
 /// Who is in the cluster, and which one this is. What others are told about this member must be what it says itself.
-fn members(given: &Reader<'_>, name: &str, listen: Option<&[Url]>) -> Result<Members, ConfigError> {
+fn members(
+    given: &Reader<'_>,
+    name: &str,
+    listen: Option<&[Url]>,
+    runs_already: bool,
+) -> Result<Members, ConfigError> {
+    let names = if runs_already { Names::MayBeMissing } else { Names::Needed };
     let advertised = given.urls("initial-advertise-peer-urls")?;
     if let Some(url) = advertised.iter().flatten().find(|url| !url.is_reachable()) {
         return Err(given.wrong("initial-advertise-peer-urls", format!("{url}: others cannot reach this")));
     }
     let roll = match given.setting("initial-cluster") {
-        Some(setting) => membership::parse_roll(&setting.text).map_err(|what| setting.wrong(what))?,
+        Some(setting) => membership::parse_roll(&setting.text, names).map_err(|what| setting.wrong(what))?,
         None => {
             let reachable = |urls: &&[Url]| urls.iter().all(Url::is_reachable);
             let own = match (&advertised, listen) {
@@ -279,6 +311,39 @@ fn advertised_clients(given: &Reader<'_>, listen: Option<&[Url]>) -> Result<Vec<
     }
     let what = format!("is needed with a host and a port that clients can reach; {} is not", join(&urls));
     Err(given.wrong("advertise-client-urls", what))
+}
+
+/// Everything about leading that can be chosen. Leases switch suspicion off by themselves. [replication-protocols E3a]
+fn leadership(given: &Reader<'_>) -> Result<Leadership, ConfigError> {
+    let suspicion = given.number("suspicion-delay", 2, 0, ELECTION_TIMEOUT_MAX)?;
+    let rho = given.number("clock-drift-ppm", 5000, 0, 500_000)?;
+    let margin = given.number("lease-margin", 1, 0, ELECTION_TIMEOUT_MAX)?;
+    let leases = given.switch("lease-reads")?;
+    if let Some(flag) =
+        ["clock-drift-ppm", "lease-margin"].into_iter().find(|flag| given.setting(flag).is_some())
+        && !leases
+    {
+        return Err(given
+            .wrong(flag, "says something about leases, which are off; add --lease-reads or leave it out"));
+    }
+    let lease = Lease { rho: rho as u32, margin: Duration::from_millis(margin) };
+    Ok(Leadership {
+        priority: given.number("election-priority", 100, 0, 255)? as u8,
+        hand_over: given.switch("leader-handover")?,
+        suspicion: (0 < suspicion).then(|| Duration::from_millis(suspicion)),
+        lease: leases.then_some(lease),
+    })
+}
+
+/// What a session has seen belongs to its calls; everything else can be said for all.
+fn read_consistency(given: &Reader<'_>) -> Result<Consistency, ConfigError> {
+    let flag = "read-consistency";
+    let Some(text) = given.text(flag) else { return Ok(Consistency::Linearizable) };
+    match level::parse(text) {
+        Ok(Consistency::Session(_)) => Err(given.wrong(flag, "a session is a client's, not a cluster's")),
+        Ok(level) => Ok(level),
+        Err(what) => Err(given.wrong(flag, what)),
+    }
 }
 
 /// Etcd's two modes: a duration (a bare number means hours), or a count of revisions. 0 is off in both.
@@ -376,6 +441,10 @@ impl Reader<'_> {
             Ok(number) if (min..=max).contains(&number) => Ok(number),
             _ => Err(self.wrong(flag, format!("{text:?} is not a whole number from {min} to {max}"))),
         }
+    }
+
+    fn switch(&self, flag: &'static str) -> Result<bool, ConfigError> {
+        self.one_of(flag, &[("false", false), ("true", true)])
     }
 
     fn one_of<T: Copy>(&self, flag: &'static str, values: &[(&str, T)]) -> Result<T, ConfigError> {

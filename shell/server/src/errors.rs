@@ -52,12 +52,16 @@ etcd_errors! {
     COMPACTED = OutOfRange, "mvcc: required revision has been compacted";
     /// A revision that is not there yet.
     FUTURE_REVISION = OutOfRange, "mvcc: required revision is a future revision";
+    /// The member's state is not what the log makes of it.
+    CORRUPT = DataLoss, "corrupt cluster";
     /// No room for growth.
     NO_SPACE = ResourceExhausted, "mvcc: database space exceeded";
     /// Too much is waiting already.
     TOO_MANY_REQUESTS = ResourceExhausted, "too many requests";
     /// Users and roles are off.
     AUTH_NOT_ENABLED = FailedPrecondition, "authentication is not enabled";
+    /// Peer URLs that are none, or none at all.
+    BAD_MEMBER_URLS = InvalidArgument, "given member URLs are invalid";
     /// The id of a member, present or past, for a new one.
     MEMBER_EXISTS = FailedPrecondition, "member ID already exist";
     /// Another member's URLs.
@@ -79,7 +83,7 @@ etcd_errors! {
     /// Who shall lead has no vote.
     BAD_TRANSFEREE = FailedPrecondition, "bad leader transferee";
     /// Who shall lead does not.
-    TRANSFER_TIMED_OUT = Unavailable, "request timed out, leader transfer took too long";
+    TRANSFER_TIMED_OUT = Unknown, "request timed out, leader transfer took too long";
     /// Nobody leads.
     NO_LEADER = Unavailable, "no leader";
     /// Leadership moved while a read was being confirmed.
@@ -99,6 +103,10 @@ impl From<EtcdError> for Status {
         Status::new(error.code, error.text)
     }
 }
+
+/// One member more than there may be; etcd has no such limit, and no text for it.
+pub const TOO_MANY_MEMBERS: EtcdError =
+    EtcdError { code: Code::FailedPrecondition, text: "kattu: too many members in cluster" };
 
 /// The store's no.
 #[must_use]
@@ -129,12 +137,29 @@ pub fn of_refusal(refusal: Refusal) -> EtcdError {
         Refusal::ReadTimedOut => TIMED_OUT,
         Refusal::Stopping => STOPPED,
         Refusal::Member(refusal) => of_member_refusal(refusal),
+        Refusal::Corrupt => CORRUPT,
     }
 }
 
+/// A change that was refused tells why in words, beside etcd's text, which is often one for several reasons.
+#[must_use]
+pub fn with_reason(refusal: Refusal) -> Status {
+    let mut status = Status::from(of_refusal(refusal));
+    if let Refusal::Member(reason) = refusal
+        && let Ok(reason) = reason.to_string().parse()
+    {
+        status.metadata_mut().insert(REASON, reason);
+    }
+    status
+}
+
+/// The metadata key of a refusal's reason.
+pub const REASON: &str = "kattu-reason";
+
 fn of_member_refusal(refusal: MemberRefusal) -> EtcdError {
     match refusal {
-        MemberRefusal::UnderWay | MemberRefusal::TooManyMembers => UNHEALTHY,
+        MemberRefusal::UnderWay => UNHEALTHY,
+        MemberRefusal::TooManyMembers => TOO_MANY_MEMBERS,
         MemberRefusal::NotFound => MEMBER_NOT_FOUND,
         MemberRefusal::IdUsed => MEMBER_EXISTS,
         MemberRefusal::UrlsUsed => PEER_URL_EXISTS,
@@ -192,11 +217,54 @@ mod tests {
             (Refusal::LeaderChanged, 14, "etcdserver: leader changed"),
             (Refusal::ReadTimedOut, 14, "etcdserver: request timed out"),
             (Refusal::Stopping, 14, "etcdserver: server stopped"),
+            (Refusal::Corrupt, 15, "etcdserver: corrupt cluster"),
         ];
         for (refusal, code, text) in table {
             let found = of_refusal(refusal);
             assert_eq!((found.code as i32, found.text), (code, text), "{refusal:?}");
         }
+    }
+
+    #[test]
+    fn every_refused_change_has_etcds_code_and_text_and_its_reason() {
+        let table = [
+            (MemberRefusal::UnderWay, 14, "etcdserver: unhealthy cluster"),
+            (MemberRefusal::NotFound, 5, "etcdserver: member not found"),
+            (MemberRefusal::IdUsed, 9, "etcdserver: member ID already exist"),
+            (MemberRefusal::UrlsUsed, 9, "etcdserver: Peer URLs already exists"),
+            (MemberRefusal::NotLearner, 9, "etcdserver: can only promote a learner member"),
+            (
+                MemberRefusal::NotCaughtUp,
+                9,
+                "etcdserver: can only promote a learner member which is in sync with leader",
+            ),
+            (
+                MemberRefusal::WouldLoseQuorum,
+                9,
+                "etcdserver: re-configuration failed due to not enough started members",
+            ),
+            (
+                MemberRefusal::LastVoter,
+                9,
+                "etcdserver: re-configuration failed due to not enough started members",
+            ),
+            (MemberRefusal::TooManyLearners, 9, "etcdserver: too many learner members in cluster"),
+            (MemberRefusal::TooManyMembers, 9, "kattu: too many members in cluster"),
+            (MemberRefusal::NotLeader, 9, "etcdserver: not leader"),
+            (MemberRefusal::BadTransferee, 9, "etcdserver: bad leader transferee"),
+            (
+                MemberRefusal::TransferFailed,
+                2,
+                "etcdserver: request timed out, leader transfer took too long",
+            ),
+        ];
+        for (refusal, code, text) in table {
+            let status = with_reason(Refusal::Member(refusal));
+            assert_eq!((status.code() as i32, status.message()), (code, text), "{refusal:?}");
+            let reason = status.metadata().get(REASON).and_then(|reason| reason.to_str().ok());
+            assert_eq!(reason, Some(refusal.to_string().as_str()), "{refusal:?}");
+        }
+        assert!(with_reason(Refusal::NoLeader).metadata().is_empty());
     }
 
     #[test]
@@ -215,6 +283,7 @@ mod tests {
     #[test]
     fn the_gates_own_errors_have_etcds_code_and_text() {
         let table = [
+            (BAD_MEMBER_URLS, 3, "etcdserver: given member URLs are invalid"),
             (REQUEST_TOO_LARGE, 3, "etcdserver: request is too large"),
             (INVALID_CLIENT_API_VERSION, 3, "etcdserver: invalid client api version"),
             (AUTH_NOT_ENABLED, 9, "etcdserver: authentication is not enabled"),

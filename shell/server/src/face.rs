@@ -9,13 +9,13 @@ use crate::counters::{Counters, InFlight};
 use crate::encode::PREFIX_LEN;
 use crate::replica::Replica;
 use crate::rpc::Rpc;
-use crate::{auth, cluster, errors, grpc, health, kv, maintenance};
+use crate::{auth, cluster, errors, grpc, health, kv, level, maintenance};
 use bytes::Bytes;
 use http::request::Parts;
-use http::{Method, Request, Response, StatusCode};
+use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode};
 use http_body::Body;
 use kattu_kv::api::Revision;
-use kattu_node::contract::{self, Outcome, Reply, ReplyBody};
+use kattu_node::contract::{self, Consistency, Outcome, Reply, ReplyBody};
 use kattu_proto::etcdserverpb as pb;
 use std::future::Future;
 use std::sync::Arc;
@@ -46,6 +46,8 @@ pub struct FaceConfig {
     pub max_txn_ops: usize,
     /// Largest answer to one unary call, in bytes.
     pub max_response_bytes: usize,
+    /// How fresh reads are that do not say it.
+    pub read_consistency: Consistency,
     /// What the store may grow to, in bytes; 0 for no quota. Shown here, enforced by the replica.
     pub quota_bytes: u64,
     /// Client connections at once.
@@ -67,6 +69,7 @@ impl Default for FaceConfig {
             max_request_bytes: 1536 * 1024,
             max_txn_ops: 128,
             max_response_bytes: 64 << 20,
+            read_consistency: Consistency::Linearizable,
             quota_bytes: 0,
             max_connections: 20_000,
             max_concurrent_streams: 10_000,
@@ -115,13 +118,16 @@ impl<R: Replica> Face<R> {
         let (head, body) = request.into_parts();
         let judged = self.judge(&head);
         async move {
-            let (rpc, in_flight) = match judged {
+            let (rpc, level, in_flight) = match judged {
                 Ok(judged) => judged,
                 Err(refused) => return *refused,
             };
-            match self.dispatch(rpc, body).await {
-                Ok(response) => {
+            match self.dispatch(rpc, level.unwrap_or(self.config.read_consistency), body).await {
+                Ok(mut response) => {
                     in_flight.end(Code::Ok);
+                    if level.is_some() {
+                        self.tell_position(&mut response);
+                    }
                     response
                 }
                 Err(status) => {
@@ -132,8 +138,12 @@ impl<R: Replica> Face<R> {
         }
     }
 
-    /// Which RPC the call means, if its head alone does not rule it out.
-    fn judge(&self, head: &Parts) -> Result<(Rpc, InFlight<'_>), Box<Response<FaceBody>>> {
+    /// Which RPC the call means and how fresh its reads shall be, if its head alone does not rule it out.
+    #[allow(clippy::type_complexity)] // two words for it would not make it simpler
+    fn judge(
+        &self,
+        head: &Parts,
+    ) -> Result<(Rpc, Option<Consistency>, InFlight<'_>), Box<Response<FaceBody>>> {
         if head.method != Method::POST {
             let mut response = Response::new(FaceBody::Empty);
             *response.status_mut() = StatusCode::METHOD_NOT_ALLOWED;
@@ -142,8 +152,9 @@ impl<R: Replica> Face<R> {
         let path = head.uri.path();
         let rpc = Rpc::from_path(path).ok_or_else(|| Box::new(grpc::refuse(unknown_path(path))))?;
         let in_flight = self.config.counters.begin(rpc);
-        match grpc::check_metadata(&head.headers, || self.replica.leader().is_some()) {
-            Ok(()) => Ok((rpc, in_flight)),
+        let judged = grpc::check_metadata(&head.headers, || self.replica.leader().is_some());
+        match judged.and_then(|()| level::of_call(&head.headers)) {
+            Ok(level) => Ok((rpc, level, in_flight)),
             Err(status) => {
                 in_flight.end(status.code());
                 Err(Box::new(grpc::refuse(status)))
@@ -151,7 +162,7 @@ impl<R: Replica> Face<R> {
         }
     }
 
-    async fn dispatch<B>(&self, rpc: Rpc, body: B) -> Result<Response<FaceBody>, Status>
+    async fn dispatch<B>(&self, rpc: Rpc, level: Consistency, body: B) -> Result<Response<FaceBody>, Status>
     where
         B: Body<Data = Bytes> + Unpin,
         B::Error: std::fmt::Display,
@@ -163,14 +174,23 @@ impl<R: Replica> Face<R> {
         let message = grpc::read_message(body, self.config.max_message_bytes()).await?;
         self.config.counters.received_bytes.add((PREFIX_LEN + message.len()) as u64);
         let answer = match rpc {
-            Rpc::Range => kv::range(self, message).await?,
+            Rpc::Range => kv::range(self, message, level).await?,
             Rpc::Put => kv::put(self, message).await?,
             Rpc::DeleteRange => kv::delete_range(self, message).await?,
-            Rpc::Txn => kv::txn(self, message).await?,
+            Rpc::Txn => kv::txn(self, message, level).await?,
             Rpc::Compact => kv::compact(self, message).await?,
             Rpc::Status => maintenance::status(self, message).await.map(FaceBody::Message)?,
             Rpc::Alarm => maintenance::alarm(self, message).await.map(FaceBody::Message)?,
+            Rpc::Defragment => maintenance::defragment(self, message).await.map(FaceBody::Message)?,
+            Rpc::Hash => maintenance::hash(self, message).await.map(FaceBody::Message)?,
+            Rpc::HashKv => maintenance::hash_kv(self, message).await.map(FaceBody::Message)?,
+            Rpc::Snapshot => return maintenance::snapshot(self, message).await,
             Rpc::MemberList => cluster::member_list(self, message).await.map(FaceBody::Message)?,
+            Rpc::MemberAdd => cluster::member_add(self, message).await.map(FaceBody::Message)?,
+            Rpc::MemberRemove => cluster::member_remove(self, message).await.map(FaceBody::Message)?,
+            Rpc::MemberUpdate => cluster::member_update(self, message).await.map(FaceBody::Message)?,
+            Rpc::MemberPromote => cluster::member_promote(self, message).await.map(FaceBody::Message)?,
+            Rpc::MoveLeader => cluster::move_leader(self, message).await.map(FaceBody::Message)?,
             Rpc::AuthStatus => auth::auth_status(self, message).await.map(FaceBody::Message)?,
             Rpc::Authenticate => auth::authenticate(message).map(FaceBody::Message)?,
             Rpc::HealthCheck => health::check(self, message).await.map(FaceBody::Message)?,
@@ -181,17 +201,31 @@ impl<R: Replica> Face<R> {
         Ok(grpc::reply(answer))
     }
 
+    /// Tells a session up to where it has seen: looked up after the answer is there, so that it covers the answer.
+    fn tell_position(&self, response: &mut Response<FaceBody>) {
+        let position = HeaderValue::from(self.replica.committed().0);
+        response.headers_mut().insert(HeaderName::from_static(level::INDEX), position);
+    }
+
     /// Asks the replica; whatever is not a final answer of the store comes back as etcd's error.
     ///
     /// # Errors
     /// The store's no, a refusal, or a doubt.
     pub async fn call(&self, request: contract::Request) -> Result<Reply, Status> {
-        match self.replica.call(request).await {
+        self.judge_outcome(self.replica.call(request).await)
+    }
+
+    /// An outcome as an answer or as etcd's error.
+    ///
+    /// # Errors
+    /// The store's no, a refusal, or a doubt.
+    pub(crate) fn judge_outcome(&self, outcome: Outcome) -> Result<Reply, Status> {
+        match outcome {
             Outcome::Done(Reply { body: ReplyBody::KvError(error), .. }) => {
                 Err(errors::of_store(error).into())
             }
             Outcome::Done(reply) => Ok(reply),
-            Outcome::Refused(refusal) => Err(errors::of_refusal(refusal).into()),
+            Outcome::Refused(refusal) => Err(errors::with_reason(refusal)),
             Outcome::Unknown(doubt) => Err(errors::of_doubt(doubt).into()),
         }
     }
@@ -235,7 +269,16 @@ fn is_written(rpc: Rpc) -> bool {
             | Rpc::Compact
             | Rpc::Status
             | Rpc::Alarm
+            | Rpc::Defragment
+            | Rpc::Hash
+            | Rpc::HashKv
+            | Rpc::Snapshot
             | Rpc::MemberList
+            | Rpc::MemberAdd
+            | Rpc::MemberRemove
+            | Rpc::MemberUpdate
+            | Rpc::MemberPromote
+            | Rpc::MoveLeader
             | Rpc::AuthStatus
             | Rpc::Authenticate
             | Rpc::HealthCheck

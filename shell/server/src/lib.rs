@@ -7,6 +7,7 @@
 //! | `rpc.rs` | every RPC: path, shape |
 //! | `gate.rs` | what is refused before it is proposed |
 //! | `convert.rs`, `encode.rs` | messages ↔ the store's types, answers → bytes |
+//! | `level.rs` | how fresh a read shall be |
 //! | `errors.rs` | every no in etcd's words |
 //! | `kv.rs`, `maintenance.rs`, `cluster.rs`, `auth.rs`, `health.rs` | the services |
 //! | `grpc.rs`, `body.rs` | one message in, one answer out |
@@ -21,6 +22,7 @@
 #![forbid(unsafe_code)]
 
 mod auth;
+pub mod backup;
 mod body;
 mod cluster;
 pub mod compactor;
@@ -38,10 +40,12 @@ mod http;
 mod http2;
 mod json;
 mod kv;
+pub mod level;
 pub mod listen;
 mod maintenance;
 mod metrics;
 mod process;
+pub mod rebuild;
 pub mod replica;
 pub mod rpc;
 pub mod serve;

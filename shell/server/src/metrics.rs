@@ -6,6 +6,7 @@
 
 use crate::counters::{CODES, Counters};
 use crate::face::{ETCD_VERSION, Face, KATTU_VERSION};
+use crate::maintenance;
 use crate::process;
 use crate::replica::Replica;
 use crate::rpc::Rpc;
@@ -47,7 +48,10 @@ fn member<R: Replica>(page: &mut Page, face: &Face<R>, status: &Status) {
     page.labelled("etcd_cluster_version", "The cluster's version", "cluster_version", "3.7");
     page.labelled("etcd_server_id", "This member", "server_id", &format!("{:x}", status.id.0));
     page.labelled("kattu_build_info", "Kattu's own version", "version", KATTU_VERSION);
-    page.labelled("kattu_role", "The part this member plays", "role", status.role);
+    let role = if status.learner { "learner" } else { status.role };
+    page.labelled("kattu_role", "The part this member plays", "role", role);
+    let name = "kattu_has_lease";
+    page.gauge(name, "Whether this leader may answer reads by its clock", u8::from(status.has_lease));
     page.gauge("kattu_term", "Current term", status.term.0);
     page.gauge("kattu_log_first_index", "First index of the log", status.first.0);
     page.gauge("kattu_log_last_index", "Last index of the log", status.last.0);
@@ -75,6 +79,25 @@ fn store<R: Replica>(page: &mut Page, face: &Face<R>, status: &Status) {
         "etcd_debugging_mvcc_compact_revision",
         "The store's compacted revision",
         status.compact_revision,
+    );
+    page.head("etcd_server_alarms", "Alarms that are raised", "gauge");
+    for alarm in maintenance::active(status) {
+        let labels = format!("alarm_type=\"{}\",server_id=\"{:x}\"", alarm.kind, alarm.member.0);
+        page.line("etcd_server_alarms", &labels, 1);
+    }
+    let compared = status.compared;
+    let name = "kattu_digest_marked_index";
+    page.gauge(name, "Newest index at which members compare what they made of the log", compared.marked.0);
+    let name = "kattu_digest_agreed_index";
+    page.gauge(name, "Newest such index at which all voters have said the same", compared.agreed.0);
+    let name = "kattu_digest_reports_total";
+    page.counter(name, "Reports of members compared since the cluster began", compared.reports);
+    let name = "kattu_digest_odd_total";
+    page.counter(name, "Comparisons that found a member to differ", compared.odd);
+    page.gauge(
+        "kattu_corrupt",
+        "Whether this member serves nobody",
+        u8::from(status.alarms.is_corrupt(status.id)),
     );
     page.gauge("kattu_no_space", "Whether writes that grow the store are refused", u8::from(status.no_space));
 }

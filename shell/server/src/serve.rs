@@ -5,8 +5,9 @@
 //!          2 the replica: ports for peers, data directory, log
 //!          3 faces, compactor                        clients that came early are answered from here on
 //!          4 a linearizable read succeeds            "ready to serve client requests"
-//!  stop    5 faces: no new calls; those under way may finish
-//!          6 the replica: whoever still waits is answered, the log is closed
+//!  stop    5 a leader hands over to another member, for an election timeout at most
+//!          6 faces: no new calls; those under way may finish
+//!          7 the replica: whoever still waits is answered, the log is closed
 //! ```
 //! Everything runs on the calling thread, except where the configuration gives work threads of its own.
 //! Knows nothing of: flags' syntax, what requests mean, signals of other verbs.
@@ -19,7 +20,7 @@ use kattu_kv::api::{KeyRange, Query, Range};
 use kattu_node::SnapshotLimits;
 use kattu_node::contract::{Consistency, Outcome, Request};
 use kattu_raft::{Duration, Limits};
-use kattu_runtime::{Engine, RuntimeConfig, StartError, report};
+use kattu_runtime::{End, Engine, RuntimeConfig, StartError, report};
 use kattu_wal::WalError;
 use std::fmt;
 use std::io;
@@ -31,6 +32,8 @@ use tokio::task::{JoinSet, LocalSet};
 
 /// Pause between two looks at whether the member can serve.
 const READY_PAUSE: Duration = Duration::from_millis(10);
+/// Handing over takes a few milliseconds, or does not work.
+const HAND_OVER_DEADLINE: Duration = Duration::from_secs(1);
 /// The member's own end may take this long after the faces' has come.
 const CLOSE_DEADLINE: Duration = Duration::from_secs(2);
 /// After a signal the process ends within this time, come what may: the log is made for worse.
@@ -134,62 +137,66 @@ async fn member(
     stop: watch::Receiver<bool>,
     on_ready: impl FnOnce() + 'static,
 ) -> Result<(), ServeError> {
-    if config.must_exist && is_empty(&config) {
-        return Err(ServeError::Config(format!(
-            "--initial-cluster-state existing: there is no data in {}, and joining a running cluster is not supported \
-             yet; name the right --data-dir, or start a new cluster with new",
-            config.data_dir.display()
-        )));
-    }
     let client_doors = bind(&config.listen_clients, "--listen-client-urls").await?;
     let metrics_doors = bind(&config.listen_metrics, "--listen-metrics-urls").await?;
-    report::info(format_args!(
-        "version {KATTU_VERSION}: member {} ({:x}) of cluster {:x}, data in {}",
-        config.name,
-        config.id.0,
-        config.cluster_id,
-        config.data_dir.display()
-    ));
+    report::info(format_args!("version {KATTU_VERSION}, data in {}", config.data_dir.display()));
     let running = kattu_runtime::start(runtime_config(&config)).await.map_err(start_error)?;
     let engine = running.engine.clone();
+    let (member, cluster) = (engine.member_id(), engine.cluster_id());
+    report::info(format_args!("member {} ({:x}) of cluster {cluster:x}", config.name, member.0));
 
-    // The replica outlives the faces, so that calls under way can finish.
+    // The replica outlives the faces, so that calls under way can finish; both outlive the signal.
     let (close, closing) = watch::channel(false);
+    let (close_faces, faces_closing) = watch::channel(false);
     let face = face_config(&config);
     let mut faces = JoinSet::new();
     let mut face_threads = Vec::new();
     if config.client_threads == 0 {
         for door in client_doors {
-            faces.spawn_local(serve_clients(door, engine.clone(), face.clone(), stop.clone()));
+            faces.spawn_local(serve_clients(door, engine.clone(), face.clone(), faces_closing.clone()));
         }
     } else {
-        face_threads = start_face_threads(config.client_threads, client_doors, &engine, &face, &stop)?;
+        face_threads =
+            start_face_threads(config.client_threads, client_doors, &engine, &face, &faces_closing)?;
     }
     for door in metrics_doors {
-        faces.spawn_local(serve_metrics(door, engine.clone(), face.clone(), stop.clone()));
+        faces.spawn_local(serve_metrics(door, engine.clone(), face.clone(), faces_closing.clone()));
     }
-    faces.spawn_local(compactor::run(engine.clone(), config.retention, face, stop.clone()));
+    faces.spawn_local(compactor::run(engine.clone(), config.retention, face, faces_closing));
     let ready = tokio::task::spawn_local(tell_when_ready(engine.clone(), announcement(&config), on_ready));
 
     let mut replica = tokio::task::spawn_local(running.run(closing));
     let mut stopped = stop;
     tokio::select! {
         _ = stopped.wait_for(|stop| *stop) => {}
-        ended = &mut replica => {
-            return Err(ServeError::Failed(match ended {
-                Ok(()) => "the member stopped by itself".to_string(),
-                Err(error) => format!("the member failed: {error}"),
-            }));
-        }
+        ended = &mut replica => match ended {
+            Ok(End::Removed) => {
+                ready.abort();
+                let _ = close_faces.send(true);
+                let _ = tokio::time::timeout(CLOSE_DEADLINE, faces.join_all()).await;
+                report::info(format_args!(
+                    "{} ({:x}) was removed from cluster {cluster:x} and ends; its data directory is of no use any more",
+                    config.name, member.0
+                ));
+                return Ok(());
+            }
+            Ok(End::Stopped) => return Err(ServeError::Failed("the member stopped by itself".to_string())),
+            Err(error) => return Err(ServeError::Failed(format!("the member failed: {error}"))),
+        },
     }
     ready.abort();
+    // A leader gives its office away while it still serves: then nobody waits for an election.
+    if let Some(leader) = engine.hand_over(config.election_timeout.min(HAND_OVER_DEADLINE)).await {
+        report::info(format_args!("{} handed its leadership over to member {:x}", config.name, leader.0));
+    }
+    let _ = close_faces.send(true);
     while faces.join_next().await.is_some() {}
     for thread in face_threads {
         let _ = thread.await;
     }
     let _ = close.send(true);
     match tokio::time::timeout(CLOSE_DEADLINE, replica).await {
-        Ok(Ok(())) => report::info(format_args!("{} stopped", config.name)),
+        Ok(Ok(_)) => report::info(format_args!("{} stopped", config.name)),
         Ok(Err(error)) => return Err(ServeError::Failed(format!("stopping failed: {error}"))),
         Err(_) => report::warn(format_args!(
             "{} did not close its log in time; the next start repairs it",
@@ -197,10 +204,6 @@ async fn member(
         )),
     }
     Ok(())
-}
-
-fn is_empty(config: &ServeConfig) -> bool {
-    std::fs::read_dir(&config.data_dir).map_or(true, |mut entries| entries.next().is_none())
 }
 
 async fn bind(addresses: &[SocketAddr], flag: &'static str) -> Result<Vec<TcpListener>, ServeError> {
@@ -219,11 +222,12 @@ fn start_error(error: StartError) -> ServeError {
             ServeError::Port { address, flag: "--listen-peer-urls", error }
         }
         StartError::Config(rule) => ServeError::Config(rule.to_string()),
+        StartError::Join(what) => ServeError::Config(what),
         StartError::Thread(_) | StartError::Snapshot(_) => ServeError::Failed(error.to_string()),
     }
 }
 
-fn runtime_config(config: &ServeConfig) -> RuntimeConfig {
+pub(crate) fn runtime_config(config: &ServeConfig) -> RuntimeConfig {
     let limits = Limits::default();
     // One request must always fit. [fault-model §10]
     let in_flight = limits.inflight_bytes_max.max(config.max_request_bytes + (64 << 10));
@@ -232,10 +236,12 @@ fn runtime_config(config: &ServeConfig) -> RuntimeConfig {
         cluster_id: config.cluster_id,
         id: config.id,
         members: config.members.clone(),
+        join: config.must_exist,
         listen_peers: config.listen_peers.clone(),
         client_urls: config.advertise_client_urls.clone(),
         election_timeout: config.election_timeout,
         heartbeat_interval: config.heartbeat_interval,
+        leadership: config.leadership,
         limits: Limits {
             inflight_bytes_max: in_flight,
             snapshot_bytes_per_s: config.snapshot_bytes_per_s,
@@ -249,6 +255,7 @@ fn runtime_config(config: &ServeConfig) -> RuntimeConfig {
             log_bytes_min: config.snapshot_log_bytes,
             keep_bytes: config.snapshot_keep_bytes,
         },
+        digest_interval: config.digest_interval,
         snapshot_bytes_per_s: config.snapshot_bytes_per_s,
         segment_bytes: config.segment_bytes,
         reserve_bytes: config.reserve_bytes,
@@ -262,6 +269,7 @@ fn face_config(config: &ServeConfig) -> Arc<FaceConfig> {
         max_request_bytes: config.max_request_bytes,
         max_txn_ops: config.max_txn_ops,
         quota_bytes: config.quota_bytes,
+        read_consistency: config.read_consistency,
         ..FaceConfig::default()
     })
 }

@@ -6,7 +6,9 @@
 use crate::errors;
 use crate::face::KATTU_VERSION;
 use crate::json;
+use crate::maintenance;
 use kattu_node::contract::Status;
+use kattu_raft::NodeId;
 
 /// The member's status as JSON. `log_bytes`: size of its log on disk.
 #[must_use]
@@ -15,20 +17,25 @@ pub fn status_json(status: &Status, name: &str, log_bytes: u64) -> String {
     if status.leader.is_none() {
         problems.push(errors::NO_LEADER.text.to_string());
     }
-    if status.no_space {
-        problems.push("alarm: NOSPACE".to_string());
+    for alarm in maintenance::active(status) {
+        problems.push(match alarm.member {
+            member if member == status.id => format!("alarm: {}", alarm.kind),
+            NodeId(0) => format!("alarm for every member: {}", alarm.kind),
+            NodeId(member) => format!("alarm for member {member:x}: {}", alarm.kind),
+        });
     }
     if status.serving_unconfirmed {
         problems.push("serializable reads are served before a leader has confirmed the state".to_string());
     }
     let problems: Vec<String> = problems.iter().map(|text| json::string(text)).collect();
     format!(
-        "{{\"member_id\":\"{:x}\",\"name\":{},\"role\":\"{}\",\"leader_id\":\"{:x}\",\"term\":{},\"revision\":{},\
+        "{{\"member_id\":\"{:x}\",\"name\":{},\"role\":\"{}\",\"has_lease\":{},\"leader_id\":\"{:x}\",\"term\":{},\"revision\":{},\
          \"persisted\":{},\"committed\":{},\"applied\":{},\"first_index\":{},\"last_index\":{},\"log_bytes\":{},\
          \"version\":\"{}\",\"errors\":[{}]}}",
         status.id.0,
         json::string(name),
-        status.role,
+        if status.learner { "learner" } else { status.role },
+        status.has_lease,
         status.leader.map_or(0, |leader| leader.0),
         status.term.0,
         status.revision,
@@ -46,7 +53,7 @@ pub fn status_json(status: &Status, name: &str, log_bytes: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kattu_raft::{LogIndex, NodeId, Term};
+    use kattu_raft::{LogIndex, Term};
 
     #[test]
     fn every_field_is_there_under_its_fixed_name() {
@@ -64,11 +71,19 @@ mod tests {
             ..Status::default()
         };
         let expected = format!(
-            "{{\"member_id\":\"ab\",\"name\":\"n\\\"1\",\"role\":\"follower\",\"leader_id\":\"cd\",\"term\":3,\
+            "{{\"member_id\":\"ab\",\"name\":\"n\\\"1\",\"role\":\"follower\",\"has_lease\":false,\"leader_id\":\"cd\",\"term\":3,\
              \"revision\":6,\"persisted\":9,\"committed\":8,\"applied\":7,\"first_index\":1,\"last_index\":10,\
              \"log_bytes\":4096,\"version\":\"{KATTU_VERSION}\",\"errors\":[]}}"
         );
         assert_eq!(status_json(&status, "n\"1", 4096), expected);
+    }
+
+    #[test]
+    fn a_learner_and_a_lease_are_shown() {
+        let json = status_json(&Status { role: "follower", learner: true, ..Status::default() }, "n", 0);
+        assert!(json.contains("\"role\":\"learner\",\"has_lease\":false,"), "{json}");
+        let json = status_json(&Status { role: "leader", has_lease: true, ..Status::default() }, "n", 0);
+        assert!(json.contains("\"role\":\"leader\",\"has_lease\":true,"), "{json}");
     }
 
     #[test]

@@ -59,6 +59,7 @@ const NO_TLS: &str = "TLS is not supported yet";
 const NO_AUTH: &str = "authentication is not supported yet";
 const NO_DISCOVERY: &str = "discovery is not supported; list the members with --initial-cluster";
 const NO_LOG_FILES: &str = "Kattu writes plain lines to standard error";
+const ALWAYS_COMPARES: &str = "members compare what they made of the log every --digest-interval";
 const BY_BYTES: &str = "snapshots are taken by bytes of log: --snapshot-log-bytes";
 
 use Shape::{List, Number, Switch, Text};
@@ -86,7 +87,7 @@ pub const FLAGS: &[Flag] = &[
         "initial-cluster-state",
         Text,
         "new",
-        "new, or existing when the data directory must be there already",
+        "new, or existing: the cluster runs already; without data this member joins it (kattu member add)",
     ),
     works("initial-cluster-token", Text, "etcd-cluster", "tells clusters apart; the same on all members"),
     works("heartbeat-interval", Number, "100", "milliseconds between heartbeats of the leader"),
@@ -95,6 +96,43 @@ pub const FLAGS: &[Flag] = &[
         Number,
         "1000",
         "milliseconds without a leader before an election; at least 5 heartbeats",
+    ),
+    works(
+        "election-priority",
+        Number,
+        "100",
+        "how eager this member is to lead, 0 to 255: 100 is like anybody, 0 the last, 255 the first",
+    ),
+    works(
+        "leader-handover",
+        Switch,
+        "false",
+        "a leader offers its office to a member of higher priority that is well",
+    ),
+    works(
+        "suspicion-delay",
+        Number,
+        "2",
+        "milliseconds, at most, until a member whose leader closed the connection asks the others; 0 is off",
+    ),
+    works(
+        "lease-reads",
+        Switch,
+        "false",
+        "the leader answers reads by its clock; all members or none, see --clock-drift-ppm",
+    ),
+    works(
+        "clock-drift-ppm",
+        Number,
+        "5000",
+        "with --lease-reads: how wrong the rate of any member's clock may be, in millionths",
+    ),
+    works("lease-margin", Number, "1", "with --lease-reads: milliseconds taken off every lease"),
+    works(
+        "read-consistency",
+        Text,
+        "linearizable",
+        "how fresh reads are that do not say it: linearizable, bounded=TIME or serializable",
     ),
     works("max-request-bytes", Number, "1572864", "largest request, at most 67108864"),
     works("max-txn-ops", Number, "128", "most operations in one transaction"),
@@ -134,6 +172,12 @@ pub const FLAGS: &[Flag] = &[
         "67108864",
         "how fast a snapshot is written, or sent to one member; 0 is as fast as it goes",
     ),
+    works(
+        "digest-interval",
+        Number,
+        "60000",
+        "milliseconds between two comparisons of what the members have made of the log; 0 is off",
+    ),
     works("segment-bytes", Number, "16777216", "size of one file of the log"),
     works("disk-reserve-bytes", Number, "67108864", "disk space kept free for the way out of a full disk"),
     works(
@@ -142,6 +186,12 @@ pub const FLAGS: &[Flag] = &[
         "10000",
         "milliseconds after which a disk, node or store that hangs ends the process",
     ),
+    tolerated("corrupt-check-time", Text, ALWAYS_COMPARES),
+    tolerated("compact-hash-check-time", Text, ALWAYS_COMPARES),
+    tolerated("experimental-corrupt-check-time", Text, ALWAYS_COMPARES),
+    tolerated("experimental-compact-hash-check-time", Text, ALWAYS_COMPARES),
+    tolerated("experimental-compact-hash-check-enabled", Switch, ALWAYS_COMPARES),
+    tolerated("experimental-initial-corrupt-check", Switch, ALWAYS_COMPARES),
     tolerated("snapshot-count", Number, BY_BYTES),
     tolerated("log-level", Text, NO_LOG_FILES),
     tolerated("logger", Text, NO_LOG_FILES),
@@ -149,6 +199,7 @@ pub const FLAGS: &[Flag] = &[
     tolerated("max-wals", Number, BY_BYTES),
     tolerated("max-snapshots", Number, BY_BYTES),
     tolerated("strict-reconfig-check", Switch, "Kattu is always strict"),
+    tolerated("max-learners", Number, "Kattu allows 8 learners"),
     tolerated("pre-vote", Switch, "Kattu always asks before it campaigns"),
     tolerated("metrics", Text, "Kattu always serves the same metrics"),
     tolerated("enable-pprof", Switch, "Kattu has no profiling pages"),
@@ -199,7 +250,7 @@ pub const FLAGS: &[Flag] = &[
     refused("discovery-keepalive-timeout", Text, NO_DISCOVERY),
     refused("discovery-insecure-transport", Switch, NO_DISCOVERY),
     refused("discovery-insecure-skip-tls-verify", Switch, NO_DISCOVERY),
-    refused("force-new-cluster", Switch, "Kattu does not overrule a lost majority"),
+    refused("force-new-cluster", Switch, "a lost majority is overruled offline: kattu recover"),
     refused("config-file", Text, "etcd's YAML file is not read; write a TOML file and name it with --config"),
 ];
 

@@ -17,15 +17,23 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The members, by name, with their peer URLs.
 pub(crate) type Roll = BTreeMap<String, Vec<Url>>;
 
-/// Reads `n1=http://..,n2=http://..`; a name that comes again adds a URL.
-pub(crate) fn parse_roll(text: &str) -> Result<Roll, String> {
+/// Whether a list may have members without a name: those of a cluster that runs, of which some have not started yet, are
+/// printed so by etcdctl.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Names {
+    Needed,
+    MayBeMissing,
+}
+
+/// Reads `n1=http://..,n2=http://..`; a name that comes again adds a URL. Who has no name is called by its URL.
+pub(crate) fn parse_roll(text: &str, names: Names) -> Result<Roll, String> {
     let mut roll = Roll::new();
     let mut seen = BTreeSet::new();
     for part in text.split(',').map(str::trim) {
         let Some((name, url)) = part.split_once('=') else {
             return Err(format!("{part:?}: expected name=http://host:port"));
         };
-        if name.is_empty() {
+        if name.is_empty() && names == Names::Needed {
             return Err(format!("{part:?}: the name is missing"));
         }
         let url = Url::parse(url)?;
@@ -35,7 +43,8 @@ pub(crate) fn parse_roll(text: &str) -> Result<Roll, String> {
         if !seen.insert(url.authority()) {
             return Err(format!("{url} is named twice"));
         }
-        roll.entry(name.to_string()).or_default().push(url);
+        let name = if name.is_empty() { url.to_string() } else { name.to_string() };
+        roll.entry(name).or_default().push(url);
     }
     Ok(roll)
 }
@@ -81,9 +90,15 @@ mod tests {
 
     #[test]
     fn a_name_that_comes_again_adds_a_url() {
-        let roll = parse_roll("n2=http://b:1, n1=http://a:1,n1=http://a:2").unwrap();
+        let roll = parse_roll("n2=http://b:1, n1=http://a:1,n1=http://a:2", Names::Needed).unwrap();
         assert_eq!(roll.keys().collect::<Vec<_>>(), ["n1", "n2"]);
         assert_eq!(roll["n1"].len(), 2);
+    }
+
+    #[test]
+    fn who_has_not_started_yet_has_no_name_in_a_cluster_that_runs() {
+        let roll = parse_roll("n1=http://a:1,=http://b:1,=http://c:1", Names::MayBeMissing).unwrap();
+        assert_eq!(roll.keys().collect::<Vec<_>>(), ["http://b:1", "http://c:1", "n1"]);
     }
 
     #[test]
@@ -98,7 +113,7 @@ mod tests {
             ("n1=http://0.0.0.0:1", "reachable"),
             ("n1=http://a:1,", "expected name="),
         ] {
-            let error = parse_roll(text).expect_err(text);
+            let error = parse_roll(text, Names::Needed).expect_err(text);
             assert!(error.contains(why), "{text}: {error}");
         }
     }
@@ -106,7 +121,7 @@ mod tests {
     #[test]
     fn ids_depend_on_token_and_urls_and_on_nothing_else() {
         let ids = |token, text| {
-            let (members, cluster) = identify(token, &parse_roll(text).unwrap()).unwrap();
+            let (members, cluster) = identify(token, &parse_roll(text, Names::Needed).unwrap()).unwrap();
             (members.iter().map(|member| member.id.0).collect::<Vec<_>>(), cluster)
         };
         let base = ids("t", "n1=http://a:1,n1=http://a:2,n2=http://b:1");
@@ -121,7 +136,8 @@ mod tests {
     #[test]
     fn ids_never_change_from_version_to_version() {
         let (members, cluster) =
-            identify("etcd-cluster", &parse_roll("default=http://localhost:2380").unwrap()).unwrap();
+            identify("etcd-cluster", &parse_roll("default=http://localhost:2380", Names::Needed).unwrap())
+                .unwrap();
         assert_eq!((members[0].id.0, cluster), (0x57f4_0fb0_83c7_9c31, 0xf8ca_840b_a0cb_9cf5));
     }
 }

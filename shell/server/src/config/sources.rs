@@ -383,7 +383,8 @@ mod tests {
             judged(&["--snapshot-count=5", "--logger", "zap"]),
             Ok(vec![
                 "--logger has no effect: Kattu writes plain lines to standard error".to_string(),
-                "--snapshot-count has no effect: Kattu keeps its log whole for now".to_string(),
+                "--snapshot-count has no effect: snapshots are taken by bytes of log: --snapshot-log-bytes"
+                    .to_string(),
             ])
         );
     }

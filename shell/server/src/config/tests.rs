@@ -41,6 +41,43 @@ fn without_flags_it_is_a_cluster_of_one_on_etcds_ports() {
     assert!(!config.must_exist);
 }
 
+#[test]
+fn leadership_is_etcds_unless_somebody_chooses_otherwise() {
+    let plain = config(&[]);
+    assert_eq!(plain.leadership, Leadership::default());
+    assert_eq!(plain.read_consistency, Consistency::Linearizable);
+    let chosen = config(&[
+        "--election-priority=200",
+        "--leader-handover",
+        "--suspicion-delay=0",
+        "--lease-reads",
+        "--clock-drift-ppm=1000",
+        "--lease-margin=5",
+        "--read-consistency=bounded=100ms",
+    ]);
+    let lease = Lease { rho: 1000, margin: Duration::from_millis(5) };
+    let leadership = Leadership { priority: 200, hand_over: true, suspicion: None, lease: Some(lease) };
+    assert_eq!(chosen.leadership, leadership);
+    assert_eq!(chosen.read_consistency, Consistency::Bounded(Duration::from_millis(100)));
+}
+
+#[test]
+fn what_cannot_be_meant_of_leadership_is_refused_by_name() {
+    for (args, said) in [
+        (&["--election-priority=256"][..], "--election-priority"),
+        (&["--suspicion-delay=soon"], "--suspicion-delay"),
+        (&["--clock-drift-ppm=100"], "--lease-reads"),
+        (&["--lease-margin=1"], "--lease-reads"),
+        (&["--lease-reads", "--clock-drift-ppm=1000000"], "--clock-drift-ppm"),
+        (&["--lease-reads=maybe"], "--lease-reads"),
+        (&["--read-consistency=session=1"], "--read-consistency"),
+        (&["--read-consistency=stale"], "--read-consistency"),
+    ] {
+        let refusal = refusal(args);
+        assert!(refusal.contains(said), "{args:?}: {refusal}");
+    }
+}
+
 /// The flags that etcd's own tooling and documents give to one of three members.
 #[test]
 fn one_of_three_members_as_etcds_documents_start_it() {

@@ -85,7 +85,9 @@ impl LoneStore {
                     client_urls: vec!["http://127.0.0.1:2379".into()],
                     ..MemberInfo::default()
                 }]),
-                Request::Change(_) | Request::MoveLeader(_) => panic!("a test says what comes of it"),
+                Request::Change(_) | Request::MoveLeader(_) | Request::Pin(_) => {
+                    panic!("a test says what comes of it")
+                }
                 Request::Status => ReplyBody::Status(status(state)),
             };
             Outcome::Done(Reply { term: Term(TERM), body })
@@ -140,6 +142,10 @@ impl Replica for LoneStore {
 
     fn term(&self) -> Term {
         Term(TERM)
+    }
+
+    fn committed(&self) -> LogIndex {
+        self.set(|state| LogIndex(state.log_len))
     }
 }
 

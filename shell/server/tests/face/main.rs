@@ -4,5 +4,6 @@ mod bad_input;
 mod compactor;
 mod fixture;
 mod kv;
+mod members;
 mod plain_http;
 mod services;

@@ -1,0 +1,416 @@
+//! Members that come and go, and leaders that are asked to: what operators type, and what they are told when it is wrong.
+
+use kattu_e2e::process::{Ended, own_host, run};
+use kattu_e2e::{Cluster, Kv, Options, cluster, grow, kattu, until};
+use serde_json::Value;
+use std::process::Command;
+use std::time::Duration;
+
+fn at(endpoints: &str, words: &[&str]) -> Command {
+    let mut command = Command::new(kattu());
+    command.args(words).args(["--endpoints", endpoints]);
+    command
+}
+
+#[track_caller]
+fn refused(ended: &Ended, words: &[&str]) {
+    ended.expect_code(1);
+    for word in words {
+        assert!(ended.err.contains(word), "`{word}` is not said:\n{}", ended.err);
+    }
+}
+
+fn hex(id: u64) -> String {
+    format!("{id:x}")
+}
+
+fn id_of(cluster: &Cluster, place: usize) -> u64 {
+    until("the member tells its id", || {
+        cluster.members[place].kv().status().ok()?.header.map(|header| header.member_id)
+    })
+}
+
+fn votes(kv: &Kv, id: u64) -> bool {
+    kv.members().is_ok_and(|members| members.iter().any(|member| member.id == id && !member.is_learner))
+}
+
+/// Adds, starts, and waits until it has a vote (or, as a learner, has applied everything).
+fn join(cluster: &mut Cluster, what: &str, is_learner: bool) -> (usize, u64) {
+    let place = cluster.plan_joining(what);
+    let url = cluster.members[place].peer_url();
+    let kv = cluster.members[0].kv();
+    let id = kv.member_add(&url, is_learner).expect("a healthy cluster takes a member in");
+    cluster.members[place].spawn();
+    if is_learner {
+        until("the learner has caught up", || {
+            let (theirs, ours) = (cluster.members[place].kv().status().ok()?, kv.status().ok()?);
+            (theirs.raft_applied_index >= ours.raft_applied_index).then_some(())
+        });
+    } else {
+        cluster.members[place].wait_ready();
+        until("the new member votes", || votes(&kv, id).then_some(()));
+    }
+    (place, id)
+}
+
+#[test]
+fn a_cluster_grows_from_one_to_five_and_shrinks_to_three_under_load_and_nothing_is_lost() {
+    let report = grow::run(Duration::from_secs(1), |step| println!("{step:?}"));
+    println!("longest gap {:?}, {} acknowledged", report.longest_gap(), report.acknowledged);
+    assert_eq!(report.lost, Vec::<String>::new());
+    assert_eq!(report.steps.len(), 6);
+    // The goal is one election timeout (`cargo xtask grow`); a machine that tests much at once may take a breath.
+    assert!(report.longest_gap() < report.election_timeout * 3, "{:?}", report.steps);
+}
+
+#[test]
+fn what_member_add_prints_starts_the_new_member() {
+    let mut cluster = Cluster::start("printed", 1);
+    cluster.members[0].kv().put("before", "1").expect("a put");
+    let host = own_host();
+    let url = format!("http://{host}:2380");
+    let added = run(&mut at(&cluster.endpoints(), &["member", "add", "late", "--peer-urls", &url]));
+    let text = added.expect_ok().to_string();
+    let setting = |name: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(&format!("{name}="))).expect(name);
+        line.trim_matches('"').to_string()
+    };
+    let place = cluster.plan_joining("printed");
+    let clients = format!("http://{host}:2379");
+    let arguments = cluster.members[place].arguments_mut();
+    let data = arguments[3].clone();
+    *arguments = [
+        "--name",
+        &setting("ETCD_NAME"),
+        "--initial-cluster",
+        &setting("ETCD_INITIAL_CLUSTER"),
+        "--initial-advertise-peer-urls",
+        &setting("ETCD_INITIAL_ADVERTISE_PEER_URLS"),
+        "--initial-cluster-state",
+        &setting("ETCD_INITIAL_CLUSTER_STATE"),
+        "--listen-peer-urls",
+        &url,
+        "--listen-client-urls",
+        &clients,
+        "--advertise-client-urls",
+        &clients,
+        "--data-dir",
+        &data,
+    ]
+    .map(str::to_string)
+    .into();
+    cluster.members[place].start();
+    let late = Kv::of(&format!("{host}:2379"));
+    assert_eq!(late.get("before").expect("a read on the new member"), Some(b"1".to_vec()));
+    let kv = cluster.members[0].kv();
+    until("the new member votes and has its name", || {
+        let members = kv.members().ok()?;
+        members.iter().any(|member| member.name == "late" && !member.is_learner).then_some(())
+    });
+    // The line itself says the same.
+    let line = text.lines().last().expect("a last line");
+    assert!(line.starts_with("kattu serve --name late --initial-cluster-state existing"), "{line}");
+
+    // It starts again from its own directory, with the flags it had.
+    cluster.members[place].kill();
+    cluster.members[place].start();
+    let late = Kv::of(&format!("{host}:2379"));
+    late.put("after", "2").expect("a put through the new member");
+}
+
+#[test]
+fn a_member_that_never_answers_costs_nothing_and_can_be_removed_again() {
+    let cluster = Cluster::start("ghost", 1);
+    let e = cluster.endpoints();
+    let kv = cluster.members[0].kv();
+    let url = format!("http://{}:2380", own_host());
+    let added = run(&mut at(&e, &["member", "add", "ghost", "--peer-urls", &url, "-o", "json"])).json();
+    let id = added["member"]["id"].as_str().expect("an id").to_string();
+    assert_ne!(id, "0");
+    for number in 0..20 {
+        kv.put(format!("k{number}"), "v").expect("the ghost does not count");
+    }
+    let members = run(&mut at(&e, &["member", "list", "-o", "json"])).json();
+    let ghost =
+        members.as_array().expect("a list").iter().find(|member| member["id"] == Value::from(id.clone()));
+    let ghost = ghost.expect("the ghost is listed");
+    assert_eq!((&ghost["name"], &ghost["learner"]), (&Value::from(""), &Value::from(true)));
+
+    let again = run(&mut at(&e, &["member", "add", "twin", "--peer-urls", &url]));
+    refused(&again, &["etcdserver: Peer URLs already exists", "kattu member list"]);
+    let promoted = run(&mut at(&e, &["member", "promote", &id]));
+    refused(&promoted, &["can only promote a learner member which is in sync with leader"]);
+    let removed = run(&mut at(&e, &["member", "remove", &id]));
+    assert!(removed.expect_ok().contains("removed from cluster"), "{}", removed.out);
+    assert_eq!(kv.members().expect("the list").len(), 1);
+    assert_eq!(kv.count("k", false).expect("a read"), 20);
+}
+
+#[test]
+fn changes_that_make_no_sense_are_refused_and_change_nothing() {
+    let cluster = Cluster::start("nonsense", 1);
+    let e = cluster.endpoints();
+    let kv = cluster.members[0].kv();
+    kv.put("a", "1").expect("a put");
+    let own = id_of(&cluster, 0);
+    refused(
+        &run(&mut at(&e, &["member", "remove", &hex(own)])),
+        &["not enough started members", "last voter"],
+    );
+    refused(
+        &run(&mut at(&e, &["member", "remove", "abc"])),
+        &["etcdserver: member not found", "member list"],
+    );
+    refused(&run(&mut at(&e, &["member", "promote", "abc"])), &["etcdserver: member not found"]);
+    refused(&run(&mut at(&e, &["member", "promote", &hex(own)])), &["can only promote a learner member"]);
+    let url = "http://127.0.0.1:1";
+    refused(&run(&mut at(&e, &["member", "update", "abc", "--peer-urls", url])), &["member not found"]);
+    for bad in ["127.0.0.1:1", "https://127.0.0.1:1", "http://0.0.0.0:2380", "http://127.0.0.1"] {
+        refused(
+            &run(&mut at(&e, &["member", "add", "x", "--peer-urls", bad])),
+            &["etcdserver: given member URLs are invalid", "http://host:port"],
+        );
+    }
+    run(&mut at(&e, &["member", "remove", "not-hex"])).expect_code(2);
+    run(&mut at(&e, &["member", "add", "a=b", "--peer-urls", url])).expect_code(2);
+    run(&mut at(&e, &["member", "add", "x"])).expect_code(2);
+    refused(&run(&mut at(&e, &["move-leader", "abc"])), &["etcdserver: bad leader transferee"]);
+    assert_eq!(kv.members().expect("the list").len(), 1);
+    assert_eq!(kv.get("a").expect("a read"), Some(b"1".to_vec()));
+}
+
+#[test]
+fn a_change_that_would_cost_the_quorum_is_refused_with_the_reason() {
+    let mut cluster = Cluster::start("quorum", 3);
+    let leader = cluster.leader();
+    let others: Vec<usize> = (0..3).filter(|i| *i != leader).collect();
+    let (dead, alive) = (others[0], others[1]);
+    let alive_id = id_of(&cluster, alive);
+    let dead_id = id_of(&cluster, dead);
+    cluster.members[dead].kill();
+    let e = cluster.members[leader].address();
+    // A hand-over to it fails when an election timeout has passed without it: by then the leader misses it.
+    let missed = cluster.members[leader].kv().move_leader(dead_id).expect_err("it is dead");
+    assert_eq!(missed.message(), "etcdserver: request timed out, leader transfer took too long");
+    // Two of three answer. Without the one that is alive, one of two would.
+    let ended = run(&mut at(&e, &["member", "remove", &hex(alive_id)]));
+    refused(&ended, &["re-configuration failed due to not enough started members", "quorum", "kattu status"]);
+    cluster.members[leader].kv().put("a", "1").expect("nothing has changed");
+    // The dead one may go.
+    let removed = run(&mut at(&e, &["member", "remove", &hex(dead_id)]));
+    removed.expect_ok();
+    assert_eq!(cluster.members[leader].kv().members().expect("the list").len(), 2);
+    cluster.members[alive].kv().put("b", "2").expect("two of two");
+}
+
+#[test]
+fn a_removed_member_ends_with_0_and_does_so_again_when_it_is_started() {
+    let mut cluster = Cluster::start("removed", 3);
+    let leader = cluster.leader();
+    let goes = (0..3).find(|i| *i != leader).expect("three members");
+    let id = id_of(&cluster, goes);
+    cluster.members[leader].kv().member_remove(id).expect("three answer");
+    let ended = cluster.members[goes].wait_end();
+    ended.expect_ok();
+    assert!(ended.err.contains("removed"), "{}", ended.err);
+    cluster.members[goes].spawn();
+    let ended = cluster.members[goes].wait_end();
+    ended.expect_ok();
+    assert!(ended.err.contains("removed"), "{}", ended.err);
+    cluster.members[leader].kv().put("a", "1").expect("two of two");
+
+    // Its machine may come back, as somebody new.
+    std::fs::remove_dir_all(&cluster.members[goes].data).expect("its data");
+    let url = cluster.members[goes].peer_url();
+    let again = cluster.members[leader].kv().member_add(&url, false).expect("its addresses are free");
+    assert_ne!(again, id);
+    cluster.members[goes].arguments_mut().extend(["--initial-cluster-state", "existing"].map(str::to_string));
+    cluster.members[goes].start();
+    assert_eq!(id_of(&cluster, goes), again);
+    assert_eq!(cluster.members[goes].kv().get("a").expect("a read"), Some(b"1".to_vec()));
+}
+
+#[test]
+fn a_member_that_lost_its_disk_is_not_let_in_under_its_old_id() {
+    let mut cluster = Cluster::start("wiped", 3);
+    let leader = cluster.leader();
+    let lost = (0..3).find(|i| *i != leader).expect("three members");
+    cluster.members[leader].kv().put("a", "1").expect("a put");
+    cluster.members[lost].kill();
+    std::fs::remove_dir_all(&cluster.members[lost].data).expect("its data");
+    cluster.members[lost].arguments_mut().extend(["--initial-cluster-state", "existing"].map(str::to_string));
+    cluster.members[lost].spawn();
+    let ended = cluster.members[lost].wait_end();
+    assert_ne!(ended.code, Some(0), "{}", ended.err);
+    assert!(ended.err.contains("remove") && ended.err.contains("add"), "{}", ended.err);
+    cluster.members[leader].kv().put("b", "2").expect("two of three");
+}
+
+#[test]
+fn who_was_not_added_is_told_to_be_added_first() {
+    let mut cluster = Cluster::start("stranger", 1);
+    cluster.members[0].kv().put("a", "1").expect("a put");
+    let place = cluster.plan_joining("stranger");
+    cluster.members[place].spawn();
+    let ended = cluster.members[place].wait_end();
+    assert_ne!(ended.code, Some(0), "{}", ended.err);
+    assert!(ended.err.contains("kattu member add"), "{}", ended.err);
+    assert_eq!(cluster.members[0].kv().members().expect("the list").len(), 1);
+    cluster.members[0].kv().put("b", "2").expect("a put");
+}
+
+#[test]
+fn who_was_added_elsewhere_is_not_let_in_here() {
+    let ours = Cluster::start("ours", 1);
+    let mut theirs = Cluster::start("theirs", 1);
+    let place = theirs.plan_joining("theirs");
+    theirs.members[0].kv().member_add(&theirs.members[place].peer_url(), false).expect("added to theirs");
+    // It is pointed at ours, where nobody added it.
+    let initial = format!(
+        "{}={},{}={}",
+        ours.members[0].name,
+        ours.members[0].peer_url(),
+        "x",
+        theirs.members[place].peer_url()
+    );
+    let stranger = &mut theirs.members[place];
+    let (host, data) = (stranger.host.clone(), stranger.data.clone());
+    *stranger.arguments_mut() = cluster::flags("x", &host, &data, &initial, "theirs");
+    stranger.arguments_mut().extend(["--initial-cluster-state", "existing"].map(str::to_string));
+    stranger.spawn();
+    let ended = stranger.wait_end();
+    assert_ne!(ended.code, Some(0), "{}", ended.err);
+    assert!(ended.err.contains("kattu member add"), "{}", ended.err);
+    ours.members[0].kv().put("a", "1").expect("a put");
+    assert_eq!(ours.members[0].kv().members().expect("the list").len(), 1);
+}
+
+#[test]
+fn leadership_moves_where_it_is_asked_to_and_never_to_a_learner() {
+    let mut cluster = Cluster::start("move", 3);
+    let (learner, learner_id) = join(&mut cluster, "move", true);
+    let leader = cluster.leader();
+    let target = (0..3).find(|i| *i != leader).expect("three voters");
+    let (leader_id, target_id) = (id_of(&cluster, leader), id_of(&cluster, target));
+    cluster.members[leader].kv().put("a", "1").expect("a put");
+    // Asked through somebody who does not lead: the command finds the leader.
+    let e = cluster.members[learner].address();
+    refused(
+        &run(&mut at(&e, &["move-leader", &hex(learner_id)])),
+        &["etcdserver: bad leader transferee", "only those can lead"],
+    );
+    let moved = run(&mut at(&e, &["move-leader", &hex(target_id)]));
+    assert_eq!(
+        moved.expect_ok(),
+        format!("Leadership transferred from {} to {}\n", hex(leader_id), hex(target_id))
+    );
+    assert_eq!(cluster.members[target].kv().status().expect("a status").leader, target_id);
+    // As etcd, a member that does not lead does not pass the wish on.
+    let status = until("the old leader follows", || {
+        let status = cluster.members[leader].kv().status().ok()?;
+        (status.leader == target_id).then_some(status)
+    });
+    assert_eq!(status.leader, target_id);
+    let elsewhere = cluster.members[leader].kv().move_leader(leader_id).expect_err("it does not lead");
+    assert_eq!(elsewhere.message(), "etcdserver: not leader");
+    assert_eq!(cluster.members[learner].kv().get("a").err().map(|e| e.message().to_string()), None);
+}
+
+#[test]
+fn a_leader_that_is_told_to_stop_hands_over_first() {
+    let mut cluster = Cluster::start("hand-over", 3);
+    for round in 0..3 {
+        let leader = cluster.leader();
+        let leader_id = id_of(&cluster, leader);
+        let others: Vec<usize> = (0..3).filter(|i| *i != leader).collect();
+        let term = cluster.members[leader].kv().status().expect("a status").raft_term;
+        assert_eq!(cluster.members[leader].stop("TERM"), Some(0));
+        let log = cluster.members[leader].log_text();
+        assert!(log.contains("handed its leadership over to member"), "round {round}:\n{log}");
+        let status = cluster.members[others[0]].kv().status().expect("a status");
+        assert!(status.leader != leader_id && term < status.raft_term, "{status:?}");
+        cluster.members[others[1]].kv().put(format!("k{round}"), "v").expect("the others go on");
+        cluster.members[leader].start();
+    }
+}
+
+#[test]
+fn moving_a_member_to_other_addresses_keeps_it_a_member() {
+    let mut cluster = Cluster::start("update", 3);
+    let leader = cluster.leader();
+    let moves = (0..3).find(|i| *i != leader).expect("three members");
+    let id = id_of(&cluster, moves);
+    cluster.members[moves].kill();
+    let new_host = own_host();
+    let url = format!("http://{new_host}:2380");
+    let words = ["member", "update", &hex(id), "--peer-urls", &url];
+    let updated = run(&mut at(&cluster.members[leader].address(), &words));
+    assert!(updated.expect_ok().contains("updated in cluster"), "{}", updated.out);
+    let old = cluster.members[moves].peer_url();
+    for word in cluster.members[moves].arguments_mut() {
+        *word = word.replace(&old, &url);
+    }
+    cluster.members[moves]
+        .arguments_mut()
+        .extend(["--initial-cluster-state", "existing"].map(str::to_string));
+    cluster.members[moves].start();
+    assert_eq!(id_of(&cluster, moves), id);
+    // With the third one gone, it is needed for a quorum, and reached at its new address.
+    let third = (0..3).find(|i| *i != leader && *i != moves).expect("three members");
+    cluster.members[third].kill();
+    until("the moved member and one other are a quorum", || cluster.members[moves].kv().put("a", "1").ok());
+}
+
+#[test]
+fn every_level_of_reads_is_served_over_metadata() {
+    let options =
+        Options { members: 3, flags: vec!["--lease-reads".into(), "--clock-drift-ppm=5000".into()] };
+    let cluster = Cluster::with("levels", options);
+    let leader = cluster.leader();
+    cluster.members[leader].kv().put("a", "1").expect("a put");
+    until("the leader has a lease", || {
+        let status = run(&mut at(&cluster.members[leader].address(), &["status", "-o", "json"])).json();
+        let page = plain_get(&cluster.members[leader].host, "/metrics");
+        (status[0]["role"] == Value::from("leader") && page.contains("kattu_has_lease 1")).then_some(())
+    });
+    for member in &cluster.members {
+        let (code, index) = level_get(member.kv(), "linearizable");
+        assert_eq!(code, None);
+        let index = index.expect("a call with a level is told its position");
+        for level in
+            [format!("session={index}"), "bounded=10s".into(), "bounded=0s".into(), "serializable".into()]
+        {
+            let (code, _) = level_get(member.kv(), &level);
+            assert_eq!(code, None, "{level}");
+        }
+        let (code, _) = level_get(member.kv(), "whatever");
+        assert_eq!(code, Some(3));
+    }
+}
+
+/// A read of `a` at this level: the code of a refusal, and the position that was told.
+fn level_get(kv: Kv, level: &str) -> (Option<i32>, Option<u64>) {
+    let mut request = tonic::Request::new(kattu_proto::etcdserverpb::RangeRequest {
+        key: b"a".to_vec(),
+        ..Default::default()
+    });
+    request.metadata_mut().insert("kattu-consistency", level.parse().expect("letters"));
+    let mut client = kv.client();
+    match kv.block_on(async { client.range(request).await }) {
+        Ok(answer) => {
+            let index =
+                answer.metadata().get("kattu-index").and_then(|text| text.to_str().ok()?.parse().ok());
+            (None, index)
+        }
+        Err(status) => (Some(status.code() as i32), None),
+    }
+}
+
+fn plain_get(host: &str, path: &str) -> String {
+    use std::io::{Read, Write};
+    let mut stream = std::net::TcpStream::connect(format!("{host}:2379")).expect("it listens");
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n").expect("it reads");
+    let mut page = String::new();
+    let _ = stream.read_to_string(&mut page);
+    page
+}
