@@ -82,13 +82,16 @@ impl Greeting {
         self.was_removed.get() || self.members.borrow().removed.contains(&self.id)
     }
 
-    /// Somebody who greeted us says where it is reached.
-    pub(crate) fn introduced(&self, from: NodeId, introduction: Introduction) {
+    /// Somebody who greeted us says where it is reached. Returns whether that is news.
+    pub(crate) fn introduced(&self, from: NodeId, introduction: Introduction) -> bool {
         let is_listed = self.members.borrow().list.iter().any(|member| member.id == from);
-        if !is_listed && self.met.borrow().get(&from) != Some(&introduction.peer_urls) {
-            self.met.borrow_mut().insert(from, introduction.peer_urls);
-            self.is_news.set(true);
+        let is_known = is_listed || self.met.borrow().get(&from) == Some(&introduction.peer_urls);
+        if is_known || introduction.peer_urls.is_empty() {
+            return false;
         }
+        self.met.borrow_mut().insert(from, introduction.peer_urls);
+        self.is_news.set(true);
+        true
     }
 
     fn is_learner(&self) -> bool {
@@ -282,8 +285,8 @@ mod tests {
         greeting.follow(Members { list: list.clone(), ..Members::default() });
         let meet = |id: u64, url: &str| {
             greeting.is_news.set(false);
-            greeting.introduced(NodeId(id), Introduction { peer_urls: vec![url.into()] });
-            greeting.is_news.get()
+            let is_news = greeting.introduced(NodeId(id), Introduction { peer_urls: vec![url.into()] });
+            is_news && greeting.is_news.get()
         };
         assert!(meet(3, "http://c:3"), "others have added it");
         assert!(!meet(3, "http://c:3"), "nothing new");

@@ -174,8 +174,9 @@ impl Hearing {
                 Frame::Message(message) => self.accept_message(message, from, len)?,
                 Frame::Goodbye(_) | Frame::Unknown { .. } => {}
                 Frame::Introduction(introduction) => {
-                    self.greeting.introduced(from, introduction);
-                    self.inbox.wake();
+                    if self.greeting.introduced(from, introduction) {
+                        self.inbox.wake();
+                    }
                 }
                 Frame::Hello(_)
                 | Frame::Welcome(_)
