@@ -108,6 +108,12 @@ impl AlarmChange {
     }
 }
 
+impl FromIterator<Alarm> for Alarms {
+    fn from_iter<I: IntoIterator<Item = Alarm>>(alarms: I) -> Alarms {
+        Alarms(alarms.into_iter().collect())
+    }
+}
+
 impl Alarms {
     /// Each alarm, ascending by member.
     pub fn iter(&self) -> impl Iterator<Item = Alarm> + Clone {

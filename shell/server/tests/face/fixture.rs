@@ -2,6 +2,8 @@
 
 use kattu_kv::api::Revision;
 use kattu_kv::store::Store;
+use kattu_node::Keeper;
+use kattu_node::alarms::Alarms;
 use kattu_node::command::Command;
 use kattu_node::contract::{MemberInfo, Outcome, Reply, ReplyBody, Request, Status};
 use kattu_proto::etcdserverpb as pb;
@@ -29,6 +31,7 @@ pub struct State {
     pub log_len: u64,
     pub leaderless: bool,
     pub no_space: bool,
+    pub alarms: Alarms,
     /// Told to whoever asks for anything but a status, instead of an answer.
     pub instead: Option<Outcome>,
     /// Requests are never answered.
@@ -71,11 +74,12 @@ impl LoneStore {
             };
             let body = match request {
                 Request::Write(bytes) => {
-                    let Ok(Command::Kv(command)) = Command::decode(&bytes) else {
-                        panic!("not a store command")
-                    };
                     state.log_len += 1;
-                    judged(state.store.apply(&command))
+                    match Command::decode(&bytes) {
+                        Ok(Command::Kv(command)) => judged(state.store.apply(&command)),
+                        Ok(Command::Alarm(_)) => ReplyBody::Alarmed(None),
+                        other => panic!("no command of a client's: {other:?}"),
+                    }
                 }
                 Request::Read(query, _) => judged(state.store.query(&query)),
                 Request::Members(_) => ReplyBody::Members(vec![MemberInfo {
@@ -85,9 +89,9 @@ impl LoneStore {
                     client_urls: vec!["http://127.0.0.1:2379".into()],
                     ..MemberInfo::default()
                 }]),
-                Request::Change(_) | Request::MoveLeader(_) | Request::Pin(_) => {
-                    panic!("a test says what comes of it")
-                }
+                Request::Change(_) => ReplyBody::Changed(vec![]),
+                Request::MoveLeader(_) => ReplyBody::Moved,
+                Request::Pin(_) => ReplyBody::Pinned(Box::new(Keeper::new(vec![]).pin())),
                 Request::Status => ReplyBody::Status(status(state)),
             };
             Outcome::Done(Reply { term: Term(TERM), body })
@@ -114,6 +118,7 @@ fn status(state: &State) -> Status {
         store_bytes: stats.bytes,
         store_bytes_in_use: stats.bytes_in_use,
         no_space: state.no_space,
+        alarms: state.alarms.clone(),
         ..Status::default()
     }
 }

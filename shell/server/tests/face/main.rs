@@ -5,5 +5,6 @@ mod compactor;
 mod fixture;
 mod kv;
 mod members;
+mod operations;
 mod plain_http;
 mod services;

@@ -2,7 +2,6 @@
 
 use crate::fixture::*;
 use kattu_proto::{etcdserverpb as pb, healthpb, v3electionpb, v3lockpb};
-use pb::alarm_request::AlarmAction;
 use pb::auth_client::AuthClient;
 use pb::cluster_client::ClusterClient;
 use pb::lease_client::LeaseClient;
@@ -33,7 +32,7 @@ async fn a_status_shows_versions_sizes_and_progress() {
 }
 
 #[tokio::test]
-async fn alarms_are_read_and_not_set_by_hand() {
+async fn a_member_that_is_short_of_space_says_so_without_an_alarm_in_the_log() {
     let face = Face::start().await;
     let mut maintenance = MaintenanceClient::new(face.channel().await);
     let alarms = maintenance.alarm(pb::AlarmRequest::default()).await.unwrap().into_inner();
@@ -52,8 +51,6 @@ async fn alarms_are_read_and_not_set_by_hand() {
         let alarms = maintenance.alarm(request).await.unwrap().into_inner().alarms;
         assert_eq!(alarms, vec![nospace; count], "{request:?}");
     }
-    let activate = pb::AlarmRequest { action: AlarmAction::Activate as i32, ..Default::default() };
-    assert_eq!(maintenance.alarm(activate).await.unwrap_err().code(), Code::Unimplemented);
 }
 
 #[tokio::test]
@@ -121,8 +118,7 @@ async fn what_is_not_written_yet_says_so_at_once() {
     codes.push(lease.lease_grant(pb::LeaseGrantRequest { ttl: 5, id: 0 }).await.map(|_| ()));
     codes.push(face.kv().await.range_stream(get("a")).await.map(|_| ()));
     let mut maintenance = MaintenanceClient::new(channel.clone());
-    codes.push(maintenance.snapshot(pb::SnapshotRequest {}).await.map(|_| ()));
-    codes.push(maintenance.defragment(pb::DefragmentRequest {}).await.map(|_| ()));
+    codes.push(maintenance.downgrade(pb::DowngradeRequest::default()).await.map(|_| ()));
     let mut lock = v3lockpb::lock_client::LockClient::new(channel.clone());
     codes.push(lock.lock(v3lockpb::LockRequest::default()).await.map(|_| ()));
     let mut election = v3electionpb::election_client::ElectionClient::new(channel.clone());

@@ -1,0 +1,161 @@
+//! The rest of the maintenance service: hashes, alarms, everything as a stream.
+
+use crate::fixture::*;
+use kattu_kv::api::{Command, Put};
+use kattu_node::Keeper;
+use kattu_node::alarms::{Alarm, AlarmChange, AlarmKind};
+use kattu_node::command::encode_kv;
+use kattu_node::contract::{KeeperEffects, KeeperTask, Outcome, Refusal, Reply, ReplyBody, Request};
+use kattu_proto::etcdserverpb as pb;
+use kattu_raft::{Entry, EntryHead, EntryId, EntryKind, Form, NodeId, Stamp, Term};
+use kattu_server::backup::Backup;
+use pb::alarm_request::AlarmAction;
+use pb::maintenance_client::MaintenanceClient;
+use tonic::Code;
+use tonic::transport::Channel;
+
+/// A keeper that has applied so many puts of a kilobyte, and one compaction at revision 3.
+fn keeper(puts: u32) -> Keeper {
+    let mut keeper = Keeper::new(vec![]);
+    let put = |n: u32| Put { key: n.to_be_bytes().to_vec(), value: vec![7; 1000], ..Put::default() };
+    let commands = (0..puts).map(|n| Command::Put(put(n))).chain([Command::Compact(3)]);
+    for command in commands {
+        let id = EntryId { term: Term(3), index: keeper.applied().next() };
+        let head = EntryHead { id, kind: EntryKind::Command, form: Form::Whole, stamp: Stamp::default() };
+        let entry = Entry::new(head, encode_kv(&command).into(), 0);
+        keeper
+            .handle(KeeperTask::Apply { entry, ticket: None, term: Term(3) }, &mut KeeperEffects::default());
+    }
+    keeper
+}
+
+/// A face whose replica pins these tables.
+async fn holding(keeper: &Keeper) -> (Face, MaintenanceClient<Channel>) {
+    let face = Face::start().await;
+    answer(&face, ReplyBody::Pinned(Box::new(keeper.pin())));
+    let maintenance = MaintenanceClient::new(face.channel().await);
+    (face, maintenance)
+}
+
+fn answer(face: &Face, body: ReplyBody) {
+    face.store.set(|state| state.instead = Some(Outcome::Done(Reply { term: Term(TERM), body })));
+}
+
+async fn whole(maintenance: &mut MaintenanceClient<Channel>) -> (Vec<u8>, Vec<u64>) {
+    let mut stream = maintenance.snapshot(pb::SnapshotRequest {}).await.expect("a stream").into_inner();
+    let (mut bytes, mut remaining) = (Vec::new(), Vec::new());
+    while let Some(piece) = stream.message().await.expect("a piece") {
+        assert_eq!(piece.version, "3.7.0");
+        assert_eq!(piece.header.expect("a header").member_id, MEMBER);
+        bytes.extend(piece.blob);
+        remaining.push(piece.remaining_bytes);
+    }
+    (bytes, remaining)
+}
+
+#[tokio::test]
+async fn a_snapshot_is_a_backup_that_etcds_tools_accept() {
+    let keeper = keeper(5000);
+    let (_face, mut maintenance) = holding(&keeper).await;
+    let (bytes, remaining) = whole(&mut maintenance).await;
+    assert_eq!(bytes.len() % 512, 32);
+    assert!(remaining.is_sorted_by(|a, b| a >= b) && remaining.len() > 5, "{remaining:?}");
+    assert_eq!(remaining[remaining.len() - 2..], [0, 0], "the last content, and the checksum");
+    let backup = Backup::read(&bytes[..], bytes.len() as u64).expect("a backup");
+    assert_eq!((backup.cluster, backup.member), (CLUSTER, NodeId(MEMBER)));
+    assert_eq!(backup.tables.pin(), keeper.pin());
+}
+
+#[tokio::test]
+async fn readers_that_go_away_leave_room_for_others() {
+    let (_face, mut maintenance) = holding(&keeper(20_000)).await;
+    for _ in 0..20 {
+        let Ok(stream) = maintenance.snapshot(pb::SnapshotRequest {}).await else { continue };
+        let mut stream = stream.into_inner();
+        assert!(stream.message().await.expect("a piece").is_some());
+    }
+    // Each is given up as soon as it finds nobody.
+    loop {
+        match maintenance.snapshot(pb::SnapshotRequest {}).await {
+            Ok(_) => break,
+            Err(status) => assert_eq!(status.code(), Code::ResourceExhausted, "{status:?}"),
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn hashes_are_those_of_the_tables_and_of_revisions() {
+    let (face, mut maintenance) = holding(&keeper(10)).await;
+    let hash = maintenance.hash(pb::HashRequest {}).await.unwrap().into_inner();
+    assert_eq!(hash.header.unwrap().revision, 11);
+    let again = maintenance.hash(pb::HashRequest {}).await.unwrap().into_inner();
+    assert_eq!(hash.hash, again.hash);
+    let mut of = async |revision| maintenance.hash_kv(pb::HashKvRequest { revision }).await;
+    let newest = of(0).await.unwrap().into_inner();
+    assert_eq!((newest.hash_revision, newest.compact_revision), (11, 3));
+    assert_eq!(of(11).await.unwrap().into_inner().hash, newest.hash);
+    let older = of(5).await.unwrap().into_inner();
+    assert_eq!((older.hash_revision, older.compact_revision), (5, 3));
+    assert_ne!(older.hash, newest.hash);
+    let early = of(2).await.unwrap_err();
+    assert_eq!(early.message(), "etcdserver: mvcc: required revision has been compacted");
+    let late = of(12).await.unwrap_err();
+    assert_eq!(late.message(), "etcdserver: mvcc: required revision is a future revision");
+
+    answer(&face, ReplyBody::Pinned(Box::new(keeper(11).pin())));
+    let of_another = of(11).await.unwrap().into_inner();
+    assert_eq!(of_another.hash, newest.hash, "however far it has gone on since");
+    assert_ne!(maintenance.hash(pb::HashRequest {}).await.unwrap().into_inner().hash, hash.hash);
+}
+
+#[tokio::test]
+async fn alarms_are_raised_and_cleared_through_the_log() {
+    let face = Face::start().await;
+    let mut maintenance = MaintenanceClient::new(face.channel().await);
+    let full = Alarm { member: NodeId(9), kind: AlarmKind::NoSpace };
+    let ask =
+        |action: AlarmAction, alarm: i32| pb::AlarmRequest { action: action.into(), member_id: 9, alarm };
+    let written = |face: &Face| face.store.set(|state| state.seen.pop());
+
+    answer(&face, ReplyBody::Alarmed(Some(full)));
+    let raised = maintenance.alarm(ask(AlarmAction::Activate, 1)).await.unwrap().into_inner();
+    assert_eq!(written(&face), Some(Request::Write(AlarmChange::Raise(full).encode())));
+    assert_eq!(raised.alarms, [pb::AlarmMember { member_id: 9, alarm: 1 }]);
+    assert!(raised.header.unwrap().revision > 0);
+
+    answer(&face, ReplyBody::Alarmed(None));
+    let cleared = maintenance.alarm(ask(AlarmAction::Deactivate, 2)).await.unwrap().into_inner();
+    let clear = AlarmChange::Clear(Alarm::corrupt(NodeId(9))).encode();
+    assert_eq!(written(&face), Some(Request::Write(clear)));
+    assert!(cleared.alarms.is_empty(), "there was none");
+
+    face.store.set(|state| state.alarms = [full, Alarm::corrupt(NodeId(MEMBER))].into_iter().collect());
+    let all = maintenance.alarm(pb::AlarmRequest::default()).await.unwrap().into_inner();
+    let expected = [(9, 1), (MEMBER, 2)].map(|(member_id, alarm)| pb::AlarmMember { member_id, alarm });
+    assert_eq!(all.alarms, expected);
+    let status = maintenance.status(pb::StatusRequest {}).await.unwrap().into_inner();
+    assert_eq!(status.errors, ["memberID:9 alarm:NOSPACE ", "memberID:42 alarm:CORRUPT "]);
+
+    for action in [AlarmAction::Activate, AlarmAction::Deactivate] {
+        let nothing = maintenance.alarm(ask(action, 0)).await.unwrap().into_inner();
+        assert!(nothing.alarms.is_empty(), "no kind, no alarm");
+    }
+    for wrong in [ask(AlarmAction::Get, 3), pb::AlarmRequest { action: 7, ..Default::default() }] {
+        assert_eq!(maintenance.alarm(wrong).await.unwrap_err().code(), Code::InvalidArgument, "{wrong:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_member_that_is_known_to_be_wrong_gives_nothing_away() {
+    let face = Face::start().await;
+    let mut maintenance = MaintenanceClient::new(face.channel().await);
+    face.store.set(|state| state.alarms = [Alarm::corrupt(NodeId(MEMBER))].into_iter().collect());
+    face.store.set(|state| state.instead = Some(Outcome::Refused(Refusal::Corrupt)));
+    let refused = maintenance.snapshot(pb::SnapshotRequest {}).await.unwrap_err();
+    assert_eq!((refused.code(), refused.message()), (Code::DataLoss, "etcdserver: corrupt cluster"));
+    let refused = face.kv().await.range(get("a")).await.unwrap_err();
+    assert_eq!((refused.code(), refused.message()), (Code::DataLoss, "etcdserver: corrupt cluster"));
+    let hint = maintenance.defragment(pb::DefragmentRequest {}).await.unwrap().into_inner();
+    assert_eq!(hint.header.unwrap().member_id, MEMBER);
+}
