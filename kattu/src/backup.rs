@@ -171,7 +171,9 @@ fn take(args: &BackupArgs, aside: &Path) -> Outcome {
     block_on(async {
         let taken = args.reach.client()?.snapshot(|piece| part.write_all(piece)).await;
         taken.map(|_| ()).map_err(|error| match error {
-            SnapshotError::Call(failure) if failure.kind == Kind::Refused && failure.message.contains("corrupt") => {
+            SnapshotError::Call(failure)
+                if failure.kind == Kind::Refused && failure.message.contains("corrupt") =>
+            {
                 Ended::failed(format!(
                     "{failure}: this member's state differs from what the others have; ask another endpoint"
                 ))

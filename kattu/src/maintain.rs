@@ -71,8 +71,7 @@ pub fn hash(args: &HashArgs) -> Outcome {
         }
         let mut answers = Vec::new();
         for endpoint in client.endpoints() {
-            let answer =
-                client.hash_kv(endpoint, revision).await.map_err(|failure| Ended::read(&failure))?;
+            let answer = client.hash_kv(endpoint, revision).await.map_err(|failure| Ended::read(&failure))?;
             answers.push((endpoint.name.clone(), answer));
         }
         Ok(answers)
@@ -110,7 +109,11 @@ pub fn hash(args: &HashArgs) -> Outcome {
                 && one.hash != other.hash
         })
     });
-    if differs { Err(Ended::failed("members differ: their hashes at the same revision are not equal")) } else { Ok(()) }
+    if differs {
+        Err(Ended::failed("members differ: their hashes at the same revision are not equal"))
+    } else {
+        Ok(())
+    }
 }
 
 fn member_of(answer: &pb::HashKvResponse) -> u64 {
@@ -146,9 +149,7 @@ pub fn alarm(verb: &AlarmVerb) -> Outcome {
     };
     match args.output {
         Format::Json => {
-            let entry = |alarm: &pb::AlarmMember| {
-                json!({ "member_id": format!("{:x}", alarm.member_id), "alarm": kind(alarm) })
-            };
+            let entry = |alarm: &pb::AlarmMember| json!({ "member_id": format!("{:x}", alarm.member_id), "alarm": kind(alarm) });
             output::print_json(&Value::Array(alarms.iter().map(entry).collect()))
         }
         Format::Table => {

@@ -234,7 +234,8 @@ impl Loader {
 
     /// The first revision that has changed something. At the compacted one nothing has if the store was raised to it.
     fn first_change(&self) -> Revision {
-        let is_raised = self.compacted >= 2 && self.changes.first().is_none_or(|(first, _)| *first > self.compacted);
+        let is_raised =
+            self.compacted >= 2 && self.changes.first().is_none_or(|(first, _)| *first > self.compacted);
         self.compacted.max(2) + Revision::from(is_raised)
     }
 

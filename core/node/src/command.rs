@@ -275,7 +275,11 @@ mod tests {
             bytes.push(0);
             assert_eq!(Command::decode(&bytes), Err(Malformed), "a byte too many");
         }
-        assert_eq!(Command::decode(&[CHANGE, 9, 0, 0, 0, 0, 0, 0, 0, 0]), Err(Malformed), "an unknown change");
+        assert_eq!(
+            Command::decode(&[CHANGE, 9, 0, 0, 0, 0, 0, 0, 0, 0]),
+            Err(Malformed),
+            "an unknown change"
+        );
     }
 
     #[test]

@@ -76,10 +76,7 @@ impl Node {
 
     fn may_mark(&self) -> bool {
         let Compare { interval, is_due, .. } = self.compare;
-        is_due
-            && !interval.is_zero()
-            && self.raft.is_leader()
-            && self.raft.membership().members().count() > 1 // there is nobody else to compare with
+        is_due && !interval.is_zero() && self.raft.is_leader() && self.raft.membership().members().count() > 1 // there is nobody else to compare with
     }
 
     fn may_report(&self) -> bool {

@@ -189,7 +189,9 @@ impl fmt::Display for MemberRefusal {
             MemberRefusal::UrlsUsed => "another member is reached at one of these URLs",
             MemberRefusal::NotLearner => "only a learner can be promoted",
             MemberRefusal::NotCaughtUp => "the learner has not caught up with the leader",
-            MemberRefusal::WouldLoseQuorum => "too few of those who would vote answer: it would cost the quorum",
+            MemberRefusal::WouldLoseQuorum => {
+                "too few of those who would vote answer: it would cost the quorum"
+            }
             MemberRefusal::LastVoter => "the last voter cannot be removed",
             MemberRefusal::TooManyLearners => "there are too many learners",
             MemberRefusal::TooManyMembers => "there are too many members",

@@ -193,8 +193,7 @@ mod tests {
 
     /// Voters 1 to `voters`, then learners.
     fn members(voters: u64, learners: u64) -> BTreeMap<NodeId, MemberInfo> {
-        let member =
-            |id| MemberInfo { id: NodeId(id), learner: voters < id, ..MemberInfo::default() };
+        let member = |id| MemberInfo { id: NodeId(id), learner: voters < id, ..MemberInfo::default() };
         (1..=voters + learners).map(|id| (NodeId(id), member(id))).collect()
     }
 
@@ -228,7 +227,11 @@ mod tests {
         assert_eq!(odd(&three, &[(1, 5), (2, 5), (3, 5)]), [&*nobody, &nobody, &nobody]);
         assert_eq!(odd(&three, &[(1, 5), (2, 5), (3, 6)]), [&*nobody, &nobody, &[3]]);
         assert_eq!(odd(&three, &[(3, 6), (1, 5), (2, 5)]), [&*nobody, &nobody, &[3]], "it may be the first");
-        assert_eq!(odd(&three, &[(2, 6), (3, 5), (9, 5), (2, 5), (1, 5)]).last(), Some(&vec![2]), "once each");
+        assert_eq!(
+            odd(&three, &[(2, 6), (3, 5), (9, 5), (2, 5), (1, 5)]).last(),
+            Some(&vec![2]),
+            "once each"
+        );
     }
 
     #[test]

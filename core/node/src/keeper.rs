@@ -126,7 +126,12 @@ impl Keeper {
                 let (last, applied) = (meta.last, self.tables.applied);
                 assert!(last.index == applied, "a snapshot of {last}, but {} is applied", applied.0);
                 let (told, at) = (meta.membership_at, self.tables.members.at);
-                assert!(told == at, "a snapshot with the members of {}, but those of {} are here", told.0, at.0);
+                assert!(
+                    told == at,
+                    "a snapshot with the members of {}, but those of {} are here",
+                    told.0,
+                    at.0
+                );
                 effects.snapshot = Some((meta, self.pin()));
             }
             KeeperTask::Install(meta) => {
@@ -248,6 +253,7 @@ impl Keeper {
                     return ReplyBody::Published;
                 }
                 self.tables.members.publish(publish);
+                effects.members = Some(self.members());
                 ReplyBody::Published
             }
             Command::Mark => self.note(at, effects),
@@ -282,7 +288,8 @@ impl Keeper {
     /// Notes what this member has made of the log before the mark at `at`.
     fn note(&mut self, at: LogIndex, effects: &mut KeeperEffects) -> ReplyBody {
         self.tables.digests.mark(at);
-        self.owed = Some(Report { member: self.own, at, digest: self.digest() }).filter(|_| self.own != NodeId(0));
+        self.owed =
+            Some(Report { member: self.own, at, digest: self.digest() }).filter(|_| self.own != NodeId(0));
         effects.health = Some(self.health());
         ReplyBody::Published
     }

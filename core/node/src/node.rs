@@ -7,8 +7,8 @@
 //! Knows nothing of: bytes on wires and disks, threads, etcd's messages.
 
 use crate::command::Publish;
-use crate::contract::{Effects, Event, KeeperTask, Outcome, PeerMessage, Request, Space, Status, Ticket};
 use crate::compare::Compare;
+use crate::contract::{Effects, Event, KeeperTask, Outcome, PeerMessage, Request, Space, Status, Ticket};
 use crate::members::Changes;
 use crate::reads::Reads;
 use crate::snapshots::{SnapshotLimits, Snapshots};

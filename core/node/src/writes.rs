@@ -98,7 +98,10 @@ impl Writes {
     }
 
     pub(crate) fn pending(&self) -> usize {
-        self.unplaced.len() + self.forwarded.len() + self.placed.len() + usize::from(self.completing.is_some())
+        self.unplaced.len()
+            + self.forwarded.len()
+            + self.placed.len()
+            + usize::from(self.completing.is_some())
     }
 
     pub(crate) fn deadline(&self) -> Instant {
@@ -477,7 +480,13 @@ impl Node {
     }
 
     /// The leader did not take this change of members.
-    fn refuse_or_take_back(&mut self, now: Instant, write: Forwarded, refusal: Refusal, effects: &mut Effects) {
+    fn refuse_or_take_back(
+        &mut self,
+        now: Instant,
+        write: Forwarded,
+        refusal: Refusal,
+        effects: &mut Effects,
+    ) {
         let Forwarded { ticket, command, expires, patient_until, .. } = write;
         let patient_until = patient_until.unwrap_or(expires);
         let wish = Wish { ticket, command: command.to_vec(), patient_until, expires };

@@ -177,7 +177,8 @@ fn backed_up(name: &str) -> (Cluster, PathBuf) {
     fill(&cluster.members[1], 0..120);
     cluster.members[0].kv().put("k007", "newer").expect("a put");
     let file = cluster.folder().join("all.bak");
-    let told = ours(&["backup", text(&file), "-o", "json", "--endpoints", &cluster.members[0].address()]).json();
+    let told =
+        ours(&["backup", text(&file), "-o", "json", "--endpoints", &cluster.members[0].address()]).json();
     assert_eq!(told["keys"], 120);
     assert_eq!(told["revision"].as_i64(), Some(revision(&cluster.members[0])));
     assert_eq!(told["bytes"].as_u64(), Some(std::fs::metadata(&file).expect("the backup").len()));
@@ -220,7 +221,8 @@ fn a_restored_cluster_of_three_holds_what_the_old_one_held_at_a_revision_nobody_
     member.start();
     assert_eq!((content(member), revision(member)), (wanted, before));
     assert_eq!(
-        ours(&["get", "k007", "--rev", &(before - 1).to_string(), "--endpoints", &member.address()]).expect_ok(),
+        ours(&["get", "k007", "--rev", &(before - 1).to_string(), "--endpoints", &member.address()])
+            .expect_ok(),
         "k007\nv7\n",
         "history is kept, too"
     );
@@ -265,12 +267,16 @@ fn what_cannot_be_restored_is_refused_and_changes_nothing() {
     let dead = ours(&["restore", text(&file), "--data-dir", text(&old.members[0].data)]);
     dead.expect_code(4);
     old.members[0].start();
-    assert_eq!(ours(&["get", "still", "--endpoints", &old.members[0].address()]).expect_ok(), "still\nhere\n");
+    assert_eq!(
+        ours(&["get", "still", "--endpoints", &old.members[0].address()]).expect_ok(),
+        "still\nhere\n"
+    );
 
     let again = ours(&["backup", text(&file), "--endpoints", &old.endpoints()]);
     again.expect_code(1);
     assert_eq!(std::fs::read(&file).expect("the backup"), whole, "no backup is written over");
-    let nobody = ours(&["backup", text(&folder.join("x.bak")), "--endpoints", "127.0.0.1:1", "--timeout", "1s"]);
+    let nobody =
+        ours(&["backup", text(&folder.join("x.bak")), "--endpoints", "127.0.0.1:1", "--timeout", "1s"]);
     nobody.expect_code(3);
     assert!(!folder.join("x.bak").exists() && !folder.join("x.bak.part").exists());
 }
@@ -295,7 +301,8 @@ fn the_one_member_that_is_left_becomes_a_cluster_of_its_own() {
     cluster.kill_all();
     let member = &mut cluster.members[left];
     let files = |dir: &Path| {
-        let mut names: Vec<_> = std::fs::read_dir(dir).expect("a directory").map(|e| e.unwrap().file_name()).collect();
+        let mut names: Vec<_> =
+            std::fs::read_dir(dir).expect("a directory").map(|e| e.unwrap().file_name()).collect();
         names.sort();
         names
     };
@@ -319,7 +326,8 @@ fn the_one_member_that_is_left_becomes_a_cluster_of_its_own() {
     // The others are of another cluster: they find nobody, and take nothing.
     let other = (left + 1) % 3;
     cluster.members[other].spawn();
-    let refused = ours(&["put", "x", "y", "--timeout", "2s", "--endpoints", &cluster.members[other].address()]);
+    let refused =
+        ours(&["put", "x", "y", "--timeout", "2s", "--endpoints", &cluster.members[other].address()]);
     assert_ne!(refused.code, Some(0));
     let empty = cluster.folder().join("nothing");
     std::fs::create_dir(&empty).expect("test folders can be written");
@@ -344,7 +352,10 @@ fn members_compare_by_themselves_and_say_so() {
         assert_eq!(metric(member, "kattu_digest_odd_total "), 0.0);
         assert_eq!(metric(member, "kattu_corrupt "), 0.0);
     }
-    assert_eq!(ours(&["alarm", "list", "-o", "json", "--endpoints", &cluster.endpoints()]).json(), serde_json::json!([]));
+    assert_eq!(
+        ours(&["alarm", "list", "-o", "json", "--endpoints", &cluster.endpoints()]).json(),
+        serde_json::json!([])
+    );
     let hash = ours(&["hash", "-o", "json", "--endpoints", &cluster.endpoints()]).json();
     let hashes: Vec<_> = hash.as_array().expect("a list").iter().map(|one| one["hash"].clone()).collect();
     assert!(hashes.len() == 3 && hashes.iter().all(|hash| *hash == hashes[0]), "{hashes:?}");

@@ -55,7 +55,11 @@ impl fmt::Display for RestoreError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             RestoreError::Occupied(place) => {
-                write!(f, "{} is not empty: name a directory that is, or that is not there yet", place.display())
+                write!(
+                    f,
+                    "{} is not empty: name a directory that is, or that is not there yet",
+                    place.display()
+                )
             }
             RestoreError::Leftover(place) => write!(
                 f,
@@ -139,7 +143,8 @@ pub fn salvage(data_dir: &Path) -> Result<Salvage, RestoreError> {
     let mut tables = match &recovered.snapshot {
         Some(meta) => {
             let goes_on = AtomicBool::new(false);
-            let thawed = thaw(&wal.snapshots(), GROUP, meta.last, &goes_on).map_err(RestoreError::Snapshot)?;
+            let thawed =
+                thaw(&wal.snapshots(), GROUP, meta.last, &goes_on).map_err(RestoreError::Snapshot)?;
             thawed.expect("nobody stops it").0
         }
         None if recovered.base != EntryId::default() => {

@@ -204,9 +204,13 @@ impl Backup {
                 );
                 return Err(BackupError::Damaged(what));
             }
-            (Err(what), true) => return Err(BackupError::Damaged(format!("{what}, although its checksum is right"))),
+            (Err(what), true) => {
+                return Err(BackupError::Damaged(format!("{what}, although its checksum is right")));
+            }
             (Err(what), false) => {
-                return Err(BackupError::Damaged(format!("{what}; nor is its checksum at byte {content} right")));
+                return Err(BackupError::Damaged(format!(
+                    "{what}; nor is its checksum at byte {content} right"
+                )));
             }
         };
         let tables = thaw.finish().map_err(|error| {
@@ -243,7 +247,9 @@ fn read_content(
     let tables = length.checked_sub(at - HEADER_BYTES as u64).and_then(|left| usize::try_from(left).ok());
     let Some((tables, zeros)) = tables.and_then(|left| rest.split_at_checked(left)) else {
         let place = content - LENGTH_BYTES as u64;
-        return Ok(Err(format!("the number of bytes at byte {place} says {length}, which does not fit this file")));
+        return Ok(Err(format!(
+            "the number of bytes at byte {place} says {length}, which does not fit this file"
+        )));
     };
     if zeros.iter().any(|&byte| byte != 0) {
         return Ok(Err(format!("something else than zeros between the tables and byte {content}")));
@@ -312,7 +318,9 @@ mod tests {
             let text = error.to_string();
             match error {
                 BackupError::NoBackup => assert_eq!(len, 0),
-                BackupError::Cut(at, _) => assert!(at == len as u64 && text.contains(&at.to_string()), "{text}"),
+                BackupError::Cut(at, _) => {
+                    assert!(at == len as u64 && text.contains(&at.to_string()), "{text}")
+                }
                 BackupError::Damaged(_) => assert_eq!(len % 512, 32, "{text}"),
                 other => panic!("{len} bytes: {other}"),
             }

@@ -104,8 +104,12 @@ pub async fn alarm<R: Replica>(face: &Face<R>, message: Bytes) -> Result<Bytes, 
         }
         // No kind: nothing to raise or clear, and nothing wrong, for etcd.
         (_, None) => (status.term, Vec::new()),
-        (AlarmAction::Activate, Some(kind)) => change(face, AlarmChange::Raise(Alarm { member, kind })).await?,
-        (AlarmAction::Deactivate, Some(kind)) => change(face, AlarmChange::Clear(Alarm { member, kind })).await?,
+        (AlarmAction::Activate, Some(kind)) => {
+            change(face, AlarmChange::Raise(Alarm { member, kind })).await?
+        }
+        (AlarmAction::Deactivate, Some(kind)) => {
+            change(face, AlarmChange::Clear(Alarm { member, kind })).await?
+        }
     };
     let header = Some(face.header(term, status.revision));
     let member_of = |alarm: Alarm| pb::AlarmMember { member_id: alarm.member.0, alarm: alarm.kind as i32 };
@@ -141,7 +145,8 @@ pub async fn hash<R: Replica>(face: &Face<R>, message: Bytes) -> Result<Bytes, S
     let _: pb::HashRequest = grpc::decode(message)?;
     let (term, frozen) = pin(face, Consistency::Serializable).await?;
     let header = Some(face.header(term, frozen.store().revision()));
-    let hash = beside(move |_| frozen.chunks().fold(0, |crc, chunk| crc32c::crc32c_append(crc, &chunk))).await?;
+    let hash =
+        beside(move |_| frozen.chunks().fold(0, |crc, chunk| crc32c::crc32c_append(crc, &chunk))).await?;
     Ok(encode::frame(&pb::HashResponse { header, hash }))
 }
 

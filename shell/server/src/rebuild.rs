@@ -160,8 +160,13 @@ fn check_other_cluster(config: &ServeConfig, old: u64) -> Result<(), RebuildErro
 /// The tables of the new cluster.
 fn reborn(config: &ServeConfig, tables: Keeper, raise_by: u64) -> Result<(Keeper, Rebuilt), RebuildError> {
     let (before, applied) = (tables.store().revision(), tables.applied());
-    if i64::try_from(raise_by).ok().and_then(|by| before.checked_add(by)).is_none_or(|raised| raised > i64::MAX / 2) {
-        let what = format!("revision {before} cannot be raised by {raise_by}: there is too little left above it");
+    if i64::try_from(raise_by)
+        .ok()
+        .and_then(|by| before.checked_add(by))
+        .is_none_or(|raised| raised > i64::MAX / 2)
+    {
+        let what =
+            format!("revision {before} cannot be raised by {raise_by}: there is too little left above it");
         return Err(RebuildError::Refused(what));
     }
     let member = |member: &kattu_runtime::Member| MemberInfo {

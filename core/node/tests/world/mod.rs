@@ -140,8 +140,11 @@ impl World {
             name: format!("n{}", id.0),
             client_urls: vec![format!("http://n{}", id.0)],
         };
-        let infos =
-            (1..=self.size).map(|id| MemberInfo { id: NodeId(id), peer_urls: urls(id), ..MemberInfo::default() });
+        let infos = (1..=self.size).map(|id| MemberInfo {
+            id: NodeId(id),
+            peer_urls: urls(id),
+            ..MemberInfo::default()
+        });
         let infos = infos.collect();
         let mut found = recovered(&disk);
         let mut keeper = Keeper::new(infos).of_member(id);
@@ -303,7 +306,8 @@ impl World {
         }
         let index = kept.applied.expect("its tables are of some index");
         let health = kept.health.map(Event::Health);
-        let events = [Event::Applied { index }].into_iter().chain(kept.members.map(Event::Members)).chain(health);
+        let events =
+            [Event::Applied { index }].into_iter().chain(kept.members.map(Event::Members)).chain(health);
         self.give_batch(NodeId(id), events.collect());
     }
 

@@ -51,5 +51,8 @@ pub(super) fn one_that_differs(seed: u64) {
     world.pass(INTERVAL * 2);
     let alarms = alarms(&mut world);
     let expected = [Alarm::corrupt(NodeId(odd))];
-    assert!(alarms.iter().all(|of_one| *of_one == expected), "the_odd_one_is_named: n{odd} differs, told is {alarms:?}");
+    assert!(
+        alarms.iter().all(|of_one| *of_one == expected),
+        "the_odd_one_is_named: n{odd} differs, told is {alarms:?}"
+    );
 }
