@@ -246,6 +246,7 @@ async fn accept(listener: TcpListener, hearing: Rc<Hearing>, open: Rc<Cell<usize
 mod tests {
     use super::*;
     use crate::links::Failure;
+    use kattu_node::contract::{MemberInfo, Members};
     use kattu_raft::Incarnation;
     use tokio::io::AsyncWriteExt;
 
@@ -253,7 +254,8 @@ mod tests {
     const PEER: NodeId = NodeId(2);
 
     fn greeting(id: NodeId) -> Greeting {
-        Greeting { cluster: 0xC1, id, incarnation: Incarnation(9), ..Greeting::default() }
+        let own_urls = vec![format!("http://10.0.0.{}:2380", id.0)];
+        Greeting { cluster: 0xC1, id, incarnation: Incarnation(9), own_urls, ..Greeting::default() }
     }
 
     async fn connect(address: std::net::SocketAddr, lane: Lane) -> TcpStream {
@@ -265,15 +267,35 @@ mod tests {
         }
     }
 
+    /// Somebody greets us, who have this table of members.
+    fn meet<F: Future<Output = ()>>(
+        members: Members,
+        test: impl FnOnce(std::net::SocketAddr, Rc<Greeting>, Rc<Inbox>) -> F,
+    ) {
+        listen(members, |address, us, inbox, _| test(address, us, inbox));
+    }
+
+    /// Somebody greets us whom our table has.
     fn run<F: Future<Output = ()>>(test: impl FnOnce(std::net::SocketAddr, Rc<Inbox>, Rc<Readers>) -> F) {
+        let list = [US, PEER].map(|id| MemberInfo { id, ..MemberInfo::default() }).into();
+        let members = Members { list, ..Members::default() };
+        listen(members, |address, _, inbox, readers| test(address, inbox, readers));
+    }
+
+    fn listen<F: Future<Output = ()>>(
+        members: Members,
+        test: impl FnOnce(std::net::SocketAddr, Rc<Greeting>, Rc<Inbox>, Rc<Readers>) -> F,
+    ) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         tokio::task::LocalSet::new().block_on(&runtime, async {
             let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
             let address = listener.local_addr().expect("it is bound");
             let inbox = Rc::new(Inbox::default());
             let readers = Rc::new(Readers::default());
+            let us = Rc::new(greeting(US));
+            us.follow(members);
             let hearing = Hearing {
-                greeting: Rc::new(greeting(US)),
+                greeting: us.clone(),
                 inbox: inbox.clone(),
                 metrics: Arc::default(),
                 group: GroupId(0),
@@ -281,7 +303,7 @@ mod tests {
                 readers: readers.clone(),
             };
             hearing.start(vec![listener]);
-            test(address, inbox, readers).await;
+            test(address, us, inbox, readers).await;
         });
     }
 
@@ -320,6 +342,40 @@ mod tests {
                 inbox.arrived().await;
                 assert_eq!(events(&inbox), [Event::LinkClosed(PEER, LinkEnd::ByPeer)], "{lane:?}");
             }
+        });
+    }
+
+    #[test]
+    fn a_member_that_others_have_added_is_let_in_and_says_where_it_is_reached() {
+        meet(Members::default(), |address, us, inbox| async move {
+            let socket = connect(address, Lane::Bulk).await;
+            inbox.arrived().await;
+            assert_eq!(us.places(), [(PEER, vec!["10.0.0.2:2380".to_string()])].into());
+            assert!(us.heard.borrow().contains(&PEER));
+            drop(socket);
+        });
+    }
+
+    #[test]
+    fn a_removed_member_is_told_so_and_nothing_it_says_is_heard() {
+        let removed = Members { removed: vec![PEER], ..Members::default() };
+        meet(removed, |address, us, _| async move {
+            let mut socket = TcpStream::connect(address).await.expect("somebody listens");
+            let told = greeting::greet(&mut socket, &greeting(PEER), US, Lane::Bulk).await;
+            assert!(matches!(told, Err(Failure::Removed)));
+            assert_eq!(socket.read(&mut [0; 8]).await.expect("an orderly end"), 0);
+            assert!(us.places().is_empty() && us.heard.borrow().is_empty());
+        });
+    }
+
+    #[test]
+    fn whoever_joins_is_told_who_is_there() {
+        let list = vec![MemberInfo { id: US, name: "n1".into(), ..MemberInfo::default() }];
+        meet(Members { list: list.clone(), ..Members::default() }, |address, _, _| async move {
+            let mut socket = TcpStream::connect(address).await.expect("somebody listens");
+            let Ok(roll) = greeting::ask(&mut socket, &[]).await else { panic!("no answer") };
+            assert_eq!((roll.cluster, roll.members.list, roll.heard), (0xC1, list, vec![US]));
+            assert_eq!(socket.read(&mut [0; 8]).await.expect("an orderly end"), 0);
         });
     }
 
