@@ -74,7 +74,9 @@ impl Greeting {
         urls.extend(self.met.borrow().clone());
         urls.extend(members.list.iter().map(|member| (member.id, member.peer_urls.clone())));
         urls.retain(|id, _| *id != self.id && !members.removed.contains(id));
-        urls.into_iter().map(|(id, urls)| (id, urls.iter().filter_map(|url| address_of(url)).collect())).collect()
+        urls.into_iter()
+            .map(|(id, urls)| (id, urls.iter().filter_map(|url| address_of(url)).collect()))
+            .collect()
     }
 
     /// Whether this member knows, or was told, that it is none any more.
@@ -151,7 +153,9 @@ pub(crate) async fn greet(
             welcome.from.0
         ))),
         Ok(Frame::Refused(refused)) => Err(Failure::Refused(refused.reason)),
-        Ok(Frame::Removed(removed)) if (removed.cluster, removed.member) == (greeting.cluster, greeting.id) => {
+        Ok(Frame::Removed(removed))
+            if (removed.cluster, removed.member) == (greeting.cluster, greeting.id) =>
+        {
             Err(Failure::Removed)
         }
         Ok(_) => Err(Failure::Refused("it answered the greeting with something else".into())),
@@ -162,11 +166,7 @@ pub(crate) async fn greet(
 
 /// Asks whoever listens here who is in the cluster.
 pub(crate) async fn ask(socket: &mut TcpStream, peer_urls: &[String]) -> Result<Roll, Failure> {
-    let join = Join {
-        protocol_min: PROTOCOL_MIN,
-        protocol_max: PROTOCOL_MAX,
-        peer_urls: peer_urls.to_vec(),
-    };
+    let join = Join { protocol_min: PROTOCOL_MIN, protocol_max: PROTOCOL_MAX, peer_urls: peer_urls.to_vec() };
     say(socket, &Frame::Join(join)).await.map_err(|_| Failure::Away)?;
     match hear(socket, ROLL_BYTES_MAX).await {
         Ok(Frame::Roll(roll)) => Ok(roll),

@@ -9,11 +9,11 @@
 
 use crate::greeting::{address_of, ask};
 use crate::links::Failure;
+use kattu_node::contract::MemberInfo;
 use kattu_node::newcomer::admit;
 use kattu_raft::{Duration, GroupId, Incarnation, NodeId};
 use kattu_wal::{Identity, InitialMember};
 use kattu_wire::Roll;
-use kattu_node::contract::MemberInfo;
 use tokio::net::TcpStream;
 
 /// How long one member may take to answer.
@@ -87,11 +87,8 @@ fn judge(newcomer: &Newcomer<'_>, rolls: Vec<Roll>) -> Result<Identity, String> 
     let is_me = |member: &MemberInfo| places(&member.peer_urls).iter().any(|place| mine.contains(place));
     let id = admit(&newest.members, &heard, is_me)
         .map_err(|cannot| format!("cannot join at {}: {cannot}", newcomer.peer_urls.join(",")))?;
-    let remembered = |member: MemberInfo| InitialMember {
-        id: member.id,
-        name: member.name,
-        peer_urls: member.peer_urls,
-    };
+    let remembered =
+        |member: MemberInfo| InitialMember { id: member.id, name: member.name, peer_urls: member.peer_urls };
     Ok(Identity {
         cluster: newest.cluster,
         node: id,

@@ -177,7 +177,9 @@ impl Running {
 /// # Errors
 /// What stands in the way, in words for the operator.
 pub async fn start(config: RuntimeConfig) -> Result<Running, StartError> {
-    raft_config(&config, config.members.iter().map(|member| member.id)).check().map_err(StartError::Config)?;
+    raft_config(&config, config.members.iter().map(|member| member.id))
+        .check()
+        .map_err(StartError::Config)?;
     let listeners = listen(&config.listen_peers).await?;
 
     let group = GroupId(0);
@@ -239,13 +241,12 @@ pub async fn start(config: RuntimeConfig) -> Result<Running, StartError> {
     hearing.start(listeners);
     // So that a member that was removed can be told, heartbeat by heartbeat.
     let farewell = (config.heartbeat_interval * 30).max(Duration::from_secs(1));
-    let mut links =
-        Links::new(&greeting, config.election_timeout / 2, farewell, &inbox, &readers, &metrics);
+    let mut links = Links::new(&greeting, config.election_timeout / 2, farewell, &inbox, &readers, &metrics);
     links.follow();
 
     let now = clock::now();
-    let mut node =
-        Node::recover(node_config(&config, own.name, raft), entropy(), now, recovered).with_snapshot_of(snapshot_bytes);
+    let mut node = Node::recover(node_config(&config, own.name, raft), entropy(), now, recovered)
+        .with_snapshot_of(snapshot_bytes);
     let mut nothing = kattu_node::contract::Effects::default();
     node.handle(now, Event::Space(space), &mut nothing);
     node.handle(now, Event::Members(members), &mut nothing);
@@ -274,11 +275,7 @@ pub async fn start(config: RuntimeConfig) -> Result<Running, StartError> {
 }
 
 /// The tables that the member starts from, and how many bytes their snapshot has: the newest good one's, or none.
-fn first_tables(
-    identity: &Identity,
-    wal: &Wal,
-    recovered: &Recovered,
-) -> Result<(Keeper, u64), StartError> {
+fn first_tables(identity: &Identity, wal: &Wal, recovered: &Recovered) -> Result<(Keeper, u64), StartError> {
     for complaint in wal.complaints() {
         crate::report::warn(format_args!("{complaint}"));
     }
@@ -370,7 +367,8 @@ async fn joined_identity(
     own: &Member,
     group: GroupId,
 ) -> Result<Identity, StartError> {
-    let others = config.members.iter().flat_map(|member| member.peer_urls.iter().filter_map(|url| address_of(url)));
+    let others =
+        config.members.iter().flat_map(|member| member.peer_urls.iter().filter_map(|url| address_of(url)));
     let mine = |address: &String| own.peer_urls.iter().any(|url| address_of(url).as_ref() == Some(address));
     let others = others.filter(|address| !mine(address)).collect();
     let newcomer = Newcomer { name: &own.name, peer_urls: &own.peer_urls, others, group };

@@ -116,7 +116,8 @@ fn an_empty_directory_is_let_in_only_as_a_member_that_never_had_one() {
         let add = |id: u64| MemberChange::Add { id: NodeId(id), peer_urls: peer_urls.clone(), votes: true };
         change(&cluster.engine(0), add(0xA2)).await;
         cluster.restart(new);
-        until(&cluster.engine(new), |list| list.iter().any(|member| member.id.0 == 0xA2 && !member.learner)).await;
+        until(&cluster.engine(new), |list| list.iter().any(|member| member.id.0 == 0xA2 && !member.learner))
+            .await;
         put_until_done(&cluster.engine(new), "a", "two of two").await;
         cluster.stop(new);
         cluster.wipe(new);

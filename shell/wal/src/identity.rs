@@ -192,7 +192,11 @@ mod tests {
 
     fn joined() -> Identity {
         let mut found = sample().members;
-        found.push(InitialMember { id: NodeId(4), name: String::new(), peer_urls: vec!["http://n4:2380".into()] });
+        found.push(InitialMember {
+            id: NodeId(4),
+            name: String::new(),
+            peer_urls: vec!["http://n4:2380".into()],
+        });
         Identity { joined: Some(found), ..sample() }
     }
 

@@ -75,7 +75,10 @@ pub fn one_of_each() -> Vec<(&'static str, Frame)> {
         ("welcome", Frame::Welcome(Welcome { protocol: 1, from: NodeId(2), incarnation: Incarnation(78) })),
         ("refused", Frame::Refused(Refused { reason: "cluster abcd, this is 1234".into() })),
         ("goodbye", Frame::Goodbye(Goodbye { reason: "stopping".into() })),
-        ("introduction", Frame::Introduction(Introduction { peer_urls: vec!["http://10.0.0.4:2380".into()] })),
+        (
+            "introduction",
+            Frame::Introduction(Introduction { peer_urls: vec!["http://10.0.0.4:2380".into()] }),
+        ),
         (
             "join",
             Frame::Join(Join {
