@@ -155,8 +155,11 @@ impl Raft {
         }
         let last = self.log.last().index;
         let election_timeout = self.config.election_timeout;
+        // Who has not answered this leader yet may be long gone: that it is new says nothing about others.
         let heard = |member: NodeId| match leader.peers.get(&member) {
-            Some(progress) => now.since(progress.heard_at) < election_timeout,
+            Some(progress) => {
+                progress.incarnation.is_some() && now.since(progress.heard_at) < election_timeout
+            }
             None => member == self.config.id,
         };
         for &voter in target.voters.iter().filter(|&&voter| !current.is_voter(voter)) {
