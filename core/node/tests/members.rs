@@ -2,8 +2,8 @@
 
 mod world;
 
-use kattu_node::{Keeper, SnapshotLimits};
 use kattu_node::contract::*;
+use kattu_node::{Keeper, SnapshotLimits};
 use kattu_raft::{Duration, EntryKind, Membership, Message, NodeId};
 use world::*;
 
