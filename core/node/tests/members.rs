@@ -4,7 +4,7 @@ mod world;
 
 use kattu_node::contract::*;
 use kattu_node::{Keeper, SnapshotLimits};
-use kattu_raft::{Duration, EntryKind, Membership, Message, NodeId};
+use kattu_raft::{Duration, EntryKind, LinkEnd, Membership, Message, NodeId};
 use world::*;
 
 /// Snapshots are as frequent as can be, and nothing stays behind them.
@@ -228,6 +228,22 @@ fn a_change_that_would_cost_the_quorum_is_refused_and_one_that_mends_it_is_not()
     let list = changed(told(&mut world, leader, remove(dead)));
     assert_eq!(list.split(' ').count(), 2, "{list}");
     write(&mut world, alive, "a", "two of two");
+}
+
+#[test]
+fn who_has_just_died_does_not_count_for_a_quorum() {
+    let mut world = World::new(3);
+    let leader = world.elect();
+    let dead = world.follower();
+    let alive = 6 - leader - dead;
+    world.pass(ET);
+    world.kill(dead);
+    world.give(leader, Event::LinkClosed(NodeId(dead), LinkEnd::ByPeer));
+    let remove_the_other = world.ask(leader, remove(alive));
+    let refusal = world.outcome(leader, remove_the_other).expect("it is refused at once").clone();
+    assert_eq!(refused(refusal), MemberRefusal::WouldLoseQuorum);
+    let list = changed(told(&mut world, leader, remove(dead)));
+    assert_eq!(list.split(' ').count(), 2, "{list}");
 }
 
 #[test]
