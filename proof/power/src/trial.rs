@@ -159,9 +159,9 @@ impl Trial {
         let mut place = Place::loopback(self.plan.members, false);
         place.seats.iter_mut().for_each(|seat| seat.prefix.extend(self.room.prefix()));
         let hosts: Vec<String> = place.seats.iter().map(|seat| seat.host.clone()).collect();
-        let mut cluster =
-            Cluster::new(self.target, place, &homes, &self.folder, &format!("power-{}", self.plan.seed))
-                .map_err(Trouble::Rig)?;
+        let token = format!("power-{}", self.plan.seed);
+        let mut cluster = Cluster::new(self.target, place, &homes, &self.folder, &token, homes.len())
+            .map_err(Trouble::Rig)?;
         let recorder = self.recorder.clone();
         let ended = self.conduct(&mut cluster, &hosts, &recorder, lying);
         cluster.kill_all();
