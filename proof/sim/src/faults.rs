@@ -68,6 +68,10 @@ faults! {
 /// Ids of the fault model that are not simulated, or not yet.
 pub const NOT_BUILT: &[&str] = &["F05", "F18", "F19", "F52", "F53", "F62", "F63", "F70"];
 
+/// Faults that storms meet by luck only, and that situations by hand assert: clocks beyond their bound, a leader that is
+/// slow and cut off, and an election in the short time between (`tests/leases.rs`).
+pub const BY_SITUATIONS: &[Fault] = &[Fault::F42];
+
 /// How often each fault of a campaign must have happened at least.
 pub const LEAST: u64 = 20;
 
@@ -114,10 +118,11 @@ impl Tally {
         &self.pairs
     }
 
-    /// The faults that happened less often than [`LEAST`].
+    /// The faults that happened less often than [`LEAST`], of those that campaigns are for.
     #[must_use]
     pub fn too_rare(&self) -> Vec<Fault> {
-        Fault::ALL.iter().copied().filter(|&fault| self.count(fault) < LEAST).collect()
+        let is_asked = |fault: &Fault| !BY_SITUATIONS.contains(fault);
+        Fault::ALL.iter().copied().filter(is_asked).filter(|&fault| self.count(fault) < LEAST).collect()
     }
 }
 
