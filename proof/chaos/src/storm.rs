@@ -299,7 +299,9 @@ impl<'a> Storm<'a> {
         member.start(&[], &["--initial-cluster-state=existing"])?;
         let status = member.wait_end(REFUSAL_LIMIT);
         let said = member.says();
-        let is_refused = status.is_some_and(|status| !status.success());
+        // Cut off from everybody it goes on asking who it is, and has nothing to go on with meanwhile.
+        let is_nobody = status.is_none() && !member.data.join("identity").exists() && !member.serves();
+        let is_refused = is_nobody || status.is_some_and(|status| !status.success());
         member.kill();
         // What it may have made must not be there before the past comes back.
         let _ = std::fs::remove_dir_all(&member.data);
