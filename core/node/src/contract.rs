@@ -289,7 +289,7 @@ pub struct Status {
     /// The alarms that are raised.
     pub alarms: Alarms,
     /// How the comparison of members' digests stands.
-    pub compared: Compared,
+    pub compared: alloc::boxed::Box<Compared>,
 }
 
 /// A message between replicas.

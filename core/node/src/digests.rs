@@ -129,7 +129,10 @@ impl Digests {
         }
         let odd: Vec<NodeId> = match right {
             Some(right) => {
-                let is_odd = |digest: u64| (digest != right) != planted!("alarm-names-those-who-agree");
+                let is_odd = |digest: u64| match planted!("alarm-names-those-who-agree") {
+                    true => digest == right,
+                    false => digest != right,
+                };
                 let has_two = mark.said.values().any(|&digest| digest != right);
                 mark.said.iter().filter(|&(_, &d)| has_two && is_odd(d)).map(|(&member, _)| member).collect()
             }

@@ -318,7 +318,7 @@ impl Keeper {
         status.compact_revision = self.store.compact_revision();
         status.applied = self.tables.applied;
         status.alarms = self.tables.alarms.clone();
-        status.compared = Box::new(self.tables.digests.compared());
+        *status.compared = self.tables.digests.compared();
         status.keys = stats.keys;
         status.store_bytes = stats.bytes;
         status.store_bytes_in_use = stats.bytes_in_use;

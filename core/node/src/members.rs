@@ -271,7 +271,9 @@ impl Node {
             Err(TransferError::UnderWay) if self.raft.transferring() == Some(target) => None,
             Err(TransferError::NotLeader) => Some(MemberRefusal::NotLeader),
             Err(TransferError::Unknown | TransferError::Learner) => Some(MemberRefusal::BadTransferee),
-            Err(TransferError::UnderWay | TransferError::NeedsSnapshot) => Some(MemberRefusal::TransferFailed),
+            Err(TransferError::UnderWay | TransferError::NeedsSnapshot) => {
+                Some(MemberRefusal::TransferFailed)
+            }
         };
         match refusal {
             Some(refusal) => answer(effects, ticket, Outcome::Refused(Refusal::Member(refusal))),

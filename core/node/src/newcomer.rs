@@ -22,9 +22,9 @@ pub enum CannotJoin {
 impl fmt::Display for CannotJoin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            CannotJoin::NotListed => {
-                f.write_str("no member of the cluster is reached there: add it first, with `kattu member add`")
-            }
+            CannotJoin::NotListed => f.write_str(
+                "no member of the cluster is reached there: add it first, with `kattu member add`",
+            ),
             CannotJoin::WasHere(id) => write!(
                 f,
                 "member {:x} is reached there, and had a data directory before: what it promised in it is lost with it. \

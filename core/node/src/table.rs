@@ -52,16 +52,20 @@ impl Table {
             Some(MemberChange::Add { id, .. }) => Some(*id),
             _ => None,
         };
-        let is_known = |id: &NodeId| {
-            (self.list.contains_key(id) || added == Some(*id)) && !self.removed.contains(id)
-        };
+        let is_known =
+            |id: &NodeId| (self.list.contains_key(id) || added == Some(*id)) && !self.removed.contains(id);
         if let Some(stranger) = membership.members().find(|id| !is_known(id)) {
             return Err(stranger);
         }
         match change {
             Some(MemberChange::Add { id, peer_urls, votes }) => {
-                let new =
-                    MemberInfo { id, peer_urls, learner: true, votes_when_ready: votes, ..MemberInfo::default() };
+                let new = MemberInfo {
+                    id,
+                    peer_urls,
+                    learner: true,
+                    votes_when_ready: votes,
+                    ..MemberInfo::default()
+                };
                 self.list.insert(id, new);
             }
             Some(MemberChange::Update { id, peer_urls }) => {

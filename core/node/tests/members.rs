@@ -2,13 +2,13 @@
 
 mod world;
 
-use kattu_node::SnapshotLimits;
 use kattu_node::contract::*;
-use kattu_raft::{Duration, EntryKind, Membership, Message, NodeId};
+use kattu_node::{Keeper, SnapshotLimits};
+use kattu_raft::{Duration, EntryKind, LinkEnd, Membership, Message, NodeId};
 use world::*;
 
-/// A snapshot after every batch that was applied, and nothing stays behind it.
-const ALWAYS: SnapshotLimits = SnapshotLimits { log_bytes_min: 0, keep_bytes: 0 };
+/// Snapshots are as frequent as can be, and nothing stays behind them.
+const OFTEN: SnapshotLimits = SnapshotLimits { log_bytes_min: 0, keep_bytes: 0 };
 
 fn add(id: u64, votes: bool) -> Request {
     Request::Change(MemberChange::Add { id: NodeId(id), peer_urls: urls(id), votes })
@@ -231,6 +231,22 @@ fn a_change_that_would_cost_the_quorum_is_refused_and_one_that_mends_it_is_not()
 }
 
 #[test]
+fn who_has_just_died_does_not_count_for_a_quorum() {
+    let mut world = World::new(3);
+    let leader = world.elect();
+    let dead = world.follower();
+    let alive = 6 - leader - dead;
+    world.pass(ET);
+    world.kill(dead);
+    world.give(leader, Event::LinkClosed(NodeId(dead), LinkEnd::ByPeer));
+    let remove_the_other = world.ask(leader, remove(alive));
+    let refusal = world.outcome(leader, remove_the_other).expect("it is refused at once").clone();
+    assert_eq!(refused(refusal), MemberRefusal::WouldLoseQuorum);
+    let list = changed(told(&mut world, leader, remove(dead)));
+    assert_eq!(list.split(' ').count(), 2, "{list}");
+}
+
+#[test]
 fn a_change_waits_a_while_for_the_one_before_it_and_is_refused_then() {
     let mut world = World::new(3);
     let leader = world.elect();
@@ -308,7 +324,11 @@ fn a_change_that_nobody_else_has_seen_is_rolled_back_and_its_client_is_in_doubt(
     world.loses = Box::new(move |message| message.from().0 == old || message.to().0 == old);
     let ticket = world.ask(old, add(4, true));
     world.deliver();
-    assert_eq!(world.member(old).node.raft().membership().learners, [NodeId(4)], "it is in force there at once");
+    assert_eq!(
+        world.member(old).node.raft().membership().learners,
+        [NodeId(4)],
+        "it is in force there at once"
+    );
     world.pass(ET * 4);
     let other = 1 + old % 3;
     let follows = |world: &World| world.member(other).node.raft().leader().map(|leader| leader.0);
@@ -376,11 +396,14 @@ fn a_restart_in_the_middle_of_a_change_finds_it_and_completes_it() {
 
 #[test]
 fn a_newcomer_that_begins_with_a_snapshot_taken_right_after_its_addition_finds_itself_in_it() {
-    let mut world = World::with_snapshots(1, ALWAYS);
+    let mut world = World::with_snapshots(1, OFTEN);
     world.elect();
     write(&mut world, 1, "a", "old");
     for id in 2..=3 {
         changed(told(&mut world, 1, add(id, true)));
+        let keeper = &world.member(1).keeper;
+        let thawed = Keeper::thaw(keeper.pin().chunks()).expect("good tables");
+        assert_eq!((keeper.applied(), thawed.members()), (keeper.members().at, keeper.members()));
         world.join(id);
         world.pass(ET * 3);
         assert!(!world.member(id).snapshots.is_empty(), "the log had nothing left for it");
@@ -419,13 +442,21 @@ fn leadership_moves_to_whom_the_leader_is_asked_for() {
     assert_eq!(refused(told(&mut world, follower, to(third))), MemberRefusal::NotLeader);
     assert_eq!(refused(told(&mut world, leader, to(9))), MemberRefusal::BadTransferee);
     changed(told(&mut world, leader, add(4, false)));
-    assert_eq!(refused(told(&mut world, leader, to(4))), MemberRefusal::BadTransferee, "a learner cannot lead");
+    assert_eq!(
+        refused(told(&mut world, leader, to(4))),
+        MemberRefusal::BadTransferee,
+        "a learner cannot lead"
+    );
     let moved = |outcome: Outcome| matches!(outcome, Outcome::Done(Reply { body: ReplyBody::Moved, .. }));
     assert!(moved(told(&mut world, leader, to(leader))), "it leads already");
     assert!(moved(told(&mut world, leader, to(third))));
     assert_eq!(world.member(leader).node.raft().leader(), Some(NodeId(third)));
     world.kill(leader);
-    assert_eq!(refused(told(&mut world, third, to(leader))), MemberRefusal::TransferFailed, "it does not answer");
+    assert_eq!(
+        refused(told(&mut world, third, to(leader))),
+        MemberRefusal::TransferFailed,
+        "it does not answer"
+    );
     write(&mut world, third, "a", "the leader goes on");
 }
 

@@ -9,7 +9,8 @@
 //!   3. Voters change through a joint configuration, whatever the change; the one that ends it is appended by whoever
 //!      leads when the joint one is committed. A change that leaves the voters alone takes one step. [M2, M5]
 //!   4. Who is new learns first, and gets a vote when it keeps up. [M6]
-//!   5. A change is refused if those heard within an election timeout would be no quorum after it. [fault-model F61]
+//!   5. A change is refused if those heard within an election timeout, and since their links were last closed, would be no
+//!      quorum after it. [fault-model F61]
 //!   6. A leader that is not among the new voters leads until that is committed, without counting itself, tells
 //!      everybody, and hands over. [M7]
 //!   7. Who is removed is told by the heartbeats that carry the commit; for a while they are repeated, and then it is
@@ -155,8 +156,14 @@ impl Raft {
         }
         let last = self.log.last().index;
         let election_timeout = self.config.election_timeout;
+        // Who has not answered this leader yet may be long gone: that it is new says nothing about others. Who has not
+        // answered since its link closed may have died a moment ago; who is probed because it has no room acknowledges
+        // nothing either.
         let heard = |member: NodeId| match leader.peers.get(&member) {
-            Some(progress) => now.since(progress.heard_at) < election_timeout,
+            Some(progress) => {
+                let answers = progress.incarnation.is_some() && !matches!(progress.mode, Mode::Probe { .. });
+                answers && now.since(progress.heard_at) < election_timeout
+            }
             None => member == self.config.id,
         };
         for &voter in target.voters.iter().filter(|&&voter| !current.is_voter(voter)) {

@@ -224,20 +224,34 @@ fn http_path(path: &'static str) -> tonic::codegen::http::uri::PathAndQuery {
 }
 
 #[test]
+fn changes_of_members_that_make_no_sense_are_refused_and_the_leader_stays() {
+    let cluster = Cluster::start("nonsense-members", 1);
+    let kv = cluster.members[0].kv();
+    let bad_urls = "etcdserver: given member URLs are invalid";
+    let mut members = pb::cluster_client::ClusterClient::new(kv.channel());
+    let answer = kv.block_on(async { members.member_add(pb::MemberAddRequest::default()).await });
+    assert_refused(answer, Code::InvalidArgument, bad_urls);
+    let request = pb::MemberUpdateRequest { id: 1, peer_ur_ls: vec!["x".repeat(100_000)] };
+    let answer = kv.block_on(async { members.member_update(request).await });
+    assert_refused(answer, Code::InvalidArgument, bad_urls);
+    for id in [0, 1, u64::MAX] {
+        let answer = kv.block_on(async { members.member_remove(pb::MemberRemoveRequest { id }).await });
+        assert_refused(answer, Code::NotFound, "etcdserver: member not found");
+        let answer = kv.block_on(async { members.member_promote(pb::MemberPromoteRequest { id }).await });
+        assert_refused(answer, Code::NotFound, "etcdserver: member not found");
+        let moved = kv.move_leader(id);
+        assert_refused(moved, Code::FailedPrecondition, "etcdserver: bad leader transferee");
+    }
+    kv.put("a", "1").expect("the cluster serves");
+}
+
+#[test]
 fn what_is_not_written_yet_says_unimplemented() {
     let cluster = Cluster::start("unimplemented", 1);
     let kv = cluster.members[0].kv();
     let mut lease = pb::lease_client::LeaseClient::new(kv.channel());
     let answer = kv.block_on(async { lease.lease_grant(pb::LeaseGrantRequest::default()).await });
     assert_eq!(answer.expect_err("no leases yet").code(), Code::Unimplemented);
-    let mut members = pb::cluster_client::ClusterClient::new(kv.channel());
-    let answer = kv.block_on(async { members.member_add(pb::MemberAddRequest::default()).await });
-    assert_eq!(answer.expect_err("no changes of membership yet").code(), Code::Unimplemented);
-    let mut maintenance = pb::maintenance_client::MaintenanceClient::new(kv.channel());
-    let answer = kv.block_on(async { maintenance.snapshot(pb::SnapshotRequest::default()).await });
-    assert_eq!(answer.map(|_| ()).expect_err("no snapshots yet").code(), Code::Unimplemented);
-    let answer = kv.block_on(async { maintenance.hash_kv(pb::HashKvRequest::default()).await });
-    assert_eq!(answer.expect_err("no hashes yet").code(), Code::Unimplemented);
     let mut auth = pb::auth_client::AuthClient::new(kv.channel());
     let answer = kv.block_on(async { auth.auth_enable(pb::AuthEnableRequest::default()).await });
     assert_eq!(answer.expect_err("no users yet").code(), Code::Unimplemented);

@@ -131,8 +131,7 @@ fn a_member_that_never_answers_costs_nothing_and_can_be_removed_again() {
         kv.put(format!("k{number}"), "v").expect("the ghost does not count");
     }
     let members = run(&mut at(&e, &["member", "list", "-o", "json"])).json();
-    let ghost =
-        members.as_array().expect("a list").iter().find(|member| member["id"] == Value::from(id.clone()));
+    let ghost = members.as_array().expect("a list").iter().find(|member| member["id"] == id.as_str());
     let ghost = ghost.expect("the ghost is listed");
     assert_eq!((&ghost["name"], &ghost["learner"]), (&Value::from(""), &Value::from(true)));
 
@@ -253,10 +252,96 @@ fn who_was_not_added_is_told_to_be_added_first() {
     let place = cluster.plan_joining("stranger");
     cluster.members[place].spawn();
     let ended = cluster.members[place].wait_end();
-    assert_ne!(ended.code, Some(0), "{}", ended.err);
+    ended.expect_code(2);
     assert!(ended.err.contains("kattu member add"), "{}", ended.err);
     assert_eq!(cluster.members[0].kv().members().expect("the list").len(), 1);
     cluster.members[0].kv().put("b", "2").expect("a put");
+}
+
+#[test]
+fn who_finds_nobody_to_ask_says_whom_it_asked() {
+    let mut cluster = Cluster::start("nobody", 1);
+    let place = cluster.plan_joining("nobody");
+    let address = cluster.members[0].peer_url().trim_start_matches("http://").to_string();
+    cluster.members[0].kill();
+    cluster.members[place].spawn();
+    let ended = cluster.members[place].wait_end();
+    ended.expect_code(2);
+    assert!(ended.err.contains(&address), "{}", ended.err);
+    // What it left behind is nobody's: it may try again when there is somebody.
+    cluster.members[0].start();
+    let url = cluster.members[place].peer_url();
+    cluster.members[0].kv().member_add(&url, false).expect("a healthy cluster takes a member in");
+    cluster.members[place].start();
+}
+
+#[test]
+fn a_newcomer_to_a_log_that_was_pruned_takes_a_snapshot_and_a_grown_cluster_starts_again_as_it_was() {
+    let flags = ["--snapshot-log-bytes=1048576", "--snapshot-keep-bytes=0", "--segment-bytes=1048576"];
+    let options = Options { members: 1, flags: flags.map(str::to_string).into() };
+    let mut cluster = Cluster::with("pruned", options);
+    let kv = cluster.members[0].kv();
+    // One that comes and goes, so that its id is among those that never come back.
+    let gone = kv.member_add(&format!("http://{}:2380", own_host()), true).expect("a learner");
+    kv.member_remove(gone).expect("it may go");
+    let value = vec![b'x'; 100_000];
+    let first_index = || {
+        let status = run(&mut at(&cluster.members[0].address(), &["status", "-o", "json"])).json();
+        status[0]["first_index"].as_u64().expect("an index")
+    };
+    let mut written = 0;
+    until("the log is pruned", || {
+        for _ in 0..20 {
+            kv.put(format!("k{written:05}"), value.clone()).expect("a put");
+            written += 1;
+        }
+        (1 < first_index()).then_some(())
+    });
+    for round in 0..2 {
+        let (place, _) = join(&mut cluster, "pruned", false);
+        assert_eq!(cluster.members[place].kv().count("k", true).expect("a read"), written, "round {round}");
+    }
+    cluster.kill_all();
+    cluster.start_all();
+    let ids: Vec<u64> = (0..3).map(|place| id_of(&cluster, place)).collect();
+    for member in &cluster.members {
+        let listed: Vec<u64> =
+            member.kv().members().expect("the list").iter().map(|member| member.id).collect();
+        assert!(listed.len() == 3 && ids.iter().all(|id| listed.contains(id)), "{listed:x?} {ids:x?}");
+        assert_eq!(member.kv().count("k", false).expect("a read"), written);
+        assert!(member.kv().members().expect("the list").iter().all(|member| !member.is_learner));
+    }
+    let again = cluster.members[2].kv().member_remove(gone).expect_err("it is gone");
+    assert_eq!(again.message(), "etcdserver: member not found");
+}
+
+#[test]
+fn changes_asked_at_once_follow_each_other() {
+    let cluster = Cluster::start("at-once", 3);
+    let addresses: Vec<String> = cluster.members.iter().map(|member| member.address()).collect();
+    let asking: Vec<_> = (0..6)
+        .map(|number| {
+            let (address, url) = (addresses[number % 3].clone(), format!("http://{}:2380", own_host()));
+            std::thread::spawn(move || {
+                let kv = Kv::of(&address);
+                // "Unhealthy cluster" says that another change took too long: to be asked again, and nothing has happened.
+                until("the learner is added", || match kv.member_add(&url, true) {
+                    Ok(id) => Some(id),
+                    Err(status) => {
+                        assert_eq!(status.message(), "etcdserver: unhealthy cluster");
+                        None
+                    }
+                })
+            })
+        })
+        .collect();
+    let mut ids: Vec<u64> = asking.into_iter().map(|asked| asked.join().expect("it was added")).collect();
+    ids.sort_unstable();
+    ids.dedup();
+    assert_eq!(ids.len(), 6);
+    let members = cluster.members[0].kv().members().expect("the list");
+    assert_eq!(members.len(), 9);
+    assert!(ids.iter().all(|id| members.iter().any(|member| member.id == *id && member.is_learner)));
 }
 
 #[test]
@@ -371,7 +456,7 @@ fn every_level_of_reads_is_served_over_metadata() {
     until("the leader has a lease", || {
         let status = run(&mut at(&cluster.members[leader].address(), &["status", "-o", "json"])).json();
         let page = plain_get(&cluster.members[leader].host, "/metrics");
-        (status[0]["role"] == Value::from("leader") && page.contains("kattu_has_lease 1")).then_some(())
+        (status[0]["role"] == "leader" && page.contains("kattu_has_lease 1")).then_some(())
     });
     for member in &cluster.members {
         let (code, index) = level_get(member.kv(), "linearizable");

@@ -111,11 +111,12 @@ impl World {
     /// cluster cannot do without, because the voters have become fewer meanwhile, are repaired by hand.
     pub(crate) fn start_whoever_belongs(&mut self) {
         for member in self.current() {
-            if self.members[member].ruined
-                && !self.members[member].lost_directory
-                && !self.may_be_lost(member)
-            {
+            if self.members[member].ruined && !self.may_be_lost(member) {
                 self.members[member].ruined = false;
+                self.members[member].lost_directory = false;
+                if let Some(found) = self.members[member].lost_disk.take() {
+                    self.members[member].disk = found;
+                }
                 self.members[member].disk.heal();
                 self.sh.queue.plan(self.sh.now + 2 * MS, Event::Probe { member });
             }
@@ -214,7 +215,12 @@ impl World {
 
     /// Tries a member with a write.
     pub(crate) fn probe(&mut self, member: usize) -> Result<(), Violation> {
-        if self.probes[member].is_some() || self.members[member].ruined || self.members[member].gone {
+        let is_tried = self.probing.iter().any(|&(_, probed)| probed == member);
+        if is_tried
+            || self.probes[member].is_some()
+            || self.members[member].ruined
+            || self.members[member].gone
+        {
             return Ok(());
         }
         if self.members[member].process.is_none() || !self.current().contains(&member) {

@@ -461,7 +461,8 @@ impl World {
         self.members[member].down = down;
         self.kill(member, "its directory is lost")?;
         let seed = self.dice.roll();
-        self.members[member].disk = SimDisk::seeded(seed, self.plan.pace.disk);
+        let empty = SimDisk::seeded(seed, self.plan.pace.disk);
+        self.members[member].lost_disk = Some(std::mem::replace(&mut self.members[member].disk, empty));
         self.members[member].lost_directory = true;
         self.members[member].hurt = None;
         Ok(true)

@@ -245,6 +245,8 @@ pub(crate) struct Member {
     pub(crate) gone: bool,
     /// Its directory is lost: it would begin anew.
     pub(crate) lost_directory: bool,
+    /// What was lost: found again if the cluster cannot do without.
+    pub(crate) lost_disk: Option<SimDisk>,
     /// A snapshot of it was damaged: it is whole again with one that reaches this.
     pub(crate) hurt: Option<LogIndex>,
 }
@@ -322,6 +324,7 @@ impl World {
                     in_use: number < plan.members as usize,
                     gone: false,
                     lost_directory: false,
+                    lost_disk: None,
                 }
             })
             .collect();
@@ -728,6 +731,7 @@ impl World {
             match self.ask_to_join(member) {
                 Asked::Roll(list) => {
                     if std::mem::take(&mut self.members[member].lost_directory) {
+                        self.members[member].lost_disk = None;
                         self.sh.watch.wiped(id_of(member)); // nobody had heard of it: it has promised nothing
                     }
                     roll = Some(list);

@@ -129,7 +129,12 @@ fn kind_of(status: &Status) -> Kind {
         | Code::Unauthenticated
         | Code::Unimplemented
         | Code::DataLoss => Kind::Refused,
-        Code::Unavailable if status.message() == "etcdserver: no leader" => Kind::Refused,
+        // Both are judged before anything is proposed.
+        Code::Unavailable
+            if ["etcdserver: no leader", "etcdserver: unhealthy cluster"].contains(&status.message()) =>
+        {
+            Kind::Refused
+        }
         // "leader changed", "timed out", "server stopped"; a cancelled or expired call; what nobody foresaw.
         Code::Unavailable
         | Code::Ok
@@ -190,6 +195,7 @@ mod tests {
         assert_eq!(kind(Code::ResourceExhausted, "etcdserver: mvcc: database space exceeded"), Kind::Refused);
         assert_eq!(kind(Code::FailedPrecondition, "etcdserver: not leader"), Kind::Refused);
         assert_eq!(kind(Code::Unavailable, "etcdserver: no leader"), Kind::Refused);
+        assert_eq!(kind(Code::Unavailable, "etcdserver: unhealthy cluster"), Kind::Refused);
         assert_eq!(kind(Code::Unimplemented, ""), Kind::Refused);
     }
 

@@ -11,9 +11,12 @@ use tokio::net::TcpListener;
 use tonic::metadata::MetadataMap;
 use tonic::{Request, Response, Status};
 
+/// What a call said: its level, and etcd's own word for it.
+type Said = (Option<String>, bool);
+
 /// Writes down the level of each call, and tells its number as its position.
 #[derive(Clone, Default)]
-struct Clerk(Arc<Mutex<Vec<(Option<String>, bool)>>>);
+struct Clerk(Arc<Mutex<Vec<Said>>>);
 
 impl Clerk {
     fn note<T>(&self, metadata: &MetadataMap, serializable: bool, answer: T) -> Response<T> {
@@ -25,7 +28,7 @@ impl Clerk {
         response
     }
 
-    fn calls(&self) -> Vec<(Option<String>, bool)> {
+    fn calls(&self) -> Vec<Said> {
         std::mem::take(&mut self.0.lock().unwrap())
     }
 }
@@ -58,7 +61,7 @@ async fn member() -> (Client, Clerk) {
     (Client::connect([address], Options::default()).unwrap(), clerk)
 }
 
-fn said(level: &str) -> (Option<String>, bool) {
+fn said(level: &str) -> Said {
     (Some(level.to_string()), false)
 }
 

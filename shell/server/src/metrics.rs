@@ -85,7 +85,7 @@ fn store<R: Replica>(page: &mut Page, face: &Face<R>, status: &Status) {
         let labels = format!("alarm_type=\"{}\",server_id=\"{:x}\"", alarm.kind, alarm.member.0);
         page.line("etcd_server_alarms", &labels, 1);
     }
-    let compared = status.compared;
+    let compared = &status.compared;
     let name = "kattu_digest_marked_index";
     page.gauge(name, "Newest index at which members compare what they made of the log", compared.marked.0);
     let name = "kattu_digest_agreed_index";

@@ -35,21 +35,25 @@ pub(super) fn an_id_that_was_somebodys(seed: u64) {
     world.loses = Box::new(|_| true); // what the leader believes is enough
     world.ask(leader, add(gone, 9));
     let comes_back = in_force(world.member(leader)).contains(NodeId(gone));
-    assert!(!comes_back, "ids_are_never_used_again: n{gone} was removed, and n{leader} makes it a member again");
+    assert!(
+        !comes_back,
+        "ids_are_never_used_again: n{gone} was removed, and n{leader} makes it a member again"
+    );
 }
 
 /// A snapshot is taken right after the entry that added a member.
 pub(super) fn a_snapshot_right_after_a_change(seed: u64) {
-    let (mut world, leader) = begin(1, SnapshotLimits { log_bytes_min: 0, keep_bytes: 0 }, seed);
+    let (mut world, leader) = begin(1, SnapshotLimits::default(), seed);
     let new = 2 + seed % 5;
     let addition = world.ask(leader, add(new, new));
     assert!(is_done(world.outcome(leader, addition)), "scene: {:?}", world.outcome(leader, addition));
-    let (meta, bytes) = world.member(leader).snapshots.last().expect("one after every entry");
-    let list = Keeper::thaw([bytes]).expect("a good snapshot").members().list;
+    let keeper = &world.member(leader).keeper;
+    assert_eq!(keeper.applied(), keeper.members().at, "scene: something was applied after it");
+    let list = Keeper::thaw(keeper.pin().chunks()).expect("good tables").members().list;
     assert!(
         list.iter().any(|member| member.id.0 == new),
         "a_snapshot_has_the_change_before_it: the one of {} has {} members, without n{new}",
-        meta.last,
+        keeper.applied().0,
         list.len()
     );
 }

@@ -343,10 +343,13 @@ Examples:
       --listen-client-urls http://10.0.0.1:2379 --listen-peer-urls http://10.0.0.1:2380 \\
       --initial-cluster n1=http://10.0.0.1:2380,n2=http://10.0.0.2:2380,n3=http://10.0.0.3:2380
       the first of three members
+  kattu serve --name n4 --initial-cluster-state existing --initial-advertise-peer-urls http://10.0.0.4:2380 \\
+      --listen-peer-urls http://10.0.0.4:2380 --initial-cluster n1=http://10.0.0.1:2380,n4=http://10.0.0.4:2380
+      one more, after `kattu member add`, which prints such a line
   kattu serve --config n1.toml
       the same from a file: name = \"n1\", initial-cluster = [\"n1=http://10.0.0.1:2380\", ..]
 
-Exit codes: 0 stopped by SIGTERM or SIGINT; 1 failed; 2 usage, configuration or a taken port;
+Exit codes: 0 stopped by SIGTERM or SIGINT, or removed from its cluster; 1 failed; 2 usage, configuration or a taken port;
 4 the data directory is damaged, somebody else's, or in use.
 ";
 
