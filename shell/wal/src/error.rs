@@ -187,7 +187,11 @@ impl fmt::Display for WalError {
             WalError::Mended { file, offset, what, cut } => {
                 write!(f, "{file}: damaged at byte {offset}: {what}; mended")?;
                 cut.iter().try_for_each(|(group, last, floor)| {
-                    write!(f, ": the log of group {} is cut after {last}, it ended at or before {floor}", group.0)
+                    write!(
+                        f,
+                        ": the log of group {} is cut after {last}, it ended at or before {floor}",
+                        group.0
+                    )
                 })?;
                 if !cut.is_empty() {
                     f.write_str(

@@ -194,7 +194,8 @@ impl Wal {
         let mut replay = Replay::new(&identity.groups, options.window_bytes);
         let walked = walk(&*files, &identity, &mut |met| replay.take(&met))?;
         let snapshots = SnapshotStore::of(files.clone(), identity.cluster)?;
-        let mut mender = Mender { files: &*files, identity: &identity, snapshots: &snapshots, walked: &walked };
+        let mut mender =
+            Mender { files: &*files, identity: &identity, snapshots: &snapshots, walked: &walked };
         mender.check(&replay, may_mend)?;
 
         let mut slots = BTreeMap::new();

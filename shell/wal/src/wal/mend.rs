@@ -40,13 +40,11 @@ impl Mender<'_> {
     /// Whether the log can be opened: it is whole, or it may be mended and can be.
     pub fn check(&mut self, replay: &Replay, may_mend: bool) -> Result<(), WalError> {
         let begun = self.identity.groups.iter().any(|&group| self.files.open(&floor::name_of(group)).is_ok());
-        let judged = self.walked.judge();
-        let refused = match (&judged, replay.check()) {
+        let refused = match (self.walked.judge(), replay.check()) {
             (Ok(()), Ok(())) => return Ok(()),
-            (Ok(()), Err(error)) if !begun => return Err(error), // a file is missing
-            (Ok(()), Err(error)) | (Err(error), _) if !may_mend => return Err(error.clone()),
-            (Ok(()), Err(error)) => error,
-            (Err(error), _) => error.clone(),
+            (Err(error), _) if may_mend => error,
+            (Ok(()), Err(error)) if may_mend && begun => error, // a crash came between the cut and what stands in
+            (Err(error), _) | (Ok(()), Err(error)) => return Err(error),
         };
         for (&id, group) in &replay.groups {
             let newest = self.snapshots.newest(id)?.0.map(|snapshot| snapshot.meta);
@@ -122,11 +120,7 @@ impl GroupReplay {
 
 impl Wal {
     /// The floor of a group whose log is open now; one that the log has reached again is forgotten.
-    pub(super) fn floor(
-        &mut self,
-        id: GroupId,
-        floor: Option<EntryId>,
-    ) -> Result<Option<EntryId>, WalError> {
+    pub(super) fn floor(&mut self, id: GroupId, floor: Option<EntryId>) -> Result<Option<EntryId>, WalError> {
         let Some(floor) = floor else { return Ok(None) };
         if self.groups[&id].extent.last < floor {
             return Ok(Some(floor));
