@@ -4,7 +4,7 @@
 
 use crate::ended::{Ended, Outcome};
 use crate::output::{self, Format};
-use clap::Args;
+use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 use kattu_sim::campaign::{CAMPAIGN_STORMS, Sum, run_storms};
 use kattu_sim::faults::{Fault, NOT_BUILT};
@@ -34,7 +34,9 @@ The exit code is 1 if a promise was broken, or a fault was too rare.
 
 Examples:
   kattu sim --storms 300
-  kattu sim --seed 7 --hash")]
+  kattu sim --seed 7 --hash
+  kattu sim --elections 1000
+  kattu sim --profile slow-disk --hours 1 --seed 1 --storms 5")]
 pub struct SimArgs {
     /// Seed of the first storm; the next ones follow. Drawn and printed if absent
     #[arg(long)]
@@ -51,15 +53,38 @@ pub struct SimArgs {
     /// Measure: three members, ten requests per simulated second, all checks on, no faults
     #[arg(long, conflicts_with_all = ["seed", "storms", "minutes", "hash"])]
     speed: bool,
+    /// Measure: so many elections in a cluster of five after its leader died, as a distribution
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=1_000_000), conflicts_with_all = ["storms", "minutes", "hash", "speed"])]
+    elections: Option<u64>,
+    /// A situation in the place of storms, over the seeds of `--seed` and `--storms`
+    #[arg(long, value_enum, conflicts_with_all = ["hash", "speed", "elections"])]
+    profile: Option<Profile>,
+    /// Length of a situation in simulated hours
+    #[arg(long, requires = "profile", conflicts_with = "minutes", value_parser = clap::value_parser!(u64).range(1..=24))]
+    hours: Option<u64>,
     /// Write the result as this
     #[arg(short, long, value_enum, default_value = "table")]
     output: Format,
+}
+
+/// A situation by hand.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Profile {
+    /// Three members on disks that never rest and take a tenth to a third of an election timeout for a sync: nobody
+    /// may lose its office
+    SlowDisk,
 }
 
 /// Runs storms.
 pub fn run(args: &SimArgs) -> Outcome {
     if args.speed {
         return speed(args);
+    }
+    if let Some(count) = args.elections {
+        return crate::elections::run(args.seed.unwrap_or(1), count as usize, args.output);
+    }
+    if let Some(Profile::SlowDisk) = args.profile {
+        return slow_disk(args);
     }
     let options = Options { seconds: args.minutes.map(|minutes| minutes * 60), ..Options::default() };
     if let (true, Some(seed)) = (args.hash, args.seed) {
@@ -155,6 +180,7 @@ fn print_faults(sum: &Sum) -> Outcome {
          undecided; {} events, {} looks at whole clusters\n",
         sum.judged, sum.undecided, sum.events, sum.looks
     );
+    text += &format!("members: {}\n", sum.deeds);
     output::print(text.as_bytes())
 }
 
@@ -260,4 +286,40 @@ fn speed(args: &SimArgs) -> Outcome {
             .as_bytes(),
         ),
     }
+}
+
+/// Elections on slow disks: there is the first one, and no other.
+fn slow_disk(args: &SimArgs) -> Outcome {
+    let hours = args.hours.unwrap_or(1);
+    let first = args.seed.unwrap_or(1);
+    let count = args.storms.unwrap_or(if args.seed.is_some() { 1 } else { 5 });
+    let mut rows = Vec::new();
+    let mut elected = 0;
+    for seed in first..first.saturating_add(count) {
+        let plan = Plan::slow_disk(seed, hours * 3600);
+        let sync = plan.pace.disk.sync / 1_000_000;
+        let report = run_plan(plan, &Options::default());
+        if let Some(violation) = report.violation {
+            return Err(Ended::failed(format!("seed {seed}: {violation}")));
+        }
+        let elections = report.deeds.elections.saturating_sub(1);
+        elected += elections;
+        rows.push((seed, sync, report.done, report.time / 1_000_000_000, elections));
+    }
+    match args.output {
+        Format::Json => {
+            let of = |row: &(u64, u64, u64, u64, u64)| json!({"seed": row.0, "sync_ms": row.1, "done": row.2, "cluster_seconds": row.3, "elections": row.4});
+            output::print_json(&json!(rows.iter().map(of).collect::<Vec<_>>()))?;
+        }
+        Format::Table => {
+            let of = |row: &(u64, u64, u64, u64, u64)| {
+                let sync = format!("{}–{} ms", row.1, row.1 * 8 / 5);
+                vec![row.0.to_string(), sync, row.2.to_string(), row.3.to_string(), row.4.to_string()]
+            };
+            let titles =
+                ["seed", "a sync takes", "requests done", "cluster-seconds", "elections after the first"];
+            output::print_table(&titles, rows.iter().map(of).collect())?;
+        }
+    }
+    if elected == 0 { Ok(()) } else { Err(Ended::failed(format!("{elected} elections on slow disks"))) }
 }

@@ -9,7 +9,8 @@
 //! ```
 //! Rules: 1. A change is judged by the leader alone, against the table as of the newest configuration of its log: while
 //!           the table is older, nobody knows what it will be. [replication-protocols M3]
-//!        2. A wish waits for the change before it, for two election timeouts; then it is refused.
+//!        2. A wish waits for the change before it, and for a quorum that answers, for two election timeouts; then it is
+//!           refused.
 //!        3. Who is added learns first. One that shall vote is promoted by whoever leads when it has caught up.
 //!        4. A wish that was forwarded is, like a write, never sent twice while it may have been taken. [B13]
 //!        5. Its client is answered when the change is complete, by the entry that completes it.
@@ -201,7 +202,10 @@ impl Node {
     ) {
         let waits = match refusal {
             Refusal::LeaderChanged => now < wish.expires,
-            Refusal::Member(MemberRefusal::UnderWay) => now < wish.patient_until,
+            // Who has just been elected, or has just opened its links anew, may be about to hear from a quorum.
+            Refusal::Member(MemberRefusal::UnderWay | MemberRefusal::WouldLoseQuorum) => {
+                now < wish.patient_until
+            }
             _ => false,
         };
         if waits {
@@ -217,7 +221,7 @@ impl Node {
         self.changes.again_at = now + self.config.raft.heartbeat_interval;
     }
 
-    /// Leader: begins a change, or says why not; then it has left no trace. "Leader changed" and "under way" pass.
+    /// Leader: begins a change, or says why not; then it has left no trace. Some reasons pass by themselves.
     pub(crate) fn begin_change(
         &mut self,
         now: Instant,

@@ -102,6 +102,8 @@ pub enum Inject {
     Overload { rate: u64, time: u64 },
     /// One follower gets nothing under load, and must catch up.
     Lag { who: Who, rate: u64, time: u64 },
+    /// One member is cut off from all others.
+    CutOff { who: Who, time: u64 },
     /// The operator wants other members.
     Change(Change),
     /// The leader is asked to hand over, to this voter or to whom it likes.
@@ -168,6 +170,7 @@ kinds! {
     Lag "lag",
     HandOver "hand-over",
     Change "change",
+    CutOff "cut-off",
 }
 
 /// A set of kinds.
@@ -249,7 +252,10 @@ pub(crate) fn draw_injections(
     let mut all = Vec::new();
     for kind in kinds.iter() {
         let mut dice = dice.fork(kind as u64);
-        let gap = dice.log_within(5 * SEC, 90 * SEC);
+        let gap = match kind {
+            Kind::CutOff => dice.log_within(5 * SEC, 20 * SEC),
+            _ => dice.log_within(5 * SEC, 90 * SEC),
+        };
         let mut at = dice.below(gap);
         while at < length {
             if let Some(what) = draw(kind, &mut dice, members, settings) {
@@ -364,6 +370,10 @@ fn draw(kind: Kind, dice: &mut Dice, members: u64, settings: &Settings) -> Optio
             10 => Change::Move(who),
             _ => Change::Foolish(dice.below(3) as u8),
         }),
+        Kind::CutOff => {
+            let who = if dice.one_in(4) { who } else { Who::Leader };
+            Inject::CutOff { who, time: dice.log_within(timeout / 2, 8 * timeout) }
+        }
         Kind::HandOver => Inject::HandOver { to: (!dice.one_in(3)).then_some(to) },
     };
     let between = matches!(
@@ -378,6 +388,7 @@ fn draw(kind: Kind, dice: &mut Dice, members: u64, settings: &Settings) -> Optio
             | Kind::Lag
             | Kind::ForeignDirectory
             | Kind::HandOver
+            | Kind::CutOff
     );
     (several || !between).then_some(what)
 }
@@ -502,6 +513,7 @@ impl fmt::Display for Inject {
             Inject::Change(Change::Update(who)) => write!(f, "{who} shall be reached elsewhere"),
             Inject::Change(Change::Move(who)) => write!(f, "{who} shall lead"),
             Inject::Change(Change::Foolish(kind)) => write!(f, "a foolish change, of kind {kind}"),
+            Inject::CutOff { who, time } => write!(f, "cut {who} off from all others for {}", shown(*time)),
             Inject::HandOver { to: Some(to) } => write!(f, "the leader shall hand over to {}", n(to)),
             Inject::HandOver { to: None } => f.write_str("the leader shall hand over"),
         }

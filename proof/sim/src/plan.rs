@@ -209,7 +209,7 @@ impl Plan {
         load.clients = options.clients.unwrap_or(load.clients);
         let mut kinds = Kinds::draw(&mut Dice::new(seed, "kinds"));
         if settings.leases.are_broken() {
-            kinds = kinds.with(Kind::Split); // a leader that is cut off from the others is what it takes
+            kinds = kinds.with(Kind::CutOff); // that is what it takes
         }
         let mut injections: Vec<(u32, Injection)> =
             draw_injections(&Dice::new(seed, "injections"), members, length, &settings, &kinds);
@@ -477,7 +477,11 @@ fn draw_leadership(dice: &mut Dice, wanted: Option<Leases>, settings: &mut Setti
     settings.leadership.lease = Some(lease);
     if settings.leases.are_broken() {
         pace.drift = 300_000;
-        pace.rates = (0..9).map(|_| if dice.one_in(2) { 300_000 } else { -300_000 }).collect();
+        // A slow one that likes to lead, among fast ones: so it shows soonest.
+        let slow = dice.below(3) as usize;
+        pace.rates = (0..9).map(|member| if member == slow { -300_000 } else { 300_000 }).collect();
+        settings.priorities = (0..9).map(|member| if member == slow { 255 } else { 100 }).collect();
+        settings.leadership.hand_over = true;
     }
 }
 

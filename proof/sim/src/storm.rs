@@ -162,6 +162,11 @@ impl World {
                 self.cut_split(sides, 1);
                 self.over_after(place, time);
             }
+            Inject::CutOff { who, time } => {
+                let Some(member) = self.find(who) else { return Ok(false) };
+                self.cut_off(member, 1);
+                self.sh.queue.plan(self.sh.now + time, Event::Joined { member });
+            }
             Inject::Partial { pairs, time } => {
                 self.cut_pairs(pairs, 1);
                 self.over_after(place, time);
@@ -264,6 +269,26 @@ impl World {
                 }
             }
         }
+    }
+
+    /// Cuts a member off from all others, or joins it again.
+    fn cut_off(&mut self, member: usize, by: i16) {
+        for other in (0..self.members.len()).filter(|&other| other != member) {
+            for (from, to) in [(member, other), (other, member)] {
+                let path = self.sh.net.path(from, to);
+                path.split = path.split.saturating_add_signed(by);
+            }
+        }
+    }
+
+    /// A member that was cut off is so no more.
+    pub(crate) fn join(&mut self, member: usize) -> Done {
+        if !self.calm {
+            self.cut_off(member, -1);
+            let (net, mut around) = self.sh.net();
+            net.let_go(&mut around);
+        }
+        Ok(())
     }
 
     fn cut_pairs(&mut self, cut: u64, by: i16) {

@@ -113,6 +113,10 @@ pub(crate) enum Event {
         lane: usize,
         connection: u32,
     },
+    /// A member that was cut off from all others is so no more.
+    Joined {
+        member: usize,
+    },
     /// A member that hands over before it stops has done so, or has waited long enough.
     Stop {
         member: usize,
@@ -492,6 +496,7 @@ impl World {
                     Ok(())
                 }
             }
+            Event::Joined { member } => self.join(member),
             Event::Operate => self.operate(),
             Event::Removed { member, run } => {
                 if self.runs(member, run) {
