@@ -200,6 +200,13 @@ pub async fn start(config: RuntimeConfig) -> Result<Running, StartError> {
     let facts = Arc::new(Facts::default());
     let watch = Watch::default();
     watch.start(config.disk_stall).map_err(StartError::Thread)?;
+    if let Some(floor) = recovered.floor {
+        crate::report::warn(format_args!(
+            "the log ends at {}, below its floor {floor}: this member refills, votes only for logs that reach that far, \
+             and does not lead",
+            recovered.last
+        ));
+    }
     metrics.log_damaged.set(u64::from(recovered.floor.is_some()));
     let has_peers = !is_alone(&identity, &recovered);
     scrub::start(config.data_dir.clone(), config.scrub_period, has_peers, metrics.clone())
