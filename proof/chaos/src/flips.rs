@@ -337,7 +337,15 @@ impl Trial {
     fn compare(&self, victim: usize) -> Result<(), String> {
         let begun = Instant::now();
         loop {
-            let own = self.cluster.state(victim, true)?;
+            // The first call over a connection that died with the process may fail.
+            let own = match self.cluster.state(victim, true) {
+                Ok(own) => own,
+                Err(error) if BACK_LIMIT < begun.elapsed() => return Err(error),
+                Err(_) => {
+                    std::thread::sleep(Duration::from_millis(20));
+                    continue;
+                }
+            };
             let request = RangeRequest {
                 key: b"\0".to_vec(),
                 range_end: b"\0".to_vec(),
