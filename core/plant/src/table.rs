@@ -818,6 +818,6 @@ pub static BUGS: [Bug; 97] = [
         "mutant of rule ST7",
         "A damaged log is cut, and where it ended is not kept: the next start takes the member for a whole one.",
         Trial::Scene,
-        &["floor"],
+        &["floor_outlives_a_restart"],
     ),
 ];

@@ -321,6 +321,7 @@ impl Progress {
             CANONICAL_NOW => Instant(0), // not paused
             later => later,
         };
+        self.matched_in = Round(u64::MAX); // nobody's disk loses anything where states are canonical
         if let Some(round) = &mut self.catch_up {
             round.since = canonical.past(round.since, canonical.election_timeout);
         }
