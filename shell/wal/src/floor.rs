@@ -53,7 +53,7 @@ pub(crate) fn store(
 }
 
 /// The floor of a group, if it has one. One that cannot be read is no better known than by `term`, the newest term that
-/// the member has seen.
+/// the member has seen; it is written anew, because a later start will have seen a newer one.
 pub(crate) fn load(
     files: &dyn Files,
     identity: &Identity,
@@ -67,9 +67,12 @@ pub(crate) fn load(
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(read(error)),
     };
-    let unknown = Some(EntryId { term: term.next(), index: LogIndex(0) });
+    let unknown = || {
+        let bound = EntryId { term: term.next(), index: LogIndex(0) };
+        store(files, identity, group, bound).map(|()| Some(bound))
+    };
     if file.bytes().map_err(read)? != BYTES as u64 {
-        return Ok(unknown);
+        return unknown();
     }
     let mut bytes = [0; BYTES];
     file.read_at(0, &mut bytes).map_err(read)?;
@@ -77,7 +80,7 @@ pub(crate) fn load(
     let u64_at = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
     let is_ours = (u32_at(0), u32_at(12), u64_at(16)) == (MAGIC, group.0, identity.file_id(0));
     if u32_at(8) != checksum(&bytes) || !is_ours {
-        return Ok(unknown);
+        return unknown();
     }
     if u32_at(4) != VERSION {
         return Err(WalError::OtherFormat { file: name, found: u32_at(4), supported: VERSION });

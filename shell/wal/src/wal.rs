@@ -35,7 +35,7 @@ use crate::segment::{self, DATA_START, Gate, Segment, Used, name_of};
 use crate::slots::Slots;
 use crate::snapshot::SnapshotStore;
 use crate::walk::{Position, SegmentFound, walk};
-use kattu_raft::{GroupId, HardState, LogBody, LogIndex, LogRecord, Lsn, Recovered};
+use kattu_raft::{EntryId, GroupId, HardState, LogBody, LogIndex, LogRecord, Lsn, Recovered};
 use kattu_wire::record::{base_encode, truncate_encode};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -114,6 +114,8 @@ struct Group {
     touched: bool,
     /// The growing block holds entries: a truncation must begin another.
     has_entries: bool,
+    /// Where the log ended that damage cut, until it has grown there again.
+    floor: Option<EntryId>,
 }
 
 /// The open log.
@@ -270,6 +272,7 @@ impl Wal {
                     records: 0,
                     touched: false,
                     has_entries: false,
+                    floor: None,
                 },
             );
         }
@@ -654,6 +657,9 @@ impl Wal {
         }
         self.synced = self.end();
         self.free_used();
+        if self.groups.values().any(|group| group.floor.is_some()) {
+            self.forget_floors();
+        }
         Ok(())
     }
 }

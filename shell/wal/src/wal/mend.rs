@@ -121,13 +121,18 @@ impl GroupReplay {
 impl Wal {
     /// The floor of a group whose log is open now; one that the log has reached again is forgotten.
     pub(super) fn floor(&mut self, id: GroupId, floor: Option<EntryId>) -> Result<Option<EntryId>, WalError> {
-        let Some(floor) = floor else { return Ok(None) };
-        if self.groups[&id].extent.last < floor {
-            return Ok(Some(floor));
-        }
-        match floor::forget(&*self.files, id) {
-            Err(WalError::Io { doing: "remove", .. }) | Ok(()) => Ok(None), // an old one says nothing any more
-            Err(error) => Err(error),
+        self.groups.get_mut(&id).expect("the identity names all groups").floor = floor;
+        self.forget_floors();
+        Ok(self.groups[&id].floor)
+    }
+
+    /// What is durable may have reached a floor: then that says nothing any more. Should its file come back, it will have
+    /// been reached by the next start.
+    pub(super) fn forget_floors(&mut self) {
+        for (&id, group) in &mut self.groups {
+            if group.floor.take_if(|floor| *floor <= group.written.last).is_some() {
+                let _ = floor::forget(&*self.files, id);
+            }
         }
     }
 }
