@@ -35,6 +35,8 @@ cargo xtask <command>
                              real clusters in storms of kills, pauses, cuts and bad links
   kills [--trials N] [--seed S] [--target etcd]
                              a member killed or failed at its n-th system call
+  flips [--flips N] [--seed S]
+                             bits flipped and sectors lost in any file of a member, while clients write
   power [--trials N] [--seed S] [--control]
                              power loss below a real file system; --control on disks that lie
   explore [--states N] [--scope NAME] [--list]
@@ -71,6 +73,7 @@ fn main() -> ExitCode {
         ["failover", rest @ ..] => test::failover(rest),
         ["grow", rest @ ..] => test::grow(rest),
         ["chaos", rest @ ..] => chaos::run("chaos", rest),
+        ["flips", rest @ ..] => chaos::run("flips", rest),
         ["kills", rest @ ..] => chaos::run("kills", rest),
         ["bench", rest @ ..] => bench::run(rest),
         ["help" | "--help" | "-h"] | [] => {

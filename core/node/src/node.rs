@@ -103,7 +103,9 @@ impl Node {
         let recovered_commit = recovered.committed;
         // Who has nothing on disk might be taken for one who knows that there is nothing: it waits to be told.
         let is_new = recovered.lsn == Lsn(0);
-        let give_up = if is_new { Instant::NEVER } else { now + config.raft.election_timeout * 3 };
+        // Whose disk has lost something may have served more than it can find: only a leader knows. [fault-model ST7]
+        let waits = is_new || recovered.floor.is_some();
+        let give_up = if waits { Instant::NEVER } else { now + config.raft.election_timeout * 3 };
         let covered = recovered.snapshot.as_ref().map_or(LogIndex(0), |snapshot| snapshot.last.index);
         let raft = Raft::recover(config.raft.clone(), seed, now, recovered);
         let seen = Leadership { term: raft.term(), leader: raft.leader() };

@@ -24,7 +24,7 @@ const WIRE: &str = "kattu-wire";
 const WAL: &str = "kattu-wal";
 
 /// All bugs that can be planted.
-pub static BUGS: [Bug; 93] = [
+pub static BUGS: [Bug; 97] = [
     // core/raft: elections
     bug(
         RAFT,
@@ -786,5 +786,38 @@ pub static BUGS: [Bug; 93] = [
         "A follower says that it holds what a snapshot covers before its log's new base is on disk.",
         Trial::Peers,
         &["[O1]"],
+    ),
+    // core/raft and shell/wal: damage
+    bug(
+        RAFT,
+        "vote-by-truncated-log",
+        "kin of TigerBeetle's and Alagappan's reports on protocol-unaware repair; rule ST7",
+        "A member whose disk has lost the end of its log votes by what is left of it.",
+        Trial::Peers,
+        &["[ST7]", "[Leader Completeness]", "Leader Completeness"],
+    ),
+    bug(
+        RAFT,
+        "damaged-member-leads",
+        "mutant of rule ST7",
+        "A member campaigns, or obeys a transfer, with less than it has promised to keep.",
+        Trial::Peers,
+        &["who_is_below_its_floor_follows", "Leader Completeness"],
+    ),
+    bug(
+        RAFT,
+        "damaged-answer-counted-as-evidence",
+        "mutant of rule ST7: what a damaged log lacks is taken for what never was",
+        "A damaged member forgets its promises as soon as a leader's entries fit what is left of its log.",
+        Trial::Peers,
+        &["[ST7]", "Leader Completeness"],
+    ),
+    bug(
+        WAL,
+        "floor-forgotten-at-restart",
+        "mutant of rule ST7",
+        "A damaged log is cut, and where it ended is not kept: the next start takes the member for a whole one.",
+        Trial::Scene,
+        &["floor_outlives_a_restart"],
     ),
 ];

@@ -40,7 +40,12 @@ impl Raft {
             Trust::Checksums => {} // judged where the bytes came in
         }
         match self.take_in(append, effects) {
-            Ok(upto) => self.owe(upto, heartbeat),
+            Ok(upto) => {
+                if planted!("damaged-answer-counted-as-evidence") {
+                    self.floor = None; // as if what the leader has not sent had never been
+                }
+                self.owe(upto, heartbeat);
+            }
             Err(verdict) => {
                 let reply = Message::AppendReply(AppendReply { round, verdict });
                 self.send_when_durable(self.envelope(from, reply), effects);

@@ -72,6 +72,10 @@ pub struct Recovered {
     pub lsn: Lsn,
     /// Stamp of the last entry; the snapshot's for a log that is empty after it.
     pub stamp: Stamp,
+    /// The end of the log that this disk once held and lost, or a position that is surely not before it: above `last`
+    /// while the log is shorter than what this member has promised to keep. It must come back after every restart until
+    /// the log has grown there again. [fault-model ST7]
+    pub floor: Option<EntryId>,
 }
 
 /// Why log entries are read back.

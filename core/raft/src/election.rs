@@ -122,6 +122,9 @@ impl Raft {
         }
         if !self.is_voter() || self.needs_snapshot() {
             self.take_role(Role::Follower(Follower { timer: Timer::OFF, following: None }), effects);
+        } else if self.is_damaged() && !planted!("damaged-member-leads") {
+            let timer = self.election_timer(now); // its log may be whole again by then
+            self.take_role(Role::Follower(Follower { timer, following: None }), effects);
         } else if self.config.pre_vote && !self.electorate().is_alone(self.config.id) {
             let hurry = self.hurry(now);
             if hurry.is_some() && planted!("suspicion-drops-the-quorum-question") {
@@ -177,7 +180,7 @@ impl Raft {
         request: &PreVote,
         effects: &mut Effects,
     ) {
-        let log_complete = self.log.last() <= request.last;
+        let log_complete = self.promised() <= request.last;
         let granted = log_complete && self.term < request.campaign_term && !self.hears_leader(now);
         let reply = PreVoteReply { campaign_term: request.campaign_term, granted };
         self.send_when_durable(self.envelope(from, Message::PreVoteReply(reply)), effects);
@@ -201,7 +204,7 @@ impl Raft {
         }
     }
 
-    /// Grants at most one vote per term, only to a log at least as complete as ours. [E6, E7]
+    /// Grants at most one vote per term, only to a log at least as complete as ours, or as ours was. [E6, E7]
     pub(crate) fn on_vote(&mut self, now: Instant, from: NodeId, request: &Vote, effects: &mut Effects) {
         let free_to_vote = self.vote == Some(from)
             || self.vote.is_none() && self.leader().is_none()
@@ -209,7 +212,7 @@ impl Raft {
         let log_complete = if planted!("vote-by-last-term") {
             self.log.last().term <= request.last.term
         } else {
-            self.log.last() <= request.last
+            self.promised() <= request.last
         };
         let stored_unseen = planted!("newer-vote-stored-as-granted") && self.vote == Some(from);
         let granted = free_to_vote && log_complete || stored_unseen;

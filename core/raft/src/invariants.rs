@@ -57,10 +57,12 @@ pub fn check(raft: &Raft) -> Result<(), Violation> {
         }
         Role::PreCandidate(campaign) | Role::Candidate(campaign) => {
             let membership = raft.electorate();
+            who_is_below_its_floor_follows(raft)?;
             let voters = campaign.votes.iter().all(|&vote| membership.is_voter(vote));
             expect(voters, "only_voters_vote", || format!("{:?} of {membership:?}", campaign.votes))
         }
         Role::Leader(leader) => {
+            who_is_below_its_floor_follows(raft)?;
             a_leader_leads_its_own_term(raft, leader)?;
             a_lease_is_earned(leader)?;
             leader.peers.values().try_for_each(|progress| progress_is_sane(raft, progress))
@@ -183,6 +185,13 @@ fn a_follower_commits_only_what_is_verified(raft: &Raft) -> Checked {
     let last = raft.log.last().index;
     expect(committed <= verified && verified <= last, "a_follower_commits_only_what_is_verified", || {
         format!("committed {committed:?}, verified {verified:?}, last {last:?}")
+    })
+}
+
+/// Nobody campaigns or leads with less than it has promised to keep. [fault-model ST7]
+fn who_is_below_its_floor_follows(raft: &Raft) -> Checked {
+    expect(!raft.is_damaged(), "who_is_below_its_floor_follows", || {
+        format!("{} with a log up to {}, the floor is {:?}", raft.role_name(), raft.log.last(), raft.floor)
     })
 }
 

@@ -97,6 +97,7 @@ pub mod contract;
 mod durability;
 mod election;
 pub mod entry;
+mod floor;
 pub mod invariants;
 mod lease;
 pub mod log;

@@ -10,8 +10,9 @@
 //!   either ── the next entry has left the log ──▶ Snapshot ── a match at or above the base ──▶ Replicate
 //! ```
 //!
-//! Everything here is idempotent: answers may be lost, repeated, reordered; `matched` never falls within a term.
-//! [Ongaro14 §10.2.2; replication-protocols B4, B5]
+//! Everything here is idempotent: answers may be lost, repeated, reordered; `matched` never falls within a term, but for
+//! one case: the peer's disk has lost what it had acknowledged, and the peer says so to a question that was asked after
+//! it had. [Ongaro14 §10.2.2; replication-protocols B4, B5; fault-model ST14]
 //! Knows nothing of: messages, other peers, commit.
 
 use crate::canonical::{CANONICAL_NOW, Canonical};
@@ -80,6 +81,8 @@ pub(crate) struct Progress {
     pub(crate) mode: Mode,
     /// Highest index known to agree and to be durable there.
     pub(crate) matched: LogIndex,
+    /// The newest round when that was learnt.
+    matched_in: Round,
     /// The next entry to send. Above `matched`.
     pub(crate) next: LogIndex,
     /// Unanswered appends with entries, oldest first. Only in `Replicate`.
@@ -110,6 +113,7 @@ impl Progress {
         Progress {
             mode: Mode::Probe { awaiting: None },
             matched: LogIndex(0),
+            matched_in: Round(0),
             next,
             inflight: VecDeque::new(),
             inflight_bytes: 0,
@@ -233,8 +237,13 @@ impl Progress {
     ///
     /// A probe is answered by a match of what it asked or more; a smaller one says nothing about it. Its entries
     /// are then under way like any others, unless they have had time to be lost.
-    pub(crate) fn on_match(&mut self, now: Instant, upto: LogIndex, config: &Config) -> bool {
+    ///
+    /// `round` is the newest one.
+    pub(crate) fn on_match(&mut self, now: Instant, upto: LogIndex, round: Round, config: &Config) -> bool {
         let news = self.matched < upto;
+        if news {
+            self.matched_in = round;
+        }
         self.matched = match planted!("match-falls-on-a-late-answer") {
             true => upto,
             false => self.matched.max(upto),
@@ -265,6 +274,18 @@ impl Progress {
             Mode::Replicate => self.matched < prev && prev < self.next,
             Mode::Snapshot(_) => false,
         }
+    }
+
+    /// The peer's log ends at `last`, it said to what was asked in `round`. True if it had acknowledged more before that
+    /// was asked: its disk has lost it. What is known of its log is then nothing. A peer that gets a snapshot is behind
+    /// whatever it has lost.
+    pub(crate) fn on_loss(&mut self, last: LogIndex, round: Round) -> bool {
+        let lost = last < self.matched && self.matched_in < round && !matches!(self.mode, Mode::Snapshot(_));
+        if lost {
+            self.matched = LogIndex(0);
+            self.probe(last.next());
+        }
+        lost
     }
 
     /// Starts over from `next`, or from the first entry not known to agree if that is later.
@@ -300,6 +321,7 @@ impl Progress {
             CANONICAL_NOW => Instant(0), // not paused
             later => later,
         };
+        self.matched_in = Round(u64::MAX); // nobody's disk loses anything where states are canonical
         if let Some(round) = &mut self.catch_up {
             round.since = canonical.past(round.since, canonical.election_timeout);
         }

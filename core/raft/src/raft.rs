@@ -61,6 +61,8 @@ pub struct Raft {
     pub(crate) priorities: Vec<(NodeId, u8)>,
     /// Added to batch numbers on the wire, so that an answer to an earlier run of this member fits no batch of this.
     pub(crate) read_nonce: u64,
+    /// Where the log ended that the disk has lost. [crate::floor]
+    pub(crate) floor: Option<EntryId>,
 }
 
 /// Why a proposal was certainly not taken.
@@ -89,7 +91,7 @@ impl Raft {
         if let Err(broken) = config.check() {
             panic!("configuration of {:?}: {broken}", config.id);
         }
-        let Recovered { hard, base, last, committed, lsn, .. } = recovered;
+        let Recovered { hard, base, last, committed, lsn, floor, .. } = recovered;
         let log = Log::recover(&recovered);
         let Recovered { snapshot, memberships, .. } = recovered;
         let covered = snapshot.as_ref().map_or(LogIndex(0), |meta| meta.last.index);
@@ -123,6 +125,7 @@ impl Raft {
             promise: Instant(0),
             priorities: Vec::new(),
             read_nonce,
+            floor: floor.filter(|floor| last < *floor),
             term: hard.term,
             vote: hard.vote,
             role: Role::Follower(Follower { timer: crate::role::Timer::OFF, following: None }),

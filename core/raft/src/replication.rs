@@ -25,6 +25,7 @@ use crate::progress::{Mode, Progress};
 use crate::raft::Raft;
 use crate::role::{Leader, Role};
 use crate::snapshot::{SnapshotMeta, Stream, pump};
+use crate::trace::Trace;
 use crate::types::{EntryId, Incarnation, Instant, LogIndex, NodeId, Round, Term};
 use alloc::vec::Vec;
 
@@ -239,17 +240,22 @@ impl Raft {
                 let last = view.log.last();
                 assert!(upto <= last.index, "{from:?} acknowledges {upto:?} of a log up to {last}");
                 progress.heard_round = progress.heard_round.max(reply.round);
-                let news = progress.on_match(now, upto, view.config);
+                let news = progress.on_match(now, upto, leader.round, view.config);
                 progress.end_snapshot(now, upto, view.log.base().index, view.snapshot);
                 progress.note_catch_up(now, last.index, view.config.election_timeout);
                 if news {
                     self.advance_commit_as_leader(now, effects);
                 }
             }
-            AppendVerdict::Mismatch { prev, hint, last: _ } => {
+            AppendVerdict::Mismatch { prev, hint, last } => {
                 progress.heard_round = progress.heard_round.max(reply.round);
                 let base = view.log.base();
-                if !progress.believes_mismatch_at(prev) {
+                let matched = progress.matched;
+                let lost = progress.on_loss(last, reply.round);
+                if lost {
+                    effects.trace.push(Trace::LostMatch { peer: from, matched, last });
+                }
+                if !lost && !progress.believes_mismatch_at(prev) {
                     // Said to what was asked earlier.
                 } else if hint.index < base.index || hint.term < base.term {
                     progress.begin_snapshot(Stream::new(view.snapshot, now)); // they part before this log begins

@@ -38,4 +38,14 @@ pub enum Trace {
     TransferBegan(NodeId),
     /// It came to nothing; this leader goes on.
     TransferFailed(NodeId),
+    /// A peer's log is shorter than what it had acknowledged to this leader: its disk has lost something. It gets that
+    /// again. [fault-model ST14]
+    LostMatch {
+        /// Whose.
+        peer: NodeId,
+        /// What it had acknowledged.
+        matched: LogIndex,
+        /// Where its log ends now.
+        last: LogIndex,
+    },
 }

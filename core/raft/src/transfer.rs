@@ -171,7 +171,8 @@ impl Raft {
     pub(crate) fn on_timeout_now(&mut self, now: Instant, from: NodeId, effects: &mut Effects) {
         let Role::Follower(Follower { following: Some(following), .. }) = &self.role else { return };
         let obeyed = following.leader == from || planted!("timeout-now-of-an-older-term-obeyed");
-        if obeyed && self.is_voter() {
+        let whole = !self.is_damaged() || planted!("damaged-member-leads");
+        if obeyed && self.is_voter() && whole {
             self.campaign(now, None, true, effects);
         }
     }

@@ -46,6 +46,7 @@ fn recovered(twin: &[Entry], base: EntryId, tail: usize) -> Recovered {
         }
     }
     Recovered {
+        floor: None,
         base,
         term_starts,
         last: twin.last().map_or(base, Entry::id),

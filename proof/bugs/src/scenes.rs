@@ -9,11 +9,13 @@
 //! | `session-read-behind-its-session` | a session reads what it has seen, wherever it asks |
 //! | `one-member-applies-publications-in-its-own-way`, `alarm-names-those-who-agree` | members that compare find who is odd, and name nobody else (`odd.rs`) |
 //! | `removed-id-used-again`, `snapshot-lacks-the-change-before-it`, `vote-by-refilled-disk`, `change-answered-before-it-is-complete` | members come and go once, whole, and as it was told (`members.rs`) |
+//! | `floor-forgotten-at-restart` | a mended log owes after a restart what it owed before (`damaged.rs`) |
 //! | `compacted-read-judged-by-tidying` | stores that forget at another pace answer and end alike |
 //!
 //! Those of stores that go through bytes are `detours.rs`'s.
 //! Knows nothing of: bugs other than these.
 
+mod damaged;
 mod deposed;
 mod members;
 mod odd;
@@ -56,6 +58,7 @@ pub fn trial(name: &str, seed: u64) {
         "snapshot-lacks-the-change-before-it" => members::a_snapshot_right_after_a_change(seed),
         "vote-by-refilled-disk" => members::an_empty_disk(seed),
         "change-answered-before-it-is-complete" => members::half_a_change(seed),
+        "floor-forgotten-at-restart" => damaged::a_floor_and_a_restart(seed),
         other => panic!("there is no scene for {other}"),
     }
 }

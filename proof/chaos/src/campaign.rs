@@ -4,6 +4,7 @@
 
 use crate::calls::{Harm, KINDS, Phase};
 use crate::faults::{Fault, Skipped};
+use crate::flips;
 use crate::kills;
 use crate::rules::Rules;
 use crate::storm::skipped;
@@ -292,5 +293,60 @@ impl Cell {
 
     fn sum(&self) -> (u64, u64) {
         self.0.iter().fold((0, 0), |(met, all), cell| (met + cell.0, all + cell.1))
+    }
+}
+
+/// Flips of one trial: a history that the judges are done with soon.
+const FLIPS_AT_ONCE: u64 = 25;
+
+/// Flips bits in the files of members. The wish's trials are flips. The last line: `N flips, R repaired, …`.
+pub fn flips(wish: &Wish) -> ExitCode {
+    let begun = Instant::now();
+    let (mut sum, mut all) = (Sum::default(), flips::Outcome::default());
+    let bar = bar(wish);
+    let mut seed = wish.seed;
+    while all.flips < wish.trials && wish.most.is_none_or(|most| begun.elapsed() < most) {
+        let outcome = flips::run(seed, FLIPS_AT_ONCE.min(wish.trials - all.flips));
+        sum.add(outcome.ends, outcome.judged, outcome.lost);
+        sum.violations += outcome.violations.len() as u64;
+        all.repaired += outcome.repaired;
+        all.reported += outcome.reported;
+        all.harmless += outcome.harmless;
+        all.flips += outcome.flips;
+        if !outcome.violations.is_empty() {
+            bar.suspend(|| {
+                outcome.violations.iter().for_each(|violation| println!("seed {seed}: {violation}"));
+                println!("  again: cargo xtask flips --flips {FLIPS_AT_ONCE} --seed {seed}");
+            });
+            if outcome.flips == 0 {
+                break; // nothing works here
+            }
+        }
+        bar.set_position(all.flips);
+        let (repaired, reported, harmless) = (all.repaired, all.reported, all.harmless);
+        let message = format!("{repaired} repaired, {reported} reported, {harmless} harmless");
+        if bar.is_hidden() {
+            println!("{} of {} flips, {message}, {} violations", all.flips, wish.trials, sum.violations);
+        }
+        bar.set_message(message);
+        seed += 1;
+    }
+    bar.finish_and_clear();
+    println!(
+        "{} operations: {} refused, {} of unknown outcome; {} answers judged; {} violations; {:.0} s",
+        sum.operations,
+        sum.refused,
+        sum.unknown,
+        sum.judged,
+        sum.violations,
+        begun.elapsed().as_secs_f64()
+    );
+    println!(
+        "{} flips, {} repaired, {} reported, {} harmless, {} acknowledged writes, {} lost",
+        all.flips, all.repaired, all.reported, all.harmless, sum.writes, sum.lost
+    );
+    match sum.violations + sum.lost {
+        0 if 0 < all.flips => ExitCode::SUCCESS,
+        _ => ExitCode::FAILURE,
     }
 }

@@ -12,6 +12,7 @@
 //! | `workload.rs`, `words.rs`, `record.rs`, `clients.rs` | clients and what they note |
 //! | `trial.rs` | one trial of `cargo xtask chaos` |
 //! | `calls.rs`, `kills.rs` | one trial of `cargo xtask kills` |
+//! | `flips.rs` | one trial of `cargo xtask flips` |
 //! | `campaign.rs` | many of them: progress, tables, the last line |
 //!
 //! The judges are `kattu_verify`'s. What happens here depends on seeds only as far as real processes can: a seed repeats
@@ -26,6 +27,7 @@ pub mod clients;
 pub mod clocks;
 pub mod cluster;
 pub mod faults;
+pub mod flips;
 pub mod frames;
 pub mod kills;
 pub mod member;

@@ -4,15 +4,16 @@
 //! Knows nothing of: how trials work.
 #![forbid(unsafe_code)]
 
-use kattu_chaos::campaign::{Wish, chaos, kills};
+use kattu_chaos::campaign::{Wish, chaos, flips, kills};
 use kattu_chaos::place;
 use kattu_chaos::target::Target;
 use std::process::{ExitCode, Stdio};
 use std::time::{Duration, SystemTime};
 
 const USAGE: &str = "\
-cargo xtask chaos|kills [--trials N] [--seed S] [--target kattu|etcd]
+cargo xtask chaos|kills|flips [--trials N] [--seed S] [--target kattu|etcd]
   --trials N       how many (20)
+  --flips N        how many, flips only (2000)
   --seed S         of the first trial; the others count up (from the clock)
   --target T       kattu, or etcd to see that the judges are fair (kattu)
   --seconds T      about how long a storm lasts, chaos only (8)
@@ -37,6 +38,10 @@ fn main() -> ExitCode {
         Verb::Kills => {
             println!("kills of {}, seed {}", wish.target.name(), wish.seed);
             kills(&wish)
+        }
+        Verb::Flips => {
+            println!("flips, seed {}", wish.seed);
+            flips(&wish)
         }
         Verb::Chaos => {
             if !place::is_inside() {
@@ -63,6 +68,7 @@ fn main() -> ExitCode {
 enum Verb {
     Chaos,
     Kills,
+    Flips,
 }
 
 fn parse(words: &[String]) -> Result<(Verb, Wish), String> {
@@ -70,13 +76,22 @@ fn parse(words: &[String]) -> Result<(Verb, Wish), String> {
     let verb = match verb.as_str() {
         "chaos" => Verb::Chaos,
         "kills" => Verb::Kills,
-        other => return Err(format!("`{other}` is neither chaos nor kills")),
+        "flips" => Verb::Flips,
+        other => return Err(format!("`{other}` is neither chaos nor kills nor flips")),
     };
     let clock = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |time| time.as_secs());
     let jobs = if matches!(verb, Verb::Kills) { 2 } else { 1 };
+    let count = if matches!(verb, Verb::Flips) { 2000 } else { 20 };
     let length = Duration::from_secs(8);
-    let mut wish =
-        Wish { trials: 20, seed: clock, target: Target::Kattu, length, jobs, is_control: false, most: None };
+    let mut wish = Wish {
+        trials: count,
+        seed: clock,
+        target: Target::Kattu,
+        length,
+        jobs,
+        is_control: false,
+        most: None,
+    };
     let is_control = |word: &&String| *word == "--control" && matches!(verb, Verb::Chaos);
     wish.is_control = rest.iter().any(|word| is_control(&word));
     let rest: Vec<&String> = rest.iter().filter(|word| !is_control(word)).collect();
@@ -84,7 +99,8 @@ fn parse(words: &[String]) -> Result<(Verb, Wish), String> {
         let [flag, value] = pair else { return Err(format!("{} needs a value", pair[0])) };
         let number = || value.parse::<u64>().map_err(|_| format!("{flag} {value}: not a number"));
         match flag.as_str() {
-            "--trials" => wish.trials = number()?.max(1),
+            "--trials" if !matches!(verb, Verb::Flips) => wish.trials = number()?.max(1),
+            "--flips" if matches!(verb, Verb::Flips) => wish.trials = number()?.max(1),
             "--seed" => wish.seed = number()?,
             "--seconds" => wish.length = Duration::from_secs(number()?.clamp(1, 3600)),
             "--jobs" if matches!(verb, Verb::Kills) => wish.jobs = number()?.clamp(1, 16),

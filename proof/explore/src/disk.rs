@@ -142,6 +142,7 @@ impl Disk {
             tail: log.clone(),
             committed: *committed,
             lsn: *lsn,
+            floor: None,
             stamp: log.last().map(|entry| entry.head.stamp).unwrap_or_default(),
         }
     }

@@ -118,6 +118,9 @@ fn trace(event: &Trace) -> Option<String> {
         Trace::Truncated(from) => Some(format!("truncates from {from}")),
         Trace::Suspects(leader) => Some(format!("suspects {}", leader.0)),
         Trace::TransferBegan(target) => Some(format!("hands over to {}", target.0)),
+        Trace::LostMatch { peer, matched, last } => {
+            Some(format!("notices that {} has lost its log from {} to {}", who(*peer), last.0 + 1, matched.0))
+        }
         Trace::TransferFailed(target) => Some(format!("gives up handing over to {}", target.0)),
         Trace::Pruned(base) => Some(format!("prunes up to {base}")),
         Trace::Installs(last) => Some(format!("installs a snapshot up to {last}")),

@@ -992,6 +992,11 @@ fn note(sh: &mut Shared, id: NodeId, effects: &Effects) {
                 sh.deeds.transfers += 1;
                 sh.trace.line(now, member, "role", || format!("hands over to n{}", target.0));
             }
+            Trace::LostMatch { peer, matched, last } => {
+                sh.trace.line(now, member, "role", || {
+                    format!("n{} has lost its log from {} to {}", peer.0, last.0 + 1, matched.0)
+                });
+            }
             Trace::TransferFailed(target) => {
                 sh.trace.line(now, member, "role", || format!("gives up handing over to n{}", target.0));
             }

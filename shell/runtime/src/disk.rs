@@ -341,7 +341,20 @@ impl Log {
         let bytes_max = fetch.bytes_max.min(FETCH_BYTES_MAX);
         let read =
             self.watch.over(Work::Disk, || self.wal.read(self.group, fetch.first, fetch.last, bytes_max));
-        let entries = read.unwrap_or_else(|error| fatal(&error));
+        let entries = match read {
+            Ok(entries) => entries,
+            Err(error @ WalError::Damaged { .. }) => {
+                // Nothing of it has left this member, and nothing will.
+                report::warn(format_args!(
+                    "an entry read back from the log is not what was written: {error}"
+                ));
+                report::warn(format_args!(
+                    "stopping, so that the next start mends the log from the other members"
+                ));
+                std::process::exit(1);
+            }
+            Err(error) => fatal(&error),
+        };
         Completion::Fetched(fetch, entries)
     }
 

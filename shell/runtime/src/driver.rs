@@ -327,6 +327,7 @@ impl Driver {
     }
 
     fn publish_facts(&self) {
+        self.note_refill();
         let raft = self.node.raft();
         let leader = raft.leader().unwrap_or(NodeId(0));
         self.facts.term.store(raft.term().0, Ordering::Relaxed);
@@ -347,9 +348,27 @@ impl Driver {
                     self.metrics.leader_changes.add(1);
                     crate::report::info(format_args!("following member {:x} in term {}", leader.0, term.0));
                 }
+                Trace::LostMatch { peer, matched, last } => {
+                    self.metrics.lost_matches.add(1);
+                    crate::report::warn(format_args!(
+                        "member {:x} has lost entries {} to {} that it had acknowledged: they are sent again; check its disk",
+                        peer.0,
+                        last.0 + 1,
+                        matched.0
+                    ));
+                }
                 _ => {}
             }
         }
+    }
+
+    /// Says so when a log that was cut has grown back to where it ended. [fault-model ST7]
+    fn note_refill(&self) {
+        let is_damaged = self.node.raft().is_damaged();
+        if !is_damaged && self.metrics.log_damaged.get() != 0 {
+            crate::report::info(format_args!("the log is whole again, up to {}", self.node.raft().last_id()));
+        }
+        self.metrics.log_damaged.set(u64::from(is_damaged));
     }
 
     fn finish(mut self, effects: &mut Effects) {

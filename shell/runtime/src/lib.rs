@@ -23,6 +23,7 @@ pub mod metrics;
 pub mod report;
 pub mod restore;
 mod room;
+mod scrub;
 mod seat;
 mod snapshots;
 mod start;

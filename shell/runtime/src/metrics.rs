@@ -135,4 +135,12 @@ pub struct Metrics {
     pub snapshot_chunks_sent: Counter,
     /// Pieces of a leader's snapshots received.
     pub snapshot_chunks_received: Counter,
+    /// 1 while the log is shorter than what this member has promised to keep (a level). [fault-model ST7]
+    pub log_damaged: Counter,
+    /// Times a peer's log was seen to be shorter than what it had acknowledged. [fault-model ST14]
+    pub lost_matches: Counter,
+    /// Times all files were read and checked in the background. [fault-model ST12]
+    pub scrubs: Counter,
+    /// Places where that found damage.
+    pub scrub_damages: Counter,
 }

@@ -12,6 +12,7 @@ use crate::join::{self, Newcomer};
 use crate::links::Links;
 use crate::metrics::Metrics;
 use crate::room::Room;
+use crate::scrub;
 use crate::seat::Seat;
 use crate::snapshots::{Snapshots, thaw};
 use crate::waiting::Waiting;
@@ -92,6 +93,9 @@ pub struct RuntimeConfig {
     pub snapshots: SnapshotLimits,
     /// Time between two comparisons of members' digests; zero for none.
     pub digest_interval: Duration,
+    /// Time from one reading of all files to the next, which looks for damage before it meets a second one; zero for
+    /// none. [fault-model ST12]
+    pub scrub_period: Duration,
     /// Bytes of a snapshot written in a second, so that it does not crowd out the log; 0: no limit.
     pub snapshot_bytes_per_s: u64,
     /// Size of a log segment.
@@ -196,6 +200,17 @@ pub async fn start(config: RuntimeConfig) -> Result<Running, StartError> {
     let facts = Arc::new(Facts::default());
     let watch = Watch::default();
     watch.start(config.disk_stall).map_err(StartError::Thread)?;
+    if let Some(floor) = recovered.floor {
+        crate::report::warn(format_args!(
+            "the log ends at {}, below its floor {floor}: this member refills, votes only for logs that reach that far, \
+             and does not lead",
+            recovered.last
+        ));
+    }
+    metrics.log_damaged.set(u64::from(recovered.floor.is_some()));
+    let has_peers = !is_alone(&identity, &recovered);
+    scrub::start(config.data_dir.clone(), config.scrub_period, has_peers, metrics.clone())
+        .map_err(StartError::Thread)?;
     let store = wal.snapshots();
     let (keeper, snapshot_bytes) = first_tables(&identity, &wal, &recovered)?;
     let keeper = keeper.of_member(config.id);
@@ -338,7 +353,7 @@ async fn open(
         Some(_) => dir.expect(config.cluster_id, config.id)?,
     }
     let identity = dir.identity().expect("it has one by now").clone();
-    let (wal, mut recovered) = Wal::open(dir, options)?;
+    let (wal, mut recovered) = Wal::mend(dir, options)?;
     let recovered = recovered.remove(&group).unwrap_or_default();
     Ok((wal, recovered, identity))
 }

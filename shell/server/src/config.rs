@@ -94,6 +94,8 @@ pub struct ServeConfig {
     pub snapshot_bytes_per_s: u64,
     /// Time between two comparisons of what the members have made of the log; zero for none.
     pub digest_interval: Duration,
+    /// Time from one reading of all files, in search of damage, to the next; zero for none.
+    pub scrub_period: Duration,
     /// Size of one file of the log.
     pub segment_bytes: u64,
     /// Disk space kept free.
@@ -233,6 +235,7 @@ fn build(given: &Reader<'_>) -> Result<ServeConfig, ConfigError> {
         snapshot_keep_bytes: given.number("snapshot-keep-bytes", 64 << 20, 0, 1 << 40)?,
         snapshot_bytes_per_s: given.number("snapshot-bytes-per-second", 64 << 20, 0, 1 << 40)?,
         segment_bytes,
+        scrub_period: Duration::from_millis(given.number("scrub-period", 86_400_000, 0, 31_536_000_000)?),
         digest_interval: Duration::from_millis(given.number("digest-interval", 60_000, 0, 86_400_000)?),
         reserve_bytes: given.number("disk-reserve-bytes", 64 << 20, 0, 1 << 40)?,
         disk_stall: Duration::from_millis(given.number("disk-stall-timeout", 10_000, 100, 3_600_000)?),

@@ -43,6 +43,24 @@ fn member<R: Replica>(page: &mut Page, face: &Face<R>, status: &Status) {
     if let Some(metrics) = face.replica.metrics() {
         let name = "etcd_server_proposals_failed_total";
         page.counter(name, "Client requests refused or left in doubt", metrics.failed.get());
+        let name = "kattu_log_damaged";
+        page.gauge(
+            name,
+            "Whether the log is shorter than what this member has promised to keep",
+            metrics.log_damaged.get(),
+        );
+        let name = "kattu_peer_lost_matches_total";
+        page.counter(name, "Times a peer had lost what it had acknowledged", metrics.lost_matches.get());
+        page.counter(
+            "kattu_scrubs_total",
+            "Times all files were read in search of damage",
+            metrics.scrubs.get(),
+        );
+        page.counter(
+            "kattu_scrub_damages_total",
+            "Damaged places that were found so",
+            metrics.scrub_damages.get(),
+        );
     }
     page.labelled("etcd_server_version", "The version of etcd that is shown", "server_version", ETCD_VERSION);
     page.labelled("etcd_cluster_version", "The cluster's version", "cluster_version", "3.7");

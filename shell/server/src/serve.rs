@@ -256,6 +256,7 @@ pub(crate) fn runtime_config(config: &ServeConfig) -> RuntimeConfig {
             keep_bytes: config.snapshot_keep_bytes,
         },
         digest_interval: config.digest_interval,
+        scrub_period: config.scrub_period,
         snapshot_bytes_per_s: config.snapshot_bytes_per_s,
         segment_bytes: config.segment_bytes,
         reserve_bytes: config.reserve_bytes,

@@ -144,6 +144,10 @@ impl DataDir {
             if leftover || name.starts_with('.') || name == "lost+found" {
                 continue;
             }
+            if name.starts_with("floor-") {
+                let what = format!("the file is missing although {name} holds a promise");
+                return Err(WalError::damaged(IDENTITY, 0, what));
+            }
             if crate::snapshot::named(&name).is_some() {
                 let what = format!("the file is missing although {name} holds a state");
                 return Err(WalError::damaged(IDENTITY, 0, what));

@@ -64,6 +64,17 @@ pub enum WalError {
         /// What was found wrong with each snapshot, newest first.
         snapshots: Vec<String>,
     },
+    /// The log was damaged, and was cut before the damage: what is gone comes again from the others.
+    Mended {
+        /// Which file.
+        file: String,
+        /// Where.
+        offset: u64,
+        /// What was seen.
+        what: String,
+        /// Where the log of each group ends that is short now, and where it ended, or a bound of that.
+        cut: Vec<(GroupId, EntryId, EntryId)>,
+    },
     /// No room for another segment. Nothing that was acknowledged is touched; asking again later is fine.
     NoSpace {
         /// The file that could not be made.
@@ -172,6 +183,23 @@ impl fmt::Display for WalError {
                      leader, put a copy of the snapshot's file back, or remove this member from the cluster and add it \
                      again with an empty directory",
                 )
+            }
+            WalError::Mended { file, offset, what, cut } => {
+                write!(f, "{file}: damaged at byte {offset}: {what}; mended")?;
+                cut.iter().try_for_each(|(group, last, floor)| {
+                    write!(
+                        f,
+                        ": the log of group {} is cut after {last}, it ended at or before {floor}",
+                        group.0
+                    )
+                })?;
+                if !cut.is_empty() {
+                    f.write_str(
+                        "; what is gone comes again from this member's leader, and until then it serves nothing it lacks, \
+                         votes only for logs that reach that far, and does not lead",
+                    )?;
+                }
+                f.write_str("; check the disk")
             }
             WalError::NoSpace { file, bytes } => {
                 write!(f, "no room for {file} of {bytes} bytes; free disk space, writes resume by themselves")

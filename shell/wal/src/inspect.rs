@@ -231,6 +231,7 @@ fn look(files: &dyn Files, visit: &mut dyn FnMut(Item)) -> Result<Verdict, WalEr
         }
         replay.take(&met)
     })?;
+    walked.judge()?;
     replay.check()?;
     for (group, generation) in newest {
         let file = slots::name_of(group);

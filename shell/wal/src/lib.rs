@@ -49,11 +49,13 @@ macro_rules! planted {
 #[macro_use(planted)]
 extern crate kattu_plant;
 
+mod beyond;
 pub mod block;
 mod dir;
 mod error;
 mod extent;
 pub mod files;
+mod floor;
 mod identity;
 mod index;
 mod inspect;

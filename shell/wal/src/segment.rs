@@ -135,6 +135,23 @@ pub(crate) fn check_header(identity: &Identity, generation: u64, bytes: &[u8]) -
     Ok(u32_at(12) & RECYCLED != 0)
 }
 
+/// Whether the header is no header of any segment: something else than one that is whole and of another file.
+pub(crate) fn is_bad_header(bytes: &[u8]) -> bool {
+    let Some(header) = bytes.get(..HEADER_BYTES) else { return false };
+    header[..4] != MAGIC.to_le_bytes() || header[8..12] != checksum(header).to_le_bytes()
+}
+
+/// Writes the header of a segment anew, durably. What was there before its blocks is not known any more.
+pub(crate) fn restore_header(
+    file: &dyn LogFile,
+    identity: &Identity,
+    generation: u64,
+    len: u64,
+) -> std::io::Result<()> {
+    file.write_at(0, &header_bytes(identity, generation, len, RECYCLED))?;
+    file.sync()
+}
+
 /// Makes a file of `header` and zeros under the name `aside`, synced. When it cannot, nothing is left of it: a full disk
 /// gets its bytes back.
 fn fill(

@@ -14,11 +14,13 @@
 //! Knows nothing of: threads, clocks, what entries mean.
 
 mod cover;
+mod mend;
 mod prune;
 mod readback;
 mod room;
 mod settle;
 
+use self::mend::Mender;
 use self::settle::settle;
 use crate::block::{BlockHeader, GroupRow, ROW_BYTES, flags};
 use crate::dir::DataDir;
@@ -33,7 +35,7 @@ use crate::segment::{self, DATA_START, Gate, Segment, Used, name_of};
 use crate::slots::Slots;
 use crate::snapshot::SnapshotStore;
 use crate::walk::{Position, SegmentFound, walk};
-use kattu_raft::{GroupId, HardState, LogBody, LogIndex, LogRecord, Lsn, Recovered};
+use kattu_raft::{EntryId, GroupId, HardState, LogBody, LogIndex, LogRecord, Lsn, Recovered};
 use kattu_wire::record::{base_encode, truncate_encode};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -112,6 +114,8 @@ struct Group {
     touched: bool,
     /// The growing block holds entries: a truncation must begin another.
     has_entries: bool,
+    /// Where the log ended that damage cut, until it has grown there again.
+    floor: Option<EntryId>,
 }
 
 /// The open log.
@@ -166,23 +170,48 @@ impl Wal {
     /// # Panics
     /// If the directory has no identity yet.
     pub fn open(dir: DataDir, options: WalOptions) -> Result<(Wal, BTreeMap<GroupId, Recovered>), WalError> {
+        Wal::open_or_mend(dir, options, false)
+    }
+
+    /// As [`Wal::open`]; but a damaged log of a member that has peers is cut before the damage, and
+    /// [`Recovered::floor`] says where it ended: what is gone can come again from the others. [fault-model ST7]
+    /// [`Wal::complaints`] tells of it.
+    ///
+    /// # Errors
+    /// As [`Wal::open`]; damage where nobody else has what is lost, or where nothing bounds what was lost.
+    ///
+    /// # Panics
+    /// If the directory has no identity yet.
+    pub fn mend(dir: DataDir, options: WalOptions) -> Result<(Wal, BTreeMap<GroupId, Recovered>), WalError> {
+        Wal::open_or_mend(dir, options, true)
+    }
+
+    fn open_or_mend(
+        dir: DataDir,
+        options: WalOptions,
+        may_mend: bool,
+    ) -> Result<(Wal, BTreeMap<GroupId, Recovered>), WalError> {
         let identity = dir.identity().expect("a directory is created before its log is opened").clone();
         let DataDir { files, lock, .. } = dir;
         let mut replay = Replay::new(&identity.groups, options.window_bytes);
         let walked = walk(&*files, &identity, &mut |met| replay.take(&met))?;
-        replay.check()?;
+        let snapshots = SnapshotStore::of(files.clone(), identity.cluster)?;
+        let mut mender =
+            Mender { files: &*files, identity: &identity, snapshots: &snapshots, walked: &walked };
+        mender.check(&replay, may_mend)?;
 
         let mut slots = BTreeMap::new();
         for (&group, replayed) in &replay.groups {
-            slots.insert(group, Slots::open(&*files, &identity, group, replayed.slots)?);
+            let needed = replayed.slots.max(mender.beyond(group).slots);
+            slots.insert(group, Slots::open(&*files, &identity, group, needed)?);
         }
+        let (floors, mended) = mender.keep_floors(&mut replay, &slots)?;
         let mut stats = WalStats::default();
         if let Some(torn) = &walked.torn {
             stats.torn_tails = 1;
             stats.torn_bytes = torn.ranges.iter().map(|(start, stop)| stop - start.offset).sum();
         }
-        let mut spare = settle(&*files, &walked)?;
-        let snapshots = SnapshotStore::of(files.clone(), identity.cluster)?;
+        let mut spare = settle(&*files, &identity, &walked)?;
         let current = spare.pop_front().expect("the log ends in a segment that is there");
         assert_eq!(
             current.generation, walked.end.segment,
@@ -218,7 +247,7 @@ impl Wal {
             gate: Gate::default(),
             has_reserve,
             snapshots,
-            complaints: Vec::new(),
+            complaints: mended.into_iter().collect(),
             poisoned: None,
             stats,
             reading: None,
@@ -243,13 +272,16 @@ impl Wal {
                     records: 0,
                     touched: false,
                     has_entries: false,
+                    floor: None,
                 },
             );
         }
         // What this writes speaks of all groups.
         let mut recovered = BTreeMap::new();
         for (id, replayed) in &mut replay.groups {
-            recovered.insert(*id, wal.cover(*id, replayed)?);
+            let mut covered = wal.cover(*id, replayed, floors.contains_key(id))?;
+            covered.floor = wal.floor(*id, floors.get(id).copied())?;
+            recovered.insert(*id, covered);
         }
         wal.free_used();
         Ok((wal, recovered))
@@ -267,7 +299,7 @@ impl Wal {
         self.snapshots.clone()
     }
 
-    /// What was wrong with snapshots when the log was opened: damaged ones, and [`WalError::Uncovered`] where none is left
+    /// What was wrong when the log was opened and is no reason not to open it: [`WalError::Mended`]; damaged snapshots, and [`WalError::Uncovered`] where none is left
     /// that reaches the log. The log is open all the same.
     #[must_use]
     pub fn complaints(&self) -> &[WalError] {
@@ -625,6 +657,9 @@ impl Wal {
         }
         self.synced = self.end();
         self.free_used();
+        if self.groups.values().any(|group| group.floor.is_some()) {
+            self.forget_floors();
+        }
         Ok(())
     }
 }

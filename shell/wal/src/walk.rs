@@ -15,14 +15,17 @@
 //! In a segment that was another one before, old bytes are everywhere. Only whole headers of this very segment are signs
 //! of a torn write there. [fault-model ST5]
 //!
+//! Where the log is damaged, what can be read behind the damage still says how far it went (`beyond.rs`).
+//!
 //! Nothing is changed here; `wal.rs` cuts what is torn, `inspect.rs` shows it.
 //! Knows nothing of: what the records mean.
 
+use crate::beyond::{Beyond, Damage};
 use crate::block::{Block, BlockError, BlockHeader, SECTOR, VERSION, flags, padded};
 use crate::error::WalError;
 use crate::files::Files;
 use crate::identity::Identity;
-use crate::segment::{DATA_START, check_header, generation_of, name_of};
+use crate::segment::{DATA_START, check_header, generation_of, is_bad_header, name_of};
 use kattu_raft::SharedBytes;
 use kattu_wire::RecordError;
 use std::fmt;
@@ -76,6 +79,21 @@ pub(crate) struct Walked {
     /// The last block's flags.
     pub flags: u16,
     pub torn: Option<Torn>,
+    /// What was promised is not there: the log cannot be believed from its end on.
+    pub damage: Option<Damage>,
+    /// Segments whose own headers are bad, while their blocks are good.
+    pub headless: Vec<(u64, WalError)>,
+}
+
+impl Walked {
+    /// What is wrong with the log; nothing but a tear is nothing.
+    pub fn judge(&self) -> Result<(), WalError> {
+        match (&self.damage, self.headless.first()) {
+            (Some(damage), _) => Err(damage.error.clone()),
+            (None, Some((_, error))) => Err(error.clone()),
+            (None, None) => Ok(()),
+        }
+    }
 }
 
 /// A segment that was met.
@@ -114,7 +132,7 @@ fn read_segment(files: &dyn Files, generation: u64) -> Result<SharedBytes, WalEr
     Ok(SharedBytes::from(bytes))
 }
 
-/// Walks the whole log and shows every block to `visit`.
+/// Walks the whole log up to its end or to the first damage, and shows every block to `visit`.
 pub(crate) fn walk(
     files: &dyn Files,
     identity: &Identity,
@@ -130,11 +148,14 @@ pub(crate) fn walk(
         synced: Position::default(),
         flags: 0,
         torn: None,
+        damage: None,
+        headless: Vec::new(),
     };
     // Why the log ends at `walked.end`, once it does.
     let mut ended: Option<String> = None;
     let mut torn_ranges = Vec::new();
     let mut torn_blocks = 0;
+    let mut beyond = Beyond::default();
 
     for &generation in &generations {
         let bytes = read_segment(files, generation)?;
@@ -143,12 +164,25 @@ pub(crate) fn walk(
             Ok(is_recycled) => is_recycled,
             Err(error) => {
                 // A spare segment that nothing was written to yet may be made again; the log's own may not.
-                let blocks = whole_blocks(&bytes, DATA_START as usize, file_id, generation);
-                if ended.is_none() || matches!(error, WalError::OtherFormat { .. }) || blocks.count() != 0 {
+                let blocks = whole_blocks(&bytes, DATA_START as usize, file_id, generation).count();
+                if matches!(error, WalError::OtherFormat { .. }) {
                     return Err(error);
                 }
-                torn_ranges.push((Position { segment: generation, offset: 0 }, bytes.len() as u64));
-                continue;
+                let first = Block::parse(&bytes, DATA_START as usize, file_id, generation);
+                let goes_on = first.is_ok_and(|block| ended.is_some() || follow(&walked, block).is_ok());
+                match (ended.is_some(), blocks) {
+                    (true, 0) => {
+                        let start = Position { segment: generation, offset: 0 };
+                        torn_ranges.push((start, bytes.len() as u64));
+                        continue;
+                    }
+                    // The header says nothing that the name, the identity and the blocks do not say too.
+                    _ if goes_on && is_bad_header(&bytes) => {
+                        walked.headless.push((generation, error));
+                        true
+                    }
+                    _ => return Err(error),
+                }
             }
         };
         let mut found = SegmentFound { generation, len: bytes.len() as u64, is_start: false, block_bytes: 0 };
@@ -188,17 +222,22 @@ pub(crate) fn walk(
         }
 
         // The log ended in this segment or before it: whatever is here must not have been promised.
+        if walked.end.segment == generation {
+            beyond.take_ruin(&bytes, at, file_id, generation, walked.number + 1);
+        }
         for block in whole_blocks(&bytes, at, file_id, generation) {
             let vouched = walked.end < block.header.synced && !planted!("damage-taken-for-torn-tail");
-            if vouched || planted!("intact-block-after-torn-is-damage") {
+            if walked.damage.is_none() && (vouched || planted!("intact-block-after-torn-is-damage")) {
                 let Position { segment, offset } = walked.end;
-                let what = ended.unwrap_or_default();
+                let what = ended.as_deref().unwrap_or_default();
                 let what = format!(
                     "{what}; it was synced before the block at {generation}:{} was written",
                     block.header.offset
                 );
-                return Err(WalError::damaged(&name_of(segment), offset, what));
+                let error = WalError::damaged(&name_of(segment), offset, what);
+                walked.damage = Some(Damage { error, beyond: Beyond::default() });
             }
+            beyond.take(&block, &bytes);
             torn_blocks += 1;
         }
         let start = Position { segment: generation, offset: at as u64 };
@@ -212,6 +251,9 @@ pub(crate) fn walk(
         // The rotation mark is written when the next segment is there for good.
         return Err(WalError::damaged(&name_of(walked.end.segment), 0, "the file is missing"));
     };
+    if let Some(damage) = &mut walked.damage {
+        damage.beyond = beyond;
+    }
     if !torn_ranges.is_empty() {
         walked.torn = Some(Torn { what, ranges: torn_ranges, blocks: torn_blocks });
     }

@@ -22,6 +22,10 @@ pub struct Disk {
     pub snapshots: Vec<(SnapshotMeta, Vec<u8>)>,
     /// The snapshot that comes in, as far as it has.
     pub partial: Option<(SnapshotMeta, Vec<u8>)>,
+    /// Where the log ended, or surely not later than where it begins anew: durable. [fault-model ST7]
+    pub floor: Option<EntryId>,
+    /// What it held and has lost.
+    pub lost: Vec<EntryId>,
 }
 
 /// The outcome of a run of records.
@@ -144,6 +148,27 @@ impl Disk {
         }
     }
 
+    /// Everything after the first `kept` entries is damaged. What can be read behind the damage says where the log ended;
+    /// if nothing can, only the term bounds it.
+    pub fn damage(&mut self, kept: usize, readable: bool) {
+        assert!(self.pending.is_empty(), "damage is found at start");
+        let last = self.durable.last();
+        let floor = match readable {
+            true => last,
+            false => EntryId { term: self.durable.hard.term.next(), index: LogIndex(0) },
+        };
+        self.floor = self.floor.max(Some(floor));
+        self.lost.extend(self.durable.log.iter().skip(kept).map(Entry::id));
+        self.durable.log.truncate(kept);
+        self.durable.committed = self.durable.committed.min(self.durable.last().index);
+        self.written = self.durable.clone();
+    }
+
+    /// Whether this entry is durable here, or was until damage took it.
+    pub fn held(&self, id: EntryId) -> bool {
+        self.durable.holds(id) || self.lost.contains(&id)
+    }
+
     /// The newest snapshot that the log holds the end of.
     pub fn newest_snapshot(&self) -> Option<&(SnapshotMeta, Vec<u8>)> {
         let log = &self.durable;
@@ -217,6 +242,7 @@ impl Disk {
             committed: *committed,
             lsn: *lsn,
             stamp: log.last().map_or(stamp, |entry| entry.head.stamp),
+            floor: self.floor,
         }
     }
 

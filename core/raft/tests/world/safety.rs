@@ -120,7 +120,7 @@ impl Safety {
                     // A leader that is not among the voters any more resigns with the commit that says so.
                     let led = self.leaders.get(&raft.term()) == Some(&id);
                     assert!(led, "{} commits {entry} before any leader did", id.0);
-                    let holds = |voter: NodeId| peers[&voter].disk.durable.holds(entry);
+                    let holds = |voter: NodeId| peers[&voter].disk.held(entry);
                     let held: Vec<u64> =
                         peers.keys().filter(|&&peer| holds(peer)).map(|peer| peer.0).collect();
                     let membership = raft.membership();
@@ -213,6 +213,13 @@ fn check_honesty(id: NodeId, peers: &Peers, envelope: &Envelope) {
         }
         Message::VoteReply(reply) if reply.granted => {
             assert_eq!(disk.hard.vote, Some(envelope.to), "{} gives a vote it could forget", id.0);
+            let floor = peers[&id].disk.floor;
+            let below = peers[&id].raft.as_ref().is_some_and(|raft| Some(raft.last_id()) < floor);
+            let candidate = peers[&envelope.to].raft.as_ref().filter(|raft| raft.term() == envelope.term);
+            if let Some(candidate) = candidate.filter(|_| below) {
+                let last = Some(candidate.last_id());
+                assert!(floor <= last, "{} votes for {last:?} below its floor {floor:?} [ST7]", id.0);
+            }
         }
         Message::Vote(_) => assert_eq!(disk.hard.vote, Some(id), "{} campaigns without its own vote", id.0),
         Message::Append(_)

@@ -129,6 +129,9 @@ pub fn trace(trace: &Trace) -> String {
         Trace::Configured(at) => format!("is configured by {}", at.0),
         Trace::Suspects(leader) => format!("suspects {}", leader.0),
         Trace::TransferBegan(target) => format!("hands over to {}", target.0),
+        Trace::LostMatch { peer, matched, last } => {
+            format!("{} has lost its log from {} to {}", peer.0, last.0 + 1, matched.0)
+        }
         Trace::TransferFailed(target) => format!("gives up handing over to {}", target.0),
     }
 }

@@ -19,7 +19,7 @@ pub enum Clocks {
 pub struct Weather {
     /// Members come and go.
     pub members_change: bool,
-    /// Whose snapshots may be damaged.
+    /// Whose snapshots and log may be damaged.
     pub loser: Option<NodeId>,
 }
 
@@ -110,6 +110,7 @@ fn kill(world: &mut World, dice: &mut Dice, id: NodeId) {
     let surviving = dice.roll(4);
     world.crash(id, surviving);
     lose_snapshots(world, dice, id);
+    lose_entries(world, dice, id);
     for other in world.ids() {
         if world.runs(other) && !world.cut.contains(&(id, other)) && !dice.one_in(4) {
             world.act(other, |raft, now, effects| raft.link_closed(now, id, LinkEnd::ByPeer, effects));
@@ -348,6 +349,17 @@ fn lose_snapshots(world: &mut World, dice: &mut Dice, id: NodeId) {
     }
 }
 
+/// One member's log turns out damaged from somewhere on: what follows cannot be read any more.
+fn lose_entries(world: &mut World, dice: &mut Dice, id: NodeId) {
+    if world.weather.loser == Some(id) && dice.one_in(2) {
+        let disk = &mut world.peer(id).disk;
+        let kept = dice.roll(disk.durable.log.len() + 1);
+        if kept < disk.durable.log.len() {
+            disk.damage(kept, !dice.one_in(4));
+        }
+    }
+}
+
 /// What installing is for: a leader that nobody hears goes on to fill its log, while the others elect another one, commit
 /// less than it has, and forget all of it that a snapshot covers.
 fn leave_behind(world: &mut World, dice: &mut Dice, proposals: &mut u64) {
@@ -430,6 +442,9 @@ fn hand_over(world: &mut World) {
     let Some(target) = world.raft(leader).best_successor(world.local(leader)) else {
         return assert_eq!(world.raft(leader).voters().len(), 1, "nobody can take over from {leader:?}");
     };
+    if world.raft(target).is_damaged() {
+        return; // nobody can lead with what it has not promised; it would be told in vain
+    }
     let term = world.raft(leader).term();
     match world.act(leader, |raft, now, effects| raft.transfer(now, target, effects)) {
         Ok(()) | Err(kattu_raft::TransferError::UnderWay) => {} // to a voter of higher priority

@@ -90,6 +90,7 @@ impl Cluster {
                 apply,
                 snapshots: SnapshotLimits::default(),
                 digest_interval: Duration::ZERO,
+                scrub_period: Duration::ZERO,
                 snapshot_bytes_per_s: 0,
                 segment_bytes: 1 << 20,
                 reserve_bytes: 0,

@@ -178,6 +178,12 @@ pub const FLAGS: &[Flag] = &[
         "60000",
         "milliseconds between two comparisons of what the members have made of the log; 0 is off",
     ),
+    works(
+        "scrub-period",
+        Number,
+        "86400000",
+        "milliseconds from one reading of all files, in search of damage, to the next; 0 is off",
+    ),
     works("segment-bytes", Number, "16777216", "size of one file of the log"),
     works("disk-reserve-bytes", Number, "67108864", "disk space kept free for the way out of a full disk"),
     works(

@@ -21,10 +21,16 @@ use kattu_raft::{EntryId, GroupId, HardState, LogBody, LogIndex, LogRecord, Lsn,
 
 impl Wal {
     /// What one group is to know, given what its log holds.
-    pub(super) fn cover(&mut self, id: GroupId, replayed: &mut GroupReplay) -> Result<Recovered, WalError> {
+    /// Of a log that was cut, what it lacks at its beginning is in the snapshot: it `begins` anew after that.
+    pub(super) fn cover(
+        &mut self,
+        id: GroupId,
+        replayed: &mut GroupReplay,
+        begins: bool,
+    ) -> Result<Recovered, WalError> {
         let snapshot = self.choose_snapshot(id)?;
         if let Some(SnapshotMeta { last, .. }) = &snapshot {
-            self.hold(id, *last)?;
+            self.hold(id, *last, begins)?;
         }
         let last = self.groups[&id].extent.last;
         let (mut tail, mut stamp) = (Vec::new(), None);
@@ -48,6 +54,7 @@ impl Wal {
             lsn: group.appended,
             stamp: stamp.or(snapshot.as_ref().map(|snapshot| snapshot.stamp)).unwrap_or_default(),
             snapshot,
+            floor: None,
         })
     }
 
@@ -78,9 +85,9 @@ impl Wal {
     }
 
     /// Makes the log one that holds `last`, durably. The term of the entry is one that has been.
-    fn hold(&mut self, id: GroupId, last: EntryId) -> Result<(), WalError> {
+    fn hold(&mut self, id: GroupId, last: EntryId, begins: bool) -> Result<(), WalError> {
         let group = &self.groups[&id];
-        if group.extent.holds(last) {
+        if group.extent.holds(last) && (!begins || group.extent.base == last) {
             return Ok(());
         }
         let hard = HardState { term: last.term, vote: None };

@@ -5,14 +5,19 @@
 use crate::block::{SECTOR, padded};
 use crate::error::WalError;
 use crate::files::{Files, LogFile};
-use crate::segment::{DATA_START, Segment, name_of};
+use crate::identity::Identity;
+use crate::segment::{DATA_START, Segment, name_of, restore_header};
 use crate::walk::{Position, SegmentFound, Walked};
 use std::collections::VecDeque;
 
 /// Brings the directory into the state the log goes on from: what was read is written again where no mark vouches for
 /// it, what is torn becomes zeros, everything is synced, leftovers are gone. Returns the segments from the current one
 /// on. Doing it twice, or half and again, is doing it once.
-pub(super) fn settle(files: &dyn Files, walked: &Walked) -> Result<VecDeque<Segment>, WalError> {
+pub(super) fn settle(
+    files: &dyn Files,
+    identity: &Identity,
+    walked: &Walked,
+) -> Result<VecDeque<Segment>, WalError> {
     let mut open = VecDeque::new();
     for &SegmentFound { generation, len, .. } in &walked.segments {
         let name = name_of(generation);
@@ -20,6 +25,9 @@ pub(super) fn settle(files: &dyn Files, walked: &Walked) -> Result<VecDeque<Segm
             move |error: std::io::Error| WalError::io(&name_of(generation), doing, &error)
         };
         let file = files.open(&name).map_err(io("open"))?;
+        if walked.headless.iter().any(|(headless, _)| *headless == generation) {
+            restore_header(&*file, identity, generation, len).map_err(io("write"))?;
+        }
         // A page that a failed sync left clean in memory is not on the disk: only a write makes it dirty again.
         let doubtful = walked.synced.max(Position { segment: generation, offset: 0 });
         let stop = if walked.end.segment == generation { walked.end.offset } else { len };

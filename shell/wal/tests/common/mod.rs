@@ -412,6 +412,21 @@ pub fn run(disk: &SimDisk, story: &[Step]) -> (Twin, Result<(), WalError>) {
     (twin, outcome)
 }
 
+/// The same in a directory of this identity; nothing in the story restarts.
+pub fn run_as(identity: Identity, disk: &SimDisk, story: &[Step]) -> (Twin, Result<(), WalError>) {
+    let mut twin = Twin { created: true, ..Twin::default() };
+    let outcome = (|| {
+        let mut dir = DataDir::open(Arc::new(disk.clone()))?;
+        dir.create(identity, &OPTIONS)?;
+        let (mut wal, _) = Wal::open(dir, OPTIONS)?;
+        for now in story {
+            wal = step(disk, wal, &mut twin, now)?;
+        }
+        Ok(())
+    })();
+    (twin, outcome)
+}
+
 /// Reads a group's whole log back.
 pub fn read_all(wal: &mut Wal, group: GroupId, last: LogIndex) -> Vec<Entry> {
     let mut entries: Vec<Entry> = Vec::new();

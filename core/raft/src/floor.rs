@@ -1,0 +1,45 @@
+//! Floor: what a member still owes the group when its disk has lost the end of its log.
+//!
+//! ```text
+//!   log on disk   ├───────────────┤ last   ✗ damage    ┤ floor
+//!                                 └─ comes again from the leader ─┘
+//! ```
+//!
+//! In:    where the log once ended, or a position surely not before that, found by whoever found the damage.
+//! Out:   a higher bar for votes; no campaign.
+//! Rules: [fault-model ST7]
+//!   1. What was acknowledged was counted. A vote is therefore given by the log that was promised, not by what is left of
+//!      it: to a candidate whose log is at least as complete as the floor says. So no quorum of votes can leave out an
+//!      entry that a quorum once held, whatever one of them has lost since.
+//!   2. Below its floor a member never campaigns and takes no office: it could not lead with what it lacks.
+//!   3. It takes its leader's entries as any other follower, from the damage on, and acknowledges what it holds again. It
+//!      says nothing of what it does not hold: that it lacks an entry is no evidence that there was none.
+//!   4. The floor is behind it when its log is at least as complete: then log matching says that it holds everything that
+//!      was committed up to there. Until then every restart begins with the same floor.
+//!
+//! Knows nothing of: how damage is found, where the floor is kept.
+
+use crate::raft::Raft;
+use crate::types::EntryId;
+
+impl Raft {
+    /// Whether the log is shorter than what this member has promised to keep.
+    #[must_use]
+    pub fn is_damaged(&self) -> bool {
+        self.floor.is_some_and(|floor| self.log.last() < floor)
+    }
+
+    /// The floor, while the log is below it.
+    #[must_use]
+    pub fn floor(&self) -> Option<EntryId> {
+        self.floor.filter(|floor| self.log.last() < *floor)
+    }
+
+    /// The end of the most complete log that this member has ever promised to keep: by this it votes.
+    pub(crate) fn promised(&self) -> EntryId {
+        match self.floor {
+            Some(floor) if !planted!("vote-by-truncated-log") => floor.max(self.log.last()),
+            Some(_) | None => self.log.last(),
+        }
+    }
+}

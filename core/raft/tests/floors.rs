@@ -1,0 +1,78 @@
+//! Floors: a member whose disk has lost the end of its log keeps its promises, does not lead, and gets back what it lost.
+//! [fault-model ST7, ST14]
+
+mod world;
+
+use kattu_raft::{Duration, NodeId};
+use world::{World, config};
+
+const A: NodeId = NodeId(1);
+const B: NodeId = NodeId(2);
+const C: NodeId = NodeId(3);
+
+/// Three members, the first of which leads and has committed some entries everywhere.
+fn three() -> World {
+    let mut world = World::started((1..=3).map(|id| config(id, 3, 0)).collect(), 7);
+    assert!(world.elect(A));
+    for number in 0..5 {
+        world.propose(A, format!("{number}").as_bytes()).expect("it leads");
+    }
+    world.settle();
+    world
+}
+
+/// The member restarts, and of its log only the first entry can be read.
+fn damage(world: &mut World, id: NodeId, readable: bool) {
+    world.crash(id, usize::MAX);
+    world.peer(id).disk.damage(1, readable);
+    world.start(id);
+}
+
+#[test]
+fn a_leader_sends_again_what_a_peers_disk_has_lost() {
+    let mut world = three();
+    let end = world.raft(A).last_id();
+    damage(&mut world, B, true);
+    assert_eq!(world.raft(B).floor(), Some(end));
+    let whole =
+        |world: &World| !world.raft(B).is_damaged() && world.raft(B).last_id() == world.raft(A).last_id();
+    assert!(world.pass_until(Duration::from_secs(2), whole), "it gets everything again");
+    assert!(world.raft(A).is_leader(), "and nobody was deposed for it");
+    let noticed = world.journal.iter().filter(|line| line.contains("2 has lost its log from 2 to")).count();
+    assert_eq!(noticed, 1, "{:#?}", world.journal);
+}
+
+#[test]
+fn a_damaged_member_helps_nobody_who_lacks_what_it_has_promised() {
+    let mut world = three();
+    world.partition(&[vec![A, B], vec![C]]);
+    let last = world.propose(A, b"only two have it").expect("it leads");
+    world.settle();
+    assert!(last.index <= world.raft(A).committed(), "two of three have it");
+    world.crash(A, usize::MAX);
+    damage(&mut world, B, true);
+    world.cut.clear();
+    let elected = world.pass_until(Duration::from_secs(20), |world| world.leader().is_some());
+    assert!(!elected, "{:?} leads without a committed entry", world.leader());
+
+    world.start(A);
+    assert!(world.pass_until(Duration::from_secs(10), |world| world.leader() == Some(A)), "it alone has all");
+    let everywhere =
+        |world: &World| [A, B, C].iter().all(|id| last.index <= world.raft(*id).applied_handed_out());
+    assert!(world.pass_until(Duration::from_secs(5), everywhere));
+    assert_eq!(world.raft(B).term_at(last.index), Some(last.term));
+}
+
+#[test]
+fn a_floor_that_only_the_term_bounds_is_reached_with_the_next_leader() {
+    let mut world = three();
+    damage(&mut world, B, false);
+    let filled = |world: &World| world.raft(B).last_id() == world.raft(A).last_id();
+    assert!(world.pass_until(Duration::from_secs(2), filled));
+    assert!(world.raft(B).is_damaged(), "there may have been more, for all that its disk says");
+    assert!(!world.elect(B), "it does not campaign");
+    world.crash(A, usize::MAX);
+    world.start(A);
+    let whole = |world: &World| world.leader().is_some() && !world.raft(B).is_damaged();
+    assert!(world.pass_until(Duration::from_secs(20), whole), "another term bounds it");
+}

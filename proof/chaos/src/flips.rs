@@ -1,0 +1,389 @@
+//! One trial of `cargo xtask flips`: a loaded cluster of three whose members' files are damaged, one member at a time.
+//!
+//! | Harm | When |
+//! |---|---|
+//! | one bit flipped | while the member is down, or while it runs |
+//! | a sector lost: zeros, or other bytes | the same |
+//!
+//! Any file of the directory may be hit: log, snapshots, term and vote, identity, floor. Then the member starts again, and
+//! must do one of three things. It mends or falls back, says so, and holds the same state as the others: *repaired*. It ends
+//! with words that name the file: *reported*; the file is put back. Or what was hit counts for nothing any more:
+//! *harmless*; then, too, its state must be that of the others. A member is hit only while the others are whole.
+//!
+//! At the end all replicas must agree, also after a restart of all, and the judges decide about what clients were told.
+//! Knows nothing of: how many trials there are.
+
+use crate::clients::Clients;
+use crate::cluster::{BACK_LIMIT, Cluster, tail};
+use crate::member::shown;
+use crate::place::Place;
+use crate::random::Random;
+use crate::record::{Ends, Recorder, ends};
+use crate::storm::Timeline;
+use crate::target::Target;
+use crate::trial::{folder, judge, keep_or_remove};
+use crate::words;
+use crate::workload::Shape;
+use kattu_proto::etcdserverpb::RangeRequest;
+use kattu_verify::history::Record;
+use kattu_verify::judges::FinalState;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+const MEMBERS: usize = 3;
+const SECTOR: u64 = 512;
+/// Writes between two flips, and while a member lives with one.
+const WRITES_BETWEEN: u64 = 12;
+/// How long a member may stay below its floor before the term is moved for it: only a newer term bounds some floors.
+const TERM_AFTER: Duration = Duration::from_secs(2);
+/// What a member says whose log was cut, and when it has grown back.
+const CUT: &str = "is cut after";
+const WHOLE: &str = "the log is whole again";
+
+/// What came of a trial.
+#[derive(Debug, Default)]
+pub struct Outcome {
+    /// Flips that were made.
+    pub flips: u64,
+    /// Of them: mended, or another copy stood in.
+    pub repaired: u64,
+    /// The member ended and said why.
+    pub reported: u64,
+    /// Nothing that counts was hit.
+    pub harmless: u64,
+    /// What was broken; empty is good.
+    pub violations: Vec<String>,
+    /// How operations ended.
+    pub ends: Ends,
+    /// Acknowledged writes that are not there.
+    pub lost: u64,
+    /// Answers that the judges compared with something.
+    pub judged: u64,
+}
+
+/// Runs one trial of so many flips.
+pub fn run(seed: u64, flips: u64) -> Outcome {
+    let folder = folder("flips", Target::Kattu, seed);
+    let mut outcome = Outcome::default();
+    let mut timeline = Timeline::default();
+    let mut history = Vec::new();
+    let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        one(seed, flips, &folder, &mut outcome, &mut timeline, &mut history)
+    }));
+    match caught {
+        Ok(Ok(())) => {}
+        Ok(Err(what)) => outcome.violations.push(what),
+        Err(_) => outcome.violations.push("the rig panicked; its words are above".into()),
+    }
+    keep_or_remove(&folder, &outcome.violations, &timeline, &history);
+    outcome
+}
+
+fn one(
+    seed: u64,
+    flips: u64,
+    folder: &Path,
+    outcome: &mut Outcome,
+    timeline: &mut Timeline,
+    history: &mut Vec<Record>,
+) -> Result<(), String> {
+    let homes: Vec<PathBuf> = (0..MEMBERS).map(|i| folder.join(format!("n{i}"))).collect();
+    for home in &homes {
+        std::fs::create_dir_all(home).map_err(|error| error.to_string())?;
+    }
+    let place = Place::loopback(MEMBERS, false);
+    let hosts: Vec<String> = place.seats.iter().map(|seat| seat.host.clone()).collect();
+    let cluster = Cluster::new(Target::Kattu, place, &homes, folder, &format!("flips-{seed}"), homes.len())?;
+    let recorder = Arc::new(Recorder::default());
+    // Without compaction every revision can be compared. Segments of 1 MiB and snapshots as large come and go.
+    let shape = Shape { clients: 4, hot_keys: 8, pause_ms_max: 4, value_bytes: (100, 8 << 10), compact: 0 };
+    let clients = Clients::start(&hosts, &shape, seed, &recorder);
+    let mut trial = Trial { cluster, recorder, random: Random::of_part(seed, "flips") };
+    let result = trial.go(flips, outcome, timeline);
+    clients.stop();
+    let result = result.and_then(|()| trial.settle(timeline));
+    *history = trial.recorder.take();
+    outcome.ends = ends(history);
+    outcome.violations.extend(trial.cluster.bad_words());
+    drop(trial);
+    let (broken, lost, judged) = judge(history, &result?);
+    outcome.violations.extend(broken);
+    (outcome.lost, outcome.judged) = (lost, judged);
+    Ok(())
+}
+
+/// What was done to a file.
+struct Flip {
+    file: PathBuf,
+    name: String,
+    offset: u64,
+    before: Vec<u8>,
+    after: Vec<u8>,
+}
+
+impl Flip {
+    /// Draws a place in any file of a directory, and does it.
+    fn strike(random: &mut Random, data: &Path) -> Result<Flip, String> {
+        let mut names: Vec<String> = std::fs::read_dir(data)
+            .map_err(|error| error.to_string())?
+            .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+            .filter(|name| !name.ends_with(".tmp") && !name.ends_with(".part"))
+            .filter(|name| name != "lock" && name != "reserve")
+            .collect();
+        names.sort_unstable();
+        for _ in 0..100 {
+            let name = random.pick(&names).clone();
+            let file = data.join(&name);
+            let Ok(bytes) = std::fs::read(&file) else { continue }; // pruned just now
+            let used = bytes.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
+            // Mostly where something is.
+            let span = if random.per_mille(950) { used } else { bytes.len() };
+            if span == 0 {
+                continue;
+            }
+            let at = random.below(span) as u64;
+            let (offset, len) = match random.per_mille(200) {
+                true => (at - at % SECTOR, SECTOR.min(bytes.len() as u64 - (at - at % SECTOR))),
+                false => (at, 1),
+            };
+            let before = bytes[offset as usize..(offset + len) as usize].to_vec();
+            let mut after = before.clone();
+            match (len, random.per_mille(500)) {
+                (1, _) => after[0] ^= 1 << random.below(8),
+                (_, true) => after.fill(0),
+                (_, false) => after.iter_mut().for_each(|byte| *byte = random.number() as u8),
+            }
+            if after == before {
+                continue;
+            }
+            let flip = Flip { file, name, offset, before, after };
+            if flip.put(&flip.after).is_ok() {
+                return Ok(flip);
+            }
+        }
+        Err(format!("nothing in {} can be hit", data.display()))
+    }
+
+    fn put(&self, bytes: &[u8]) -> std::io::Result<()> {
+        std::fs::OpenOptions::new().write(true).open(&self.file)?.write_all_at(bytes, self.offset)
+    }
+
+    /// Puts back what was there, if it is still as the flip left it.
+    fn undo(&self) -> bool {
+        let mut now = vec![0; self.after.len()];
+        let read = std::fs::File::open(&self.file).and_then(|file| file.read_exact_at(&mut now, self.offset));
+        read.is_ok() && now == self.after && self.put(&self.before).is_ok()
+    }
+}
+
+struct Trial {
+    cluster: Cluster,
+    recorder: Arc<Recorder>,
+    random: Random,
+}
+
+impl Trial {
+    fn go(&mut self, flips: u64, outcome: &mut Outcome, timeline: &mut Timeline) -> Result<(), String> {
+        self.cluster.start_all()?;
+        self.cluster.until_served()?;
+        for _ in 0..flips {
+            self.until_written(WRITES_BETWEEN)?;
+            let victim = self.random.below(MEMBERS);
+            self.flip(victim, outcome, timeline)?;
+            outcome.flips += 1;
+        }
+        Ok(())
+    }
+
+    /// Waits for more acknowledged writes.
+    fn until_written(&self, more: u64) -> Result<(), String> {
+        let (before, begun) = (self.recorder.acknowledged(), Instant::now());
+        while self.recorder.acknowledged() < before + more {
+            if BACK_LIMIT < begun.elapsed() {
+                return Err(format!("no {more} writes were acknowledged in {BACK_LIMIT:?}"));
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        Ok(())
+    }
+
+    /// Damages one file of a member, and sees what it makes of it.
+    fn flip(&mut self, victim: usize, outcome: &mut Outcome, timeline: &mut Timeline) -> Result<(), String> {
+        let is_live = self.random.per_mille(300);
+        if !is_live {
+            self.kill(victim);
+        }
+        let data = self.cluster.members[victim].data.clone();
+        let flip = Flip::strike(&mut self.random, &data)?;
+        let place = format!("n{victim}: {} bytes of {} at {}", flip.after.len(), flip.name, flip.offset);
+        timeline.say(format!("{place}, {}", if is_live { "while it runs" } else { "while it is down" }));
+        let mut reported = false;
+        if is_live {
+            self.until_written(WRITES_BETWEEN)?;
+            if let Some(status) = self.cluster.members[victim].ended() {
+                reported = true;
+                self.is_a_report(victim, &flip, status.success(), timeline)?;
+            }
+            self.kill(victim);
+        }
+        self.cluster.members[victim].start(&[], &[])?;
+        if !self.until_up(victim)? {
+            reported = true;
+            self.is_a_report(victim, &flip, false, timeline)?;
+            if !flip.undo() {
+                return Err(format!("{place}: it was reported, and cannot be put back"));
+            }
+            self.recorder.crashed(victim as u64);
+            self.cluster.members[victim].start(&[], &[])?;
+            if !self.until_up(victim)? {
+                let said = tail(&self.cluster.members[victim].says());
+                return Err(format!("{place}: it does not start after the file was put back: {said}"));
+            }
+        }
+        self.until_whole(victim)?;
+        let said = self.cluster.members[victim].says();
+        let is_mended = said.contains("mended") || said.contains("damaged at byte");
+        timeline.say(match (reported, is_mended) {
+            (true, _) => "reported",
+            (false, true) => "repaired",
+            (false, false) => "harmless",
+        });
+        match (reported, is_mended) {
+            (true, _) => outcome.reported += 1,
+            (false, true) => outcome.repaired += 1,
+            (false, false) => outcome.harmless += 1,
+        }
+        self.compare(victim).map_err(|why| format!("{place}: {why}"))?;
+        self.cluster.check_ended()
+    }
+
+    fn kill(&mut self, victim: usize) {
+        self.cluster.members[victim].kill();
+        self.recorder.crashed(victim as u64);
+    }
+
+    /// Waits until it serves; `false` if it ends instead.
+    fn until_up(&mut self, victim: usize) -> Result<bool, String> {
+        let begun = Instant::now();
+        let member = &mut self.cluster.members[victim];
+        while !member.serves() {
+            if member.ended().is_some() {
+                return Ok(false);
+            }
+            if BACK_LIMIT < begun.elapsed() {
+                return Err(format!("n{victim} does not serve: {}", tail(&member.says())));
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Ok(true)
+    }
+
+    /// A member that ends by itself says which file is bad.
+    fn is_a_report(
+        &self,
+        victim: usize,
+        flip: &Flip,
+        success: bool,
+        timeline: &mut Timeline,
+    ) -> Result<(), String> {
+        let member = &self.cluster.members[victim];
+        let said = member.says();
+        timeline.say(format!("it says: {}", tail(&said)));
+        let names_it = said.lines().any(|line| line.contains(&flip.name) || line.contains("identity"));
+        if success || !names_it {
+            let end = member.last_end().map_or("nothing".into(), shown);
+            return Err(format!(
+                "n{victim} ended with {end} and does not name {}: {}",
+                flip.name,
+                tail(&said)
+            ));
+        }
+        Ok(())
+    }
+
+    /// Waits until a log that was cut has grown back.
+    fn until_whole(&mut self, victim: usize) -> Result<(), String> {
+        let begun = Instant::now();
+        let mut moved = false;
+        loop {
+            let said = self.cluster.members[victim].says();
+            if !said.contains(CUT) && !said.contains("below its floor") || said.contains(WHOLE) {
+                return Ok(());
+            }
+            if BACK_LIMIT < begun.elapsed() {
+                return Err(format!("the log of n{victim} does not grow back: {}", tail(&said)));
+            }
+            if !moved && TERM_AFTER < begun.elapsed() {
+                moved = self.move_term(victim);
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// Another whole member takes the office.
+    fn move_term(&self, victim: usize) -> bool {
+        let others = (0..MEMBERS).filter(|&i| i != victim);
+        let (leads, follows): (Vec<usize>, Vec<usize>) =
+            others.partition(|&i| self.cluster.members[i].leads());
+        let (Some(&leader), Some(&target)) = (leads.first(), follows.first()) else { return false };
+        let status = self.cluster.members[target].kv.status();
+        let id = status.ok().and_then(|status| status.header).map(|header| header.member_id);
+        id.is_some_and(|id| self.cluster.members[leader].kv.move_leader(id).is_ok())
+    }
+
+    /// What the member holds is what another one says was the state at that revision.
+    fn compare(&self, victim: usize) -> Result<(), String> {
+        let begun = Instant::now();
+        loop {
+            // The first call over a connection that died with the process may fail.
+            let own = match self.cluster.state(victim, true) {
+                Ok(own) => own,
+                Err(error) if BACK_LIMIT < begun.elapsed() => return Err(error),
+                Err(_) => {
+                    std::thread::sleep(Duration::from_millis(20));
+                    continue;
+                }
+            };
+            let request = RangeRequest {
+                key: b"\0".to_vec(),
+                range_end: b"\0".to_vec(),
+                revision: own.revision,
+                ..RangeRequest::default()
+            };
+            match self.cluster.members[(victim + 1) % MEMBERS].reader.range(request) {
+                Ok(answer) => {
+                    let kvs: Vec<_> = answer.kvs.into_iter().map(words::pair).collect();
+                    if kvs == own.kvs {
+                        return Ok(());
+                    }
+                    let odd = own.kvs.iter().find(|pair| !kvs.contains(pair));
+                    let missing = kvs.iter().find(|pair| !own.kvs.contains(pair));
+                    return Err(format!(
+                        "n{victim} serves another state at revision {}: has {odd:?}, lacks {missing:?}",
+                        own.revision
+                    ));
+                }
+                Err(error) if BACK_LIMIT < begun.elapsed() => return Err(error.to_string()),
+                Err(_) => std::thread::sleep(Duration::from_millis(20)),
+            }
+        }
+    }
+
+    fn settle(&mut self, timeline: &mut Timeline) -> Result<FinalState, String> {
+        let before = self.cluster.agreed_state()?;
+        self.cluster.kill_all();
+        (0..MEMBERS).for_each(|i| self.recorder.crashed(i as u64));
+        self.cluster.start_all()?;
+        self.cluster.until_served()?;
+        let after = self.cluster.agreed_state()?;
+        timeline.say(format!("all hold revision {} after a restart of all", after.revision));
+        match after.revision < before.revision {
+            true => {
+                Err(format!("revision {} before a restart of all, {} after", before.revision, after.revision))
+            }
+            false => Ok(after),
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! Beyond: what can still be read behind damage says how far the log went. [fault-model ST7]
+//!
+//! ```text
+//!   … ├ block 7 ┤ ✗✗✗✗✗✗✗ ├ block 9: entries up to 4.31 ┤ ├ block 10: a mark ┤
+//!               end of what is believed
+//! ```
+//!
+//! Nothing of it is believed as log. It is believed as a bound: the last entry that this disk has promised to keep is not
+//! behind the newest that is named there, if no unreadable block can have named a newer one. A block whose payload alone is
+//! bad still names its entries, since each record's header has a checksum of its own. Where nothing bounds it better, the
+//! term does: no entry is of a newer one than the newest that the member has seen.
+//! Knows nothing of: files, what is done with it.
+
+use crate::block::{Block, BlockHeader, HEADER_BYTES};
+use crate::error::WalError;
+use crate::extent::Extent;
+use crate::walk::Position;
+use kattu_raft::{EntryId, EntryKind, GroupId, LogIndex, Lsn, Membership, Term};
+use kattu_wire::record::{HEADER_BYTES as RECORD_HEADER_BYTES, RecordHeader, RecordKind};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A log that is not what was promised.
+#[derive(Debug)]
+pub(crate) struct Damage {
+    /// Where it was noticed, in words for the operator.
+    pub error: WalError,
+    /// What is behind it.
+    pub beyond: Beyond,
+}
+
+/// What is behind the damage.
+#[derive(Debug, Default)]
+pub(crate) struct Beyond {
+    groups: BTreeMap<GroupId, GroupBeyond>,
+    /// Numbers of blocks that could be read, or whose entries could.
+    readable: BTreeSet<u64>,
+}
+
+/// Of one group.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct GroupBeyond {
+    /// The newest position that is named.
+    pub newest: EntryId,
+    /// The last block that names one.
+    named_in: u64,
+    pub commit: LogIndex,
+    pub lsn: Lsn,
+    pub slots: u64,
+    /// Most members that a configuration has.
+    pub members: usize,
+}
+
+impl Beyond {
+    pub fn group(&self, group: GroupId) -> GroupBeyond {
+        self.groups.get(&group).copied().unwrap_or_default()
+    }
+
+    /// A whole block.
+    pub fn take(&mut self, block: &Block, segment: &[u8]) {
+        let number = block.header.number;
+        self.readable.insert(number);
+        for (range, record) in &block.records {
+            let payload = &segment[range.start + RECORD_HEADER_BYTES..range.end];
+            self.take_record(record, number, payload);
+        }
+        for row in &block.groups {
+            let group = self.groups.entry(row.group).or_default();
+            group.commit = group.commit.max(row.commit);
+            group.lsn = group.lsn.max(row.lsn);
+            group.slots = group.slots.max(row.slots);
+        }
+    }
+
+    fn take_record(&mut self, record: &RecordHeader, number: u64, payload: &[u8]) {
+        let named = match record.kind {
+            RecordKind::Entry(_) => record.entry_head().map(|head| head.id),
+            RecordKind::Base => {
+                let base = EntryId { term: record.term, index: record.index };
+                Some(Extent::parse(base, payload).map_or(base, |extent| extent.last))
+            }
+            RecordKind::Truncate => None,
+        };
+        let group = self.groups.entry(record.group).or_default();
+        if let Some(named) = named {
+            group.newest = group.newest.max(named);
+            group.named_in = group.named_in.max(number);
+        }
+        let configures = record.entry_head().is_some_and(|head| head.kind == EntryKind::Config);
+        if configures && let Ok((membership, _)) = Membership::decode(payload) {
+            group.members = group.members.max(membership.members().count());
+        }
+    }
+
+    /// What is left of the block of this number at the place where the log cannot be believed any more. It counts only if
+    /// every record in it can be told.
+    pub fn take_ruin(&mut self, segment: &[u8], at: usize, file_id: u64, generation: u64, number: u64) {
+        let bytes = segment.get(at..).unwrap_or_default();
+        let place = Position { segment: generation, offset: at as u64 };
+        let Ok(header) = BlockHeader::take(bytes, file_id, place) else { return };
+        let end = HEADER_BYTES + header.body;
+        let (mut next, mut records) = (HEADER_BYTES, Vec::new());
+        while next < end {
+            let Ok(record) = RecordHeader::parse(crc32c::crc32c_append, &bytes[next..end], end - next) else {
+                return;
+            };
+            // A base names its last entry in its payload, which may be what is damaged.
+            if matches!(record.kind, RecordKind::Base) {
+                return;
+            }
+            next += record.len;
+            records.push(record);
+        }
+        if header.number != number || next != end || records.len() != header.records as usize {
+            return;
+        }
+        self.readable.insert(number);
+        for record in records {
+            self.take_record(&record, number, &[]);
+        }
+    }
+
+    /// A position that is surely not before the last one that this disk has promised to keep of a group. `believed` is the
+    /// number of the last block that is believed, `last` what the log holds up to there, `term` the newest term that the
+    /// member has seen.
+    pub fn floor(&self, id: GroupId, believed: u64, last: EntryId, term: Term) -> EntryId {
+        let group = self.group(id);
+        let newest = self.readable.last().copied().unwrap_or_default();
+        let unreadable = (believed + 1..newest).rev().find(|number| !self.readable.contains(number));
+        let is_bounded = unreadable.is_none_or(|number| number < group.named_in);
+        if is_bounded { group.newest.max(last) } else { EntryId { term: term.next(), index: LogIndex(0) } }
+    }
+}

@@ -1,0 +1,138 @@
+//! Mending: a damaged log is cut before the damage, and what it owed is kept. [fault-model ST7]
+//!
+//! 1. Nothing is changed before it is sure that the member can go on: it is not alone, no vote is lost, and what the log
+//!    lacks at its beginning is in a snapshot.
+//! 2. The floor of every group that loses something is made durable.
+//! 3. The log is cut as a torn tail is. Whatever of this a crash undoes or leaves undone, the next start finds damage or
+//!    a floor, and the higher of two floors counts.
+//!
+//! Where the log begins in the middle, its first block speaks of entries that a later base left behind. If the damage is
+//! before that base, the newest snapshot stands in for it.
+//! Knows nothing of: elections, where entries come from again.
+
+use super::Wal;
+use crate::beyond::GroupBeyond;
+use crate::error::WalError;
+use crate::files::Files;
+use crate::floor;
+use crate::identity::Identity;
+use crate::replay::{GroupReplay, Replay};
+use crate::slots::Slots;
+use crate::snapshot::SnapshotStore;
+use crate::walk::Walked;
+use kattu_raft::{EntryId, GroupId};
+use std::collections::BTreeMap;
+
+/// What is known of a log before anything in the directory is changed.
+pub(super) struct Mender<'a> {
+    pub files: &'a dyn Files,
+    pub identity: &'a Identity,
+    pub snapshots: &'a SnapshotStore,
+    pub walked: &'a Walked,
+}
+
+impl Mender<'_> {
+    /// What is behind the damage, of one group.
+    pub fn beyond(&self, group: GroupId) -> GroupBeyond {
+        self.walked.damage.as_ref().map(|damage| damage.beyond.group(group)).unwrap_or_default()
+    }
+
+    /// Whether the log can be opened: it is whole, or it may be mended and can be.
+    pub fn check(&mut self, replay: &Replay, may_mend: bool) -> Result<(), WalError> {
+        let begun = self.identity.groups.iter().any(|&group| self.files.open(&floor::name_of(group)).is_ok());
+        let refused = match (self.walked.judge(), replay.check()) {
+            (Ok(()), Ok(())) => return Ok(()),
+            (Err(error), _) if may_mend => error,
+            (Ok(()), Err(error)) if may_mend && begun => error, // a crash came between the cut and what stands in
+            (Err(error), _) | (Ok(()), Err(error)) => return Err(error),
+        };
+        for (&id, group) in &replay.groups {
+            let newest = self.snapshots.newest(id)?.0.map(|snapshot| snapshot.meta);
+            let lacks_beginning = !group.begins_whole();
+            let stands_in = newest.as_ref().is_some_and(|meta| group.begins_whole_after(meta.last));
+            if lacks_beginning && !stands_in {
+                return Err(refused);
+            }
+            let known = group.memberships.last().map(|(_, membership)| membership.members().count());
+            let known = known.or(newest.map(|meta| meta.membership.members().count()));
+            let first = match &self.identity.joined {
+                Some(found) => found.len() + 1,
+                None => self.identity.members.len(),
+            };
+            let is_cut = self.walked.damage.is_some();
+            if is_cut && known.unwrap_or(first).max(self.beyond(id).members) <= 1 {
+                return Err(refused); // nobody else has what is lost
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the floors durable. Returns all floors there are, and what was mended.
+    pub fn keep_floors(
+        &mut self,
+        replay: &mut Replay,
+        slots: &BTreeMap<GroupId, Slots>,
+    ) -> Result<(BTreeMap<GroupId, EntryId>, Option<WalError>), WalError> {
+        let mut floors = BTreeMap::new();
+        let mut cut = Vec::new();
+        for (&id, group) in &mut replay.groups {
+            let term = slots[&id].newest.hard.term;
+            let mut known = floor::load(self.files, self.identity, id, term)?;
+            if let Some(damage) = &self.walked.damage {
+                let last = group.extent.last;
+                let found = damage.beyond.floor(id, self.walked.number, last, term);
+                let beyond = damage.beyond.group(id);
+                group.lsn = group.lsn.max(beyond.lsn);
+                if last < found {
+                    cut.push((id, last, found));
+                    if known < Some(found) && !planted!("floor-forgotten-at-restart") {
+                        floor::store(self.files, self.identity, id, found)?;
+                    }
+                    known = known.max(Some(found));
+                }
+            }
+            floors.extend(known.map(|floor| (id, floor)));
+        }
+        let damaged = self.walked.judge().err();
+        let mended = damaged.map(|error| match error {
+            WalError::Damaged { file, offset, what } => WalError::Mended { file, offset, what, cut },
+            other => other,
+        });
+        Ok((floors, mended))
+    }
+}
+
+impl GroupReplay {
+    /// Whether every entry that the log speaks of is in it.
+    fn begins_whole(&self) -> bool {
+        self.extent.is_empty() || self.index.first() == Some(self.extent.base.index.next())
+    }
+
+    /// Whether that is so once a snapshot covers everything up to `last`.
+    fn begins_whole_after(&self, last: EntryId) -> bool {
+        if last.index < self.extent.base.index {
+            return false;
+        }
+        let goes_on = self.extent.holds(last) && last.index < self.extent.last.index;
+        !goes_on || self.index.first().is_some_and(|first| first <= last.index.next())
+    }
+}
+
+impl Wal {
+    /// The floor of a group whose log is open now; one that the log has reached again is forgotten.
+    pub(super) fn floor(&mut self, id: GroupId, floor: Option<EntryId>) -> Result<Option<EntryId>, WalError> {
+        self.groups.get_mut(&id).expect("the identity names all groups").floor = floor;
+        self.forget_floors();
+        Ok(self.groups[&id].floor)
+    }
+
+    /// What is durable may have reached a floor: then that says nothing any more. Should its file come back, it will have
+    /// been reached by the next start.
+    pub(super) fn forget_floors(&mut self) {
+        for (&id, group) in &mut self.groups {
+            if group.floor.take_if(|floor| *floor <= group.written.last).is_some() {
+                let _ = floor::forget(&*self.files, id);
+            }
+        }
+    }
+}
