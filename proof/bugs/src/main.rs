@@ -21,7 +21,6 @@ mod detours;
 mod document;
 mod histories;
 mod images;
-mod peers;
 mod protocol;
 mod scenes;
 mod storms;

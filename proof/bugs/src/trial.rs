@@ -5,7 +5,7 @@
 //! Knows nothing of: how storms, images and scenes are run inside.
 
 use crate::catch::caught;
-use crate::{images, peers, protocol, scenes, storms};
+use crate::{images, protocol, scenes, storms};
 use kattu_plant::{Bug, Trial};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -42,7 +42,7 @@ pub fn run(trial: Trial, name: &str, seed: u64) -> Option<Finding> {
             caught(|| protocol::trial(seed)).err().map(|said| (protocol::promise_of(&said), said))
         }
         Trial::Scene => caught(|| scenes::trial(name, seed)).err().map(scenes::promise_of),
-        Trial::Peers => caught(|| peers::trial(seed)).err().map(|said| (said.clone(), said)),
+        Trial::Peers => caught(|| protocol::trial(seed)).err().map(|said| (said.clone(), said)),
     };
     broken.map(|(property, story)| Finding { seed, property, story })
 }

@@ -119,7 +119,7 @@ fn trace(event: &Trace) -> Option<String> {
         Trace::Suspects(leader) => Some(format!("suspects {}", leader.0)),
         Trace::TransferBegan(target) => Some(format!("hands over to {}", target.0)),
         Trace::LostMatch { peer, matched, last } => {
-            Some(format!("notices that {} has lost its log from {} to {}", who(*peer), last.0 + 1, matched.0))
+            Some(format!("notices that {} has lost its log from {} to {}", peer.0, last.0 + 1, matched.0))
         }
         Trace::TransferFailed(target) => Some(format!("gives up handing over to {}", target.0)),
         Trace::Pruned(base) => Some(format!("prunes up to {base}")),

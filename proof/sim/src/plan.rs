@@ -247,8 +247,7 @@ impl Plan {
         };
         plan.settings.snapshots = SnapshotLimits { log_bytes_min: 256 << 10, keep_bytes: 256 << 10 };
         plan.settings.segment_bytes = 128 << 10;
-        let place = |dice: &mut Dice| if dice.one_in(2) { Place::Thread } else { Place::Inline };
-        plan.settings.log_io = place(&mut dice);
+        plan.settings.log_io = if dice.one_in(2) { Place::Thread } else { Place::Inline };
         plan.load =
             Load { clients: 8, rest: 50 * MS, weights: [80, 10, 0, 5, 0, 5, 0, 0, 0, 0, 0], ..plan.load };
         plan

@@ -278,6 +278,9 @@ fn encoder() -> RecordEncoder {
     })
 }
 
+/// A member's log, what it holds, and its snapshot's tables with their bytes, if it has one.
+type Opened = (Wal, Recovered, Option<(Keeper, u64)>);
+
 impl World {
     pub(crate) fn new(plan: Plan, told: Arc<Mutex<Told>>) -> World {
         let seed = plan.seed;
@@ -765,15 +768,13 @@ impl World {
                     let story = format!("n{} starts although its files are damaged", member + 1);
                     return Err(Violation::new("damage_is_refused", story));
                 }
-                match state.damaged.take() {
-                    // What it has lost stays lost: it has another snapshot, or asks for one.
-                    Some((fault, _)) if state.hurt.is_some() => {
-                        if fault == Fault::F15 || !wal.complaints().is_empty() {
-                            self.sh.tally.add(fault);
-                        }
+                if let Some((fault, _)) = state.damaged.take() {
+                    if state.hurt.is_none() {
+                        state.disk.heal();
+                    } else if fault == Fault::F15 || !wal.complaints().is_empty() {
+                        // What it has lost stays lost: it has another snapshot, or asks for one.
+                        self.sh.tally.add(fault);
                     }
-                    Some(_) => state.disk.heal(),
-                    None => {}
                 }
                 self.boot(member, wal, recovered, tables)
             }
@@ -813,11 +814,7 @@ impl World {
     }
 
     /// Opens the directory, or makes it this member's, and reads its log back. [shell/runtime `start::open`]
-    fn open(
-        &mut self,
-        member: usize,
-        roll: Option<Vec<InitialMember>>,
-    ) -> Result<(Wal, Recovered, Option<(Keeper, u64)>), WalError> {
+    fn open(&mut self, member: usize, roll: Option<Vec<InitialMember>>) -> Result<Opened, WalError> {
         let settings = &self.plan.settings;
         let options = WalOptions {
             segment_bytes: settings.segment_bytes,
