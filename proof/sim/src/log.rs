@@ -69,7 +69,7 @@ impl Log {
 
     /// Writes and syncs what was gathered.
     pub(crate) fn sync(&mut self, now: u64) -> Result<Completion, WalError> {
-        self.take_prepared();
+        self.take_prepared()?;
         let durable = match self.wal.sync() {
             Ok(durable) => durable,
             Err(WalError::NoSpace { .. }) => {
@@ -118,16 +118,21 @@ impl Log {
         self.prepared.is_some()
     }
 
-    fn take_prepared(&mut self) {
+    fn take_prepared(&mut self) -> Result<(), WalError> {
         if let Some(made) = self.prepared.take() {
-            self.no_spare = self.wal.accept(made).is_err();
+            self.no_spare = match self.wal.accept(made) {
+                Ok(()) => false,
+                Err(error) if error.ends_the_log() => return Err(error),
+                Err(_) => true,
+            };
         }
+        Ok(())
     }
 
     /// Takes what was made ready beside the log.
-    pub(crate) fn look(&mut self, now: u64) -> Completion {
-        self.take_prepared();
+    pub(crate) fn look(&mut self, now: u64) -> Result<Completion, WalError> {
+        self.take_prepared()?;
         self.prepare_next(now);
-        Completion::Room(self.room())
+        Ok(Completion::Room(self.room()))
     }
 }

@@ -287,7 +287,7 @@ impl Process {
 
     fn take_in(&mut self, sh: &mut Shared) -> Result<(), End> {
         if self.log.has_prepared() {
-            let completion = self.log.look(sh.now);
+            let completion = self.log.look(sh.now)?;
             self.plan_segment(sh);
             let completion = self.less_underway(completion);
             self.on_completion(sh, completion)?;

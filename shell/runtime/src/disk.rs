@@ -382,6 +382,8 @@ impl Log {
                     report::info(format_args!("there is room for the log again"));
                 }
             }
+            // A leader without a log would refuse every write as if its disk were full, and lead on.
+            Err(error) if error.ends_the_log() => fatal(&error),
             Err(error) => {
                 if !std::mem::replace(&mut self.no_spare, true) {
                     report::warn(format_args!("the next log segment could not be prepared: {error}"));

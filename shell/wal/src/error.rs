@@ -102,6 +102,13 @@ impl WalError {
         matches!(self, WalError::Io { doing: SYNC, .. })
     }
 
+    /// Whether the log has come to its end with this: it takes and promises nothing more until it is read back, so that
+    /// its member must stop, now and not at the next write. [fault-model F11]
+    #[must_use]
+    pub fn ends_the_log(&self) -> bool {
+        self.is_failed_sync() || matches!(self, WalError::Poisoned { .. })
+    }
+
     pub(crate) fn damaged(file: &str, offset: u64, what: impl Into<String>) -> WalError {
         WalError::Damaged { file: file.to_owned(), offset, what: what.into() }
     }
