@@ -28,7 +28,7 @@ fn a_failed_sync_poisons_the_log_whatever_the_next_one_would_say() {
         wal.append(A, &records).unwrap();
         disk.fail_syncs_after(0);
         let first = wal.sync().unwrap_err();
-        assert!(matches!(&first, WalError::Io { doing: "sync", .. }), "{first}");
+        assert!(matches!(&first, WalError::Io { doing: "sync", .. }) && first.ends_the_log(), "{first}");
         disk.fail_syncs_after(u64::MAX);
         for error in [wal.sync().unwrap_err(), wal.write().unwrap_err(), wal.mark().unwrap_err()] {
             assert_eq!(error, WalError::Poisoned { first: first.to_string() });
@@ -57,7 +57,9 @@ fn a_failed_sync_of_a_segment_made_ahead_or_of_its_name_poisons_the_log() {
         assert!(matches!(&first, WalError::Io { doing: "sync", .. }), "{first}");
         disk.fail_syncs_after(u64::MAX);
         // A second try would succeed, and prove nothing.
-        assert_eq!(wal.append(A, &[]), Err(WalError::Poisoned { first: first.to_string() }));
+        let poisoned = WalError::Poisoned { first: first.to_string() };
+        assert!(poisoned.ends_the_log());
+        assert_eq!(wal.append(A, &[]), Err(poisoned));
         drop(wal);
         disk.copy().crash_images(1, 8).iter().for_each(|image| recover(image, &twin));
     }
