@@ -412,8 +412,8 @@ impl World {
     fn damage(&mut self, who: Who, how: Damage, down: u64, pick: u64) -> Result<bool, Violation> {
         let Some(member) = self.find(who) else { return Ok(false) };
         let of_snapshot = matches!(place_of(how), Some(Place::Snapshot | Place::SnapshotBefore));
-        // Of two faults in one member nothing is promised; alone, one has the snapshot before and the log from there on.
-        let is_alone = self.current().len() == 1;
+        // Of two faults in one member nothing is promised; alone, one has the other snapshot and the log from there on.
+        let is_alone = self.current().len() == 1 && 1 < self.members[member].disk.good_snapshots();
         if of_snapshot && !((is_alone || self.may_be_lost(member)) && self.is_whole(member)) {
             return Ok(false);
         }

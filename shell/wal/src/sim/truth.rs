@@ -240,4 +240,18 @@ impl SimDisk {
     pub fn truth(&self) -> Truth {
         self.state().truth()
     }
+
+    /// How many snapshots are what was written, as far as the disk can be blamed.
+    #[must_use]
+    pub fn good_snapshots(&self) -> usize {
+        let state = self.state();
+        let is_good = |(name, inode): &(&String, usize)| {
+            let file = &state.inodes[*inode];
+            let is_replaced = state.replaced.get(*name).is_some_and(|replaced| replaced.by == Some(*inode));
+            file.wronged.is_empty() && file.unreadable.is_empty() && !is_replaced
+        };
+        let snapshots = state.names.now.iter().filter(|(name, _)| crate::snapshot::named(name).is_some());
+        let snapshots = snapshots.map(|(name, &inode)| (name, inode));
+        snapshots.filter(is_good).count()
+    }
 }
