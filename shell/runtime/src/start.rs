@@ -245,6 +245,8 @@ pub async fn start(config: RuntimeConfig) -> Result<Running, StartError> {
     greeting.follow(members.clone());
     let frame_bytes_max = config.limits.inflight_bytes_max.max(config.request_bytes_max + (64 << 10));
     let readers = Rc::new(Readers::default());
+    let (calls_in, calls) = mpsc::channel(INBOX_MAX);
+    let engine = Engine::new(calls_in, facts.clone(), metrics.clone(), config.cluster_id, config.id);
     let hearing = Hearing {
         greeting: greeting.clone(),
         inbox: inbox.clone(),
@@ -252,6 +254,7 @@ pub async fn start(config: RuntimeConfig) -> Result<Running, StartError> {
         group,
         frame_bytes_max,
         readers: readers.clone(),
+        engine: engine.clone(),
     };
     hearing.start(listeners);
     // So that a member that was removed can be told, heartbeat by heartbeat.
@@ -266,8 +269,6 @@ pub async fn start(config: RuntimeConfig) -> Result<Running, StartError> {
     node.handle(now, Event::Space(space), &mut nothing);
     node.handle(now, Event::Members(members), &mut nothing);
     node.handle(now, Event::Health(health), &mut nothing);
-    let (calls_in, calls) = mpsc::channel(INBOX_MAX);
-    let engine = Engine::new(calls_in, facts.clone(), metrics.clone(), config.cluster_id, config.id);
     let driver = Driver {
         node,
         seat,
@@ -298,7 +299,9 @@ fn first_tables(identity: &Identity, wal: &Wal, recovered: &Recovered) -> Result
         let uncovered = wal.complaints().iter().find(|error| matches!(error, WalError::Uncovered { .. }));
         return match uncovered {
             // Nobody else has what is lost.
-            Some(error) if is_alone(identity, recovered) => Err(StartError::Data(error.clone())),
+            Some(error) if is_alone(identity, recovered) => {
+                Err(StartError::Data(error.clone().of_only_copy()))
+            }
             Some(_) => {
                 crate::report::warn(format_args!(
                     "asks its leader for a snapshot, and serves nothing before"

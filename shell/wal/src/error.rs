@@ -64,6 +64,11 @@ pub enum WalError {
         /// What was found wrong with each snapshot, newest first.
         snapshots: Vec<String>,
     },
+    /// What is damaged is nowhere else: this member is the only one of its cluster.
+    OnlyCopy {
+        /// What was found, with the file and the byte.
+        why: String,
+    },
     /// The log was damaged, and was cut before the damage: what is gone comes again from the others.
     Mended {
         /// Which file.
@@ -131,9 +136,33 @@ impl WalError {
         self.is_failed_sync() || matches!(self, WalError::Poisoned { .. })
     }
 
+    /// The same of a member that is the only one of its cluster: no peer can help, a backup can.
+    #[must_use]
+    pub fn of_only_copy(self) -> WalError {
+        match self {
+            WalError::Damaged { file, offset, what } => {
+                WalError::OnlyCopy { why: format!("{file}: damaged at byte {offset}: {what}") }
+            }
+            WalError::Uncovered { group, base, snapshots } => {
+                WalError::OnlyCopy { why: uncovered(group, base, &snapshots) }
+            }
+            other => other,
+        }
+    }
+
     pub(crate) fn damaged(file: &str, offset: u64, what: impl Into<String>) -> WalError {
         WalError::Damaged { file: file.to_owned(), offset, what: what.into() }
     }
+}
+
+fn uncovered(group: GroupId, base: EntryId, snapshots: &[String]) -> String {
+    let mut what =
+        format!("the log of group {} begins after {base}, and no good snapshot covers that", group.0);
+    for snapshot in snapshots {
+        what.push_str("; ");
+        what.push_str(snapshot);
+    }
+    what
 }
 
 impl fmt::Display for WalError {
@@ -169,21 +198,23 @@ impl fmt::Display for WalError {
                 f,
                 "{file}: damaged at byte {offset}: {what}; this member neither votes nor serves. Keep a copy of the \
                  directory, look at it with `kattu wal inspect`, check the disk; then remove this member from the \
-                 cluster and add it again with an empty directory"
+                 cluster with `kattu member remove`, and add it as a new one with `kattu member add` and an empty \
+                 directory. The only member of a cluster comes back from a backup, with `kattu restore`"
             ),
-            WalError::Uncovered { group, base, snapshots } => {
-                write!(
-                    f,
-                    "the log of group {} begins after {base}, and no good snapshot covers that",
-                    group.0
-                )?;
-                snapshots.iter().try_for_each(|what| write!(f, "; {what}"))?;
-                f.write_str(
-                    "; this member asks its leader for a snapshot and serves nothing until it has one. If there is no \
-                     leader, put a copy of the snapshot's file back, or remove this member from the cluster and add it \
-                     again with an empty directory",
-                )
-            }
+            WalError::Uncovered { group, base, snapshots } => write!(
+                f,
+                "{}; this member asks its leader for a snapshot and serves nothing until it has one. If there is no \
+                 leader, put a copy of the snapshot's file back, or remove this member from the cluster with `kattu \
+                 member remove`, and add it as a new one with `kattu member add` and an empty directory",
+                uncovered(*group, *base, snapshots)
+            ),
+            WalError::OnlyCopy { why } => write!(
+                f,
+                "{why}; this member is the only one of its cluster, so what is lost is nowhere else, and nothing was \
+                 changed. Keep a copy of the directory, look at it with `kattu wal inspect`, check the disk; if the \
+                 disk gives the file back whole, start again; if not, make another directory from a backup, with \
+                 `kattu restore`"
+            ),
             WalError::Mended { file, offset, what, cut } => {
                 write!(f, "{file}: damaged at byte {offset}: {what}; mended")?;
                 cut.iter().try_for_each(|(group, last, floor)| {

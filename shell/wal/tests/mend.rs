@@ -98,7 +98,10 @@ fn judge(disk: &SimDisk, twin: &Twin, place: &str) -> Outcome {
             for (bytes, name) in before.into_iter().filter(|(_, name)| name.ends_with(".seg")) {
                 assert_eq!(disk.contents(&name), bytes, "{place}: refused ({error}), and {name} was changed");
             }
-            assert!(matches!(error, WalError::Damaged { .. }), "{place}: {error}");
+            assert!(
+                matches!(error, WalError::Damaged { .. } | WalError::OnlyCopy { .. }),
+                "{place}: {error}"
+            );
             return Outcome::Refused;
         }
     };
@@ -200,6 +203,11 @@ fn a_member_without_peers_is_refused_and_nothing_of_its_log_is_cut() {
     bytes[4096 + 400] ^= 4;
     disk.set_contents(FIRST, Some(bytes));
     assert_eq!(judge(&disk, &twin, "alone"), Outcome::Refused);
+    let refused = mend(&disk).err().expect("it is refused again");
+    let story = refused.to_string();
+    assert!(matches!(refused, WalError::OnlyCopy { .. }), "{story}");
+    assert!(story.starts_with(FIRST) && story.contains("`kattu restore`"), "{story}");
+    assert!(!story.contains("member remove"), "nobody is there to remove it: {story}");
 }
 
 #[test]

@@ -50,9 +50,6 @@ impl Mender<'_> {
             let newest = self.snapshots.newest(id)?.0.map(|snapshot| snapshot.meta);
             let lacks_beginning = !group.begins_whole();
             let stands_in = newest.as_ref().is_some_and(|meta| group.begins_whole_after(meta.last));
-            if lacks_beginning && !stands_in {
-                return Err(refused);
-            }
             let known = group.memberships.last().map(|(_, membership)| membership.members().count());
             let known = known.or(newest.map(|meta| meta.membership.members().count()));
             let first = match &self.identity.joined {
@@ -60,8 +57,12 @@ impl Mender<'_> {
                 None => self.identity.members.len(),
             };
             let is_cut = self.walked.damage.is_some();
-            if is_cut && known.unwrap_or(first).max(self.beyond(id).members) <= 1 {
-                return Err(refused); // nobody else has what is lost
+            let is_alone = known.unwrap_or(first).max(self.beyond(id).members) <= 1;
+            if is_cut && is_alone {
+                return Err(refused.of_only_copy()); // nobody else has what is lost
+            }
+            if lacks_beginning && !stands_in {
+                return Err(refused);
             }
         }
         Ok(())
