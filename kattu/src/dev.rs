@@ -49,7 +49,7 @@ enum News {
 pub fn run(args: &DevArgs) -> Outcome {
     let ports = ports(args.nodes, args.base_port)?;
     let configs = configs(&ports, &args.data_dir)?;
-    one::allow_many_files();
+    one::prepare();
     let signal = serve::stop_on_signal().map_err(Ended::failed)?;
     let (stop, stopping) = watch::channel(false);
     let (sender, news) = mpsc::channel();

@@ -27,7 +27,7 @@ pub fn run(args: &[OsString]) -> Outcome {
     for line in warnings {
         let _ = writeln!(std::io::stderr(), "kattu: warning: {line}");
     }
-    allow_many_files();
+    prepare();
     let stop = serve::stop_on_signal().map_err(Ended::failed)?;
     serve::run(config, stop, || {}).map_err(ended)
 }
@@ -37,8 +37,10 @@ pub fn ended(error: serve::ServeError) -> Ended {
     Ended::with_code(error.exit_code(), error)
 }
 
-/// Every client is an open file; the soft limit is often 1,024.
-pub fn allow_many_files() {
+/// What a process with members in it begins with: every client is an open file, and the soft limit is often 1,024; free
+/// memory goes back to the system beside the work (without a thread for it: in the middle of it, as anywhere).
+pub fn prepare() {
+    let _ = kattu_runtime::memory::give_back_beside();
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
     let _ = setrlimit(Resource::Nofile, limit);

@@ -52,6 +52,7 @@ unsafe impl GlobalAlloc for Counting {
 }
 
 fn main() {
+    kattu_runtime::memory::give_back_beside().expect("a thread");
     let mut words = std::env::args().skip(1).map(|word| word.parse::<u64>().expect("a number"));
     let keys = words.next().unwrap_or(1_000_000);
     let seconds = words.next().unwrap_or(10);

@@ -6,7 +6,8 @@
 //!
 //! Reading order: `start` (putting the parts together) · `driver` (the loop) · `disk` · `seat` (where the keeper sits) ·
 //! `snapshots` (the
-//! worker beside) · `links`, `lane`, `greeting`, `hearing`, `join` (peers) · `engine` (the door) · `room` · `watchdog` · `clock`.
+//! worker beside) · `links`, `lane`, `greeting`, `hearing`, `join` (peers) · `engine` (the door) · `room` · `memory` ·
+//! `watchdog` · `clock`.
 //! Knows nothing of: etcd, protobuf, the simulator.
 
 mod clock;
@@ -19,6 +20,7 @@ mod inbox;
 mod join;
 mod lane;
 mod links;
+pub mod memory;
 pub mod metrics;
 pub mod report;
 pub mod restore;
