@@ -168,8 +168,13 @@ fn take(args: &BackupArgs, aside: &Path) -> Outcome {
         .create_new(true)
         .open(aside)
         .map_err(|error| of_file(aside, &error))?;
+    let mut bytes = 0;
     block_on(async {
-        let taken = args.reach.client()?.snapshot(|piece| part.write_all(piece)).await;
+        let mut keep = |piece: &[u8]| {
+            bytes += piece.len();
+            part.write_all(piece)
+        };
+        let taken = args.reach.client()?.snapshot(&mut keep).await;
         taken.map(|_| ()).map_err(|error| match error {
             SnapshotError::Call(failure)
                 if failure.kind == Kind::Refused && failure.message.contains("corrupt") =>
@@ -178,6 +183,9 @@ fn take(args: &BackupArgs, aside: &Path) -> Outcome {
                     "{failure}: this member's state differs from what the others have; ask another endpoint"
                 ))
             }
+            SnapshotError::Call(failure) if 0 < bytes => Ended::unreachable(format!(
+                "the backup was cut short after {bytes} bytes ({failure}); nothing was written: take it again"
+            )),
             SnapshotError::Call(failure) => Ended::read(&failure),
             SnapshotError::Io(error) => of_file(aside, &error),
         })

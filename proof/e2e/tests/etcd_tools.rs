@@ -19,6 +19,14 @@ impl Etcdctl<'_> {
         command
     }
 
+    /// It ends with its code for errors, in etcd's words.
+    #[track_caller]
+    fn refused(&self, words: &[&str], why: &str) {
+        let ended = self.run(words);
+        assert!(![Some(0), None].contains(&ended.code), "{words:?} was done: {}", ended.all());
+        assert!(ended.err.contains(why), "{words:?}: {}", ended.err);
+    }
+
     #[track_caller]
     fn says(&self, words: &[&str]) -> String {
         run(&mut self.command(words)).expect_ok().to_string()
@@ -149,8 +157,7 @@ fn changes_members_with(program: &Path, name: &str) {
         (ended.code == Some(0)).then_some(ended)
     });
     assert!(promoted.out.contains("promoted in cluster"), "{}", promoted.out);
-    let again = first.run(&["member", "promote", &learner]);
-    assert!(again.err.contains("etcdserver: can only promote a learner member"), "{}", again.err);
+    first.refused(&["member", "promote", &learner], "etcdserver: can only promote a learner member");
 
     let members = first.says(&["member", "list"]);
     let leader = cluster.leader();
@@ -176,8 +183,7 @@ fn changes_members_with(program: &Path, name: &str) {
     let removed = stays.says(&["member", "remove", &goes_id]);
     assert!(removed.contains("removed from cluster"), "{removed}");
     cluster.members[goes].wait_end().expect_ok();
-    let again = stays.run(&["member", "remove", &goes_id]);
-    assert!(again.err.contains("etcdserver: member not found"), "{}", again.err);
+    stays.refused(&["member", "remove", &goes_id], "etcdserver: member not found");
     assert_eq!(stays.says(&["member", "list"]).lines().count(), 3);
     assert_eq!(stays.says(&["get", "a", "--print-value-only"]), "1\n");
 }
@@ -187,6 +193,50 @@ fn changes_members_with(program: &Path, name: &str) {
 fn ids(list: &str, name: &str) -> String {
     let line = list.lines().find(|line| line.split(", ").nth(2) == Some(name)).expect(list);
     line.split(',').next().expect("an id").to_string()
+}
+
+/// What makes no sense is refused in etcd's words, with its exit code, and changes nothing.
+fn is_refused_with(program: &Path, name: &str) {
+    let cluster = Cluster::start(name, 1);
+    let etcdctl = Etcdctl { program, endpoints: cluster.endpoints() };
+    assert_eq!(etcdctl.says(&["put", "a", "1"]), "OK\n");
+    let own = ids(&etcdctl.says(&["member", "list"]), &cluster.members[0].name);
+    let few = "etcdserver: re-configuration failed due to not enough started members";
+    etcdctl.refused(&["member", "remove", &own], few);
+    etcdctl.refused(&["member", "promote", &own], "etcdserver: can only promote a learner member");
+    // Nobody listens there. The two are added, cost nothing, and stay what they are.
+    let nowhere = format!("--peer-urls=http://{}:2380", kattu_e2e::process::own_host());
+    let voter = format!("--peer-urls=http://{}:2380", kattu_e2e::process::own_host());
+    let added = etcdctl.says(&["member", "add", "ghost", "--learner", &nowhere]);
+    assert!(added.contains("ETCD_INITIAL_CLUSTER_STATE=\"existing\""), "{added}");
+    etcdctl.says(&["member", "add", "late", &voter]);
+    assert_eq!(etcdctl.says(&["put", "a", "2"]), "OK\n");
+    etcdctl.refused(&["member", "add", "twin", &nowhere], "etcdserver: Peer URLs already exists");
+    let list = etcdctl.says(&["member", "list"]);
+    let unstarted: Vec<&str> = list.lines().filter(|line| line.contains("unstarted")).collect();
+    assert_eq!(unstarted.len(), 2, "{list}");
+    for line in unstarted {
+        let id = line.split(',').next().expect("an id");
+        let lags = "etcdserver: can only promote a learner member which is in sync with leader";
+        etcdctl.refused(&["member", "promote", id], lags);
+        etcdctl.refused(&["move-leader", id], "etcdserver: bad leader transferee");
+        assert!(etcdctl.says(&["member", "remove", id]).contains("removed from cluster"));
+    }
+    etcdctl.refused(&["member", "update", "abc", &nowhere], "etcdserver: member not found");
+    etcdctl.refused(&["member", "remove", "abc"], "etcdserver: member not found");
+    etcdctl.refused(&["move-leader", "abc"], "etcdserver: bad leader transferee");
+    assert_eq!(etcdctl.says(&["member", "list"]).lines().count(), 1);
+    assert_eq!(etcdctl.says(&["get", "a", "--print-value-only"]), "2\n");
+}
+
+#[test]
+fn etcdctl_of_debian_is_refused_what_makes_no_sense() {
+    is_refused_with(&need!("etcd34/etcdctl"), "refused-34");
+}
+
+#[test]
+fn etcdctl_of_3_6_is_refused_what_makes_no_sense() {
+    is_refused_with(&need!("etcd36/etcdctl"), "refused-36");
 }
 
 #[test]

@@ -7,7 +7,7 @@ use pb::alarm_request::AlarmAction;
 use pb::maintenance_client::MaintenanceClient;
 use serde_json::Value;
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -155,6 +155,13 @@ fn etcdctl_works(program: &Path, name: &str) {
     let disarmed = etcdctl(&wrong.address(), &["alarm", "disarm"]);
     assert!(disarmed.expect_ok().contains("alarm:CORRUPT"), "{}", disarmed.out);
     assert_eq!(etcdctl(&wrong.address(), &["get", "more"]).expect_ok(), "more\nw\n");
+
+    // The file is not a database of etcd's: its own tool says so and changes nothing.
+    if name.ends_with("34") {
+        let before = std::fs::read(&file).expect("the file");
+        assert_ne!(etcdctl(&first, &["snapshot", "status", text(&file)]).code, Some(0));
+        assert_eq!(std::fs::read(&file).expect("the file"), before);
+    }
 
     let tidied = etcdctl(&all, &["defrag"]);
     tidied.expect_ok();
@@ -332,6 +339,91 @@ fn the_one_member_that_is_left_becomes_a_cluster_of_its_own() {
     let empty = cluster.folder().join("nothing");
     std::fs::create_dir(&empty).expect("test folders can be written");
     ours(&["recover", "--i-know-that-writes-may-be-lost", "--data-dir", text(&empty)]).expect_code(4);
+}
+
+/// An address whose connections end in the middle: `bytes` of what the member says are passed on, and no more.
+fn cut_short(member: &Member, bytes: usize) -> String {
+    let door = TcpListener::bind((member.host.as_str(), 0)).expect("a free port");
+    let (address, behind) = (door.local_addr().expect("an address"), member.address());
+    std::thread::spawn(move || {
+        for client in door.incoming() {
+            let (Ok(client), Ok(member)) = (client, TcpStream::connect(&behind)) else { return };
+            let copies = (client.try_clone().expect("a handle"), member.try_clone().expect("a handle"));
+            let (mut asks, mut hears) = copies;
+            std::thread::spawn(move || std::io::copy(&mut asks, &mut hears));
+            std::thread::spawn(move || {
+                let _ = std::io::copy(&mut (&member).take(bytes as u64), &mut &client);
+                let _ = client.shutdown(std::net::Shutdown::Both);
+                let _ = member.shutdown(std::net::Shutdown::Both);
+            });
+        }
+    });
+    address.to_string()
+}
+
+#[test]
+fn a_backup_whose_stream_is_cut_short_fails_and_leaves_no_file_that_looks_like_one() {
+    let cluster = Cluster::start("cut", 1);
+    let member = &cluster.members[0];
+    for key in 0..40 {
+        member.kv().put(format!("k{key}"), vec![b'x'; 100_000]).expect("a put");
+    }
+    let endpoint = cut_short(member, 1 << 20);
+    let (file, folder) = (cluster.folder().join("cut.bak"), cluster.folder());
+    let cut = ours(&["backup", text(&file), "--endpoints", &endpoint]);
+    cut.expect_code(3);
+    assert!(cut.err.contains("nothing was written"), "{}", cut.err);
+    for version in ["etcd34/etcdctl", "etcd36/etcdctl"] {
+        let Some(etcdctl) = kattu_e2e::process::tool(version) else { continue }; // other tests name it
+        let mut command = Command::new(etcdctl);
+        command.env("ETCDCTL_API", "3").args(["--endpoints", &endpoint, "snapshot", "save", text(&file)]);
+        assert_ne!(run(&mut command).code, Some(0), "{version}");
+        assert!(!file.exists(), "{version}");
+    }
+    let left: Vec<String> = std::fs::read_dir(folder)
+        .expect("a folder")
+        .map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned())
+        .filter(|name| name.starts_with("cut.bak") && !name.starts_with("cut.bak.part"))
+        .collect();
+    assert_eq!(left, Vec::<String>::new());
+    // The member has noticed nothing, and whole it goes.
+    let _ = std::fs::remove_file(folder.join("cut.bak.part")); // etcdctl leaves it
+    ours(&["backup", text(&file), "--endpoints", &member.address()]).expect_ok();
+}
+
+#[test]
+fn a_lone_member_with_a_damaged_log_says_that_a_backup_brings_it_back_and_one_does() {
+    let mut cluster = Cluster::start("only-copy", 1);
+    fill(&cluster.members[0], 0..120);
+    let (file, wanted) = (cluster.folder().join("all.bak"), content(&cluster.members[0]));
+    ours(&["backup", text(&file), "--endpoints", &cluster.endpoints()]).expect_ok();
+    cluster.members[0].kill();
+    let data = cluster.members[0].data.clone();
+    let files = std::fs::read_dir(&data).expect("a directory").map(|entry| entry.expect("an entry").path());
+    let log = files.filter(|path| path.extension().is_some_and(|it| it == "seg")).min().expect("a log");
+    let mut bytes = std::fs::read(&log).expect("the log");
+    // Not the end: what follows shows that this is no torn tail.
+    let at = bytes.windows(4).position(|it| it == b"k060").expect("every key is in the log");
+    bytes[at] ^= 4;
+    std::fs::write(&log, &bytes).expect("written back");
+    for _ in 0..2 {
+        cluster.members[0].spawn();
+        let refused = cluster.members[0].wait_end();
+        refused.expect_code(4);
+        let name = log.file_name().expect("a name").to_string_lossy();
+        for word in [&*name, "damaged at byte", "the only one of its cluster", "kattu restore", "wal inspect"]
+        {
+            assert!(refused.err.contains(word), "`{word}` is not said:\n{}", refused.err);
+        }
+        assert_eq!(std::fs::read(&log).expect("the log"), bytes, "nothing was changed");
+    }
+    // As it says.
+    ours(&["wal", "inspect", text(&data)]).expect_code(4);
+    set_flag(&mut cluster.members[0], "--data-dir", text(&data.with_extension("new")));
+    set_flag(&mut cluster.members[0], "--initial-cluster-token", "only-copy-again");
+    run(&mut with_flags_of(&mut cluster.members[0], &["restore", text(&file)])).expect_ok();
+    cluster.members[0].start();
+    assert_eq!(content(&cluster.members[0]), wanted);
 }
 
 #[test]
