@@ -110,8 +110,8 @@ pub enum ReplyBody {
     Kv(kv::Response),
     /// The store judged the request and refused it without effect; final all the same.
     KvError(kv::Error),
-    /// The members, ascending by id.
-    Members(Vec<MemberInfo>),
+    /// The table of members.
+    Members(Members),
     /// This replica.
     Status(Status),
     /// The change of members is complete: everybody after it, ascending by id.
@@ -162,7 +162,7 @@ pub enum MemberRefusal {
     UrlsUsed,
     /// Only a learner can be promoted.
     NotLearner,
-    /// The learner does not keep up yet.
+    /// The learner does not keep up yet, or has not published itself.
     NotCaughtUp,
     /// Too few of those who would vote answer.
     WouldLoseQuorum,
@@ -188,7 +188,9 @@ impl fmt::Display for MemberRefusal {
             MemberRefusal::IdUsed => "a member has this id, or had it: ids are never used again",
             MemberRefusal::UrlsUsed => "another member is reached at one of these URLs",
             MemberRefusal::NotLearner => "only a learner can be promoted",
-            MemberRefusal::NotCaughtUp => "the learner has not caught up with the leader",
+            MemberRefusal::NotCaughtUp => {
+                "the learner has not caught up with the leader, or has not told its name yet"
+            }
             MemberRefusal::WouldLoseQuorum => {
                 "too few of those who would vote answer: it would cost the quorum"
             }
@@ -228,6 +230,14 @@ pub struct MemberInfo {
     pub learner: bool,
     /// Whether this learner gets a vote by itself as soon as it has caught up.
     pub votes_when_ready: bool,
+}
+
+impl MemberInfo {
+    /// Whether the log holds a publication of its own: then it had a directory before that entry.
+    #[must_use]
+    pub fn is_published(&self) -> bool {
+        !self.name.is_empty() || !self.client_urls.is_empty()
+    }
 }
 
 /// The replicated table of members, as of one configuration of the log.

@@ -112,7 +112,7 @@ impl Keeper {
             }
             KeeperTask::Members { ticket, term, needs } => {
                 self.check_reaches(needs);
-                done(effects, ticket, term, ReplyBody::Members(self.tables.members.list()));
+                done(effects, ticket, term, ReplyBody::Members(self.members()));
             }
             KeeperTask::Pin { ticket, term, needs } => {
                 self.check_reaches(needs);

@@ -13,13 +13,16 @@
 //!           refused.
 //!        3. Who is added learns first. One that shall vote is promoted by whoever leads when it has caught up.
 //!        4. A wish that was forwarded is, like a write, never sent twice while it may have been taken. [B13]
-//!        5. Its client is answered when the change is complete, by the entry that completes it.
+//!        5. Nobody gets a vote before the log holds that it has published itself, committed: who asks for members under a
+//!           quorum's eyes before it makes its directory thereby learns whether the id has ever voted. [`newcomer`]
+//!        6. Its client is answered when the change is complete, by the entry that completes it.
 //!
 //! Knows nothing of: how quorums overlap, links, who waits outside.
 
 use crate::command::Command;
 use crate::contract::{
-    Effects, MemberChange, MemberRefusal, Members, Outcome, PeerMessage, Refusal, Reply, ReplyBody, Ticket,
+    Effects, MemberChange, MemberInfo, MemberRefusal, Members, Outcome, PeerMessage, Refusal, Reply,
+    ReplyBody, Ticket,
 };
 use crate::node::{Node, answer};
 use alloc::collections::VecDeque;
@@ -88,9 +91,10 @@ impl Changes {
         }
     }
 
-    /// Whether somebody waits to get a vote.
+    /// Who waits to get a vote, and may.
     fn candidates(&self) -> impl Iterator<Item = NodeId> {
-        self.table.list.iter().filter(|member| member.votes_when_ready).map(|member| member.id)
+        let ready = |member: &&MemberInfo| member.votes_when_ready && may_vote(member);
+        self.table.list.iter().filter(ready).map(|member| member.id)
     }
 
     /// What of the table speaks against this change.
@@ -121,8 +125,12 @@ impl Changes {
                 find(*id).ok_or(MemberRefusal::NotFound)?;
             }
             MemberChange::Promote(id) => {
-                if !find(*id).ok_or(MemberRefusal::NotFound)?.learner {
+                let member = find(*id).ok_or(MemberRefusal::NotFound)?;
+                if !member.learner {
                     return Err(MemberRefusal::NotLearner);
+                }
+                if !may_vote(member) {
+                    return Err(MemberRefusal::NotCaughtUp);
                 }
             }
             MemberChange::Update { id, peer_urls } => {
@@ -134,6 +142,11 @@ impl Changes {
         }
         Ok(())
     }
+}
+
+/// Whether it may get a vote, as far as the table can tell.
+fn may_vote(learner: &MemberInfo) -> bool {
+    learner.is_published() || planted!("vote-before-publication")
 }
 
 impl Node {

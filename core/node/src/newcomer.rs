@@ -1,12 +1,24 @@
 //! A newcomer: somebody with an empty directory who wants to join.
 //!
-//! In:    the members of the cluster, those of them that were heard of before, and which of them the newcomer would be.
+//! In:    what a member answers to [`question`]; those who were heard of before; which member the newcomer would be.
 //! Out:   its id, or why it cannot be that member.
 //! Rule:  whoever had a directory once has promised things in it (votes, acknowledgements), and its promises outlive the
 //!        disk: an empty directory never continues the life of such a member. [fault-model ST14, F19]
+//!
+//! Why that holds. Promises count when a voter makes them.
+//! 1. A leader gives a vote only to a learner of which its applied table says that it has published itself
+//!    (`members.rs`), and publications are in the log alone. So the publication is committed before the promotion is
+//!    appended, and the promotion is appended before the first vote or acknowledgement of that member counts.
+//! 2. A newcomer is let in by the answer to a linearizable read, which a quorum has confirmed after it was asked: of a
+//!    learner that had not published itself when the newcomer, its old directory already gone, asked.
+//! 3. So every earlier directory under the id was gone before the promotion was appended. It never voted where it counts,
+//!    and what it acknowledged lies before the promotion, which a quorum without it must hold before it is committed.
+//!
+//! Whoever was heard of is not let in either: that costs nobody anything, and spares the leader a learner of two lives.
 //! Knows nothing of: how members are asked, what is in a directory.
 
-use crate::contract::{MemberInfo, Members};
+use crate::contract::{Consistency, MemberInfo, Members, Outcome, Reply, ReplyBody, Request};
+use alloc::string::String;
 use core::fmt;
 use kattu_raft::NodeId;
 
@@ -37,6 +49,26 @@ impl fmt::Display for CannotJoin {
 
 impl core::error::Error for CannotJoin {}
 
+/// What a member asks itself before it answers a newcomer: a lagging one must not tell what was true once.
+#[must_use]
+pub fn question() -> Request {
+    match planted!("roll-told-from-memory") {
+        true => Request::Members(Consistency::Serializable),
+        false => Request::Members(Consistency::Linearizable),
+    }
+}
+
+/// What it may answer.
+///
+/// # Errors
+/// Why it cannot say; asking again may help.
+pub fn confirmed(outcome: Option<Outcome>) -> Result<Members, String> {
+    match outcome {
+        Some(Outcome::Done(Reply { body: ReplyBody::Members(members), .. })) => Ok(members),
+        _ => Err("no leader and no quorum confirm who its members are".into()),
+    }
+}
+
 /// Which member somebody with an empty directory is; `is_me` says who is reached where the newcomer will be. A voter has
 /// caught up once, so it had a log; one that published itself or greeted anybody had a directory.
 ///
@@ -48,7 +80,7 @@ pub fn admit(
     is_me: impl Fn(&MemberInfo) -> bool,
 ) -> Result<NodeId, CannotJoin> {
     let me = members.list.iter().find(|member| is_me(member)).ok_or(CannotJoin::NotListed)?;
-    let was_here = !me.learner || !me.name.is_empty() || heard.contains(&me.id);
+    let was_here = !me.learner || me.is_published() || heard.contains(&me.id);
     if was_here && !planted!("vote-by-refilled-disk") {
         return Err(CannotJoin::WasHere(me.id));
     }
@@ -58,10 +90,11 @@ pub fn admit(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::contract::Refusal;
     use alloc::string::ToString;
     use alloc::vec;
     use alloc::vec::Vec;
-    use kattu_raft::LogIndex;
+    use kattu_raft::{LogIndex, Term};
 
     fn members() -> Members {
         let member = |id: u64, learner: bool, name: &str| MemberInfo {
@@ -86,6 +119,16 @@ mod tests {
         assert_eq!(admitted(3, &[]), Err(CannotJoin::WasHere(NodeId(3))), "it has published itself");
         assert_eq!(admitted(2, &[]), Err(CannotJoin::WasHere(NodeId(2))), "a voter has had a log");
         assert_eq!(admitted(5, &[]), Err(CannotJoin::NotListed));
+    }
+
+    #[test]
+    fn a_newcomer_is_answered_only_by_what_a_quorum_confirms() {
+        assert_eq!(question(), Request::Members(Consistency::Linearizable));
+        let told = Outcome::Done(Reply { term: Term(1), body: ReplyBody::Members(members()) });
+        assert_eq!(confirmed(Some(told)), Ok(members()));
+        for vain in [None, Some(Outcome::Refused(Refusal::NoLeader))] {
+            assert!(confirmed(vain).is_err_and(|why| why.contains("quorum")));
+        }
     }
 
     #[test]

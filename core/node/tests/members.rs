@@ -3,6 +3,7 @@
 mod world;
 
 use kattu_node::contract::*;
+use kattu_node::newcomer::{self, CannotJoin};
 use kattu_node::{Keeper, SnapshotLimits};
 use kattu_raft::{Duration, EntryKind, LinkEnd, Membership, Message, NodeId};
 use world::*;
@@ -167,6 +168,99 @@ fn a_learner_is_promoted_only_when_it_has_caught_up() {
     assert_eq!(changed(told(&mut world, 4, promote(4))), "1 2 3 4", "it may ask for itself");
     assert_eq!(refused(told(&mut world, leader, promote(4))), MemberRefusal::NotLearner);
     assert_eq!(refused(told(&mut world, leader, promote(5))), MemberRefusal::NotFound);
+    assert_equal(&mut world);
+}
+
+/// Keeps what this member tells of itself from arriving.
+fn silences(id: u64) -> Box<dyn Fn(&PeerMessage) -> bool> {
+    Box::new(move |message| matches!(message, PeerMessage::Forward(forward) if forward.from.0 == id))
+}
+
+#[test]
+fn a_learner_gets_no_vote_before_the_log_holds_that_it_has_published_itself() {
+    let mut world = World::new(3);
+    let leader = world.elect();
+    changed(told(&mut world, leader, add(4, true)));
+    world.loses = silences(4);
+    world.join(4);
+    world.pass(ET * 3);
+    assert!(world.member(leader).node.raft().is_caught_up(world.now, NodeId(4)));
+    assert_eq!(table(&world, leader), "1 2 3 (4→)", "it keeps up, and that is not enough");
+    assert_eq!(refused(told(&mut world, leader, promote(4))), MemberRefusal::NotCaughtUp);
+    world.loses = Box::new(|_| false);
+    world.pass(ET * 10);
+    assert_eq!(table(&world, leader), "1 2 3 4");
+    assert_equal(&mut world);
+}
+
+#[test]
+fn a_lagging_member_does_not_tell_a_newcomer_what_was_true_once() {
+    let mut world = World::new(3);
+    let leader = world.elect();
+    let lagging = world.follower();
+    changed(told(&mut world, leader, add(4, true)));
+    world.pass(ET / 2);
+    world.loses = Box::new(move |message| [message.from().0, message.to().0].contains(&lagging));
+    world.join(4);
+    world.pass(ET * 3);
+    assert_eq!((table(&world, leader), table(&world, lagging)), ("1 2 3 4".into(), "1 2 3 (4→)".into()));
+    world.kill(4);
+    let ask = |world: &mut World, id: u64| {
+        let answer = told(world, id, newcomer::question());
+        newcomer::confirmed(Some(answer))
+            .map(|members| newcomer::admit(&members, &[], |member| member.id.0 == 4))
+    };
+    assert!(ask(&mut world, lagging).is_err_and(|why| why.contains("quorum")));
+    world.loses = Box::new(|_| false);
+    let leader = world.elect();
+    world.pass(ET);
+    for id in [leader, lagging] {
+        assert_eq!(ask(&mut world, id), Ok(Err(CannotJoin::WasHere(NodeId(4)))), "{id} knows by now");
+    }
+}
+
+#[test]
+fn of_a_learner_the_newest_life_counts_and_nothing_that_the_one_before_acknowledged() {
+    let mut world = World::new(3);
+    let leader = world.elect();
+    changed(told(&mut world, leader, add(4, false)));
+    world.loses = silences(4);
+    world.join(4);
+    world.pass(ET * 3);
+    let is_caught_up = |world: &World| world.member(leader).node.raft().is_caught_up(world.now, NodeId(4));
+    assert!(is_caught_up(&world));
+    let from_learner = |message: &&PeerMessage| message.from().0 == 4;
+    let mut late: Option<PeerMessage> = None;
+    for _ in 0..1000 {
+        world.now += Duration::from_millis(1);
+        world.give(leader, Event::Tick);
+        while let Some(message) = world.network.pop_front() {
+            late = late.or(Some(&message).filter(from_learner).cloned());
+            world.deliver_one(message);
+        }
+        if late.is_some() {
+            break;
+        }
+    }
+    let late = late.expect("it answers a heartbeat");
+
+    world.kill(4);
+    world.join(4); // its disk was lost; nobody had heard its name
+    world.loses = Box::new(|message| {
+        let PeerMessage::Raft(envelope) = message else { return message.from().0 == 4 };
+        envelope.to.0 == 4
+            && matches!(&envelope.message, Message::Append(append) if !append.entries.is_empty())
+    });
+    world.pass(ET / 2);
+    assert!(!is_caught_up(&world), "what the first life held is lost");
+    for _ in 0..2 {
+        world.network.push_back(late.clone());
+        world.deliver();
+        assert!(!is_caught_up(&world), "and its answers count no more");
+    }
+    world.loses = Box::new(|_| false);
+    world.pass(ET * 2);
+    assert!(is_caught_up(&world), "the second life is heard by the same leader");
     assert_equal(&mut world);
 }
 

@@ -262,9 +262,9 @@ fn members_publish_their_names_and_addresses() {
     else {
         panic!("no members")
     };
-    let names: Vec<&str> = members.iter().map(|m| m.name.as_str()).collect();
+    let names: Vec<&str> = members.list.iter().map(|m| m.name.as_str()).collect();
     assert_eq!(names, ["n1", "n2", "n3"]);
-    assert_eq!(members[1].client_urls, ["http://n2"]);
+    assert_eq!(members.list[1].client_urls, ["http://n2"]);
 }
 
 #[test]

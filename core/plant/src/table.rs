@@ -24,7 +24,7 @@ const WIRE: &str = "kattu-wire";
 const WAL: &str = "kattu-wal";
 
 /// All bugs that can be planted.
-pub static BUGS: [Bug; 97] = [
+pub static BUGS: [Bug; 99] = [
     // core/raft: elections
     bug(
         RAFT,
@@ -446,6 +446,22 @@ pub static BUGS: [Bug; 97] = [
         "Whoever is in the table is let in with an empty directory, whatever it promised in the one it lost.",
         Trial::Scene,
         &["an_empty_disk_never_continues_a_life"],
+    ),
+    bug(
+        NODE,
+        "roll-told-from-memory",
+        "found by review; kin of rethinkdb#5289: a member that lags tells a newcomer what was true once",
+        "A member answers a newcomer from its own table, without asking a quorum whether that is still so.",
+        Trial::Scene,
+        &["an_empty_disk_never_continues_a_life"],
+    ),
+    bug(
+        NODE,
+        "vote-before-publication",
+        "found by review: an id that votes and looks as if nobody had ever started it",
+        "A learner gets a vote before the log says that it has published itself.",
+        Trial::Scene,
+        &["who_votes_has_published_itself"],
     ),
     bug(
         NODE,

@@ -20,6 +20,7 @@ use crate::config::Config;
 use crate::snapshot::{SnapshotMeta, Stream};
 use crate::types::{Duration, Incarnation, Instant, LogIndex, Round};
 use alloc::collections::VecDeque;
+use alloc::vec::Vec;
 
 /// One append with entries that was sent and not yet answered.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -93,8 +94,10 @@ pub(crate) struct Progress {
     pub(crate) heard_at: Instant,
     /// Newest round it answered.
     pub(crate) heard_round: Round,
-    /// The life of its data directory that answered first in this term. [fault-model NT5]
+    /// The life of its data directory that answers in this term: a voter's first, a learner's newest. [fault-model NT5]
     pub(crate) incarnation: Option<Incarnation>,
+    /// Its lives before that one, which answer no more.
+    former: Vec<Incarnation>,
     /// Highest commit index sent to it.
     pub(crate) told_commit: LogIndex,
     /// It waits for commits up to here and is told of each at once.
@@ -120,12 +123,28 @@ impl Progress {
             heard_at: now,
             heard_round: Round(0),
             incarnation: None,
+            former: Vec::new(),
             told_commit: LogIndex(0),
             wants_commit: LogIndex(0),
             paused_until: Instant(0),
             catch_up: None,
             leaving: None,
         }
+    }
+
+    /// Whether this is a life that was over before the one that answers.
+    pub(crate) fn lived(&self, incarnation: Incarnation) -> bool {
+        self.former.contains(&incarnation)
+    }
+
+    /// A learner begins again, with another directory: what the one before held is lost, and what it was sent too.
+    pub(crate) fn begin_life(&mut self, now: Instant, incarnation: Incarnation, last: LogIndex) {
+        let mut former = core::mem::take(&mut self.former);
+        former.extend(self.incarnation);
+        let leaving = self.leaving.take();
+        let fresh = Progress::new(now, last.next());
+        *self = Progress { incarnation: Some(incarnation), former, leaving, ..fresh };
+        self.watch_catch_up(now, true, last);
     }
 
     /// The log reaches to `last`, and the peer has answered: a round of catching up may be over.

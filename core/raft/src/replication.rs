@@ -54,6 +54,23 @@ impl View<'_> {
         Envelope { group, from: id, incarnation, to, term: self.term, message }
     }
 
+    /// Whether an answer counts: a second life of a directory cannot answer for what the first one stored. Of a learner
+    /// the newest life counts, from nothing on, and never again one before it; a voter has one for the whole term.
+    /// [fault-model NT5]
+    pub(crate) fn is_of_its_life(
+        &self,
+        now: Instant,
+        peer: NodeId,
+        progress: &mut Progress,
+        incarnation: Incarnation,
+    ) -> bool {
+        let begins_anew = self.membership.learners.contains(&peer) && !progress.lived(incarnation);
+        if *progress.incarnation.get_or_insert(incarnation) != incarnation && begins_anew {
+            progress.begin_life(now, incarnation, self.log.last().index);
+        }
+        progress.incarnation == Some(incarnation)
+    }
+
     /// Sends entries from `progress.next` on; notes what that tells the peer.
     fn send_entries(
         &self,
@@ -228,8 +245,8 @@ impl Raft {
     ) {
         let Some((leader, view, _)) = self.leading() else { return };
         let Some(progress) = leader.peers.get_mut(&from) else { return };
-        if *progress.incarnation.get_or_insert(incarnation) != incarnation {
-            return; // a second life cannot answer for what the first one stored
+        if !view.is_of_its_life(now, from, progress, incarnation) {
+            return;
         }
         progress.heard_at = progress.heard_at.max(now);
         if planted!("older-round-confirms-reads") {

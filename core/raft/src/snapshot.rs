@@ -228,7 +228,8 @@ pub(crate) fn pump(
 impl Raft {
     /// What a snapshot taken now must say of itself, if it covers everything up to `last`, which has this stamp. `None`
     /// of what was not handed to apply, and of what the log does not hold: while a leader's snapshot is being installed
-    /// there is nothing to take.
+    /// there is nothing to take. `None`, too, as long as a member that joined has not come to the entry that says who
+    /// belongs to the group: nobody could begin with such a snapshot.
     #[must_use]
     pub fn snapshot_meta(&self, last: EntryId, stamp: Stamp) -> Option<SnapshotMeta> {
         if self.marks.handed < last.index || !self.log.holds(last) || self.needs_snapshot() {
@@ -239,7 +240,7 @@ impl Raft {
             false => last.index,
         };
         let (at, membership) = self.configurations.at(known_at).clone();
-        Some(SnapshotMeta { last, stamp, membership, membership_at: at })
+        (!membership.is_empty()).then_some(SnapshotMeta { last, stamp, membership, membership_at: at })
     }
 
     /// A snapshot was taken here and is durable and verified. What it covers below `keep_from` leaves the log. Of one
@@ -263,7 +264,10 @@ impl Raft {
         );
         self.configurations.forget_before(covered);
         self.snapshot = Some(meta);
-        let upto = covered.min(keep_from.previous());
+        let upto = match planted!("log-pruned-by-what-is-applied") {
+            true => self.marks.handed,
+            false => covered.min(keep_from.previous()),
+        };
         if self.log.base().index < upto {
             let base = self.log.id_at(upto);
             self.log.compact_to(upto);
@@ -363,7 +367,7 @@ impl Raft {
     ) {
         let Some((leader, view, _)) = self.leading() else { return };
         let Some(progress) = leader.peers.get_mut(&from) else { return };
-        if *progress.incarnation.get_or_insert(incarnation) != incarnation {
+        if !view.is_of_its_life(now, from, progress, incarnation) {
             return;
         }
         progress.heard_at = progress.heard_at.max(now);

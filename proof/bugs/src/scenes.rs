@@ -8,7 +8,7 @@
 //! | `late-append-confirms-a-restart` | a member never serves an older state than it did before its restart |
 //! | `session-read-behind-its-session` | a session reads what it has seen, wherever it asks |
 //! | `one-member-applies-publications-in-its-own-way`, `alarm-names-those-who-agree` | members that compare find who is odd, and name nobody else (`odd.rs`) |
-//! | `removed-id-used-again`, `snapshot-lacks-the-change-before-it`, `vote-by-refilled-disk`, `change-answered-before-it-is-complete` | members come and go once, whole, and as it was told (`members.rs`) |
+//! | `removed-id-used-again`, `snapshot-lacks-the-change-before-it`, `vote-by-refilled-disk`, `roll-told-from-memory`, `vote-before-publication`, `change-answered-before-it-is-complete` | members come and go once, whole, and as it was told (`members.rs`) |
 //! | `floor-forgotten-at-restart` | a mended log owes after a restart what it owed before (`damaged.rs`) |
 //! | `compacted-read-judged-by-tidying` | stores that forget at another pace answer and end alike |
 //!
@@ -57,6 +57,8 @@ pub fn trial(name: &str, seed: u64) {
         "removed-id-used-again" => members::an_id_that_was_somebodys(seed),
         "snapshot-lacks-the-change-before-it" => members::a_snapshot_right_after_a_change(seed),
         "vote-by-refilled-disk" => members::an_empty_disk(seed),
+        "roll-told-from-memory" => members::a_member_that_lags_is_asked(seed),
+        "vote-before-publication" => members::a_learner_that_nobody_has_heard_of(seed),
         "change-answered-before-it-is-complete" => members::half_a_change(seed),
         "floor-forgotten-at-restart" => damaged::a_floor_and_a_restart(seed),
         other => panic!("there is no scene for {other}"),

@@ -64,6 +64,8 @@ impl Operator {
 /// What came of asking to join.
 pub(crate) enum Asked {
     Roll(Vec<InitialMember>),
+    /// Whoever was asked does not know yet what is committed.
+    Behind,
     /// Nobody answers, or nobody has added it yet.
     Later,
     /// It had a directory before, or was removed.
@@ -220,7 +222,8 @@ impl World {
         self.plan_operator(200 * MS);
     }
 
-    /// Asks some running member who belongs to the cluster, as a newcomer does. [core/node `newcomer`]
+    /// Asks some running member who belongs to the cluster, as a newcomer does: a linearizable read, for which everything
+    /// that is committed when it is asked stands here. [core/node `newcomer`]
     pub(crate) fn ask_to_join(&mut self, slot: usize) -> Asked {
         let up = self.up();
         if up.is_empty() {
@@ -231,6 +234,9 @@ impl World {
             return Asked::Later;
         }
         let Some(process) = &self.members[asked].process else { return Asked::Later };
+        if process.keeper.applied() < self.sh.watch.committed() {
+            return Asked::Behind;
+        }
         let Members { at, list, removed } = process.keeper.members();
         let me = id_of(slot);
         if removed.contains(&me) {

@@ -746,7 +746,7 @@ impl World {
                 }
                 // In the calm only those are started who belong.
                 Asked::Later if self.calm => return Ok(()),
-                Asked::Later => {
+                Asked::Later | Asked::Behind => {
                     let wait = self.dice.within(50 * MS, 500 * MS);
                     self.plan_start(member, self.sh.now + wait);
                     return Ok(());

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   member    ── Hello ──▶ Welcome, Removed or Refused; then Introduction: where it is reached
-//!   newcomer  ── Join ───▶ Roll: who is in the cluster; and the connection is closed
+//!   newcomer  ── Join ───▶ Roll: who is in the cluster, as a quorum confirms it, or Refused; and the connection is closed
 //! ```
 //! Cluster, addressee and membership are checked before anything else is read; whoever does not belong is told why and
 //! closed. Whoever is of this cluster and was not removed belongs, even if it is not in the table here: others may have
@@ -53,7 +53,7 @@ pub(crate) struct Greeting {
 pub(crate) enum Received {
     /// A member.
     Member(Hello),
-    /// A newcomer, and it was answered.
+    /// A newcomer, which waits for [`tell`].
     Newcomer(Join),
 }
 
@@ -106,13 +106,14 @@ impl Greeting {
         Introduction { peer_urls: own.map_or_else(|| self.own_urls.clone(), |own| own.peer_urls.clone()) }
     }
 
-    fn roll(&self) -> Roll {
+    /// What a newcomer is told; `members` are confirmed by a quorum.
+    fn roll(&self, members: Members) -> Roll {
         let mut heard = self.heard.borrow().clone();
         heard.insert(self.id);
         Roll {
             cluster: self.cluster,
             began_with: self.began_with.clone(),
-            members: self.members.borrow().clone(),
+            members,
             heard: heard.into_iter().collect(),
         }
     }
@@ -181,7 +182,7 @@ pub(crate) async fn ask(socket: &mut TcpStream, peer_urls: &[String]) -> Result<
 pub(crate) async fn receive(socket: &mut TcpStream, greeting: &Greeting) -> Result<Received, String> {
     let hello = match hear(socket, GREETING_BYTES_MAX).await {
         Ok(Frame::Hello(hello)) => hello,
-        Ok(Frame::Join(join)) => return tell(socket, greeting, join).await,
+        Ok(Frame::Join(join)) => return accept(socket, join).await,
         Ok(_) => return refuse(socket, "a peer connection starts with a greeting".into()).await,
         Err(Unheard::Gone) => return Err("closed before the greeting".into()),
         Err(Unheard::Nonsense(reason)) => return refuse(socket, reason).await,
@@ -202,8 +203,7 @@ pub(crate) async fn receive(socket: &mut TcpStream, greeting: &Greeting) -> Resu
     Ok(Received::Member(hello))
 }
 
-/// Answers a newcomer. Members know of each other what is in the table, so nothing of it is a secret among them.
-async fn tell(socket: &mut TcpStream, greeting: &Greeting, join: Join) -> Result<Received, String> {
+async fn accept(socket: &mut TcpStream, join: Join) -> Result<Received, String> {
     if join.protocol_max < PROTOCOL_MIN || PROTOCOL_MAX < join.protocol_min {
         let reason = format!(
             "the newcomer speaks protocol versions {}..={}, this member speaks {PROTOCOL_MIN}..={PROTOCOL_MAX}: upgrade \
@@ -212,9 +212,23 @@ async fn tell(socket: &mut TcpStream, greeting: &Greeting, join: Join) -> Result
         );
         return refuse(socket, reason).await;
     }
-    say(socket, &Frame::Roll(greeting.roll())).await.map_err(|error| error.to_string())?;
-    let _ = socket.shutdown().await;
     Ok(Received::Newcomer(join))
+}
+
+/// Answers a newcomer: with the members that a quorum has confirmed just now, or why they are not known. Members know of
+/// each other what is in the table, so nothing of it is a secret among them.
+pub(crate) async fn tell(
+    socket: &mut TcpStream,
+    greeting: &Greeting,
+    members: Result<Members, String>,
+) -> Result<(), String> {
+    let members = match members {
+        Ok(members) => members,
+        Err(reason) => return refuse(socket, reason).await,
+    };
+    say(socket, &Frame::Roll(greeting.roll(members))).await.map_err(|error| error.to_string())?;
+    let _ = socket.shutdown().await;
+    Ok(())
 }
 
 fn judge(hello: &Hello, greeting: &Greeting) -> Result<u16, String> {

@@ -5,11 +5,13 @@
 //! same peer had before: what that one would still bring is late. [fault-model NT2, NT3, F34–F36]
 //! Knows nothing of: what messages mean.
 
+use crate::engine::Engine;
 use crate::greeting::{self, Greeting, Received};
 use crate::inbox::Inbox;
 use crate::metrics::Metrics;
 use crate::report;
 use kattu_node::contract::{Event, PeerMessage};
+use kattu_node::newcomer;
 use kattu_raft::{Duration, GroupId, LinkEnd, NodeId, SharedBytes};
 use kattu_wire::{Frame, Hello, Lane};
 use std::cell::{Cell, RefCell};
@@ -24,6 +26,8 @@ use tokio::task::AbortHandle;
 const CONNECTIONS_MAX: usize = 1024;
 /// How long a greeting may take.
 const GREETING_MAX: Duration = Duration::from_secs(5);
+/// How long a quorum may take to confirm who the members are, for a newcomer that asks again.
+const CONFIRM_MAX: Duration = Duration::from_secs(2);
 /// Bytes asked for in one read.
 const READ_BYTES: usize = 64 << 10;
 
@@ -37,6 +41,8 @@ pub(crate) struct Hearing {
     pub(crate) frame_bytes_max: usize,
     /// Who is reading each peer's lanes.
     pub(crate) readers: Rc<Readers>,
+    /// Who knows the members.
+    pub(crate) engine: Engine,
 }
 
 /// The newest reader of each peer's lanes.
@@ -82,9 +88,14 @@ impl Hearing {
             Ok(Ok(Received::Member(hello))) => hello,
             Ok(Ok(Received::Newcomer(join))) => {
                 let reached = join.peer_urls.join(",");
-                return report::info(format_args!(
-                    "told a newcomer from {address} who the members are; it will be reached at {reached}"
-                ));
+                return match self.tell(&mut socket).await {
+                    Ok(()) => report::info(format_args!(
+                        "told a newcomer from {address} who the members are; it will be reached at {reached}"
+                    )),
+                    Err(reason) => report::warn(format_args!(
+                        "could not tell a newcomer from {address} (at {reached}) who the members are: {reason}"
+                    )),
+                };
             }
             Ok(Err(reason)) => {
                 self.metrics.peer_rejected.add(1);
@@ -116,6 +127,12 @@ impl Hearing {
             Err(_) => return, // whoever replaced it has said so
         };
         self.closed(&hello, end);
+    }
+
+    /// Tells a newcomer who the members are, if a quorum confirms it.
+    async fn tell(&self, socket: &mut TcpStream) -> Result<(), String> {
+        let asked = tokio::time::timeout(CONFIRM_MAX, self.engine.call(newcomer::question())).await;
+        greeting::tell(socket, &self.greeting, newcomer::confirmed(asked.ok())).await
     }
 
     /// What was on its way on this lane may be lost; of the control lane, all of it is repeated anyway, but that the
@@ -245,9 +262,10 @@ async fn accept(listener: TcpListener, hearing: Rc<Hearing>, open: Rc<Cell<usize
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::Call;
     use crate::links::Failure;
-    use kattu_node::contract::{MemberInfo, Members};
-    use kattu_raft::Incarnation;
+    use kattu_node::contract::{MemberInfo, Members, Outcome, Refusal, Reply, ReplyBody};
+    use kattu_raft::{Incarnation, Term};
     use tokio::io::AsyncWriteExt;
 
     const US: NodeId = NodeId(1);
@@ -293,7 +311,20 @@ mod tests {
             let inbox = Rc::new(Inbox::default());
             let readers = Rc::new(Readers::default());
             let us = Rc::new(greeting(US));
-            us.follow(members);
+            us.follow(members.clone());
+            let (calls, mut asked) = tokio::sync::mpsc::channel(1);
+            tokio::task::spawn_local(async move {
+                while let Some(Call::Ask(request, reply)) = asked.recv().await {
+                    assert_eq!(request, newcomer::question());
+                    let outcome = match members.list.is_empty() {
+                        true => Outcome::Refused(Refusal::NoLeader),
+                        false => {
+                            Outcome::Done(Reply { term: Term(1), body: ReplyBody::Members(members.clone()) })
+                        }
+                    };
+                    reply.send(outcome).expect("the newcomer waits");
+                }
+            });
             let hearing = Hearing {
                 greeting: us.clone(),
                 inbox: inbox.clone(),
@@ -301,6 +332,7 @@ mod tests {
                 group: GroupId(0),
                 frame_bytes_max: 1 << 20,
                 readers: readers.clone(),
+                engine: Engine::new(calls, Arc::default(), Arc::default(), 0xC1, US),
             };
             hearing.start(vec![listener]);
             test(address, us, inbox, readers).await;
@@ -376,6 +408,17 @@ mod tests {
             let Ok(roll) = greeting::ask(&mut socket, &[]).await else { panic!("no answer") };
             assert_eq!((roll.cluster, roll.members.list, roll.heard), (0xC1, list, vec![US]));
             assert_eq!(socket.read(&mut [0; 8]).await.expect("an orderly end"), 0);
+        });
+    }
+
+    #[test]
+    fn whoever_joins_is_told_nothing_that_no_quorum_confirms() {
+        meet(Members::default(), |address, _, _| async move {
+            let mut socket = TcpStream::connect(address).await.expect("somebody listens");
+            let Err(Failure::Refused(why)) = greeting::ask(&mut socket, &[]).await else {
+                panic!("it was told")
+            };
+            assert!(why.contains("quorum"), "{why}");
         });
     }
 

@@ -2,9 +2,9 @@
 //!
 //! In:    the places of the other members; where this one will be reached.
 //! Out:   the identity of its directory: the cluster, its id, whom the cluster began with and whom it has now.
-//! It asks everybody, because anybody may be behind, and believes whoever has applied the newest change; whoever is known
-//! to anybody as having had a directory is not let in. A majority need not answer: who was added is a learner, and
-//! whether it may vote is judged by the leader.
+//! Every answer is a linearizable read: a member that no quorum confirms does not answer, so none tells what was true once
+//! and one answer is enough. All are asked nevertheless: whoever is known to anybody as having had a directory is not let
+//! in. Why no promise is lost that way: [`kattu_node::newcomer`].
 //! Knows nothing of: how members are added, what a member does next.
 
 use crate::greeting::{address_of, ask};
@@ -16,9 +16,9 @@ use kattu_wal::{Identity, InitialMember};
 use kattu_wire::Roll;
 use tokio::net::TcpStream;
 
-/// How long one member may take to answer.
-const ANSWER_MAX: Duration = Duration::from_secs(2);
-/// Times that everybody is asked while nobody answers.
+/// How long one member may take to answer: longer than a quorum may take to confirm what it says.
+const ANSWER_MAX: Duration = Duration::from_secs(3);
+/// Times that everybody is asked while nobody knows.
 const ROUNDS_MAX: u32 = 20;
 /// Pause between two rounds.
 const PAUSE: Duration = Duration::from_millis(250);

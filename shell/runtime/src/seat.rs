@@ -295,7 +295,7 @@ mod tests {
     }
 
     fn members_of_nobody() -> Outcome {
-        Outcome::Done(Answer { term: Term(7), body: ReplyBody::Members(vec![]) })
+        Outcome::Done(Answer { term: Term(7), body: ReplyBody::Members(Default::default()) })
     }
 
     #[test]

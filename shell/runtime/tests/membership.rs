@@ -24,7 +24,7 @@ async fn change(engine: &Engine, change: MemberChange) -> Vec<MemberInfo> {
 
 async fn members(engine: &Engine) -> Vec<MemberInfo> {
     match engine.call(Request::Members(Consistency::Serializable)).await {
-        Outcome::Done(Reply { body: ReplyBody::Members(list), .. }) => list,
+        Outcome::Done(Reply { body: ReplyBody::Members(members), .. }) => members.list,
         _ => Vec::new(), // it does not serve yet
     }
 }
@@ -106,7 +106,7 @@ fn a_leader_that_is_removed_ends_and_the_others_go_on() {
 #[test]
 fn an_empty_directory_is_let_in_only_as_a_member_that_never_had_one() {
     run(async {
-        let mut cluster = Cluster::new(1, Place::Inline, Place::Inline);
+        let mut cluster = Cluster::new(2, Place::Inline, Place::Inline);
         put_until_done(&cluster.engine(0), "a", "before").await;
         let new = cluster.newcomer();
         let why = cluster.try_restart(new).expect_err("nobody has added it");
@@ -118,11 +118,52 @@ fn an_empty_directory_is_let_in_only_as_a_member_that_never_had_one() {
         cluster.restart(new);
         until(&cluster.engine(new), |list| list.iter().any(|member| member.id.0 == 0xA2 && !member.learner))
             .await;
-        put_until_done(&cluster.engine(new), "a", "two of two").await;
+        put_until_done(&cluster.engine(new), "a", "three of three").await;
         cluster.stop(new);
         cluster.wipe(new);
         let why = cluster.try_restart(new).expect_err("its disk is gone");
         assert!(why.contains("kattu member remove a2"), "{why}");
+    });
+}
+
+#[test]
+fn a_member_that_lags_alone_lets_nobody_in() {
+    run(async {
+        let mut cluster = Cluster::new(3, Place::Inline, Place::Inline);
+        let leader = cluster.leader().await;
+        let (lagging, third) = ((leader + 1) % 3, (leader + 2) % 3);
+        let new = cluster.newcomer();
+        let add = MemberChange::Add { id: NodeId(0xA4), peer_urls: cluster.peer_urls(new), votes: true };
+        change(&cluster.engine(leader), add).await;
+        until(&cluster.engine(lagging), |list| list.iter().any(|member| member.id.0 == 0xA4)).await;
+        for value in ["one", "two"] {
+            put_until_done(&cluster.engine(lagging), "a", value).await; // its log says that the addition is committed
+        }
+        cluster.kill(lagging);
+        cluster.restart(new);
+        let votes = |list: &[MemberInfo]| list.iter().any(|member| member.id.0 == 0xA4 && !member.learner);
+        until(&cluster.engine(new), votes).await;
+        for gone in [new, leader, third] {
+            cluster.kill(gone);
+        }
+        cluster.wipe(new);
+
+        cluster.restart(lagging);
+        let engine = cluster.engine(lagging);
+        until(&engine, |list| list.iter().any(|member| member.id.0 == 0xA4 && member.learner)).await;
+        let before = engine.metrics().requests.get();
+        let joining = cluster.begin_start(new);
+        for _ in 0..1000 {
+            if engine.metrics().requests.get() > before {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        assert!(engine.metrics().requests.get() > before, "it was asked who the members are");
+        cluster.restart(leader);
+        cluster.restart(third);
+        let why = joining.join().expect("its thread ends").expect_err("it has voted");
+        assert!(why.contains("kattu member remove a4"), "{why}");
     });
 }
 

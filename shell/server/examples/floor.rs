@@ -8,7 +8,7 @@
 
 use kattu_kv::store::Store;
 use kattu_node::command::Command;
-use kattu_node::contract::{MemberInfo, Outcome, Refusal, Reply, ReplyBody, Request, Status};
+use kattu_node::contract::{MemberInfo, Members, Outcome, Refusal, Reply, ReplyBody, Request, Status};
 use kattu_raft::{LogIndex, NodeId, Term};
 use kattu_server::rpc::Rpc;
 use kattu_server::{FaceConfig, Replica};
@@ -37,11 +37,10 @@ impl Replica for Lone {
                 _ => return Outcome::Refused(Refusal::Stopping),
             },
             Request::Read(query, _) => judged(store.query(&query)),
-            Request::Members(_) => ReplyBody::Members(vec![MemberInfo {
-                id: SELF,
-                name: "floor".to_string(),
-                ..MemberInfo::default()
-            }]),
+            Request::Members(_) => ReplyBody::Members(Members {
+                list: vec![MemberInfo { id: SELF, name: "floor".to_string(), ..MemberInfo::default() }],
+                ..Members::default()
+            }),
             Request::Change(_) | Request::MoveLeader(_) | Request::Pin(_) => {
                 return Outcome::Refused(Refusal::Stopping);
             }

@@ -44,7 +44,7 @@ pub async fn member_list<R: Replica>(face: &Face<R>, message: Bytes) -> Result<B
         if request.linearizable { Consistency::Linearizable } else { Consistency::Serializable };
     let reply = face.call(Request::Members(consistency)).await?;
     let members = match reply.body {
-        ReplyBody::Members(members) => members,
+        ReplyBody::Members(members) => members.list,
         other => return Err(mismatch("the members", &other)),
     };
     let header = Some(face.header(reply.term, 0));

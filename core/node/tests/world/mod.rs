@@ -46,6 +46,8 @@ pub struct World {
     pub reads_late: bool,
     /// Who came later than the first members, and began without knowing who votes.
     pub joined: BTreeSet<NodeId>,
+    /// How often a member began with an empty disk, where that was more than once.
+    lives: BTreeMap<NodeId, u64>,
     tickets: u64,
     starts: u64,
     size: u64,
@@ -113,6 +115,7 @@ impl World {
             loses: Box::new(|_| false),
             keeps: Box::new(|_| false),
             joined: BTreeSet::new(),
+            lives: BTreeMap::new(),
             tickets: 0,
             starts: 0,
             size,
@@ -129,6 +132,7 @@ impl World {
         let mut raft = raft_config(id, self.size);
         if self.joined.contains(&id) {
             raft.voters.clear();
+            raft.incarnation = Incarnation(1000 * self.lives[&id] + id.0);
         }
         let config = NodeConfig {
             raft,
@@ -182,6 +186,7 @@ impl World {
     pub fn join(&mut self, id: u64) {
         let id = NodeId(id);
         self.joined.insert(id);
+        *self.lives.entry(id).or_default() += 1;
         let member = self.boot(id, vec![], vec![]);
         assert!(self.members.insert(id, member).is_none_or(|old| !old.alive));
     }

@@ -4,7 +4,7 @@
 
 use super::world::{ET, Member, World, is_done, put, urls};
 use kattu_node::contract::{MemberChange, MemberInfo, Members, PeerMessage, Request};
-use kattu_node::newcomer::admit;
+use kattu_node::newcomer::{self, admit};
 use kattu_node::{Keeper, SnapshotLimits};
 use kattu_raft::{Duration, EntryKind, LogIndex, Membership, Message, NodeId};
 
@@ -73,6 +73,46 @@ pub(super) fn an_empty_disk(seed: u64) {
         admitted.is_err(),
         "an_empty_disk_never_continues_a_life: n{} had a directory, and begins again as if it never had",
         me.0
+    );
+}
+
+/// A learner becomes a voter and loses its disk; then it asks one who knows it as a learner that never started.
+pub(super) fn a_member_that_lags_is_asked(seed: u64) {
+    let (mut world, leader) = begin(3, SnapshotLimits::default(), seed);
+    let (lagging, new) = (1 + (leader + seed % 2) % 3, 4 + 2 * (seed % 3));
+    let addition = world.ask(leader, add(new, new));
+    world.pass(ET / 2);
+    assert!(is_done(world.outcome(leader, addition)), "scene: {:?}", world.outcome(leader, addition));
+    world.loses = Box::new(move |message| [message.from().0, message.to().0].contains(&lagging));
+    world.join(new);
+    world.pass(ET * 3);
+    assert!(in_force(world.member(leader)).is_voter(NodeId(new)), "scene: it does not vote");
+    world.kill(new);
+    let question = world.ask(lagging, newcomer::question());
+    world.pass(ET);
+    let told = newcomer::confirmed(world.outcome(lagging, question).cloned());
+    let id = told.map(|members| admit(&members, &[], |member| member.id.0 == new));
+    assert!(
+        !matches!(id, Ok(Ok(_))),
+        "an_empty_disk_never_continues_a_life: n{new} has voted, and n{lagging}, which lags, lets it in without its disk"
+    );
+}
+
+/// A learner keeps up, and what it says of itself is lost on its way.
+pub(super) fn a_learner_that_nobody_has_heard_of(seed: u64) {
+    let (mut world, leader) = begin(3, SnapshotLimits::default(), seed);
+    let new = 4 + 2 * (seed % 3);
+    world.ask(leader, add(new, new));
+    world.loses =
+        Box::new(move |message| matches!(message, PeerMessage::Forward(lost) if lost.from.0 == new));
+    world.join(new);
+    world.pass(ET * 3);
+    let member = world.member(leader);
+    let list = member.keeper.members().list;
+    let is_published = list.iter().any(|member| member.id.0 == new && member.is_published());
+    assert!(
+        !in_force(member).is_voter(NodeId(new)) || is_published,
+        "who_votes_has_published_itself: n{new} votes, and the log does not say that it was ever started"
     );
 }
 

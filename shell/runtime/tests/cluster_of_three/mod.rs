@@ -134,6 +134,12 @@ impl Cluster {
         Ok(())
     }
 
+    /// Begins to start it; whether it does comes back when it is known.
+    pub fn begin_start(&self, i: usize) -> JoinHandle<Result<(), String>> {
+        let config = self.configs[i].clone();
+        std::thread::spawn(move || boot(config).map(|_| ()))
+    }
+
     /// One more member, for a cluster that is there: it would ask everybody so far. It has a place, and does not run.
     pub fn newcomer(&mut self) -> usize {
         let mut config = self.configs.last().expect("there is a first one").clone();

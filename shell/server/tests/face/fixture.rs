@@ -5,7 +5,7 @@ use kattu_kv::store::Store;
 use kattu_node::Keeper;
 use kattu_node::alarms::Alarms;
 use kattu_node::command::Command;
-use kattu_node::contract::{MemberInfo, Outcome, Reply, ReplyBody, Request, Status};
+use kattu_node::contract::{MemberInfo, Members, Outcome, Reply, ReplyBody, Request, Status};
 use kattu_proto::etcdserverpb as pb;
 use kattu_raft::{LogIndex, NodeId, Term};
 use kattu_server::{FaceConfig, Replica};
@@ -82,13 +82,16 @@ impl LoneStore {
                     }
                 }
                 Request::Read(query, _) => judged(state.store.query(&query)),
-                Request::Members(_) => ReplyBody::Members(vec![MemberInfo {
-                    id: NodeId(MEMBER),
-                    name: "lone".into(),
-                    peer_urls: vec!["http://127.0.0.1:2380".into()],
-                    client_urls: vec!["http://127.0.0.1:2379".into()],
-                    ..MemberInfo::default()
-                }]),
+                Request::Members(_) => ReplyBody::Members(Members {
+                    list: vec![MemberInfo {
+                        id: NodeId(MEMBER),
+                        name: "lone".into(),
+                        peer_urls: vec!["http://127.0.0.1:2380".into()],
+                        client_urls: vec!["http://127.0.0.1:2379".into()],
+                        ..MemberInfo::default()
+                    }],
+                    ..Members::default()
+                }),
                 Request::Change(_) => ReplyBody::Changed(vec![]),
                 Request::MoveLeader(_) => ReplyBody::Moved,
                 Request::Pin(_) => ReplyBody::Pinned(Box::new(Keeper::new(vec![]).pin())),
