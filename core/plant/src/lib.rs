@@ -38,14 +38,13 @@ pub struct Bug {
 pub enum Trial {
     /// Storms over a simulated cluster, judged by invariants and by the history of its clients.
     Storms,
-    /// Storms over peers of the protocol alone, moved in single messages and records.
+    /// Storms over peers of the protocol alone, moved in single messages and records: clocks, disks and roles change faster
+    /// than in a cluster.
     Protocol,
     /// Every crash image of random stories of one log.
     Images,
     /// A situation made for it: what it breaks is no promise that a storm could watch.
     Scene,
-    /// Storms over the bare peers of one group: clocks, clogged wires and roles that change faster than in a cluster.
-    Peers,
 }
 
 impl Trial {
@@ -57,7 +56,6 @@ impl Trial {
             Trial::Protocol => "protocol",
             Trial::Images => "images",
             Trial::Scene => "scene",
-            Trial::Peers => "peers",
         }
     }
 }

@@ -89,10 +89,15 @@ impl Configurations {
         }
     }
 
-    /// A snapshot was installed: its configuration is the oldest one that counts.
+    /// A snapshot was installed: its configuration is the oldest one that counts. Whatever else the log said up to its
+    /// end was not what the group agreed on, and does not count any more.
     pub(crate) fn rebase(&mut self, meta: &SnapshotMeta) {
         self.base = (meta.membership_at, meta.membership.clone());
-        self.later.retain(|(at, _)| meta.membership_at < *at);
+        let covered = match planted!("membership-of-a-dropped-log-in-force") {
+            true => meta.membership_at,
+            false => meta.last.index,
+        };
+        self.later.retain(|(at, _)| covered < *at);
     }
 }
 
@@ -139,8 +144,28 @@ mod tests {
         assert_eq!(all.at(LogIndex(6)).0, LogIndex(3));
         all.forget_before(LogIndex(8));
         assert_eq!((all.all().count(), all.newest_at()), (1, LogIndex(7)));
-        let newer = SnapshotMeta { membership_at: LogIndex(9), membership: of(&[5]), ..meta };
+        let newer = SnapshotMeta {
+            last: EntryId::new(3, 9),
+            membership_at: LogIndex(9),
+            membership: of(&[5]),
+            ..meta
+        };
         all.rebase(&newer);
         assert_eq!((all.all().count(), all.newest_at(), all.newest()), (1, LogIndex(9), &of(&[5])));
+    }
+
+    #[test]
+    fn what_a_snapshot_contradicts_does_not_count_any_more() {
+        // The entry at 5 was another leader's, which a quorum never held; the group agreed on 3 and then on nothing new.
+        let mut all = Configurations::recover(of(&[1, 2, 3]), None, vec![(LogIndex(3), of(&[1, 2]))]);
+        all.append(LogIndex(5), of(&[1]));
+        let meta = SnapshotMeta {
+            last: EntryId::new(4, 10),
+            stamp: Stamp(0),
+            membership: of(&[1, 2]),
+            membership_at: LogIndex(3),
+        };
+        all.rebase(&meta);
+        assert_eq!((all.all().count(), all.newest_at(), all.newest()), (1, LogIndex(3), &of(&[1, 2])));
     }
 }

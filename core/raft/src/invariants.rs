@@ -146,6 +146,9 @@ fn configurations_are_those_of_the_log(raft: &Raft) -> Checked {
             })?;
         }
     }
+    let base = raft.log.base();
+    let gone = raft.configurations.all().skip(1).find(|(at, _)| *at <= base.index);
+    expect(gone.is_none(), name, || format!("base {base}, and this still counts: {gone:?}"))?;
     let newest = raft.configurations.newest_at();
     let missed =
         raft.log.entries().find(|entry| entry.head.kind == EntryKind::Config && newest < entry.id().index);

@@ -159,6 +159,7 @@ impl Raft {
         let Role::Leader(leader) = &mut self.role else { return };
         if let Some(began) = leader.lease.answered(confirmed) {
             let began = if planted!("lease-counted-from-receipt") { now } else { began };
+            let length = if planted!("lease-of-two-timeouts") { length * 2 } else { length };
             leader.lease.until = leader.lease.until.max(began + length);
         }
     }

@@ -94,6 +94,7 @@ mod tests {
         match name.trim_end_matches('/').trim_end_matches(".rs") {
             "back" => "revisions_never_back",
             "atomic" => "txn_atomic",
+            "leases" => "leases_exclude_leaders",
             name => name,
         }
     }

@@ -42,7 +42,6 @@ pub fn run(trial: Trial, name: &str, seed: u64) -> Option<Finding> {
             caught(|| protocol::trial(seed)).err().map(|said| (protocol::promise_of(&said), said))
         }
         Trial::Scene => caught(|| scenes::trial(name, seed)).err().map(scenes::promise_of),
-        Trial::Peers => caught(|| protocol::trial(seed)).err().map(|said| (said.clone(), said)),
     };
     broken.map(|(property, story)| Finding { seed, property, story })
 }

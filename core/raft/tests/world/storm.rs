@@ -360,8 +360,8 @@ fn lose_entries(world: &mut World, dice: &mut Dice, id: NodeId) {
     }
 }
 
-/// What installing is for: a leader that nobody hears goes on to fill its log, while the others elect another one, commit
-/// less than it has, and forget all of it that a snapshot covers.
+/// What truncating and installing are for: a leader that nobody hears goes on to fill its log, while the others elect
+/// another one, commit less than it has, and forget all of it that a snapshot covers.
 fn leave_behind(world: &mut World, dice: &mut Dice, proposals: &mut u64) {
     let Some(old) = world.leader().filter(|&old| world.runs(old)) else { return };
     let others: Vec<NodeId> = world.ids().into_iter().filter(|&id| id != old).collect();
@@ -370,22 +370,36 @@ fn leave_behind(world: &mut World, dice: &mut Dice, proposals: &mut u64) {
         *proposals += 1;
         let _ = world.propose(id, proposals.to_string().as_bytes()); // refusals are part of the weather
     };
+    // Its disk may be so slow that it answers for entries that are long overwritten.
+    let is_slow = dice.one_in(2);
+    world.peer(old).held.disk = is_slow;
     for _ in 0..3 + dice.roll(5) {
         propose(world, old, proposals);
     }
-    let Some(&new) = others.get(dice.roll(others.len().max(1))).filter(|&&new| world.runs(new)) else {
-        return;
-    };
-    if world.elect(new) {
+    let new = others.get(dice.roll(others.len().max(1))).filter(|&&new| world.runs(new));
+    if let Some(&new) = new
+        && world.elect(new)
+    {
         for _ in 0..dice.roll(3) {
             propose(world, new, proposals);
         }
         world.settle();
-        world.begin_snapshot(new);
-        world.end_snapshot(new, 0);
+        if !is_slow {
+            world.begin_snapshot(new);
+            world.end_snapshot(new, 0);
+        }
     }
     if dice.one_in(2) {
         world.cut.clear();
+    }
+    if is_slow {
+        world.pass(Duration::from_millis(dice.roll(300) as u64));
+        for _ in 0..dice.roll(4) {
+            if world.runs(old) {
+                world.sync(old, 1 + dice.roll(3));
+            }
+        }
+        world.peer(old).held.disk = false;
     }
 }
 
