@@ -1,4 +1,4 @@
-//! `cargo xtask chaos` and `cargo xtask kills`: real processes under real faults, and the slices that every commit runs.
+//! `cargo xtask chaos`, `kills` and `flips`: real processes under real faults, and the slices that every commit runs.
 //!
 //! Knows nothing of: the faults.
 
@@ -13,8 +13,10 @@ const LIMIT: Duration = Duration::from_secs(900);
 /// Seconds after which the slice of every commit begins no further trial.
 const CHAOS_SECONDS: &str = "50";
 const KILLS_SECONDS: &str = "45";
+const FLIPS_SECONDS: &str = "20";
 /// More than there is time for.
 const TRIALS: &str = "100";
+const FLIPS: &str = "10000";
 
 fn command(words: &[&str]) -> Command {
     let mut command = cargo(&["run", "--locked", "--quiet", "--profile", "proof", "-p", "kattu-chaos", "--"]);
@@ -23,14 +25,14 @@ fn command(words: &[&str]) -> Command {
     command
 }
 
-/// `cargo xtask chaos|kills …`: arguments go to the program of `proof/chaos`.
+/// `cargo xtask chaos|kills|flips …`: arguments go to the program of `proof/chaos`.
 pub fn run(verb: &str, words: &[&str]) -> Result<(), Failure> {
     in_foreground(&mut command(&[&[verb], words].concat()))
 }
 
-fn slice(verb: &str, seconds: &str, log: &Path) -> Result<Tally, Failure> {
+fn slice(verb: &str, [count, most]: [&str; 2], seconds: &str, log: &Path) -> Result<Tally, Failure> {
     let seed = seed_of_commit().to_string();
-    run_logged(&mut command(&[verb, "--trials", TRIALS, "--most", seconds, "--seed", &seed]), log, LIMIT)?;
+    run_logged(&mut command(&[verb, count, most, "--most", seconds, "--seed", &seed]), log, LIMIT)?;
     let text = String::from_utf8_lossy(&std::fs::read(log)?).into_owned();
     Ok(tally(&text, &seed))
 }
@@ -46,12 +48,17 @@ fn tally(text: &str, seed: &str) -> Tally {
 
 /// Storms over real clusters, with a seed of the commit's.
 pub fn chaos_slice(log: &Path) -> Result<Tally, Failure> {
-    slice("chaos", CHAOS_SECONDS, log)
+    slice("chaos", ["--trials", TRIALS], CHAOS_SECONDS, log)
 }
 
 /// Members struck at their n-th system call, with a seed of the commit's.
 pub fn kills_slice(log: &Path) -> Result<Tally, Failure> {
-    slice("kills", KILLS_SECONDS, log)
+    slice("kills", ["--trials", TRIALS], KILLS_SECONDS, log)
+}
+
+/// Bits flipped in members' files, with a seed of the commit's.
+pub fn flips_slice(log: &Path) -> Result<Tally, Failure> {
+    slice("flips", ["--flips", FLIPS], FLIPS_SECONDS, log)
 }
 
 #[cfg(test)]

@@ -87,6 +87,13 @@ const SLICES: &[Stage] = &[
         run: crate::chaos::kills_slice,
     },
     Stage {
+        name: "flips",
+        about: "bits flipped in the files of members, each repaired or reported",
+        next: "the command printed above, after `repeat:`",
+        needs: &["release"],
+        run: crate::chaos::flips_slice,
+    },
+    Stage {
         name: "power",
         about: "power loss below a real file system",
         next: "the command printed above, after `repeat:`",
@@ -258,6 +265,14 @@ pub fn gaps(words: &[&str]) -> Result<(), Failure> {
         _ => return Err(Failure::usage("--target kattu or --target etcd")),
     }
     in_foreground(&mut gaps)
+}
+
+/// `cargo xtask bench comeback …`: how long until a large member is back.
+pub fn comeback(words: &[&str]) -> Result<(), Failure> {
+    let mut comeback =
+        cargo(&["run", "--locked", "--quiet", "--profile", "proof", "-p", "kattu-e2e", "--bin", "comeback"]);
+    with_programs(comeback.arg("--").args(words));
+    in_foreground(&mut comeback)
 }
 
 /// Runs with our own output; the exit code is its verdict.

@@ -77,11 +77,14 @@ pub enum Phase {
     Rotation,
     /// It starts again after a kill.
     Recovery,
+    /// It joins a cluster that runs: a directory, a snapshot, a vote.
+    Joining,
 }
 
 impl Phase {
     /// All of them.
-    pub const ALL: &'static [Phase] = &[Phase::FirstStart, Phase::Load, Phase::Rotation, Phase::Recovery];
+    pub const ALL: &'static [Phase] =
+        &[Phase::FirstStart, Phase::Load, Phase::Rotation, Phase::Recovery, Phase::Joining];
 
     /// In words.
     pub fn name(self) -> &'static str {
@@ -90,6 +93,7 @@ impl Phase {
             Phase::Load => "load",
             Phase::Rotation => "rotation",
             Phase::Recovery => "recovery",
+            Phase::Joining => "joining",
         }
     }
 }

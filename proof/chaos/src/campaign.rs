@@ -305,18 +305,20 @@ pub fn flips(wish: &Wish) -> ExitCode {
     let (mut sum, mut all) = (Sum::default(), flips::Outcome::default());
     let bar = bar(wish);
     let mut seed = wish.seed;
+    let until = wish.most.map(|most| begun + most);
     while all.flips < wish.trials && wish.most.is_none_or(|most| begun.elapsed() < most) {
-        let outcome = flips::run(seed, FLIPS_AT_ONCE.min(wish.trials - all.flips));
+        let outcome = flips::run(seed, FLIPS_AT_ONCE.min(wish.trials - all.flips), until);
         sum.add(outcome.ends, outcome.judged, outcome.lost);
         sum.violations += outcome.violations.len() as u64;
         all.repaired += outcome.repaired;
         all.reported += outcome.reported;
+        all.replaced += outcome.replaced;
         all.harmless += outcome.harmless;
         all.flips += outcome.flips;
         if !outcome.violations.is_empty() {
             bar.suspend(|| {
                 outcome.violations.iter().for_each(|violation| println!("seed {seed}: {violation}"));
-                println!("  again: cargo xtask flips --flips {FLIPS_AT_ONCE} --seed {seed}");
+                println!("repeat: cargo xtask flips --flips {FLIPS_AT_ONCE} --seed {seed}");
             });
             if outcome.flips == 0 {
                 break; // nothing works here
@@ -342,8 +344,8 @@ pub fn flips(wish: &Wish) -> ExitCode {
         begun.elapsed().as_secs_f64()
     );
     println!(
-        "{} flips, {} repaired, {} reported, {} harmless, {} acknowledged writes, {} lost",
-        all.flips, all.repaired, all.reported, all.harmless, sum.writes, sum.lost
+        "{} flips, {} repaired, {} reported ({} replaced), {} harmless, {} acknowledged writes, {} lost",
+        all.flips, all.repaired, all.reported, all.replaced, all.harmless, sum.writes, sum.lost
     );
     match sum.violations + sum.lost {
         0 if 0 < all.flips => ExitCode::SUCCESS,

@@ -104,11 +104,11 @@ impl Cluster {
         true
     }
 
-    /// Lets somebody new in at this place and starts it on an empty directory; true if the list has it.
+    /// Lets somebody new in at this place and gives it an empty directory; true if the list has it. It is not started.
     ///
     /// # Errors
-    /// The process cannot be started.
-    fn let_in(&mut self, i: usize, limit: Duration) -> Result<bool, String> {
+    /// What is left of an earlier life cannot be removed.
+    pub fn invite(&mut self, i: usize, limit: Duration) -> Result<bool, String> {
         let url = self.peer_url(i);
         let is_in = self.change(
             limit,
@@ -121,19 +121,21 @@ impl Cluster {
             |listed| listed.iter().any(|member| member.peer_ur_ls.contains(&url)),
         );
         if is_in {
-            self.begin_life(i)?;
+            let others = self.belonging().into_iter().chain([i]).collect::<Vec<_>>();
+            self.join_as_new(i, &others)?;
+            self.members[i].standing = Standing::Member;
         }
         Ok(is_in)
     }
 
-    /// A member that the list has and that has never run.
-    fn begin_life(&mut self, i: usize) -> Result<(), String> {
-        let others = self.belonging().into_iter().chain([i]).collect::<Vec<_>>();
-        self.join_as_new(i, &others)?;
-        self.members[i].standing = Standing::Member;
-        self.members[i].start(&[], &[])?;
-        self.note_processes();
-        Ok(())
+    /// The same, and starts it.
+    fn let_in(&mut self, i: usize, limit: Duration) -> Result<bool, String> {
+        let is_in = self.invite(i, limit)?;
+        if is_in {
+            self.members[i].start(&[], &[])?;
+            self.note_processes();
+        }
+        Ok(is_in)
     }
 
     /// One more. Returns who.
@@ -158,11 +160,28 @@ impl Cluster {
     /// # Errors
     /// The process cannot be started.
     pub fn replace(&mut self, i: usize) -> Result<bool, String> {
-        if self.belonging().len() < MEMBERS_MIN || !self.take_out(i, CHANGE_LIMIT) {
+        if self.belonging().len() < MEMBERS_MIN {
+            return Ok(false);
+        }
+        self.replace_within(i, CHANGE_LIMIT)
+    }
+
+    /// The same, with so much patience for each of the two changes.
+    ///
+    /// # Errors
+    /// The process cannot be started.
+    pub fn replace_within(&mut self, i: usize, limit: Duration) -> Result<bool, String> {
+        if !self.take_out(i, limit) {
             return Ok(false);
         }
         self.members[i].standing = Standing::Spare;
-        self.let_in(i, CHANGE_LIMIT)
+        self.let_in(i, limit)
+    }
+
+    /// Whether the list shows the member, and with a vote.
+    pub fn votes(&self, i: usize) -> bool {
+        let listed = self.listed().unwrap_or_default();
+        self.entry_of(i, &listed).is_some_and(|entry| !entry.is_learner)
     }
 
     /// Leadership goes to this member, if the leader likes.

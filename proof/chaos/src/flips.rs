@@ -7,8 +7,9 @@
 //!
 //! Any file of the directory may be hit: log, snapshots, term and vote, identity, floor. Then the member starts again, and
 //! must do one of three things. It mends or falls back, says so, and holds the same state as the others: *repaired*. It ends
-//! with words that name the file: *reported*; the file is put back. Or what was hit counts for nothing any more:
-//! *harmless*; then, too, its state must be that of the others. A member is hit only while the others are whole.
+//! with words that name the file: *reported*; then somebody does what the words advise, removes the member and adds it as a
+//! new one with an empty directory, or puts the file back. Or what was hit counts for nothing any more: *harmless*. In all
+//! cases its state must be that of the others in the end. A member is hit only while the others are whole.
 //!
 //! At the end all replicas must agree, also after a restart of all, and the judges decide about what clients were told.
 //! Knows nothing of: how many trials there are.
@@ -38,6 +39,8 @@ const SECTOR: u64 = 512;
 const WRITES_BETWEEN: u64 = 12;
 /// How long a member may stay below its floor before the term is moved for it: only a newer term bounds some floors.
 const TERM_AFTER: Duration = Duration::from_secs(2);
+/// Of 1000 members that report, so many are removed and added as new ones.
+const REPLACED: u32 = 700;
 /// What a member says whose log was cut, and when it has grown back.
 const CUT: &str = "is cut after";
 const WHOLE: &str = "the log is whole again";
@@ -51,6 +54,8 @@ pub struct Outcome {
     pub repaired: u64,
     /// The member ended and said why.
     pub reported: u64,
+    /// Of those: removed and added as a new one; the others got their file back.
+    pub replaced: u64,
     /// Nothing that counts was hit.
     pub harmless: u64,
     /// What was broken; empty is good.
@@ -63,14 +68,14 @@ pub struct Outcome {
     pub judged: u64,
 }
 
-/// Runs one trial of so many flips.
-pub fn run(seed: u64, flips: u64) -> Outcome {
+/// Runs one trial of so many flips, or of fewer when the time is over: the first one always.
+pub fn run(seed: u64, flips: u64, until: Option<Instant>) -> Outcome {
     let folder = folder("flips", Target::Kattu, seed);
     let mut outcome = Outcome::default();
     let mut timeline = Timeline::default();
     let mut history = Vec::new();
     let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-        one(seed, flips, &folder, &mut outcome, &mut timeline, &mut history)
+        one(seed, (flips, until), &folder, &mut outcome, &mut timeline, &mut history)
     }));
     match caught {
         Ok(Ok(())) => {}
@@ -83,7 +88,7 @@ pub fn run(seed: u64, flips: u64) -> Outcome {
 
 fn one(
     seed: u64,
-    flips: u64,
+    flips: (u64, Option<Instant>),
     folder: &Path,
     outcome: &mut Outcome,
     timeline: &mut Timeline,
@@ -185,10 +190,18 @@ struct Trial {
 }
 
 impl Trial {
-    fn go(&mut self, flips: u64, outcome: &mut Outcome, timeline: &mut Timeline) -> Result<(), String> {
+    fn go(
+        &mut self,
+        (flips, until): (u64, Option<Instant>),
+        outcome: &mut Outcome,
+        timeline: &mut Timeline,
+    ) -> Result<(), String> {
         self.cluster.start_all()?;
         self.cluster.until_served()?;
-        for _ in 0..flips {
+        while outcome.flips < flips {
+            if 0 < outcome.flips && until.is_some_and(|until| until < Instant::now()) {
+                break;
+            }
             self.until_written(WRITES_BETWEEN)?;
             let victim = self.random.below(MEMBERS);
             self.flip(victim, outcome, timeline)?;
@@ -232,14 +245,18 @@ impl Trial {
         if !self.until_up(victim)? {
             reported = true;
             self.is_a_report(victim, &flip, false, timeline)?;
-            if !flip.undo() {
-                return Err(format!("{place}: it was reported, and cannot be put back"));
-            }
             self.recorder.crashed(victim as u64);
-            self.cluster.members[victim].start(&[], &[])?;
+            let goes = self.random.per_mille(REPLACED) || !flip.undo();
+            if goes {
+                outcome.replaced += 1;
+                self.replace(victim, timeline).map_err(|why| format!("{place}: {why}"))?;
+            } else {
+                self.cluster.members[victim].start(&[], &[])?;
+            }
             if !self.until_up(victim)? {
                 let said = tail(&self.cluster.members[victim].says());
-                return Err(format!("{place}: it does not start after the file was put back: {said}"));
+                let after = if goes { "it was replaced" } else { "the file was put back" };
+                return Err(format!("{place}: it does not start after {after}: {said}"));
             }
         }
         self.until_whole(victim)?;
@@ -257,6 +274,25 @@ impl Trial {
         }
         self.compare(victim).map_err(|why| format!("{place}: {why}"))?;
         self.cluster.check_ended()
+    }
+
+    /// What a report advises: the member is removed and comes back as a new one, with an empty directory and a vote.
+    fn replace(&mut self, victim: usize, timeline: &mut Timeline) -> Result<(), String> {
+        timeline.say(format!("n{victim} is removed and added as a new one"));
+        if !self.cluster.replace_within(victim, BACK_LIMIT)? {
+            return Err(format!(
+                "n{victim} was to be replaced, and the members do not change in {BACK_LIMIT:?}"
+            ));
+        }
+        let begun = Instant::now();
+        while !self.cluster.votes(victim) {
+            if BACK_LIMIT < begun.elapsed() {
+                let said = tail(&self.cluster.members[victim].says());
+                return Err(format!("n{victim} is new and has no vote after {BACK_LIMIT:?}: {said}"));
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Ok(())
     }
 
     fn kill(&mut self, victim: usize) {

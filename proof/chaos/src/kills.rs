@@ -8,7 +8,7 @@
 //! | ENOSPC of `fallocate` or `rename` while it serves | go on, serve reads, take writes again when there is room |
 //! | ENOSPC of another call, or while it starts | end with an error, or go on |
 //!
-//! Afterwards it starts without strace, all replicas must agree, all are killed and started once more, and the judges decide.
+//! One that is struck while it joins is a fourth. Afterwards it starts without strace, all replicas must agree, all are killed and started once more, and the judges decide.
 //! Knows nothing of: how many trials there are.
 
 use crate::calls::{self, Harm, KINDS, Phase, Ranges, Strike};
@@ -66,23 +66,27 @@ pub struct Outcome {
 /// A run without any harm failed.
 pub fn measure(target: Target) -> Result<Ranges, String> {
     let mut ranges = Ranges::new();
-    for (phase, seed) in [(Phase::Load, 1), (Phase::Rotation, 2), (Phase::Recovery, 3)] {
+    let phases = [(Phase::Load, 1), (Phase::Rotation, 2), (Phase::Recovery, 3), (Phase::Joining, 4)];
+    // etcd gives a vote before it knows whether anybody comes: another protocol.
+    let phases = phases.into_iter().filter(|(phase, _)| *phase != Phase::Joining || target == Target::Kattu);
+    for (phase, seed) in phases {
         let folder = folder("measure", target, seed);
         let trace = folder.join("trace");
         let mut trial = Trial::begin(target, seed, phase, &folder)?;
+        trial.victim = if phase == Phase::Joining { MEMBERS } else { 0 };
         trial.live_once(phase)?;
-        trial.cluster.members[0].start(&calls::counting(&trace), &[])?;
+        trial.cluster.members[trial.victim].start(&calls::counting(&trace), &[])?;
         trial.cluster.start_all()?;
         trial.cluster.until_served()?;
         let ready =
             SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0.0, |it| it.as_secs_f64());
         trial.until_written(WRITES_MEASURED, STRIKE_LIMIT);
-        trial.cluster.members[0].kill();
+        trial.cluster.members[trial.victim].kill();
         drop(trial);
         let text = std::fs::read_to_string(&trace).map_err(|error| error.to_string())?;
         for (kind, (before, all)) in calls::count(&text, ready) {
             match phase {
-                Phase::Recovery => {
+                Phase::Recovery | Phase::Joining => {
                     ranges.insert((phase, kind), (1, (before * 3 / 2).clamp(1, all)));
                 }
                 _ => {
@@ -138,7 +142,7 @@ fn one(
     let strike = outcome.strike;
     let mut trial = Trial::begin(target, seed, strike.phase, folder)?;
     trial.trace = folder.join("trace");
-    trial.victim = random.below(MEMBERS);
+    trial.victim = if strike.phase == Phase::Joining { MEMBERS } else { random.below(MEMBERS) };
     timeline.say(format!("{strike:?} on n{}", trial.victim));
     let result = trial.go(strike, random, timeline, &mut outcome.was_met);
     if let Some(clients) = trial.clients.take() {
@@ -169,16 +173,18 @@ struct Trial {
 impl Trial {
     /// Members that are not started, and clients that ask already.
     fn begin(target: Target, seed: u64, phase: Phase, folder: &Path) -> Result<Trial, String> {
-        let homes: Vec<PathBuf> = (0..MEMBERS).map(|i| folder.join(format!("n{i}"))).collect();
+        let places = MEMBERS + usize::from(phase == Phase::Joining);
+        let homes: Vec<PathBuf> = (0..places).map(|i| folder.join(format!("n{i}"))).collect();
         for home in &homes {
             std::fs::create_dir_all(home).map_err(|error| error.to_string())?;
         }
-        let place = Place::loopback(MEMBERS, false);
-        let hosts: Vec<String> = place.seats.iter().map(|seat| seat.host.clone()).collect();
-        let cluster = Cluster::new(target, place, &homes, folder, &format!("kills-{seed}"), homes.len())?;
+        let place = Place::loopback(places, false);
+        let hosts: Vec<String> = place.seats.iter().take(MEMBERS).map(|seat| seat.host.clone()).collect();
+        let cluster = Cluster::new(target, place, &homes, folder, &format!("kills-{seed}"), MEMBERS)?;
         let recorder = Arc::new(Recorder::default());
-        // Segments of 1 MiB are full after some sixty large values.
-        let value_bytes = if phase == Phase::Rotation { (16 << 10, 64 << 10) } else { (100, 4 << 10) };
+        // Segments of 1 MiB are full after some sixty large values; who joins finds a log without its beginning.
+        let is_large = matches!(phase, Phase::Rotation | Phase::Joining);
+        let value_bytes = if is_large { (16 << 10, 64 << 10) } else { (100, 4 << 10) };
         let shape = Shape { clients: 4, hot_keys: 8, pause_ms_max: 1, value_bytes, compact: 2 };
         let clients = Clients::start(&hosts, &shape, seed, &recorder);
         Ok(Trial { cluster, clients: Some(clients), recorder, victim: 0, trace: PathBuf::new() })
@@ -242,16 +248,23 @@ impl Trial {
         well
     }
 
-    /// What the member lives through before the life in which it is struck: nothing, or a first one that was killed.
+    /// What comes before the life in which the member is struck: nothing, a first one that was killed, or the life of
+    /// others, who let it in.
     fn live_once(&mut self, phase: Phase) -> Result<(), String> {
         match phase {
             Phase::FirstStart | Phase::Load => return Ok(()),
-            Phase::Recovery | Phase::Rotation => {}
+            Phase::Recovery | Phase::Rotation | Phase::Joining => {}
         }
         self.cluster.start_all()?;
         self.cluster.until_served()?;
-        if phase == Phase::Recovery {
+        if phase != Phase::Rotation {
             self.until_written(WRITES_BEFORE_RECOVERY, STRIKE_LIMIT);
+        }
+        if phase == Phase::Joining {
+            return match self.cluster.invite(self.victim, BACK_LIMIT)? {
+                true => Ok(()),
+                false => Err(format!("nobody lets n{} in within {BACK_LIMIT:?}", self.victim)),
+            };
         }
         self.cluster.members[self.victim].kill();
         self.recorder.crashed(self.victim as u64);
@@ -356,9 +369,10 @@ impl Trial {
     }
 
     fn settle(&mut self, timeline: &mut Timeline) -> Result<FinalState, String> {
+        self.cluster.part()?;
         let before = self.cluster.agreed_state()?;
         self.cluster.kill_all();
-        (0..MEMBERS).for_each(|i| self.recorder.crashed(i as u64));
+        (0..self.cluster.members.len()).for_each(|i| self.recorder.crashed(i as u64));
         self.cluster.start_all()?;
         self.cluster.until_served()?;
         let after = self.cluster.agreed_state()?;
