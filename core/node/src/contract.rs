@@ -16,7 +16,7 @@ use kattu_kv::api as kv;
 use kattu_raft::Trace;
 use kattu_raft::{
     ChunkRead, ChunkStored, Duration, Entry, EntryId, Fetch, Incarnation, Job, LinkEnd, LogIndex, LogRecord,
-    Lsn, NodeId, ReadChunk, SnapshotMeta, StoreChunk, Term,
+    Lsn, Message, NodeId, ReadChunk, SnapshotMeta, StoreChunk, Term,
 };
 
 /// Names one waiting client. Drawn by the driver: ascending, never used twice in one run.
@@ -366,6 +366,33 @@ impl PeerMessage {
             PeerMessage::Raft(envelope) => envelope.from,
             PeerMessage::Forward(forward) => forward.from,
             PeerMessage::ForwardReply(reply) => reply.from,
+        }
+    }
+
+    /// A piece of a snapshot: nothing else must wait behind it.
+    #[must_use]
+    pub fn is_chunk(&self) -> bool {
+        matches!(self, PeerMessage::Raft(envelope) if matches!(envelope.message, Message::SnapshotChunk(_)))
+    }
+
+    /// What must not wait behind entries.
+    #[must_use]
+    pub fn is_control(&self) -> bool {
+        match self {
+            PeerMessage::Raft(envelope) => match &envelope.message {
+                Message::Append(append) => append.entries.is_empty(),
+                Message::AppendReply(_)
+                | Message::PreVote(_)
+                | Message::PreVoteReply(_)
+                | Message::Vote(_)
+                | Message::VoteReply(_)
+                | Message::ReadIndex(_)
+                | Message::ReadIndexReply(_)
+                | Message::SnapshotReply(_)
+                | Message::TimeoutNow(_) => true,
+                Message::SnapshotChunk(_) => false,
+            },
+            PeerMessage::Forward(_) | PeerMessage::ForwardReply(_) => false,
         }
     }
 }

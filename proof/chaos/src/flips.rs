@@ -22,7 +22,7 @@ use crate::random::Random;
 use crate::record::{Ends, Recorder, ends};
 use crate::storm::Timeline;
 use crate::target::Target;
-use crate::trial::{folder, judge, keep_or_remove};
+use crate::trial::{failure_of, folder, judge, keep_or_remove};
 use crate::words;
 use crate::workload::Shape;
 use kattu_proto::etcdserverpb::RangeRequest;
@@ -74,14 +74,9 @@ pub fn run(seed: u64, flips: u64, until: Option<Instant>) -> Outcome {
     let mut outcome = Outcome::default();
     let mut timeline = Timeline::default();
     let mut history = Vec::new();
-    let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-        one(seed, (flips, until), &folder, &mut outcome, &mut timeline, &mut history)
-    }));
-    match caught {
-        Ok(Ok(())) => {}
-        Ok(Err(what)) => outcome.violations.push(what),
-        Err(_) => outcome.violations.push("the rig panicked; its words are above".into()),
-    }
+    let failure =
+        failure_of(|| one(seed, (flips, until), &folder, &mut outcome, &mut timeline, &mut history));
+    outcome.violations.extend(failure);
     keep_or_remove(&folder, &outcome.violations, &timeline, &history);
     outcome
 }

@@ -20,7 +20,7 @@ use crate::random::Random;
 use crate::record::{Ends, Recorder, ends};
 use crate::storm::Timeline;
 use crate::target::Target;
-use crate::trial::{folder, judge, keep_or_remove};
+use crate::trial::{failure_of, folder, judge, keep_or_remove};
 use crate::workload::Shape;
 use kattu_e2e::cluster::READY;
 use kattu_verify::history::Record;
@@ -118,14 +118,9 @@ pub fn run(seed: u64, target: Target, ranges: &Ranges) -> Outcome {
         Outcome { strike, was_met: false, violations: Vec::new(), ends: Ends::default(), lost: 0, judged: 0 };
     let mut timeline = Timeline::default();
     let mut history = Vec::new();
-    let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-        one(seed, target, &folder, &mut outcome, &mut timeline, &mut history, &mut random)
-    }));
-    match caught {
-        Ok(Ok(())) => {}
-        Ok(Err(what)) => outcome.violations.push(what),
-        Err(_) => outcome.violations.push("the rig panicked; its words are above".into()),
-    }
+    let failure =
+        failure_of(|| one(seed, target, &folder, &mut outcome, &mut timeline, &mut history, &mut random));
+    outcome.violations.extend(failure);
     keep_or_remove(&folder, &outcome.violations, &timeline, &history);
     outcome
 }

@@ -74,17 +74,21 @@ pub struct Outcome {
 pub fn run(seed: u64, setting: &Setting) -> Outcome {
     let folder = folder("chaos", setting.target, seed);
     let mut trial = Trial { outcome: Outcome::default(), timeline: Timeline::default(), history: Vec::new() };
-    let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| trial.run(seed, setting, &folder)));
-    match caught {
-        Ok(Ok(())) => {}
-        Ok(Err(what)) => trial.outcome.violations.push(what),
-        Err(_) => trial.outcome.violations.push("the rig panicked; its words are above".into()),
-    }
+    let failure = failure_of(|| trial.run(seed, setting, &folder));
+    trial.outcome.violations.extend(failure);
     // A control that was caught has nothing left to tell.
     let is_caught = setting.is_control && 0 < trial.outcome.lost;
     let worth_keeping = if is_caught { &[][..] } else { &trial.outcome.violations[..] };
     keep_or_remove(&folder, worth_keeping, &trial.timeline, &trial.history);
     trial.outcome
+}
+
+/// What stopped a trial before its end, a panic of the rig included.
+pub fn failure_of(run: impl FnOnce() -> Result<(), String>) -> Option<String> {
+    match std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)) {
+        Ok(ended) => ended.err(),
+        Err(_) => Some("the rig panicked; its words are above".into()),
+    }
 }
 
 /// A trial's own folder, empty.

@@ -15,7 +15,7 @@ use crate::queue::Queue;
 use crate::trace::Trace;
 use crate::world::Event;
 use kattu_node::contract::{Forward, Members, PeerMessage};
-use kattu_raft::{GroupId, Incarnation, LinkEnd, Message, NodeId, SharedBytes, Term};
+use kattu_raft::{GroupId, Incarnation, LinkEnd, NodeId, SharedBytes, Term};
 use kattu_wire::{Codec, Frame, FrameWriter, Hello, PROTOCOL_MAX, PROTOCOL_MIN};
 use std::collections::VecDeque;
 
@@ -227,9 +227,9 @@ impl Net {
             !matches!(message, PeerMessage::Forward(_)) || self.lanes[self.at(to, from)][BULK].up;
         let link = &mut self.lanes[at];
         let is_clogged = self.paths[at].clog.is_some();
-        let kind = if is_chunk(&message) {
+        let kind = if message.is_chunk() {
             SNAPSHOT
-        } else if is_control(&message) && link[BULK].unsent(is_clogged) > 0 && link[CONTROL].up {
+        } else if message.is_control() && link[BULK].unsent(is_clogged) > 0 && link[CONTROL].up {
             if is_clogged {
                 around.tally.add(Fault::F37);
             }
@@ -828,30 +828,5 @@ fn is_told(lane: usize, end: LinkEnd) -> bool {
         BULK => true,
         CONTROL => end == LinkEnd::ByPeer,
         _ => false,
-    }
-}
-
-/// What nothing else must wait behind. [shell/runtime `links::is_chunk`]
-fn is_chunk(message: &PeerMessage) -> bool {
-    matches!(message, PeerMessage::Raft(envelope) if matches!(envelope.message, Message::SnapshotChunk(_)))
-}
-
-/// What must not wait behind entries. [shell/runtime `links::is_control`]
-fn is_control(message: &PeerMessage) -> bool {
-    match message {
-        PeerMessage::Raft(envelope) => match &envelope.message {
-            Message::Append(append) => append.entries.is_empty(),
-            Message::AppendReply(_)
-            | Message::PreVote(_)
-            | Message::PreVoteReply(_)
-            | Message::Vote(_)
-            | Message::VoteReply(_)
-            | Message::ReadIndex(_)
-            | Message::ReadIndexReply(_)
-            | Message::SnapshotReply(_)
-            | Message::TimeoutNow(_) => true,
-            Message::SnapshotChunk(_) => false, // has a lane of its own
-        },
-        PeerMessage::Forward(_) | PeerMessage::ForwardReply(_) => false,
     }
 }

@@ -15,7 +15,7 @@ use crate::lane::Lane;
 use crate::metrics::Metrics;
 use crate::report;
 use kattu_node::contract::{Event, Forward, PeerMessage};
-use kattu_raft::{Duration, LinkEnd, Message, NodeId};
+use kattu_raft::{Duration, LinkEnd, NodeId};
 use kattu_wire::Lane as LaneKind;
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -154,8 +154,8 @@ impl Links {
         }
         for message in messages {
             let Some(link) = self.links.get(&message.to()) else { continue };
-            let is_control = is_control(&message);
-            let lane = if is_chunk(&message) {
+            let is_control = message.is_control();
+            let lane = if message.is_chunk() {
                 self.metrics.snapshot_chunks_sent.add(1);
                 &link.snapshot
             } else if is_control && link.bulk.unsent_bytes() > 0 && link.control.is_up() {
@@ -182,31 +182,6 @@ impl Links {
             link.snapshot.flush(&self.metrics);
         }
         unsent
-    }
-}
-
-/// What nothing else must wait behind.
-fn is_chunk(message: &PeerMessage) -> bool {
-    matches!(message, PeerMessage::Raft(envelope) if matches!(envelope.message, Message::SnapshotChunk(_)))
-}
-
-/// What must not wait behind entries.
-fn is_control(message: &PeerMessage) -> bool {
-    match message {
-        PeerMessage::Raft(envelope) => match &envelope.message {
-            Message::Append(append) => append.entries.is_empty(),
-            Message::AppendReply(_)
-            | Message::PreVote(_)
-            | Message::PreVoteReply(_)
-            | Message::Vote(_)
-            | Message::VoteReply(_)
-            | Message::ReadIndex(_)
-            | Message::ReadIndexReply(_)
-            | Message::SnapshotReply(_)
-            | Message::TimeoutNow(_) => true,
-            Message::SnapshotChunk(_) => false, // has a lane of its own
-        },
-        PeerMessage::Forward(_) | PeerMessage::ForwardReply(_) => false,
     }
 }
 
