@@ -32,6 +32,8 @@ Examples:
   kattu put hello world          write
   kattu get hello                read
   kattu serve --name n1 ...      one member, with etcd's flags
+  kattu member list              who is there
+  kattu backup monday.bak        everything in one file; kattu restore makes a cluster of it
 
 `kattu --version` tells versions; `kattu VERB --help` tells more.
 
@@ -63,6 +65,12 @@ pub enum Verb {
     /// Tell how members are doing
     Status(StatusArgs),
     /// List, add, remove, promote, update members
+    #[command(after_help = "\
+A member whose disk is lost is replaced, never brought back under its old id:
+  kattu member list                                          tells its id
+  kattu member remove ID                                     its directory is of no use any more
+  kattu member add n3 --peer-urls http://10.0.0.3:2380       prints what starts the new one, on an empty directory
+It votes when the list no longer calls it a learner. One change at a time; what is refused changes nothing.")]
     Member {
         /// How.
         #[command(subcommand)]
@@ -76,6 +84,9 @@ pub enum Verb {
     /// Tell whether members hold the same
     Hash(HashArgs),
     /// List or clear alarms
+    #[command(after_help = "\
+An alarm says why members refuse: NOSPACE, no writes that grow the store; CORRUPT, the member named serves nobody.
+`kattu alarm list --help` says what to do about each.")]
     Alarm {
         /// How.
         #[command(subcommand)]

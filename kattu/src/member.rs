@@ -47,7 +47,8 @@ pub struct ListArgs {
 #[command(after_help = "\
 The new member is a learner until it has caught up; then it gets a vote by itself, unless it was added with --learner.
 So one that never starts, or cannot be reached, costs the others nothing: remove it again.
-The lines printed are for its environment; the last one starts it on its own machine.
+The lines printed are for its environment; the last one starts it on its own machine. Add --data-dir, an empty directory,
+and --listen-client-urls there, as on the other members.
 
 Examples:
   kattu member add n4 --peer-urls http://10.0.0.4:2380
