@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 pub mod cluster;
+pub mod comeback;
 pub mod disk;
 pub mod gaps;
 pub mod grow;

@@ -1,0 +1,63 @@
+//! `cargo xtask bench comeback`: a large member is killed and started again, and learners begin with nothing.
+//!
+//! Knows nothing of: how it is measured; the library does.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+const USAGE: &str =
+    "cargo xtask bench comeback [--keys N (1000000; at least 300000: fewer make no snapshot)]";
+const KEYS_MIN: u64 = 300_000;
+
+fn main() -> ExitCode {
+    let mut keys = 1_000_000_u64;
+    let mut words = std::env::args().skip(1);
+    while let Some(word) = words.next() {
+        let number =
+            words.next().and_then(|text| text.parse::<u64>().ok()).filter(|number| KEYS_MIN <= *number);
+        match (word.as_str(), number) {
+            ("--keys", Some(number)) => keys = number,
+            _ => {
+                eprintln!("{USAGE}");
+                return ExitCode::from(2);
+            }
+        }
+    }
+    let report = kattu_e2e::comeback::run(keys, |what| eprintln!("{what}"));
+    let median = |times: &[Duration]| {
+        let mut sorted = times.to_vec();
+        sorted.sort();
+        sorted.get(sorted.len() / 2).copied().unwrap_or_default().as_secs_f64()
+    };
+    let mb = |bytes: u64| bytes as f64 / 1e6;
+    println!("| {keys} keys of 40 + 256 bytes, three members | |\n|---|---|");
+    println!(
+        "| snapshot / log of the member that is restarted, MB | {:.0} / {:.0} |",
+        mb(report.snapshot_bytes),
+        mb(report.log_bytes)
+    );
+    println!(
+        "| killed, started: until it serves / until its first linearizable read, s (medians of {}) | {:.2} / {:.2} |",
+        report.serving.len(),
+        median(&report.serving),
+        median(&report.first_read)
+    );
+    println!(
+        "| a learner with nothing: until it has what the leader had, s | {:.1} |",
+        report.learner_calm.as_secs_f64()
+    );
+    println!(
+        "| … while eight clients put {:.0} a second, s | {:.1} |",
+        report.load_rate,
+        report.learner_load.as_secs_f64()
+    );
+    let [leader, back, learner] = report.peaks.map(mb);
+    println!(
+        "| peak memory of leader / restarted member / learner, MB | {leader:.0} / {back:.0} / {learner:.0} |"
+    );
+    if !report.is_whole() {
+        println!("the learner has {} keys, the leader {}", report.keys.0, report.keys.1);
+        return ExitCode::FAILURE;
+    }
+    ExitCode::SUCCESS
+}
