@@ -334,9 +334,11 @@ pub fn fuzz_long(words: &[&str]) -> Result<(), Failure> {
     for pair in words.chunks(2) {
         match pair {
             ["--seconds", number] => {
-                seconds = number
-                    .parse()
-                    .map_err(|_| Failure::usage(format!("--seconds {number}: not a number")))?;
+                // To libFuzzer 0 is for ever.
+                let known = number.parse().ok().filter(|seconds| (1..=86_400).contains(seconds));
+                seconds = known.ok_or_else(|| {
+                    Failure::usage(format!("--seconds {number}: a number from 1 to 86400 is wanted"))
+                })?;
             }
             ["--only", target] => only = Some(*target),
             other => {
@@ -346,7 +348,7 @@ pub fn fuzz_long(words: &[&str]) -> Result<(), Failure> {
         }
     }
     let log = shell::log_path("fuzz");
-    println!("what libFuzzer says: {}", log.display());
+    println!("{seconds} s for each target, side by side; what libFuzzer says: {}", log.display());
     let tally = fuzz(&log, seconds, only)?;
     for why in &tally.skipped {
         println!("SKIPPED {why}");
@@ -390,7 +392,7 @@ fn fuzz(log: &Path, seconds: u64, only: Option<&str>) -> Result<Tally, Failure> 
     // Side by side: each has one thread, and what counts is for how long it goes on.
     let runs =
         targets.iter().map(|it| fuzz_run(&folder, &host, it, seconds)).collect::<Result<Vec<_>, _>>()?;
-    let limit = Duration::from_secs(seconds.saturating_mul(4).saturating_add(60));
+    let limit = Duration::from_secs(seconds * 4 + 60);
     std::thread::scope(|scope| {
         let runs = runs.into_iter().map(|mut run| scope.spawn(move || run_logged(&mut run, log, limit)));
         let runs: Vec<_> = runs.collect();

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! target/tools/etcd34/{etcd,etcdctl}              Debian's packages etcd-server and etcd-client
-//! target/tools/faketime/libfaketimeMT.so.1      Debian's package libfaketime
+//! target/tools/faketime/libfaketimeMT.so.1        Debian's package libfaketime
 //! target/tools/etcd36/{etcd,etcdctl,benchmark}    built with Go from the module proxy
 //! target/tools/iptables/iptables                  Debian's package and its libraries, used where they lie
 //! target/tools/build/                             wrapper modules, unpacked packages
@@ -48,7 +48,7 @@ pub fn run() -> Result<(), Failure> {
 pub fn fetch_all() -> Vec<Tool> {
     let debian = [("etcd-server", "etcd34/etcd", "etcd"), ("etcd-client", "etcd34/etcdctl", "etcdctl")]
         .map(|(package, path, program)| (path, debian(package, path, program)));
-    let iptables = [("iptables", iptables()), (FAKETIME, faketime())];
+    let others = [("iptables", iptables()), (FAKETIME, faketime())];
     let go = find_go();
     let built = [
         ("etcd36/etcd", "go.etcd.io/etcd/server/v3", ETCD_VERSION, "go.etcd.io/etcd/server/v3"),
@@ -56,30 +56,42 @@ pub fn fetch_all() -> Vec<Tool> {
         ("etcd36/benchmark", "go.etcd.io/etcd/v3", BENCHMARK_VERSION, "go.etcd.io/etcd/v3/tools/benchmark"),
     ]
     .map(|(path, module, version, package)| (path, go_program(&go, path, module, version, package)));
-    debian.into_iter().chain(iptables).chain(built).map(|(name, state)| Tool { name, state }).collect()
+    debian.into_iter().chain(others).chain(built).map(|(name, state)| Tool { name, state }).collect()
 }
 
 fn shown(path: &Path) -> String {
     path.strip_prefix(shell::root()).unwrap_or(path).display().to_string()
 }
 
-/// A stamp beside a program says what it was made from.
-fn is_current(program: &Path, stamp: &str) -> bool {
-    program.exists() && std::fs::read_to_string(program.with_extension("stamp")).is_ok_and(|old| old == stamp)
+/// Fetches or builds what lies at `to`, unless it is there already: a stamp beside it says what it was made from.
+fn keep(
+    to: PathBuf,
+    stamp: &str,
+    fetch: impl FnOnce(&Path) -> Result<(), Failure>,
+) -> Result<PathBuf, String> {
+    let stamps = to.with_extension("stamp");
+    if to.exists() && std::fs::read_to_string(&stamps).is_ok_and(|old| old == stamp) {
+        return Ok(to);
+    }
+    fetch(&to).map_err(|failure| failure.what)?;
+    std::fs::write(stamps, stamp).map_err(|error| error.to_string())?;
+    Ok(to)
+}
+
+/// The folder, with nothing in it.
+fn emptied(folder: &Path) -> Result<(), Failure> {
+    if folder.exists() {
+        std::fs::remove_dir_all(folder)?;
+    }
+    Ok(std::fs::create_dir_all(folder)?)
 }
 
 fn debian(package: &str, path: &str, program: &str) -> Result<PathBuf, String> {
     let tools = shell::tools_dir();
     let to = tools.join(path);
     let stamp = format!("debian {package} 3.4\n");
-    if is_current(&to, &stamp) {
-        return Ok(to);
-    }
-    println!("fetching Debian's {package}");
     let folder = tools.join("build").join(package);
-    fetch_debian(package, program, &folder, &to).map_err(|failure| failure.what)?;
-    std::fs::write(to.with_extension("stamp"), stamp).map_err(|error| error.to_string())?;
-    Ok(to)
+    keep(to, &stamp, |to| fetch_debian(package, program, &folder, to))
 }
 
 /// Downloads one package into a folder; returns the file.
@@ -103,7 +115,7 @@ fn download_debian(package: &str, folder: &Path) -> Result<PathBuf, Failure> {
 
 /// Downloads a package and unpacks it into a folder, which may hold others already.
 fn unpack_debian(package: &str, folder: &Path) -> Result<(), Failure> {
-    std::fs::create_dir_all(folder)?;
+    println!("fetching Debian's {package}");
     let deb = download_debian(package, folder)?;
     let mut unpack = Command::new("dpkg-deb");
     unpack.arg("-x").arg(&deb).arg(folder);
@@ -113,9 +125,7 @@ fn unpack_debian(package: &str, folder: &Path) -> Result<(), Failure> {
 }
 
 fn fetch_debian(package: &str, program: &str, folder: &Path, to: &Path) -> Result<(), Failure> {
-    if folder.exists() {
-        std::fs::remove_dir_all(folder)?;
-    }
+    emptied(folder)?;
     unpack_debian(package, folder)?;
     install(&folder.join("usr/bin").join(program), to)?;
     let mut ask = Command::new(to);
@@ -142,19 +152,11 @@ fn iptables() -> Result<PathBuf, String> {
     let folder = shell::tools_dir().join("iptables");
     let script = folder.join("iptables");
     let stamp = format!("debian {}\n", IPTABLES_PACKAGES.join(" "));
-    if is_current(&script, &stamp) {
-        return Ok(script);
-    }
-    println!("fetching Debian's iptables");
-    fetch_iptables(&folder, &script).map_err(|failure| failure.what)?;
-    std::fs::write(script.with_extension("stamp"), stamp).map_err(|error| error.to_string())?;
-    Ok(script)
+    keep(script, &stamp, |script| fetch_iptables(&folder, script))
 }
 
 fn fetch_iptables(folder: &Path, script: &Path) -> Result<(), Failure> {
-    if folder.exists() {
-        std::fs::remove_dir_all(folder)?;
-    }
+    emptied(folder)?;
     for package in IPTABLES_PACKAGES {
         unpack_debian(package, folder)?;
     }
@@ -173,21 +175,12 @@ const FAKETIME: &str = "faketime/libfaketimeMT.so.1";
 /// For clocks that jump, in processes of the tests' own.
 fn faketime() -> Result<PathBuf, String> {
     let library = shell::tools_dir().join(FAKETIME);
-    let stamp = "debian libfaketime\n";
-    if is_current(&library, stamp) {
-        return Ok(library);
-    }
-    println!("fetching Debian's libfaketime");
-    fetch_faketime(&library).map_err(|failure| failure.what)?;
-    std::fs::write(library.with_extension("stamp"), stamp).map_err(|error| error.to_string())?;
-    Ok(library)
+    keep(library, "debian libfaketime\n", fetch_faketime)
 }
 
 fn fetch_faketime(library: &Path) -> Result<(), Failure> {
     let folder = shell::tools_dir().join("build/libfaketime");
-    if folder.exists() {
-        std::fs::remove_dir_all(&folder)?;
-    }
+    emptied(&folder)?;
     unpack_debian("libfaketime", &folder)?;
     let libraries = folder.join("usr/lib");
     let name = library.file_name().expect("a library has a name");
@@ -223,14 +216,13 @@ fn go_program(
 ) -> Result<PathBuf, String> {
     let to = shell::tools_dir().join(path);
     let stamp = format!("go {package} {version}\n");
-    if is_current(&to, &stamp) {
-        return Ok(to);
-    }
-    let go = go.as_ref().map_err(Clone::clone)?;
-    println!("building {package} {version} (minutes on a small machine)");
-    build_go(go, module, version, package, &to).map_err(|failure| failure.what)?;
-    std::fs::write(to.with_extension("stamp"), stamp).map_err(|error| error.to_string())?;
-    Ok(to)
+    keep(to, &stamp, |to| match go {
+        Ok(go) => {
+            println!("building {package} {version} (minutes on a small machine)");
+            build_go(go, module, version, package, to)
+        }
+        Err(why) => Err(Failure::new(why.clone())),
+    })
 }
 
 /// A wrapper module of our own requires the package: `go install package@version` refuses modules whose go.mod

@@ -72,6 +72,12 @@ impl Clock {
         words
     }
 
+    /// Whether this process asks the library for the time: one that cannot load it goes on without a word.
+    pub fn is_over(&self, process: u32) -> bool {
+        let name = self.library.file_name().expect("a library has a name").to_string_lossy();
+        std::fs::read_to_string(format!("/proc/{process}/maps")).is_ok_and(|maps| maps.contains(&*name))
+    }
+
     /// A jump: of the wall clock to anywhere, of all clocks ahead. Returns it in words.
     ///
     /// # Errors

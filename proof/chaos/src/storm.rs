@@ -3,6 +3,7 @@
 //! Everything it does goes into the timeline. A member that ends although nobody ended it is a violation.
 //! Knows nothing of: clients' answers; who is right.
 
+use crate::clocks::Clock;
 use crate::cluster::{Cluster, tail};
 use crate::faults::{Fault, Plan, Step};
 use crate::member::{Standing, shown};
@@ -254,7 +255,9 @@ impl<'a> Storm<'a> {
             }
             Fault::WallClock | Fault::Clocks => {
                 let member = &mut self.cluster.members[any];
-                let Some(clock) = &mut member.clock else { return Ok(None) };
+                let process = member.process();
+                let obeys = |clock: &&mut Clock| process.is_some_and(|process| clock.is_over(process));
+                let Some(clock) = member.clock.as_mut().filter(obeys) else { return Ok(None) };
                 return Ok(Some(format!("{} {}", member.name, clock.jump(random)?)));
             }
             Fault::Grow => {
