@@ -8,7 +8,7 @@
 
 mod common;
 
-use common::{GROUPS, Step, Twin, check, open, recovered_tails, run};
+use common::{GROUPS, Step, Twin, check, open, recovered_tails, run, run_with};
 use kattu_wal::sim::{Dice, Fault, SimDisk, Speed};
 use std::collections::BTreeMap;
 
@@ -35,9 +35,13 @@ enum Transition {
     Prune,
     /// A peer's snapshot comes in, over a log that is short of it or contradicts it.
     Install,
+    /// The directory of a member that joins is made, and its first snapshot comes in.
+    Joining,
+    /// Configurations are appended, overwritten, committed, covered by snapshots.
+    Membership,
 }
 
-const ALL: [Transition; 14] = [
+const ALL: [Transition; 16] = [
     Transition::Creation,
     Transition::Append,
     Transition::Unsynced,
@@ -52,6 +56,8 @@ const ALL: [Transition; 14] = [
     Transition::Snapshot,
     Transition::Prune,
     Transition::Install,
+    Transition::Joining,
+    Transition::Membership,
 ];
 
 /// A story that is about `transition`, of sizes that `dice` chooses.
@@ -65,6 +71,28 @@ fn story(transition: Transition, dice: &mut Dice) -> Vec<Step> {
     let mut story = vec![Step::Entries(A, vec![size(dice, 200)]), Step::Entries(B, vec![30, 40]), Step::Sync];
     match transition {
         Transition::Creation => return Vec::new(),
+        Transition::Joining => {
+            let mut story = vec![Step::Hard(A, None), Step::Install(A, 5 + dice.below(40))];
+            story.extend([Step::Sync].into_iter().filter(|_| dice.one_in(2)));
+            story.extend([some(dice, 300), Step::Config(A, dice.below(3)), Step::Sync]);
+            return story;
+        }
+        Transition::Membership => {
+            for _ in 0..3 {
+                let which = group(dice);
+                story.extend([Step::Config(which, dice.below(4)), some(dice, 300)]);
+                story.push(if dice.one_in(2) { Step::Write } else { Step::Sync });
+                // Another leader knows nothing of it, and changes something else.
+                let over = [Step::Truncate(which, 1 + dice.below(5)), Step::Config(which, dice.below(4))];
+                story.extend(over.into_iter().filter(|_| dice.one_in(2)));
+                story.extend([Step::Commit(which), Step::Sync]);
+                let covered =
+                    [Step::Snapshot(which), Step::Base(which, 0), Step::Config(which, dice.below(4))];
+                story.extend(if dice.one_in(2) { covered.to_vec() } else { vec![Step::Write] });
+                story.extend([Step::Restart].into_iter().filter(|_| dice.one_in(3)));
+            }
+            story.push(Step::Sync);
+        }
         Transition::Append => {
             for _ in 0..3 {
                 story.extend([some(dice, 1200), Step::Commit(group(dice)), Step::Sync]);
@@ -235,12 +263,14 @@ fn cut_in_recovery(image: &SimDisk, twin: &Twin, seed: u64) -> u64 {
 fn sweep(transition: Transition, seed: u64, counts: &mut Counts) {
     let story = story(transition, &mut Dice::new(seed));
     let whole = SimDisk::new();
-    let (_, outcome) = run(&whole, &story);
+    let nobody = || Twin { joins: transition == Transition::Joining, ..Twin::default() };
+    let (_, outcome) = run_with(nobody(), &whole, &story);
     outcome.expect("the story runs to its end with power");
     let begun = SimDisk::new();
-    open(&begun, &mut Twin::default()).unwrap();
-    // Cuts during creation have a transition of their own.
-    let first = if transition == Transition::Creation { 0 } else { begun.operations() + 1 };
+    open(&begun, &mut nobody()).unwrap();
+    // Cuts during creation have transitions of their own.
+    let creates = matches!(transition, Transition::Creation | Transition::Joining);
+    let first = if creates { 0 } else { begun.operations() + 1 };
     for cut in first..=whole.operations() {
         let disk = SimDisk::seeded(seed ^ cut, Speed::INSTANT);
         if transition == Transition::FailedSync {
@@ -256,7 +286,7 @@ fn sweep(transition: Transition, seed: u64, counts: &mut Counts) {
             continue;
         }
         disk.lose_power_after(cut);
-        let (twin, outcome) = run(&disk, &story);
+        let (twin, outcome) = run_with(nobody(), &disk, &story);
         assert_eq!(outcome.is_ok(), cut == whole.operations(), "{outcome:?}");
         each_image(&disk, &twin, transition, seed ^ cut, counts);
     }

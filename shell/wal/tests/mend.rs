@@ -245,6 +245,38 @@ fn a_floor_stays_until_the_log_has_reached_it_and_is_forgotten_then() {
 }
 
 #[test]
+fn a_mend_that_is_cut_anywhere_is_brought_to_its_end_by_the_next_start() {
+    for idle_mark in [true, false] {
+        let (disk, twin) = damaged(idle_mark);
+        let uncut = disk.copy();
+        let (_, expected) = mend(&uncut).unwrap();
+        assert!(expected[&A].floor.is_some());
+        let mut images = 0;
+        for cut in 0..uncut.operations() {
+            let torn = disk.copy();
+            torn.lose_power_after(cut);
+            let _ = mend(&torn); // fails, unless it was cut in what nothing waits for
+            for image in torn.crash_images(0xF100 ^ cut, 6) {
+                let (mut wal, found) = mend(&image).unwrap_or_else(|error| panic!("cut at {cut}: {error}"));
+                for (&group, expected) in &expected {
+                    let (found, whole) = (&found[&group], twin.groups[&group].now());
+                    assert_eq!((found.last, found.hard), (expected.last, expected.hard), "cut at {cut}");
+                    assert!(expected.floor <= found.floor, "cut at {cut}: {:?}", found.floor);
+                    let ids = held(&mut wal, group, found);
+                    assert!(whole.entries.iter().map(kattu_raft::Entry::id).take(ids.len()).eq(ids));
+                }
+                drop(wal);
+                let (_, again) =
+                    open_strictly(&image).unwrap_or_else(|error| panic!("cut at {cut}: {error}"));
+                assert!(found.iter().all(|(group, found)| again[group].floor == found.floor), "cut at {cut}");
+                images += 1;
+            }
+        }
+        assert!(20 < images, "{images} images");
+    }
+}
+
+#[test]
 fn of_two_floors_the_higher_counts_and_one_that_is_damaged_is_bounded_by_the_term() {
     let (disk, _) = damaged(true);
     let (wal, recovered) = mend(&disk).unwrap();

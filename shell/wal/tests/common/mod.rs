@@ -7,7 +7,7 @@ use kattu_raft::{
     LogRecord, Lsn, Membership, NodeId, Recovered, SharedBytes, SnapshotMeta, Stamp, StoreChunk, Term,
 };
 use kattu_wal::sim::SimDisk;
-use kattu_wal::{DataDir, Identity, SnapshotStore, Wal, WalError, WalOptions};
+use kattu_wal::{DataDir, Identity, InitialMember, SnapshotStore, Wal, WalError, WalOptions};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -113,6 +113,8 @@ pub struct Twin {
     pub groups: BTreeMap<GroupId, History>,
     /// The creation of the directory was answered.
     pub created: bool,
+    /// It is made as that of a member that joins others.
+    pub joins: bool,
     /// The disk may have lied about snapshots: one that is gone or damaged is no surprise, one that is wrong is.
     pub snapshots_may_be_hurt: bool,
 }
@@ -126,11 +128,22 @@ impl Default for Twin {
             acked: 0,
         };
         let groups = GROUPS.iter().map(|&group| (group, history())).collect();
-        Twin { groups, created: false, snapshots_may_be_hurt: false }
+        Twin { groups, created: false, joins: false, snapshots_may_be_hurt: false }
     }
 }
 
 impl Twin {
+    /// Whose directory it is.
+    fn identity(&self) -> Identity {
+        let whom = |id: u64| InitialMember {
+            id: NodeId(id),
+            name: format!("n{id}"),
+            peer_urls: vec![format!("http://10.0.0.{id}:2380")],
+        };
+        let joined = self.joins.then(|| vec![whom(2), whom(3), whom(1)]);
+        Identity { joined, ..identity() }
+    }
+
     /// The record of `body`, noted.
     fn record(&mut self, group: GroupId, body: LogBody) -> LogRecord {
         let history = self.groups.get_mut(&group).unwrap();
@@ -319,10 +332,10 @@ pub fn open(disk: &SimDisk, twin: &mut Twin) -> Result<(Wal, BTreeMap<GroupId, R
     let mut dir = DataDir::open(Arc::new(disk.clone()))?;
     if dir.identity().is_none() {
         assert!(!twin.created, "a directory whose creation was answered is there");
-        dir.create(identity(), &OPTIONS)?;
+        dir.create(twin.identity(), &OPTIONS)?;
         twin.created = true;
     }
-    assert_eq!(dir.identity(), Some(&identity()));
+    assert_eq!(dir.identity(), Some(&twin.identity()));
     Wal::open(dir, OPTIONS)
 }
 
@@ -401,7 +414,11 @@ pub fn step(disk: &SimDisk, wal: Wal, twin: &mut Twin, step: &Step) -> Result<Wa
 
 /// Runs a story until it ends or the power does.
 pub fn run(disk: &SimDisk, story: &[Step]) -> (Twin, Result<(), WalError>) {
-    let mut twin = Twin::default();
+    run_with(Twin::default(), disk, story)
+}
+
+/// The same with a twin that knows more from the start.
+pub fn run_with(mut twin: Twin, disk: &SimDisk, story: &[Step]) -> (Twin, Result<(), WalError>) {
     let outcome = (|| {
         let (mut wal, _) = open(disk, &mut twin)?;
         for now in story {
