@@ -268,6 +268,11 @@ impl Dialler {
                     }
                     pauses.lived(opened.elapsed());
                 }
+                // Its place is somebody else's by now: there is nobody to say farewell to.
+                Err(Failure::Refused(_)) if !self.greeting.places().contains_key(&self.peer.id) => {
+                    self.lane.close();
+                    return;
+                }
                 Err(Failure::Refused(reason)) => {
                     if reason != last_refusal {
                         report::warn(format_args!(
