@@ -164,6 +164,49 @@ fn digests_of_all_tables_see_members_and_the_applied_index() {
     }
 }
 
+/// docs/formats/tables.md, field by field.
+#[test]
+fn the_small_tables_are_laid_out_as_their_page_says() {
+    let text = |text: &str| [&(text.len() as u16).to_le_bytes()[..], text.as_bytes()].concat();
+    let mut keeper = Keeper::new(members());
+    let publish = Publish { id: NodeId(2), name: "n2".into(), client_urls: vec!["http://c:2".into()] };
+    apply(&mut keeper, &publish.encode());
+    let raise = [&[5, 1][..], &7u64.to_le_bytes(), &[2]].concat();
+    apply(&mut keeper, &raise);
+    apply(&mut keeper, &[3]);
+    let report = [&[4][..], &2u64.to_le_bytes(), &3u64.to_le_bytes(), &0xABCDu64.to_le_bytes()].concat();
+    apply(&mut keeper, &report);
+
+    let mut small = Vec::new();
+    small.extend(4u64.to_le_bytes()); // applied index
+    small.extend(0u64.to_le_bytes()); // configuration
+    small.extend(3u16.to_le_bytes());
+    for id in 1..=3u64 {
+        small.extend(id.to_le_bytes());
+        small.push(if id == 3 { 2 } else { 0 });
+        small.extend(text(if id == 2 { "n2" } else { "" }));
+        small.extend(2u16.to_le_bytes());
+        small.extend([text(&format!("http://10.0.0.{id}:2380")), text("http://ü:1")].concat());
+        small.extend(u16::from(id == 2).to_le_bytes());
+        small.extend(if id == 2 { text("http://c:2") } else { Vec::new() });
+    }
+    small.extend(0u32.to_le_bytes()); // removed
+    small.extend(1u32.to_le_bytes()); // alarms
+    small.extend(7u64.to_le_bytes());
+    small.push(2);
+    for number in [3u64, 0, 1, 0] {
+        small.extend(number.to_le_bytes()); // newest mark, newest agreed, reports, odd
+    }
+    small.push(1); // marks
+    small.extend(3u64.to_le_bytes());
+    small.extend(1u32.to_le_bytes());
+    small.extend([2u64.to_le_bytes(), 0xABCDu64.to_le_bytes()].concat());
+    let expected = [&b"KtTb\x02"[..], &(small.len() as u32).to_le_bytes(), &small].concat();
+    let bytes = bytes(&keeper);
+    assert_eq!(bytes[..expected.len()], expected);
+    assert!(bytes[expected.len()..].starts_with(b"Kt"), "the store follows");
+}
+
 #[test]
 fn each_flaw_is_named() {
     let good = bytes(&Keeper::new(members()));

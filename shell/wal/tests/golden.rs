@@ -5,9 +5,11 @@
 
 mod common;
 
-use common::{GROUPS, Step, Twin, check, open, run};
+use common::{GROUPS, OPTIONS, Step, Twin, check, open, run, run_with};
 use kattu_wal::sim::SimDisk;
+use kattu_wal::{DataDir, Wal};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 const SEGMENT: &str = "log-0000000000000001.seg";
 
@@ -59,6 +61,25 @@ fn pruned() -> (SimDisk, Twin) {
     (disk, twin)
 }
 
+/// The identity of a member that joined, and the floor of a log that was cut.
+fn joined_and_cut() -> [Vec<u8>; 2] {
+    let disk = SimDisk::new();
+    let story = [
+        Step::Hard(GROUPS[0], Some(2)),
+        Step::Entries(GROUPS[0], vec![20, 30]),
+        Step::Sync,
+        Step::Entries(GROUPS[0], vec![40]),
+        Step::Sync,
+    ];
+    let (_, outcome) = run_with(Twin { joins: true, ..Twin::default() }, &disk, &story);
+    outcome.unwrap();
+    let mut segment = disk.contents(SEGMENT).unwrap();
+    segment[4096 + 100] ^= 1;
+    disk.set_contents(SEGMENT, Some(segment));
+    Wal::mend(DataDir::open(Arc::new(disk.clone())).unwrap(), OPTIONS).expect("others have what is lost");
+    ["identity", "floor-00000000"].map(|name| disk.contents(name).unwrap())
+}
+
 const SECOND: &str = "log-0000000000000002.seg";
 const SNAPSHOT: &str = "snapshot-00000000-0000000000000003-0000000000000001.snap";
 
@@ -98,6 +119,8 @@ fn a_directory_is_written_as_ever() {
     samples.push(("block-base", block_at(&first, base)));
     samples.push(("block-start", block_at(&second, 4096)));
     samples.push(("snapshot", disk.contents(SNAPSHOT).unwrap()));
+    let [identity, floor] = joined_and_cut();
+    samples.extend([("identity-joined", identity), ("floor", floor)]);
     for (name, bytes) in samples {
         if std::env::var_os("KATTU_UPDATE").is_some() {
             std::fs::write(path(name), hex(&bytes)).unwrap();
