@@ -42,6 +42,8 @@ impl Wal {
         let covered = snapshot.as_ref().map_or(LogIndex(0), |snapshot| snapshot.last.index);
         group.commit = group.commit.max(covered);
         let held = group.extent.base.index.next()..=last.index;
+        // A log that begins anew holds nothing of what the replay met before that.
+        tail.retain(|entry| held.contains(&entry.id().index));
         replayed.memberships.retain(|(index, _)| held.contains(index));
         Ok(Recovered {
             hard: group.slots.newest.hard,

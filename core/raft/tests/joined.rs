@@ -1,0 +1,71 @@
+//! A member that joined knows nobody of its group before the log has said who belongs to it. [replication-protocols N1]
+
+use kattu_raft::message::Append;
+use kattu_raft::{
+    Config, Duration, Effects, Entry, EntryHead, EntryId, EntryKind, Envelope, Form, GroupId, Incarnation,
+    Instant, Limits, LogIndex, Membership, Message, NodeId, Policies, Raft, RecordEncoder, Recovered, Round,
+    Stamp, Term,
+};
+
+const LEADER: NodeId = NodeId(1);
+const JOINED: NodeId = NodeId(2);
+const NOW: Instant = Instant(1_000_000);
+
+fn joined() -> Raft {
+    let config = Config {
+        group: GroupId(0),
+        id: JOINED,
+        incarnation: Incarnation(2),
+        voters: vec![],
+        learners: vec![],
+        election_timeout: Duration::from_millis(300),
+        heartbeat_interval: Duration::from_millis(100),
+        pre_vote: true,
+        leadership: Default::default(),
+        check_quorum: true,
+        parallel_append: true,
+        pipelining: true,
+        limits: Limits::default(),
+        policies: Policies::default(),
+        encoder: RecordEncoder(|_, head, payload| Entry::new(head, payload.to_vec().into(), 0)),
+    };
+    Raft::recover(config, 7, NOW, Recovered::default())
+}
+
+/// The leader sends one entry, and says that it is committed; then it is durable here and handed to the store.
+fn append(raft: &mut Raft, index: u64, kind: EntryKind, payload: Vec<u8>) {
+    let id = EntryId::new(1, index);
+    let head = EntryHead { id, kind, form: Form::Whole, stamp: Stamp(index) };
+    let prev = raft.last_id();
+    let entries = vec![Entry::new(head, payload.into(), 0)];
+    let append = Append { prev, entries, commit: LogIndex(index), round: Round(index) };
+    let mut effects = Effects::default();
+    let message = Message::Append(append);
+    let envelope = Envelope {
+        group: GroupId(0),
+        from: LEADER,
+        incarnation: Incarnation(1),
+        to: JOINED,
+        term: Term(1),
+        message,
+    };
+    raft.step(NOW, envelope, &mut effects);
+    let durable = effects.persist.last().expect("an entry leaves for the disk").lsn;
+    raft.persisted(NOW, durable, &mut effects);
+    raft.drained(NOW, &mut effects);
+    assert_eq!(raft.applied_handed_out(), LogIndex(index));
+}
+
+#[test]
+fn a_member_that_joined_takes_no_snapshot_before_its_log_says_who_belongs_to_the_group() {
+    let mut raft = joined();
+    append(&mut raft, 1, EntryKind::Command, b"before anybody joined".to_vec());
+    assert_eq!(raft.snapshot_meta(EntryId::new(1, 1), Stamp(1)), None, "nobody could begin with that");
+
+    let members = Membership::new(vec![LEADER], vec![JOINED]);
+    let mut payload = Vec::new();
+    members.encode(&mut payload);
+    append(&mut raft, 2, EntryKind::Config, payload);
+    let meta = raft.snapshot_meta(EntryId::new(1, 2), Stamp(2)).expect("now it knows");
+    assert_eq!((meta.membership, meta.membership_at), (members, LogIndex(2)));
+}
