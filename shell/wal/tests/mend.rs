@@ -203,7 +203,7 @@ fn a_member_without_peers_is_refused_and_nothing_of_its_log_is_cut() {
     bytes[4096 + 400] ^= 4;
     disk.set_contents(FIRST, Some(bytes));
     assert_eq!(judge(&disk, &twin, "alone"), Outcome::Refused);
-    let refused = mend(&disk).err().expect("it is refused again");
+    let refused = mend(&disk).expect_err("it is refused again");
     let story = refused.to_string();
     assert!(matches!(refused, WalError::OnlyCopy { .. }), "{story}");
     assert!(story.starts_with(FIRST) && story.contains("`kattu restore`"), "{story}");
