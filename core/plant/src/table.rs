@@ -225,7 +225,7 @@ pub static BUGS: [Bug; 102] = [
         "mutant: what stands at a place is taken for what should",
         "A follower keeps whatever it has at the places of new entries, and appends those behind.",
         Trial::Storms,
-        &["log_matching", "verified"],
+        &["log_matching"],
     ),
     bug(
         RAFT,
@@ -282,7 +282,7 @@ pub static BUGS: [Bug; 102] = [
         "after etcd PR 21387: reads across a change of leader",
         "Reads that waited for a round are released when the leader steps down.",
         Trial::Scene,
-        &["linearizable", "revisions_never_back", "revision_order"],
+        &["revisions_never_back", "linearizable", "revision_order"],
     ),
     bug(
         RAFT,
@@ -372,7 +372,7 @@ pub static BUGS: [Bug; 102] = [
         "kin of etcd#20418: a confirmed read served too early",
         "A read is served when its index is known, not when it is applied.",
         Trial::Storms,
-        &["revisions_never_back", "linearizable", "revision_order"],
+        &["served", "revisions_never_back", "linearizable", "revision_order"],
     ),
     bug(
         NODE,
@@ -616,7 +616,7 @@ pub static BUGS: [Bug; 102] = [
         "after hashicorp/raft#697: a conflicting tail survives the installation of a snapshot",
         "A base that contradicts the log keeps what comes after it, as if the log held it.",
         Trial::Images,
-        &["recovered_as_written", "log_asserts"],
+        &["log_asserts", "recovered_as_written"],
     ),
     bug(
         WAL,
@@ -657,7 +657,7 @@ pub static BUGS: [Bug; 102] = [
         "rule L-6: a lawful new leader inside the lease",
         "A leader goes on to answer reads by its clock after it told another one to take over.",
         Trial::Protocol,
-        &["no_lease_after_transfer", "a_lease_is_earned", "leases_exclude_leaders", "stale_read"],
+        &["a_lease_is_earned", "no_lease_after_transfer", "leases_exclude_leaders", "stale_read"],
     ),
     bug(
         RAFT,

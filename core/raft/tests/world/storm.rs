@@ -373,6 +373,9 @@ fn leave_behind(world: &mut World, dice: &mut Dice, proposals: &mut u64) {
     // Its disk may be so slow that it answers for entries that are long overwritten.
     let is_slow = dice.one_in(2);
     world.peer(old).held.disk = is_slow;
+    if dice.one_in(2) {
+        change_members(world, dice);
+    }
     for _ in 0..3 + dice.roll(5) {
         propose(world, old, proposals);
     }
@@ -384,7 +387,7 @@ fn leave_behind(world: &mut World, dice: &mut Dice, proposals: &mut u64) {
             propose(world, new, proposals);
         }
         world.settle();
-        if !is_slow {
+        if !is_slow || dice.one_in(2) {
             world.begin_snapshot(new);
             world.end_snapshot(new, 0);
         }
