@@ -31,14 +31,14 @@ impl World {
         self.begin_calm()?;
         let bound = self.bound();
         let all_serve = |world: &mut World| {
-            let serves = |member: usize| world.probes[member].is_some() || world.members[member].ruined;
+            let serves = |member: usize| world.probes[member].is_some() || world.is_out_of_service(member);
             !world.current().into_iter().all(serves)
         };
         if !self.run_while(began + bound, all_serve)? {
             let dumb: Vec<String> = self
                 .current()
                 .into_iter()
-                .filter(|&member| self.probes[member].is_none() && !self.members[member].ruined)
+                .filter(|&member| self.probes[member].is_none() && !self.is_out_of_service(member))
                 .map(|member| self.state_of(member))
                 .collect();
             let story = format!(
@@ -50,6 +50,7 @@ impl World {
         }
         self.answer_everybody(bound)?;
         self.converge(bound)?;
+        self.name_the_odd(bound)?;
         let last = self.read_all(bound)?;
         self.look_at_all()?;
         self.judge(&last)
@@ -124,7 +125,9 @@ impl World {
             let state = &mut self.members[member];
             if state.process.is_none() && !state.ruined {
                 state.in_use = true;
-                if state.damaged.take().is_some() || state.disk.truth() != kattu_wal::sim::Truth::Whole {
+                let is_damaged =
+                    state.damaged.take().is_some() || state.disk.truth() != kattu_wal::sim::Truth::Whole;
+                if is_damaged && state.half_mended.is_none() {
                     state.disk.heal();
                 }
                 self.plan_start(member, now + MS);
@@ -139,6 +142,29 @@ impl World {
         let term = self.members[leader].process.as_ref().expect("it leads").node.raft().term();
         if self.members.iter().any(|member| member.wiped_in == Some(term)) {
             self.kill(leader, "restarted, to hear a member that has lost its directory")?;
+        }
+        Ok(())
+    }
+
+    /// Whether nobody waits for this member to serve: it stays down for good, or its store is not to be believed.
+    fn is_out_of_service(&self, member: usize) -> bool {
+        let diverged = &self.sh.diverged;
+        let id = crate::net::id_of(member);
+        self.members[member].ruined || diverged.is_odd(id) || diverged.is_named(id)
+    }
+
+    /// Whoever is odd is named, soon after the next mark. [fault-model F70]
+    fn name_the_odd(&mut self, bound: u64) -> Result<(), Violation> {
+        let slow = 1_000_000 - self.plan.pace.drift as u64;
+        let interval = self.plan.settings.digest_interval.as_nanos() as u64 * 1_000_000 / slow;
+        let timeout = self.plan.settings.request_timeout.as_nanos() as u64 * 1_000_000 / slow;
+        let end = self.sh.now + 2 * (interval + timeout + bound);
+        while self.is_unnamed() {
+            if end < self.sh.now {
+                return Err(Violation::new("the_odd_one_is_named", "a store differs, and no alarm says so"));
+            }
+            self.run_until(self.sh.now + SEC)?;
+            self.look_at_alarms()?;
         }
         Ok(())
     }
@@ -266,7 +292,8 @@ impl World {
             let states: Vec<String> = (0..self.members.len()).map(|member| self.state_of(member)).collect();
             return Err(Violation::new("logs_converge", states.join(", ")));
         }
-        let stores = self.current().into_iter().filter_map(|number| {
+        let right = self.current().into_iter().filter(|&it| !self.sh.diverged.is_odd(crate::net::id_of(it)));
+        let stores = right.filter_map(|number| {
             let store = self.members[number].process.as_ref()?.keeper.store();
             Some((number, store.revision(), store.digest()))
         });
@@ -288,7 +315,7 @@ impl World {
 
     fn read_all(&mut self, bound: u64) -> Result<FinalState, Violation> {
         let mut up = self.current();
-        up.retain(|&member| self.members[member].process.is_some());
+        up.retain(|&member| self.members[member].process.is_some() && !self.is_out_of_service(member));
         for _ in 0..8 {
             let member = up[self.dice.below(up.len() as u64) as usize];
             let operation = self.clients.read_all(self.sh.now, member);

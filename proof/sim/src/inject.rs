@@ -108,6 +108,12 @@ pub enum Inject {
     Change(Change),
     /// The leader is asked to hand over, to this voter or to whom it likes.
     HandOver { to: Option<usize> },
+    /// What a member's memory holds of one entry goes wrong.
+    Diverge { who: Who },
+    /// A directory is copied; or, if there is a copy, put back as it was then.
+    RollBack { who: Who, down: u64 },
+    /// The disk has said that it synced the last block, and then the power goes.
+    Lie { who: Who, down: u64, pick: u64 },
 }
 
 macro_rules! kinds {
@@ -171,6 +177,9 @@ kinds! {
     HandOver "hand-over",
     Change "change",
     CutOff "cut-off",
+    Diverge "diverge",
+    RollBack "roll-back",
+    Lie "lie",
 }
 
 /// A set of kinds.
@@ -375,6 +384,12 @@ fn draw(kind: Kind, dice: &mut Dice, members: u64, settings: &Settings) -> Optio
             Inject::CutOff { who, time: dice.log_within(timeout / 2, 8 * timeout) }
         }
         Kind::HandOver => Inject::HandOver { to: (!dice.one_in(3)).then_some(to) },
+        Kind::Diverge => Inject::Diverge { who },
+        // Soon back, so that the leader that noticed it is still there.
+        Kind::RollBack => Inject::RollBack { who: Who::Member(from), down: dice.log_within(MS, timeout) },
+        Kind::Lie => {
+            Inject::Lie { who: Who::Member(from), down: dice.log_within(MS, timeout), pick: dice.roll() }
+        }
     };
     let between = matches!(
         kind,
@@ -516,6 +531,11 @@ impl fmt::Display for Inject {
             Inject::CutOff { who, time } => write!(f, "cut {who} off from all others for {}", shown(*time)),
             Inject::HandOver { to: Some(to) } => write!(f, "the leader shall hand over to {}", n(to)),
             Inject::HandOver { to: None } => f.write_str("the leader shall hand over"),
+            Inject::Diverge { who } => write!(f, "the memory of {who} goes wrong"),
+            Inject::RollBack { who, .. } => {
+                write!(f, "the directory of {who} is copied, or its copy put back")
+            }
+            Inject::Lie { who, .. } => write!(f, "the power of {who} goes, and its disk has lied"),
         }
     }
 }

@@ -34,6 +34,7 @@ pub mod campaign;
 mod clients;
 mod clock;
 mod dice;
+mod diverge;
 pub mod elections;
 pub mod faults;
 pub mod inject;

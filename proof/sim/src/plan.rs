@@ -211,6 +211,19 @@ impl Plan {
         if settings.leases.are_broken() {
             kinds = kinds.with(Kind::CutOff); // that is what it takes
         }
+        if kinds.has(Kind::Diverge) {
+            let wanted = members >= 3
+                && options.snapshots != Some(true)
+                && Dice::new(seed, "diverge").one_in(4)
+                && !settings.leases.are_broken();
+            kinds = if wanted { kinds.without(Kind::Change) } else { kinds.without(Kind::Diverge) };
+            if wanted {
+                settings.snapshots = SnapshotLimits { log_bytes_min: u64::MAX, keep_bytes: 0 };
+                if settings.digest_interval.is_zero() {
+                    settings.digest_interval = Duration::from_secs(5);
+                }
+            }
+        }
         let mut injections: Vec<(u32, Injection)> =
             draw_injections(&Dice::new(seed, "injections"), members, length, &settings, &kinds);
         let injections_planned = injections.len();

@@ -8,6 +8,7 @@
 //! Knows nothing of: why it is killed, who its clients are.
 
 use crate::clock::{Clock, SEC};
+use crate::diverge::altered;
 use crate::faults::Fault;
 use crate::log::{Completion, Log, LogRoom};
 use crate::net::id_of;
@@ -16,8 +17,8 @@ use crate::snapshots::{Done, Order, Worker};
 use crate::world::{Event as Planned, Shared};
 use kattu_node::compare::Health;
 use kattu_node::contract::{
-    Effects, Event, Forward, KeeperEffects, KeeperTask, Members, Outcome, PeerMessage, Refusal, Request,
-    Space, Ticket,
+    Doubt, Effects, Event, Forward, KeeperEffects, KeeperTask, Members, Outcome, PeerMessage, Refusal,
+    Request, Space, Ticket,
 };
 use kattu_node::{Keeper, Node};
 use kattu_raft::{Entry, Fetch, LogIndex, LogRecord, Lsn, NodeId, Trace};
@@ -140,6 +141,8 @@ pub(crate) struct Process {
     looked_at: Option<u64>,
     /// It has applied its own removal.
     pub(crate) is_gone: bool,
+    /// Its memory gets the next entry wrong that can be got wrong.
+    pub(crate) goes_wrong: bool,
 }
 
 impl Process {
@@ -195,6 +198,7 @@ impl Process {
             store_bytes: 0,
             looked_at: None,
             is_gone: false,
+            goes_wrong: false,
         };
         process.log.prepare_next(sh.now);
         process.plan_segment(sh);
@@ -501,6 +505,11 @@ impl Process {
                 )
                 .into());
             };
+            // What a member says whose store is wrong is as good as nothing.
+            let outcome = match outcome {
+                Outcome::Done(_) if sh.diverged.is_odd(self.id()) => Outcome::Unknown(Doubt::Stopping),
+                outcome => outcome,
+            };
             sh.answer(operation, outcome);
         }
         Ok(())
@@ -556,6 +565,20 @@ impl Process {
             };
             let held = entry.clone().filter(|_| self.keeper.is_installing());
             let before = self.keeper.applied();
+            let task = match (task, &entry) {
+                (KeeperTask::Apply { ticket, term, .. }, Some(entry))
+                    if self.goes_wrong
+                        && held.is_none()
+                        && let Some(entry) = altered(entry) =>
+                {
+                    self.goes_wrong = false;
+                    sh.diverged.begins(self.id());
+                    sh.trace
+                        .line(sh.now, Some(self.id().0), "store", || format!("gets {} wrong", entry.id()));
+                    KeeperTask::Apply { entry, ticket, term }
+                }
+                (task, _) => task,
+            };
             self.keeper.handle(task, &mut effects);
             self.order_of_keeper(sh, &mut effects)?;
             if let Some(entry) = entry
@@ -581,6 +604,10 @@ impl Process {
 
     fn note_applied(&mut self, sh: &mut Shared, entry: &Entry) -> Result<(), End> {
         sh.trace.mix(entry.id().index.0 ^ entry.id().term.0 << 40);
+        sh.diverged.applied(self.id(), entry, &self.keeper);
+        if sh.diverged.is_odd(self.id()) {
+            return Ok(sh.watch.applied_within(self.id(), entry)?);
+        }
         Ok(sh.watch.applied(self.id(), entry, &self.keeper)?)
     }
 
@@ -993,6 +1020,9 @@ fn note(sh: &mut Shared, id: NodeId, effects: &Effects) {
                 sh.trace.line(now, member, "role", || format!("hands over to n{}", target.0));
             }
             Trace::LostMatch { peer, matched, last } => {
+                if let Some(fault) = sh.forgot.remove(peer) {
+                    sh.tally.add(fault);
+                }
                 sh.trace.line(now, member, "role", || {
                     format!("n{} has lost its log from {} to {}", peer.0, last.0 + 1, matched.0)
                 });

@@ -65,6 +65,8 @@ deeds! {
     prunes "logs pruned",
     changes "changes of members",
     uncovered "starts without any snapshot that reaches the log",
+    mended "damaged logs mended",
+    refilled "mended logs that are whole again",
 }
 
 /// What one storm came to.

@@ -11,9 +11,9 @@ use crate::net::{BULK, CLUSTER, Weather, id_of};
 use crate::report::Violation;
 use crate::world::{Event, World};
 use kattu_node::contract::Event as Input;
-use kattu_raft::LinkEnd;
+use kattu_raft::{LinkEnd, LogIndex};
 use kattu_verify::history::What;
-use kattu_wal::sim::{Damage, Fault as DiskFault, Place, SimDisk};
+use kattu_wal::sim::{Damage, Fault as DiskFault, Place, SimDisk, Truth};
 use kattu_wal::{DataDir, WalError};
 use std::sync::Arc;
 
@@ -40,7 +40,7 @@ impl World {
     }
 
     /// The member, if its process runs.
-    fn running(&self, who: Who) -> Option<usize> {
+    pub(crate) fn running(&self, who: Who) -> Option<usize> {
         self.find(who).filter(|&member| self.members[member].process.is_some())
     }
 
@@ -117,6 +117,9 @@ impl World {
                 return if member == other { Ok(false) } else { self.try_directory(member, other) };
             }
             Inject::Wipe { who, down } => return self.wipe(who, down),
+            Inject::Diverge { who } => return Ok(self.diverge(who)),
+            Inject::RollBack { who, down } => return self.roll_back(who, down),
+            Inject::Lie { who, down, pick } => return self.lie(who, down, pick),
             Inject::Stall { who, time } => {
                 let Some(member) = self.running(who) else { return Ok(false) };
                 self.members[member].down = SEC;
@@ -358,6 +361,7 @@ impl World {
         if self.is_paused(member) || self.members[member].disk.is_out() {
             return Ok(false);
         }
+        self.look_at_floor(member);
         let mut process = self.members[member].process.take().expect("it runs");
         if process.at_disk_for(self.sh.now).is_some() {
             // A stop waits for the disk; here it does not happen.
@@ -448,6 +452,77 @@ impl World {
         if self.plan.spares > 0 {
             return self.lose_directory(member, down);
         }
+        if !self.can_be_forgotten(member) {
+            return Ok(false);
+        }
+        let process = self.members[member].process.as_ref().expect("it runs");
+        let term = process.node.raft().term();
+        self.members[member].down = down;
+        self.members[member].wiped_in = Some(term);
+        self.kill(member, "its directory is lost")?;
+        let seed = self.dice.roll();
+        self.members[member].disk = SimDisk::seeded(seed, self.plan.pace.disk);
+        (self.members[member].hurt, self.members[member].floor) = (None, None);
+        self.members[member].older = None;
+        self.sh.watch.wiped(id_of(member));
+        Ok(true)
+    }
+
+    /// A directory is copied, or put back as it was then. Nothing in it can tell, so it happens only as with a lost one.
+    /// [fault-model F19]
+    fn roll_back(&mut self, who: Who, down: u64) -> Result<bool, Violation> {
+        let Some(member) = self.running(who) else { return Ok(false) };
+        let raft = self.members[member].process.as_ref().expect("it runs").node.raft();
+        if self.plan.spares > 0 || !self.is_whole(member) || raft.persisted_index() == LogIndex(0) {
+            return Ok(false);
+        }
+        if self.members[member].older.is_none() {
+            let copy = self.members[member].disk.copy();
+            let _ = copy.power_fails(self.dice.roll(), u64::MAX);
+            self.members[member].older = Some(copy);
+            return Ok(true);
+        }
+        if !self.can_be_forgotten(member) {
+            return Ok(false);
+        }
+        self.members[member].down = down;
+        self.kill(member, "its directory is rolled back")?;
+        let older = self.members[member].older.take().expect("just seen");
+        self.members[member].disk = older;
+        self.forgets(member, Fault::F19);
+        Ok(true)
+    }
+
+    /// The disk has said that the last block is synced, and it is not when the power goes. [fault-model F18]
+    fn lie(&mut self, who: Who, down: u64, pick: u64) -> Result<bool, Violation> {
+        let Some(member) = self.running(who) else { return Ok(false) };
+        if self.plan.spares > 0 || !self.can_be_forgotten(member) {
+            return Ok(false);
+        }
+        self.members[member].down = down;
+        self.kill(member, "the power goes, and its disk has lied")?;
+        let disk = &self.members[member].disk;
+        let Some(what) = disk.damage(Damage::Stale(Place::LogEnd), pick) else { return Ok(false) };
+        let _ = disk.take_fired();
+        if disk.truth() != Truth::MayForget {
+            disk.heal();
+            return Ok(false);
+        }
+        self.sh.line(Some(member), "disk", || what);
+        self.members[member].lied_to = true;
+        Ok(true)
+    }
+
+    /// A member comes back with less than it has promised, and nothing on its disk says so.
+    pub(crate) fn forgets(&mut self, member: usize, fault: Fault) {
+        self.members[member].hurt = None;
+        self.sh.forgot.insert(id_of(member), fault);
+        self.sh.watch.rolled_back(id_of(member));
+    }
+
+    /// Whether everybody else knows all that this member knows, and a leader is there: then what it forgets breaks no
+    /// promise, as it could at any other time, in production, too.
+    fn can_be_forgotten(&self, member: usize) -> bool {
         let rafts: Vec<_> =
             self.members.iter().map(|member| member.process.as_ref().map(|p| p.node.raft())).collect();
         let own = rafts[member].expect("it runs");
@@ -458,23 +533,11 @@ impl World {
                 && raft.term_at(own.last_id().index) == Some(own.last_id().term)
         };
         let everybody = rafts.iter().all(|raft| raft.is_some_and(knows_all));
-        if self.plan.members < 3
-            || own.is_leader()
-            || !everybody
-            || !self.are_all_whole()
-            || self.members.iter().any(|member| member.wedged)
-        {
-            return Ok(false);
-        }
-        let term = own.term();
-        self.members[member].down = down;
-        self.members[member].wiped_in = Some(term);
-        self.kill(member, "its directory is lost")?;
-        let seed = self.dice.roll();
-        self.members[member].disk = SimDisk::seeded(seed, self.plan.pace.disk);
-        self.members[member].hurt = None;
-        self.sh.watch.wiped(id_of(member));
-        Ok(true)
+        2 < self.plan.members
+            && !own.is_leader()
+            && everybody
+            && self.are_all_whole()
+            && !self.members.iter().any(|member| member.wedged)
     }
 
     /// A directory is lost where members can be replaced: an empty one does not come back under the old id, so the
@@ -489,7 +552,7 @@ impl World {
         let empty = SimDisk::seeded(seed, self.plan.pace.disk);
         self.members[member].lost_disk = Some(std::mem::replace(&mut self.members[member].disk, empty));
         self.members[member].lost_directory = true;
-        self.members[member].hurt = None;
+        (self.members[member].hurt, self.members[member].floor) = (None, None);
         Ok(true)
     }
 

@@ -69,6 +69,16 @@ impl Watch {
         self.invariants.wiped(member);
     }
 
+    /// A member's log is cut before damage: with its next start it says by a floor what it owes.
+    pub(crate) fn cut(&mut self, member: NodeId) {
+        self.invariants.cut(member);
+    }
+
+    /// A member starts from an older state of its directory.
+    pub(crate) fn rolled_back(&mut self, member: NodeId) {
+        self.invariants.rolled_back(member);
+    }
+
     pub(crate) fn applied(
         &mut self,
         member: NodeId,

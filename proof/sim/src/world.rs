@@ -7,6 +7,7 @@
 use crate::clients::{Clients, told};
 use crate::clock::{Clock, MS, SEC};
 use crate::dice::Dice;
+use crate::diverge::Diverged;
 use crate::faults::{Fault, Tally};
 use crate::log::{GROUP, Log};
 use crate::net::{Around, CLUSTER, Flying, Heard, Net, id_of};
@@ -27,6 +28,7 @@ use kattu_raft::{
 use kattu_verify::history::{Record, What};
 use kattu_wal::sim::{FaultId, SimDisk, Truth};
 use kattu_wal::{DataDir, Identity, InitialMember, Wal, WalError, WalOptions};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 /// How often the whole is looked at.
@@ -189,6 +191,9 @@ pub(crate) struct Shared {
     pub(crate) watch: Watch,
     pub(crate) net: Net,
     pub(crate) dice: Dice,
+    pub(crate) diverged: Diverged,
+    /// Who has come back with less than it had promised, by which fault, and nobody has noticed yet.
+    pub(crate) forgot: BTreeMap<NodeId, Fault>,
     /// Events handled by members.
     pub(crate) events: u64,
 }
@@ -253,6 +258,14 @@ pub(crate) struct Member {
     pub(crate) lost_disk: Option<SimDisk>,
     /// A snapshot of it was damaged: it is whole again with one that reaches this.
     pub(crate) hurt: Option<LogIndex>,
+    /// Its log was cut before damage: it is whole again when its disk holds a log as complete as this.
+    pub(crate) floor: Option<EntryId>,
+    /// The power went while its log was being mended: the disk as it was before that.
+    pub(crate) half_mended: Option<SimDisk>,
+    /// Its disk has lied about the last block, and the power has gone.
+    pub(crate) lied_to: bool,
+    /// Its directory as it was some time ago.
+    pub(crate) older: Option<SimDisk>,
 }
 
 /// Everything.
@@ -300,6 +313,8 @@ impl World {
             watch: Watch::new(&voters),
             net: Net::new(seed, count, &plan.pace, retry_max, keeps_old),
             dice: Dice::new(seed, "processes"),
+            diverged: Diverged::new(plan.kinds.has(crate::inject::Kind::Diverge)),
+            forgot: BTreeMap::new(),
             events: 0,
         };
         let members = (0..count)
@@ -328,6 +343,10 @@ impl World {
                     wiped_in: None,
                     lagging: None,
                     hurt: None,
+                    floor: None,
+                    half_mended: None,
+                    lied_to: false,
+                    older: None,
                     in_use: number < plan.members as usize,
                     gone: false,
                     lost_directory: false,
@@ -658,7 +677,12 @@ impl World {
         silently: impl FnOnce(&mut Dice) -> bool,
     ) -> Result<(), Violation> {
         let state = &mut self.members[member];
-        let Some(mut process) = state.process.take() else { return Ok(()) };
+        if state.process.is_none() {
+            return Ok(());
+        }
+        self.look_at_floor(member);
+        let state = &mut self.members[member];
+        let mut process = state.process.take().expect("just seen");
         let elapsed = process.at_disk_for(self.sh.now).unwrap_or(u64::MAX);
         let waiting = process.take_waiting();
         drop(process);
@@ -698,6 +722,7 @@ impl World {
         state.wedged = false;
         state.lagging = None;
         self.sh.trace.mix(17 ^ self.sh.now);
+        self.sh.diverged.ended(id_of(member));
         self.sh.watch.crashed(id_of(member))?;
         let crashed = What::Crashed { member: id_of(member).0 };
         self.clients.history.push(Record { at: self.sh.now, client: 0, id: 0, what: crashed });
@@ -728,10 +753,19 @@ impl World {
             state.lose_power_again.0 -= 1;
             state.disk.lose_power_after(operations);
         }
+        let resumes = state.half_mended.is_some();
+        if resumes {
+            state.disk.accept(); // what the power left is what there is
+        }
         let mut truth = state.disk.truth();
+        let mends = resumes || truth == Truth::Whole || self.may_be_mended(member);
+        let state = &mut self.members[member];
         if truth == Truth::MayForget {
-            // No log could notice: such a member must not come back as it is. [docs/formats/block.md]
-            state.disk.heal();
+            // No log could notice: such a member must not come back as it is, but where nothing hangs on what it
+            // forgets. [docs/formats/block.md]
+            if !state.lied_to {
+                state.disk.heal();
+            }
             truth = Truth::Whole;
         }
         let mut roll = None;
@@ -760,14 +794,33 @@ impl World {
                 }
             }
         }
-        match self.open(member, roll) {
+        if truth != Truth::Whole && mends && !resumes {
+            self.members[member].half_mended = Some(self.members[member].disk.copy());
+        }
+        match self.open(member, roll, mends) {
             Ok((wal, recovered, tables)) => {
+                let is_mended = wal.complaints().iter().any(|error| matches!(error, WalError::Mended { .. }));
                 let state = &mut self.members[member];
                 state.disk.lose_power_after(u64::MAX);
-                if truth == Truth::Refuse {
+                state.half_mended = None;
+                if std::mem::take(&mut state.lied_to) {
+                    state.disk.accept();
+                    self.forgets(member, Fault::F18);
+                }
+                let state = &mut self.members[member];
+                if let Some(floor) = state.floor
+                    && recovered.floor.unwrap_or_default().max(recovered.last) < floor
+                {
+                    let story = format!("n{} forgets its floor {floor}", member + 1);
+                    return Err(Violation::new("floors_survive_restarts", story));
+                }
+                if is_mended || resumes {
+                    self.note_mended(member, &wal, &recovered);
+                } else if truth == Truth::Refuse {
                     let story = format!("n{} starts although its files are damaged", member + 1);
                     return Err(Violation::new("damage_is_refused", story));
                 }
+                let state = &mut self.members[member];
                 if let Some((fault, _)) = state.damaged.take() {
                     if state.hurt.is_none() {
                         state.disk.heal();
@@ -778,14 +831,81 @@ impl World {
                 }
                 self.boot(member, wal, recovered, tables)
             }
-            Err(error) => self.on_refused_start(member, truth, &error),
+            Err(error) => self.on_refused_start(member, truth, resumes, &error),
         }
     }
 
-    fn on_refused_start(&mut self, member: usize, truth: Truth, error: &WalError) -> Result<(), Violation> {
+    /// Whether a member whose files are damaged may be left to mend its log: the cluster can do without what it has, and
+    /// all that is gone is noticed. Otherwise an operator puts back what it refuses.
+    fn may_be_mended(&self, member: usize) -> bool {
+        let state = &self.members[member];
+        state.hurt.is_none() && state.floor.is_none() && state.disk.tells_all() && self.may_be_lost(member)
+    }
+
+    /// A member's log was cut before damage, and what it owed is kept.
+    fn note_mended(&mut self, member: usize, wal: &Wal, recovered: &Recovered) {
+        for error in wal.complaints() {
+            self.sh.line(Some(member), "disk", || error.to_string());
+        }
+        let state = &mut self.members[member];
+        state.disk.accept();
+        state.floor = recovered.floor;
+        let (fault, _) = state.damaged.take().unwrap_or((Fault::F14, false));
+        self.sh.tally.add(fault);
+        self.sh.deeds.mended += 1;
+        self.sh.watch.cut(id_of(member));
+    }
+
+    /// A mended log that has come as far as it once was is whole again.
+    pub(crate) fn look_at_floor(&mut self, member: usize) {
+        let state = &mut self.members[member];
+        let (Some(floor), Some(process)) = (state.floor, &state.process) else { return };
+        let raft = process.node.raft();
+        let index = raft.persisted_index();
+        let held = raft.term_at(index).map(|term| EntryId { term, index });
+        if held.is_some_and(|held| floor <= held) {
+            state.floor = None;
+            self.sh.deeds.refilled += 1;
+            self.sh.line(Some(member), "log", || format!("has reached its floor {floor}"));
+        }
+    }
+
+    fn on_refused_start(
+        &mut self,
+        member: usize,
+        truth: Truth,
+        resumes: bool,
+        error: &WalError,
+    ) -> Result<(), Violation> {
         self.sh.line(Some(member), "process", || format!("does not start: {error}"));
         let down = self.dice.within(MS, 500 * MS);
+        if self.members[member].half_mended.is_some() && !self.members[member].disk.is_out() {
+            let failed_before = std::mem::take(&mut self.members[member].disk_failed);
+            self.members[member].disk.process_dies(u64::MAX);
+            self.count_fired(member);
+            let fails_now = self.members[member].disk_failed || matches!(error, WalError::NoSpace { .. });
+            self.members[member].disk_failed |= failed_before;
+            if fails_now {
+                self.plan_start(member, self.sh.now + down); // the next start goes on mending
+                return Ok(());
+            }
+        }
         let state = &mut self.members[member];
+        if !state.disk.is_out()
+            && let Some(before) = state.half_mended.take()
+            && resumes
+        {
+            // The operator has a copy from before; it must be one that cannot be mended either.
+            let whole = before.copy();
+            if self.open_copy(member, &whole).is_ok() {
+                let story = format!("n{}, when the power went while its log was mended: {error}", member + 1);
+                return Err(Violation::new("mending_survives_a_crash", story));
+            }
+            before.heal();
+            self.members[member].disk = before;
+            self.plan_start(member, self.sh.now + down);
+            return Ok(());
+        }
         if state.disk.is_out() {
             self.sh.tally.add(Fault::F02);
             let _ = state.disk.power_fails(self.dice.roll(), u64::MAX);
@@ -794,6 +914,13 @@ impl World {
             return Ok(());
         }
         state.disk.process_dies(u64::MAX);
+        if std::mem::take(&mut state.lied_to) {
+            // What it lost is missed at once.
+            state.disk.heal();
+            self.sh.tally.add(Fault::F18);
+            self.plan_start(member, self.sh.now + down);
+            return Ok(());
+        }
         if truth != Truth::Whole {
             let (fault, stays_down) = state.damaged.take().unwrap_or((Fault::F14, false));
             self.sh.tally.add(fault);
@@ -813,15 +940,31 @@ impl World {
         Err(Violation::new("members_start_on_their_own_files", format!("n{}: {error}", member + 1)))
     }
 
-    /// Opens the directory, or makes it this member's, and reads its log back. [shell/runtime `start::open`]
-    fn open(&mut self, member: usize, roll: Option<Vec<InitialMember>>) -> Result<Opened, WalError> {
+    fn wal_options(&self) -> WalOptions {
         let settings = &self.plan.settings;
-        let options = WalOptions {
+        WalOptions {
             segment_bytes: settings.segment_bytes,
             reserve_bytes: settings.reserve_bytes,
             window_bytes: settings.window_bytes,
             block_bytes: settings.block_bytes,
-        };
+        }
+    }
+
+    /// Mends the log on a copy of a disk, to see whether it can be done.
+    fn open_copy(&self, member: usize, disk: &SimDisk) -> Result<(), WalError> {
+        let dir = DataDir::open(Arc::new(disk.mount()))?;
+        dir.expect(CLUSTER, id_of(member))?;
+        Wal::mend(dir, self.wal_options()).map(|_| ())
+    }
+
+    /// Opens the directory, or makes it this member's, and reads its log back. [shell/runtime `start::open`]
+    fn open(
+        &mut self,
+        member: usize,
+        roll: Option<Vec<InitialMember>>,
+        mends: bool,
+    ) -> Result<Opened, WalError> {
+        let options = self.wal_options();
         let disk = self.members[member].disk.mount();
         disk.begin();
         let mut dir = DataDir::open(Arc::new(disk))?;
@@ -829,7 +972,7 @@ impl World {
             dir.create(self.identity(member, roll), &options)?;
         }
         dir.expect(CLUSTER, id_of(member))?;
-        let (wal, mut recovered) = Wal::open(dir, options)?;
+        let (wal, mut recovered) = if mends { Wal::mend(dir, options)? } else { Wal::open(dir, options)? };
         let recovered = recovered.remove(&GROUP).unwrap_or_default();
         let uncovered = wal.complaints().iter().find(|error| matches!(error, WalError::Uncovered { .. }));
         if let Some(error) = uncovered {
@@ -867,7 +1010,11 @@ impl World {
             let newest = raft.snapshot().map_or(LogIndex(0), |snapshot| snapshot.last.index);
             raft.base() == EntryId::default() || upto <= newest
         };
-        !state.ruined && !state.lost_directory && state.damaged.is_none() && state.hurt.is_none_or(is_covered)
+        !state.ruined
+            && !state.lost_directory
+            && state.damaged.is_none()
+            && state.floor.is_none()
+            && state.hurt.is_none_or(is_covered)
     }
 
     /// Whether the cluster can do without what this member has, besides what others have lost already: promises are for
@@ -1021,6 +1168,7 @@ impl World {
         }
         for member in 0..self.members.len() {
             self.count_fired(member);
+            self.look_at_floor(member);
             if let (Some(target), Some(process)) =
                 (self.members[member].lagging, &self.members[member].process)
                 && target <= process.node.raft().persisted_index()
@@ -1029,6 +1177,7 @@ impl World {
                 self.sh.tally.add(Fault::F51);
             }
         }
+        self.look_at_alarms()?;
         self.look_at_all()
     }
 

@@ -14,11 +14,7 @@ const A: GroupId = GROUPS[0];
 fn identity() -> Identity {
     let member = |id| InitialMember { id: NodeId(id), name: format!("n{id}"), peer_urls: Vec::new() };
     let members = (1..=3).map(member).collect();
-    Identity {
-        groups: GROUPS.to_vec(),
-        members,
-        ..Identity::single(0xC1, NodeId(1), Incarnation(42), "n1")
-    }
+    Identity { groups: GROUPS.to_vec(), members, ..Identity::single(0xC1, NodeId(1), Incarnation(42), "n1") }
 }
 
 #[test]
@@ -46,7 +42,9 @@ fn a_mended_log_hands_out_only_what_is_after_the_snapshot_that_it_begins_anew_af
     });
     let mut begun = 0;
     for disk in damaged {
-        let Ok((_wal, recovered)) = Wal::mend(DataDir::open(Arc::new(disk)).unwrap(), OPTIONS) else { continue };
+        let Ok((_wal, recovered)) = Wal::mend(DataDir::open(Arc::new(disk)).unwrap(), OPTIONS) else {
+            continue;
+        };
         let found = &recovered[&A];
         let indexes: Vec<LogIndex> = found.tail.iter().map(|entry| entry.id().index).collect();
         let first = LogIndex(found.last.index.0 + 1 - indexes.len() as u64);

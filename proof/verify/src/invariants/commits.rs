@@ -1,7 +1,7 @@
 //! Commits: the ghost record of what is committed, and how it grows. [Ongaro14 §3.6; replication-protocols O2, O3, L5]
 //!
 //! - A leader commits an entry only when a quorum of voters (of a joint configuration, one of each set) holds it, and
-//!   everything before it, on their disks; by log matching the entry itself shows that. The newest entry is of the leader's own term.
+//!   everything before it, on their disks, or owe it since a disk lost it [ST7]; by log matching the entry itself shows that. The newest entry is of the leader's own term.
 //! - Others only learn what a leader has committed.
 //! - Whoever counts an entry as committed holds the very entry that is (State Machine Safety, before it can show).
 
@@ -64,7 +64,7 @@ fn held_by_a_quorum(
     (index, line): (LogIndex, Line),
     before: &Membership,
 ) -> Checked {
-    let holds = |voter| ghost.member(voter).is_some_and(|member| member.disk.line(index) == Some(line));
+    let holds = |voter| ghost.member(voter).is_some_and(|member| member.owes(index, line));
     let (_, after) = ghost.configuration_of(&ghost.at(place).log);
     expect(before.has_quorum(holds) || after.has_quorum(holds), NAME, || {
         let held: Vec<NodeId> = after.all_voters().filter(|&voter| holds(voter)).collect();

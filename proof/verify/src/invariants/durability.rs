@@ -1,8 +1,9 @@
 //! Durability: what was durable before a crash is there after it; what comes back was written once; record numbers are
-//! used once. [fault-model P1, ST1, ST3, ST11; replication-protocols §1.2]
+//! used once. A log that is cut before damage is one that the member had once, and a floor says at least what it had
+//! promised to keep. [fault-model P1, ST1, ST3, ST7, ST11; replication-protocols §1.2]
 
 use super::Checked;
-use super::ghost::{Ghost, Pending, expect};
+use super::ghost::{Ghost, Harm, Line, Log, Pending, expect};
 use kattu_raft::{EntryId, HardState, LogIndex, LogRecord, Lsn, Recovered};
 
 const NAME: &str = "durability";
@@ -46,7 +47,8 @@ pub(super) fn recovered(ghost: &mut Ghost, place: usize, recovered: &Recovered) 
     let committed = ghost.chosen.last().index;
     let (member, chosen) = ghost.member_and_chosen(place);
     let id = member.id;
-    expect(member.durable <= recovered.lsn, NAME, || {
+    let harm = member.harm.take();
+    expect(harm.is_some() || member.durable <= recovered.lsn, NAME, || {
         format!("{id:?} comes back at record {}; {} was durable", recovered.lsn.0, member.durable.0)
     })?;
     let hards: Vec<HardState> = std::iter::once(member.disk_hard)
@@ -67,12 +69,17 @@ pub(super) fn recovered(ghost: &mut Ghost, place: usize, recovered: &Recovered) 
     let is_made_to_fit =
         snapshot != EntryId::default() && snapshot == recovered.base && snapshot == recovered.last;
     let fits = HardState { term: snapshot.term, vote: None };
-    expect(hards.contains(&recovered.hard) || is_made_to_fit && recovered.hard == fits, NAME, || {
+    let is_known = hards.contains(&recovered.hard) || is_made_to_fit && recovered.hard == fits;
+    expect(is_known || harm == Some(Harm::Older), NAME, || {
         format!(
             "{id:?} comes back with {:?}; written were {hards:?}, the first of them durable",
             recovered.hard
         )
     })?;
+    if let Some(harm) = harm {
+        harmed(ghost, place, recovered, harm)?;
+        return written_once(ghost, place, recovered, committed);
+    }
     let durable = member.disk.last();
     let found = |log: &super::ghost::Log| {
         (log.base(), log.last()) == (recovered.base, recovered.last)
@@ -92,12 +99,66 @@ pub(super) fn recovered(ghost: &mut Ghost, place: usize, recovered: &Recovered) 
             });
         }
     }
+    written_once(ghost, place, recovered, committed)
+}
+
+/// The newest entries come back byte by byte, and nothing is taken for committed that is not.
+fn written_once(ghost: &Ghost, place: usize, recovered: &Recovered, committed: LogIndex) -> Checked {
+    let member = ghost.at(place);
+    let id = member.id;
     for entry in &recovered.tail {
-        let (line, held) = (super::ghost::Line::of(entry), member.disk.line(entry.id().index));
+        let (line, held) = (Line::of(entry), member.disk.line(entry.id().index));
         expect(held == Some(line), NAME, || format!("{id:?} comes back with other bytes of {}", entry.id()))?;
     }
     expect(recovered.committed <= committed, NAME, || {
         format!("{id:?} comes back with commit mark {:?}; committed is {committed:?}", recovered.committed)
     })?;
+    Ok(())
+}
+
+/// A member starts from a log that lacks what it had: every entry of it is one that was created once, after the one
+/// before it. If damage was noticed, a floor says at least what the member had promised to keep.
+fn harmed(ghost: &mut Ghost, place: usize, recovered: &Recovered, harm: Harm) -> Checked {
+    let member = ghost.at(place);
+    let id = member.id;
+    let lost = member.lost.as_ref().map_or(EntryId::default(), Log::last);
+    let owed = member.disk.last().max(lost);
+    let says = recovered.floor.unwrap_or_default().max(recovered.last);
+    expect(harm == Harm::Older || owed <= says, NAME, || {
+        format!(
+            "{id:?} comes back with a log up to {} and the floor {:?}; it had promised to keep {owed}",
+            recovered.last, recovered.floor
+        )
+    })?;
+    let term_at = |index: LogIndex| {
+        let begun = recovered.term_starts.partition_point(|start| start.index <= index);
+        begun.checked_sub(1).map(|at| recovered.term_starts[at].term)
+    };
+    expect(ghost.chosen.term(recovered.base.index) == Some(recovered.base.term), NAME, || {
+        format!("{id:?} comes back with a log after {}, which was never committed", recovered.base)
+    })?;
+    let mut before = recovered.base.term;
+    let mut lines = Vec::new();
+    for index in (recovered.base.index.next().0..=recovered.last.index.0).map(LogIndex) {
+        let term = term_at(index).unwrap_or_default();
+        let created = ghost.created.get(&EntryId { term, index });
+        let is_right = created.is_some_and(|created| created.after == before);
+        expect(is_right, NAME, || {
+            format!("{id:?} comes back with an entry of {term:?} at {index:?}; {created:?} was created")
+        })?;
+        lines.extend(created.map(|created| Line { term, hash: created.hash }));
+        before = term;
+    }
+    let (member, chosen) = ghost.member_and_chosen(place);
+    let found = Log::after(recovered.base, lines.into_iter(), chosen);
+    let had = std::mem::replace(&mut member.disk, found);
+    member.has_lost = true;
+    if harm == Harm::Older {
+        member.lost = None;
+    } else if lost < had.last() && recovered.last < had.last() {
+        member.lost = Some(had);
+    } else if lost <= recovered.last {
+        member.lost = None;
+    }
     Ok(())
 }

@@ -58,6 +58,14 @@ impl Log {
         EntryId { term: self.lines.last().map_or(Term(0), |line| line.term), index }
     }
 
+    /// A log that begins after a base, all of it committed, and goes on with these.
+    pub(super) fn after(base: EntryId, lines: impl Iterator<Item = Line>, chosen: &Log) -> Log {
+        let mut log = Log::default();
+        log.rebase(base, LogIndex(0), chosen);
+        lines.for_each(|line| log.append(line));
+        log
+    }
+
     /// What stands at an index; nothing at 0 and behind the last.
     pub(super) fn line(&self, index: LogIndex) -> Option<Line> {
         let place = usize::try_from(index.0.checked_sub(1)?).ok()?;
@@ -159,6 +167,21 @@ pub(super) struct Member {
     pub(super) snapshot: EntryId,
     /// Its store is to become what a snapshot holds, and is not yet.
     pub(super) installs: bool,
+    /// What becomes of its log before it starts again, by no fault of its own.
+    pub(super) harm: Option<Harm>,
+    /// Its disk has lost something in one of its lives.
+    pub(super) has_lost: bool,
+    /// The log that it once promised to keep, as long as its disk does not hold one that is as complete.
+    pub(super) lost: Option<Log>,
+}
+
+/// What becomes of a log while its member is down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Harm {
+    /// It is cut before damage, which is noticed. [fault-model ST7]
+    Cut,
+    /// It is an older one, and nothing in the directory can tell. [fault-model F18, F19]
+    Older,
 }
 
 impl Member {
@@ -187,7 +210,21 @@ impl Member {
             agreed: LogIndex(0),
             snapshot: EntryId::default(),
             installs: false,
+            harm: None,
+            has_lost: false,
+            lost: None,
         }
+    }
+
+    /// The end of the most complete log that it has promised to keep.
+    pub(super) fn promised(&self) -> EntryId {
+        self.lost.as_ref().map_or(EntryId::default(), Log::last).max(self.log.last())
+    }
+
+    /// Whether it has acknowledged an entry and still owes it, on its disk or not.
+    pub(super) fn owes(&self, index: LogIndex, line: Line) -> bool {
+        let holds = |log: &Log| log.line(index) == Some(line);
+        holds(&self.disk) || self.lost.as_ref().is_some_and(holds)
     }
 
     /// A record left for the disk.
@@ -233,6 +270,8 @@ impl Member {
             Pending::Commit => {}
             Pending::Base(base) => self.disk.rebase(base, LogIndex(0), chosen),
         }
+        let last = self.disk.last();
+        let _made_good = self.lost.take_if(|lost| lost.last() <= last);
         Some(pending)
     }
 }

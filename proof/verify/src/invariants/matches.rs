@@ -1,5 +1,6 @@
 //! Match: a leader never believes more of a peer than the peer has acknowledged to it in this term (which is true, see
-//! `acknowledgements.rs`); and its belief never falls. [Ongaro14 fig. 3.1; fault-model NT5]
+//! `acknowledgements.rs`); and its belief falls only when it says that the peer's disk has lost something, and it has.
+//! [Ongaro14 fig. 3.1; fault-model NT5, ST14]
 
 use super::Checked;
 use super::ghost::{Ghost, expect};
@@ -14,6 +15,7 @@ pub(super) fn stepped(
     term: Term,
     peer: NodeId,
     matched: LogIndex,
+    is_told_lost: bool,
 ) -> Checked {
     let member = ghost.at_mut(place);
     let id = member.id;
@@ -21,7 +23,8 @@ pub(super) fn stepped(
     if before == matched {
         return Ok(());
     }
-    expect(before <= matched, NAME, || {
+    let has_lost = is_told_lost && ghost.member(peer).is_some_and(|peer| peer.has_lost);
+    expect(before <= matched || has_lost, NAME, || {
         format!("{id:?} leads {term:?}: match of {peer:?} fell from {before:?} to {matched:?}")
     })?;
     let acknowledged = ghost.acknowledged.get(&(term, peer)).copied().unwrap_or_default();

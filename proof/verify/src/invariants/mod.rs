@@ -54,7 +54,7 @@ mod votes;
 
 pub use crate::judges::Violation;
 
-use ghost::{Ghost, Line, Member};
+use ghost::{Ghost, Harm, Line, Member};
 use kattu_node::contract::{Effects, PeerMessage};
 use kattu_raft::{
     Entry, EntryId, EntryKind, LogBody, LogIndex, LogRecord, Lsn, Membership, NodeId, Raft, Recovered, Term,
@@ -111,11 +111,14 @@ impl Invariants {
     pub fn restarted(&mut self, member: NodeId, recovered: &Recovered) -> Checked {
         let ghost = &mut self.ghost;
         let place = ghost.place(member);
+        // Records that the disk has lost have numbers that nothing remembers until there are new ones.
+        let is_harmed = ghost.at(place).harm.is_some();
         durability::recovered(ghost, place, recovered)?;
         votes::durable(ghost, place, recovered.hard);
         let found = ghost.at(place).disk.clone();
         let served_before = ghost.at(place).served_before.max(ghost.at(place).served);
         let snapshot = ghost.at(place).snapshot;
+        let (has_lost, lost) = (ghost.at(place).has_lost, ghost.at(place).lost.clone());
         let covered = recovered.snapshot.as_ref().map_or(LogIndex(0), |snapshot| snapshot.last.index);
         let agreed = (1..=found.last().index.min(ghost.chosen.last().index).0)
             .map(LogIndex)
@@ -126,7 +129,7 @@ impl Invariants {
             hard: recovered.hard,
             disk_hard: recovered.hard,
             emitted: recovered.lsn,
-            durable: recovered.lsn,
+            durable: if is_harmed { Lsn(0) } else { recovered.lsn },
             term: recovered.hard.term,
             committed: recovered.committed,
             marked: recovered.committed,
@@ -134,6 +137,8 @@ impl Invariants {
             applied: covered,
             handed: covered,
             snapshot,
+            has_lost,
+            lost,
             persisted: found.last().index,
             agreed: agreed.unwrap_or_default(),
             log: found.clone(),
@@ -152,7 +157,9 @@ impl Invariants {
         if raft.is_leader() {
             let place = self.ghost.place(member);
             for (peer, matched) in raft.peer_matches() {
-                matches::stepped(&mut self.ghost, place, raft.term(), peer, matched)?;
+                let is_of = |trace: &Trace| matches!(trace, Trace::LostMatch { peer: of, .. } if *of == peer);
+                let is_told_lost = effects.trace.iter().any(is_of);
+                matches::stepped(&mut self.ghost, place, raft.term(), peer, matched, is_told_lost)?;
             }
         }
         Ok(())
@@ -231,14 +238,32 @@ impl Invariants {
 
     /// A member lost its data directory: it counts as one that never was, and what others know of it is void.
     pub fn wiped(&mut self, member: NodeId) {
-        self.ghost.leases.remove(&member);
         let place = self.ghost.place(member);
         *self.ghost.at_mut(place) = Member::new(member);
-        // What it acknowledged was true when it said so, and may arrive late.
+        self.forget_votes(member);
+    }
+
+    /// What it acknowledged was true when it said so, and may arrive late.
+    fn forget_votes(&mut self, member: NodeId) {
+        self.ghost.leases.remove(&member);
         self.ghost.votes.retain(|(_, voter), _| *voter != member);
         self.ghost.ballots.values_mut().for_each(|voters| {
             voters.remove(&member);
         });
+    }
+
+    /// A member's log is damaged and will be cut when it starts: it is to say with a floor what it has lost. [ST7]
+    pub fn cut(&mut self, member: NodeId) {
+        let place = self.ghost.place(member);
+        self.ghost.at_mut(place).harm.get_or_insert(Harm::Cut);
+    }
+
+    /// A member will start from an older state of its directory, which nothing in it can tell. [F18, F19] What it has
+    /// promised since is void: whoever tells this sees to it that everybody else knows all of that.
+    pub fn rolled_back(&mut self, member: NodeId) {
+        let place = self.ghost.place(member);
+        self.ghost.at_mut(place).harm = Some(Harm::Older);
+        self.forget_votes(member);
     }
 
     /// A member's store applied an entry.

@@ -11,7 +11,8 @@ const NAME: &str = "votes";
 /// Term and vote leave for the disk.
 pub(super) fn recorded(ghost: &mut Ghost, place: usize, hard: HardState) -> Checked {
     let member = ghost.at(place);
-    let (id, last) = (member.id, member.log.last());
+    // What its disk has lost it has promised all the same. [ST7]
+    let (id, last) = (member.id, member.promised());
     expect(member.hard.term <= hard.term, NAME, || {
         format!("{id:?} went from {:?} back to {:?}", member.hard.term, hard.term)
     })?;
@@ -24,6 +25,9 @@ pub(super) fn recorded(ghost: &mut Ghost, place: usize, hard: HardState) -> Chec
     })?;
     let Some(candidate) = hard.vote else { return Ok(()) };
     if candidate == id {
+        expect(member.log.last() == last, NAME, || {
+            format!("{id:?} campaigns with a log up to {}; it had promised to keep {last}", member.log.last())
+        })?;
         ghost.campaigns.insert((hard.term, id), last);
         return Ok(());
     }

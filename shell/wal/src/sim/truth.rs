@@ -155,15 +155,22 @@ impl State {
             return Truth::Refuse;
         }
         let segments = self.segments();
-        let known = |which: fn(&Views) -> &[u8]| {
-            segments.iter().map(|(generation, views)| (*generation, which(views))).collect::<BTreeMap<_, _>>()
-        };
-        let (actual, right) = (known(|views| &views.actual), known(|views| &views.right));
+        let (actual, right) =
+            (views(&segments, |views| &views.actual), views(&segments, |views| &views.right));
         let (blocks, end) = chain(&identity, &right);
         let of_log = truth_of_log(&identity, &actual, &right, &blocks, end);
+        self.truth_of_all_slots(&identity, &actual, &blocks).max(of_log).max(of_files)
+    }
+
+    fn truth_of_all_slots(
+        &self,
+        identity: &Identity,
+        actual: &BTreeMap<u64, &[u8]>,
+        blocks: &[Found],
+    ) -> Truth {
         let whole = || {
             blocks.iter().filter(|block| {
-                parse(&identity, actual[&block.at.segment], block.at)
+                parse(identity, actual[&block.at.segment], block.at)
                     .is_some_and(|found| found.crc == block.crc)
             })
         };
@@ -174,8 +181,32 @@ impl State {
             self.file(&crate::slots::name_of(*group))
                 .map_or(Truth::Whole, |file| truth_of_slots(&file.views(), owner, generation.unwrap_or(0)))
         });
-        of_slots.max().unwrap_or(Truth::Whole).max(of_log).max(of_files)
+        of_slots.max().unwrap_or(Truth::Whole)
     }
+
+    /// See [`SimDisk::tells_all`].
+    fn tells_all(&self) -> bool {
+        let Some(identity) = self.right_identity() else { return false };
+        let segments = self.segments();
+        let (actual, right) =
+            (views(&segments, |views| &views.actual), views(&segments, |views| &views.right));
+        let (blocks, _) = chain(&identity, &right);
+        let is_gone = |block: &Found| !is_whole(block, &actual, &right);
+        let synced = blocks.iter().filter(|block| !is_gone(block)).map(|block| block.synced).max();
+        blocks.iter().filter(|block| is_gone(block)).all(|block| Some(block.at) < synced)
+            && self.truth_of_all_slots(&identity, &actual, &blocks) == Truth::Whole
+    }
+}
+
+/// All segments, in one of two views.
+fn views(segments: &BTreeMap<u64, Views>, which: impl Fn(&Views) -> &[u8]) -> BTreeMap<u64, &[u8]> {
+    segments.iter().map(|(generation, views)| (*generation, which(views))).collect()
+}
+
+/// Whether a block can be read as it ought to be.
+fn is_whole(block: &Found, actual: &BTreeMap<u64, &[u8]>, right: &BTreeMap<u64, &[u8]>) -> bool {
+    let range = block.at.offset as usize..block.at.offset as usize + block.len;
+    actual[&block.at.segment].get(range.clone()) == right[&block.at.segment].get(range)
 }
 
 fn truth_of_log(
@@ -192,10 +223,7 @@ fn truth_of_log(
             truth = truth.max(if *generation <= end.segment { Truth::Refuse } else { Truth::Either });
         }
     }
-    let is_whole = |block: &Found| {
-        let range = block.at.offset as usize..block.at.offset as usize + block.len;
-        actual[&block.at.segment].get(range.clone()) == right[&block.at.segment].get(range)
-    };
+    let is_whole = |block: &Found| is_whole(block, actual, right);
     let Some(gone) = blocks.iter().find(|block| !is_whole(block)) else {
         return truth;
     };
@@ -253,5 +281,25 @@ impl SimDisk {
         let snapshots = state.names.now.iter().filter(|(name, _)| crate::snapshot::named(name).is_some());
         let snapshots = snapshots.map(|(name, &inode)| (name, inode));
         snapshots.filter(is_good).count()
+    }
+
+    /// Whether everything that is gone is noticed: a log that is mended then owes nothing that it does not know of.
+    #[must_use]
+    pub fn tells_all(&self) -> bool {
+        self.state().tells_all()
+    }
+
+    /// What the disk holds now is what it ought to hold: what was gone is gone, and was made good in another way.
+    pub fn accept(&self) {
+        let mut state = self.state();
+        state.replaced.clear();
+        for inode in &mut state.inodes {
+            let Inode { wronged, ghosts, doubtful, .. } = inode;
+            // What a process still reads as it wrote it is not gone yet.
+            let is_hidden = |sector: &usize| {
+                ghosts.contains_key(sector) || doubtful.iter().any(|doubtful| doubtful.sector == *sector)
+            };
+            wronged.retain(|sector, _| is_hidden(sector));
+        }
     }
 }

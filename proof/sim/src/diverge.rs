@@ -1,0 +1,146 @@
+//! Diverge: a member's store that silently comes to hold something else than the log says. [fault-model F70]
+//!
+//! What the keeper of a struck member takes for one entry differs in a byte from what the log holds, as after an error of
+//! memory. From then on it may be wrong whatever it answers, so its clients count as never told; the others must hold
+//! all promises, and the comparison over the log must name whoever is odd, and nobody else. Such storms have no
+//! snapshots, so that the next life of that member, which reads the log, is right again, and no operator.
+//! Knows nothing of: how members compare.
+
+use crate::faults::Fault;
+use crate::inject::Who;
+use crate::net::id_of;
+use crate::report::Violation;
+use crate::world::World;
+use kattu_kv::api as kv;
+use kattu_node::Keeper;
+use kattu_node::alarms::Alarm;
+use kattu_node::command::{Command, encode_kv};
+use kattu_raft::{Entry, EntryKind, LogIndex, NodeId};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Who is odd, and who is said to be.
+#[derive(Default)]
+pub(crate) struct Diverged {
+    /// Somebody may be struck in this storm, so that marks count.
+    may_happen: bool,
+    /// Members whose store differs in this life of theirs.
+    odd: BTreeSet<NodeId>,
+    /// Members that were ever told to differ: more than a minority never are.
+    struck: BTreeSet<NodeId>,
+    /// Members that an alarm names.
+    named: BTreeSet<NodeId>,
+    /// What each member's digest was at the marks in the log.
+    marks: BTreeMap<LogIndex, BTreeMap<NodeId, u64>>,
+    /// Members that differed at a mark.
+    found: BTreeSet<NodeId>,
+}
+
+/// The entry as a broken memory would have it, if it holds a value that can be another one.
+pub(crate) fn altered(entry: &Entry) -> Option<Entry> {
+    if entry.head.kind != EntryKind::Command {
+        return None;
+    }
+    let Ok(Command::Kv(kv::Command::Put(mut put))) = Command::decode(entry.payload()) else { return None };
+    if put.ignore_value {
+        return None;
+    }
+    *put.value.last_mut()? ^= 1;
+    Some(Entry::new(entry.head, encode_kv(&kv::Command::Put(put)).into(), 0))
+}
+
+impl Diverged {
+    pub(crate) fn new(may_happen: bool) -> Diverged {
+        Diverged { may_happen, ..Diverged::default() }
+    }
+
+    /// Whether what this member answers may be wrong.
+    pub(crate) fn is_odd(&self, member: NodeId) -> bool {
+        self.odd.contains(&member)
+    }
+
+    /// Whether a member serves nobody because it is named, rightly or because it once was odd.
+    pub(crate) fn is_named(&self, member: NodeId) -> bool {
+        self.named.contains(&member)
+    }
+
+    pub(crate) fn begins(&mut self, member: NodeId) {
+        self.odd.insert(member);
+    }
+
+    /// A process has ended, and with it what its memory held.
+    pub(crate) fn ended(&mut self, member: NodeId) {
+        self.odd.remove(&member);
+    }
+
+    /// A store has applied an entry.
+    pub(crate) fn applied(&mut self, member: NodeId, entry: &Entry, keeper: &Keeper) {
+        if !self.may_happen
+            || entry.head.kind != EntryKind::Command
+            || Command::decode(entry.payload()) != Ok(Command::Mark)
+        {
+            return;
+        }
+        let mark = self.marks.entry(entry.id().index).or_default();
+        // Who reads the log again after a crash says what is right there, and may have said something else before.
+        mark.entry(member).or_insert_with(|| keeper.digest());
+        let right = mark.iter().find(|(member, _)| !self.struck.contains(member)).map(|(_, &digest)| digest);
+        let differ = mark.iter().filter(|(_, digest)| right.is_some_and(|right| right != **digest));
+        self.found.extend(differ.map(|(&member, _)| member));
+    }
+}
+
+impl World {
+    /// A member's memory goes wrong, if the cluster can still tell who is right.
+    pub(crate) fn diverge(&mut self, who: Who) -> bool {
+        let Some(member) = self.running(who) else { return false };
+        let diverged = &self.sh.diverged;
+        let others = diverged.struck.iter().filter(|&&id| id != id_of(member)).count() as u64;
+        if !diverged.odd.is_empty()
+            || diverged.is_named(id_of(member))
+            || self.plan.members <= 2 * (others + 1)
+        {
+            return false;
+        }
+        self.sh.diverged.struck.insert(id_of(member));
+        self.members[member].process.as_mut().expect("it runs").goes_wrong = true;
+        true
+    }
+
+    /// Alarms name only those that were odd at a mark.
+    pub(crate) fn look_at_alarms(&mut self) -> Result<(), Violation> {
+        if self.plan.settings.digest_interval.is_zero() {
+            return Ok(());
+        }
+        for member in self.up() {
+            let process = self.members[member].process.as_ref().expect("it is up");
+            let alarms = process.keeper.health().alarms;
+            for id in (0..=self.members.len() as u64).map(NodeId) {
+                if !alarms.contains(Alarm::corrupt(id)) || self.sh.diverged.named.contains(&id) {
+                    continue;
+                }
+                if !self.sh.diverged.found.contains(&id) {
+                    let story =
+                        format!("n{} has an alarm that names {id:?}, whose store is right", member + 1);
+                    return Err(Violation::new("alarms_name_the_odd_one", story));
+                }
+                self.sh.diverged.named.insert(id);
+                self.sh.tally.add(Fault::F70);
+                self.sh.line(Some(member), "alarm", || format!("n{} is odd", id.0));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether somebody is odd and not named yet.
+    pub(crate) fn is_unnamed(&self) -> bool {
+        let diverged = &self.sh.diverged;
+        let Some(right) = self.up().into_iter().find(|&member| !diverged.is_odd(id_of(member))) else {
+            return false;
+        };
+        let digest = |member: usize| {
+            self.members[member].process.as_ref().map(|process| process.keeper.store().digest())
+        };
+        let odd = diverged.odd.iter().filter(|id| digest((id.0 - 1) as usize) != digest(right));
+        odd.into_iter().any(|&id| !diverged.is_named(id))
+    }
+}
