@@ -127,7 +127,9 @@ pub fn backup(args: &BackupArgs) -> Outcome {
     let mut aside: OsString = file.clone().into_os_string();
     aside.push(".part");
     let aside = PathBuf::from(aside);
-    let taken = take(args, &aside).and_then(|()| {
+    // Whatever fails from here on, this file is ours to remove.
+    let part = begin(&aside, file)?;
+    let taken = take(args, part, &aside).and_then(|()| {
         let backup = Backup::open(&aside).map_err(|error| {
             Ended::failed(format!("what was written to {} cannot be read back: {error}", aside.display()))
         })?;
@@ -162,12 +164,21 @@ pub fn backup(args: &BackupArgs) -> Outcome {
     tell(args.output, &told, &line)
 }
 
-fn take(args: &BackupArgs, aside: &Path) -> Outcome {
-    let mut part = OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .open(aside)
-        .map_err(|error| of_file(aside, &error))?;
+/// The file aside; one that is there is somebody's.
+fn begin(aside: &Path, file: &Path) -> Result<File, Ended> {
+    OpenOptions::new().write(true).create_new(true).open(aside).map_err(|error| match error.kind() {
+        io::ErrorKind::AlreadyExists => Ended::failed(format!(
+            "{} is there already: another backup is writing it, or was killed; remove it if none runs",
+            aside.display()
+        )),
+        io::ErrorKind::NotFound => {
+            Ended::failed(format!("{}: its directory is not there; nothing was written", file.display()))
+        }
+        _ => of_file(aside, &error),
+    })
+}
+
+fn take(args: &BackupArgs, mut part: File, aside: &Path) -> Outcome {
     let mut bytes = 0;
     block_on(async {
         let mut keep = |piece: &[u8]| {

@@ -282,6 +282,15 @@ fn what_cannot_be_restored_is_refused_and_changes_nothing() {
     let again = ours(&["backup", text(&file), "--endpoints", &old.endpoints()]);
     again.expect_code(1);
     assert_eq!(std::fs::read(&file).expect("the backup"), whole, "no backup is written over");
+    let (aside, another) = (folder.join("y.bak.part"), folder.join("y.bak"));
+    std::fs::write(&aside, "of another backup that runs").expect("test folders can be written");
+    let busy = ours(&["backup", text(&another), "--endpoints", &old.endpoints()]);
+    busy.expect_code(1);
+    assert!(busy.err.contains("y.bak.part is there already"), "{}", busy.err);
+    assert!(aside.exists() && !another.exists(), "what somebody else writes is left alone");
+    let nowhere = ours(&["backup", text(&folder.join("no/where.bak")), "--endpoints", &old.endpoints()]);
+    nowhere.expect_code(1);
+    assert!(nowhere.err.contains("its directory is not there"), "{}", nowhere.err);
     let nobody =
         ours(&["backup", text(&folder.join("x.bak")), "--endpoints", "127.0.0.1:1", "--timeout", "1s"]);
     nobody.expect_code(3);
