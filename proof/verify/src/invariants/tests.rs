@@ -146,6 +146,15 @@ impl Cluster {
         self.step(member, vec![], vec![], |view| view.persisted = LogIndex(upto))
     }
 
+    /// Member 2 comes back without its log, and with this floor.
+    fn crash_and_cut(&mut self, floor: Option<EntryId>) -> Checked {
+        self.invariants.crashed(NodeId(2))?;
+        self.invariants.cut(NodeId(2));
+        let LogBody::HardState(hard) = hard(1, 1) else { unreachable!("it is one") };
+        let recovered = Recovered { hard, lsn: Lsn(self.lsns[1]), floor, ..Recovered::default() };
+        self.invariants.restarted(NodeId(2), &recovered)
+    }
+
     /// ... and commits it with 2.
     fn committed() -> Cluster {
         let mut cluster = Cluster::led();
@@ -357,11 +366,54 @@ fn a_match_beyond_the_acknowledgement_is_caught() {
             cluster.step(2, vec![], vec![(1, matches(1))], |_| {}).expect("it is");
         }
         let place = cluster.invariants.ghost.place(NodeId(1));
-        matches::stepped(&mut cluster.invariants.ghost, place, Term(1), NodeId(2), LogIndex(matched))
+        let ghost = &mut cluster.invariants.ghost;
+        matches::stepped(ghost, place, Term(1), NodeId(2), LogIndex(matched), false)
     };
     caught(believes(false, 1), "matches");
     caught(believes(true, 2), "matches");
     believes(true, 1).expect("acknowledged");
+}
+
+#[test]
+fn a_match_that_falls_is_caught_unless_the_peer_has_lost_its_log_and_the_leader_says_so() {
+    let falls = |has_lost: bool, is_told: bool| {
+        let mut cluster = Cluster::committed();
+        cluster.step(2, vec![], vec![(1, matches(1))], |_| {}).expect("it is");
+        if has_lost {
+            cluster.crash_and_cut(Some(EntryId::new(1, 1))).expect("it says so");
+        }
+        let ghost = &mut cluster.invariants.ghost;
+        let place = ghost.place(NodeId(1));
+        matches::stepped(ghost, place, Term(1), NodeId(2), LogIndex(1), false).expect("acknowledged");
+        matches::stepped(ghost, place, Term(1), NodeId(2), LogIndex(0), is_told)
+    };
+    caught(falls(false, false), "matches");
+    caught(falls(false, true), "matches");
+    caught(falls(true, false), "matches");
+    falls(true, true).expect("it begins anew");
+}
+
+#[test]
+fn a_log_that_is_cut_in_silence_is_caught_and_one_that_says_what_it_owes_still_counts() {
+    let mut cluster = Cluster::committed();
+    caught(cluster.crash_and_cut(None), "durability");
+    let mut cluster = Cluster::committed();
+    caught(cluster.crash_and_cut(Some(EntryId::new(1, 0))), "durability");
+
+    let owing = || {
+        let mut cluster = Cluster::committed();
+        cluster.crash_and_cut(Some(EntryId::new(1, 1))).expect("a floor");
+        cluster.views[1] = View { term: Term(1), ..cluster.views[2].clone() };
+        cluster
+    };
+    let lines = &owing().invariants.ghost;
+    let line = lines.chosen.line(LogIndex(1)).expect("committed");
+    assert!(lines.member(NodeId(2)).is_some_and(|member| member.owes(LogIndex(1), line)));
+    // Member 3, which lacks the entry, gets no vote of it; nor may it campaign itself.
+    let mut cluster = owing();
+    cluster.votes(3, 2, 3).expect("it may campaign");
+    caught(cluster.votes(2, 2, 3), "votes");
+    caught(owing().votes(2, 2, 2), "votes");
 }
 
 #[test]
