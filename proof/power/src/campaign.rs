@@ -24,6 +24,7 @@ struct Sum {
     lost: u64,
     logs: u64,
     torn_tails: u64,
+    snapshots: (u64, u64),
     blows: BTreeMap<String, u64>,
     fates: BTreeMap<&'static str, u64>,
     loss: Loss,
@@ -60,6 +61,8 @@ pub fn campaign(trials: u64, seed: u64, target: Target, most: Option<Duration>) 
         sum.lost += outcome.lost;
         sum.logs += outcome.logs;
         sum.torn_tails += outcome.torn_tails;
+        sum.snapshots.0 += outcome.snapshots.0;
+        sum.snapshots.1 += outcome.snapshots.1;
         sum.loss.add(outcome.loss);
         sum.counts.add(outcome.counts);
         outcome.blows.into_iter().for_each(|(who, times)| *sum.blows.entry(who).or_default() += times);
@@ -95,6 +98,7 @@ impl Sum {
         let Counts { writes, bytes, flushes } = self.counts;
         println!("the disks saw {writes} writes of {} MiB and {flushes} flushes", bytes >> 20);
         println!("{} logs inspected, {} of them with a torn tail", self.logs, self.torn_tails);
+        println!("{} snapshots taken, {} starts from one", self.snapshots.0, self.snapshots.1);
         println!(
             "{} operations, {} of unknown outcome; {} answers judged; {:.0} s",
             self.operations,

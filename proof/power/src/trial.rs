@@ -88,6 +88,8 @@ pub struct Outcome {
     pub torn_tails: u64,
     /// Logs found on images after a loss.
     pub logs: u64,
+    /// Snapshots that members took, and starts from one.
+    pub snapshots: (u64, u64),
     /// What the disks were asked.
     pub counts: Counts,
     /// Where things are kept, if they are.
@@ -496,6 +498,12 @@ impl Trial {
         if self.history.is_empty() {
             self.history = self.recorder.take();
             self.outcome.ends = ends(&self.history);
+        }
+        let said = (0..self.plan.members)
+            .map(|i| std::fs::read_to_string(self.folder.join(format!("n{i}.log"))).unwrap_or_default());
+        for line in said.collect::<String>().lines() {
+            self.outcome.snapshots.0 += u64::from(line.starts_with("kattu: snapshot up to "));
+            self.outcome.snapshots.1 += u64::from(line.starts_with("kattu: starts from snapshot-"));
         }
         let failed = !self.outcome.violations.is_empty() || self.outcome.rig.is_some();
         if failed && !lying || std::env::var_os("KATTU_KEEP").is_some() {
