@@ -1,4 +1,5 @@
-//! A disk as the log promises it: records become durable in order, and a crash keeps some first ones of the rest.
+//! A disk as the log promises it: records become durable in order, and a crash keeps some first ones of the rest. Whole
+//! snapshots beside the log are durable as soon as their writer says so.
 //!
 //! In:    the records a peer emits; how far the disk has come; crashes.
 //! Out:   what a restart finds.
@@ -6,14 +7,20 @@
 //!        commit mark is never overwritten.
 //! Knows nothing of: files, sectors, damage; crash images of the real log are `shell/wal`'s tests.
 
-use kattu_raft::{Entry, EntryId, HardState, LogBody, LogIndex, LogRecord, Lsn, Recovered};
+use crate::member::Place;
+use kattu_raft::{
+    ChunkRead, Entry, EntryId, EntryKind, HardState, LogBody, LogIndex, LogRecord, Lsn, Membership,
+    ReadChunk, Recovered, SnapshotMeta,
+};
 
 /// What a run of records amounts to.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct State {
     /// Newest term and vote.
     pub hard: HardState,
-    /// All entries; the first one has index 1.
+    /// Position before the first entry.
+    pub base: EntryId,
+    /// All entries after it.
     pub log: Vec<Entry>,
     /// Newest commit mark.
     pub committed: LogIndex,
@@ -28,19 +35,44 @@ pub struct Disk {
     pub durable: State,
     /// Written after that, in order.
     pub unsynced: Vec<LogRecord>,
+    /// Whole snapshots, oldest first: durable as soon as they are here.
+    pub snapshots: Vec<Snapshot>,
 }
+
+/// A snapshot, and what it says of every position that it covers.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Snapshot {
+    /// What it covers.
+    pub meta: SnapshotMeta,
+    /// Its content.
+    pub places: Vec<Place>,
+}
+
+/// Snapshots that stay: one that a leader sent may not count yet when the one before still must.
+const SNAPSHOTS_KEPT: usize = 2;
 
 /// A record that must not follow those before it.
 pub type Broken = String;
 
 impl State {
+    /// Last position.
+    #[must_use]
+    pub fn last(&self) -> EntryId {
+        self.log.last().map_or(self.base, Entry::id)
+    }
+
+    /// Whether this position is part of the log, or its base.
+    fn holds(&self, id: EntryId) -> bool {
+        id == self.base || self.log.iter().any(|entry| entry.id() == id)
+    }
+
     fn take(&mut self, record: &LogRecord) -> Result<(), Broken> {
         let broken = |what: String| Err(format!("record {}: {what}", record.lsn.0));
         if record.lsn != self.lsn.next() {
             return broken(format!("follows {}", self.lsn.0));
         }
         self.lsn = record.lsn;
-        let last = LogIndex(self.log.len() as u64);
+        let last = self.last().index;
         match &record.body {
             LogBody::HardState(hard) => {
                 let known = self.hard;
@@ -57,7 +89,7 @@ impl State {
                         self.committed
                     ));
                 }
-                self.log.truncate(first.0 as usize - 1);
+                self.log.truncate((first.0 - self.base.index.0) as usize - 1);
             }
             LogBody::Entry(entry) => {
                 if entry.id().index != last.next() || self.hard.term < entry.id().term {
@@ -71,7 +103,17 @@ impl State {
                 }
                 self.committed = *index;
             }
-            LogBody::Base(base) => return broken(format!("prunes up to {base}; no cluster here does")),
+            LogBody::Base(base) => {
+                if base.index < self.base.index {
+                    return broken(format!("prunes up to {base} what begins after {}", self.base));
+                }
+                match self.holds(*base) {
+                    true => self.log.retain(|entry| base.index < entry.id().index),
+                    false => self.log.clear(),
+                }
+                self.base = *base;
+                self.committed = self.committed.max(base.index);
+            }
         }
         Ok(())
     }
@@ -122,10 +164,58 @@ impl Disk {
         }
     }
 
+    /// Keeps a whole snapshot.
+    pub fn keep(&mut self, snapshot: Snapshot) {
+        self.snapshots.retain(|known| known.meta.last != snapshot.meta.last);
+        self.snapshots.push(snapshot);
+        if self.snapshots.len() > SNAPSHOTS_KEPT {
+            self.snapshots.remove(0);
+        }
+    }
+
+    /// Answers a request for a piece of a snapshot: each is one piece.
+    #[must_use]
+    pub fn read<const N: usize>(&self, request: &ReadChunk, bytes: impl Fn(Place) -> [u8; N]) -> ChunkRead {
+        let Some(snapshot) = self.snapshots.iter().find(|snapshot| snapshot.meta.last == request.last) else {
+            return ChunkRead::Gone;
+        };
+        let file: Vec<u8> = snapshot.places.iter().flat_map(|place| bytes(*place)).collect();
+        let total = file.len() as u64;
+        let from = file.len().min(request.offset as usize);
+        ChunkRead::Bytes { bytes: file[from..].to_vec().into(), total }
+    }
+
+    /// Every position that a log says something of, whether its entries are there or a snapshot is.
+    ///
+    /// # Errors
+    /// No snapshot covers what the log has lost. [fault-model ST9]
+    pub fn history(&self, state: &State) -> Result<Vec<Place>, Broken> {
+        let base = state.base.index.0 as usize;
+        let mut places = Vec::new();
+        if base > 0 {
+            let covers = |snapshot: &&Snapshot| {
+                base <= snapshot.places.len() && snapshot.places[base - 1].id == state.base
+            };
+            let snapshot = self.snapshots.iter().rev().find(covers);
+            let snapshot =
+                snapshot.ok_or_else(|| format!("no snapshot covers the log up to {} [ST9]", state.base))?;
+            places.extend_from_slice(&snapshot.places[..base]);
+        }
+        places.extend(state.log.iter().map(Place::of));
+        Ok(places)
+    }
+
     /// What a restart finds: everything durable, with all entries at hand.
     #[must_use]
     pub fn recover(&self) -> Recovered {
-        let State { hard, log, committed, lsn } = &self.durable;
+        let State { hard, base, log, committed, lsn } = &self.durable;
+        let newest = self.snapshots.iter().rev().find(|snapshot| self.durable.holds(snapshot.meta.last));
+        let configuration = |entry: &Entry| match entry.head.kind {
+            EntryKind::Config => {
+                Membership::decode(entry.payload()).ok().map(|(found, _)| (entry.id().index, found))
+            }
+            EntryKind::Command | EntryKind::Noop => None,
+        };
         let mut term_starts: Vec<EntryId> = Vec::new();
         for entry in log {
             if term_starts.last().map(|start| start.term) != Some(entry.id().term) {
@@ -134,16 +224,19 @@ impl Disk {
         }
         Recovered {
             hard: *hard,
-            base: EntryId::default(),
-            snapshot: None,
-            memberships: Vec::new(),
+            base: *base,
+            snapshot: newest.map(|snapshot| snapshot.meta.clone()),
+            memberships: log.iter().filter_map(configuration).collect(),
             term_starts,
-            last: log.last().map(Entry::id).unwrap_or_default(),
+            last: self.durable.last(),
             tail: log.clone(),
-            committed: *committed,
+            committed: newest.map_or(*committed, |newest| newest.meta.last.index.max(*committed)),
             lsn: *lsn,
             floor: None,
-            stamp: log.last().map(|entry| entry.head.stamp).unwrap_or_default(),
+            stamp: match log.last() {
+                Some(entry) => entry.head.stamp,
+                None => newest.map_or_else(Default::default, |newest| newest.meta.stamp),
+            },
         }
     }
 }

@@ -6,13 +6,13 @@
 //!        terms. State Machine Safety: what is committed at an index is the same everywhere. O2: what is committed is
 //!        on the disks of a quorum, at every later moment too. O3: only an entry of the leader's own term commits.
 //!        Log Matching: entries with one name have one past. O1: what a leader counts as held is held.
+//!        M2: configurations follow from each other through joint ones. A snapshot is of what was committed.
 //!        Linearizable reads: a read sees what was committed anywhere before it began.
 //!        [Ongaro14 §3.4–3.6, §6.4; replication-protocols §1.3, §9]
 //! Knows nothing of: messages, how members decide.
 
-use crate::member::Place;
+use crate::member::{Configuration, Place};
 use crate::tables::{Facts, Step};
-use kattu_raft::quorum::quorum;
 use kattu_raft::{LogIndex, Term};
 
 /// What was promised.
@@ -43,12 +43,27 @@ impl Ghost {
         self.reads.retain(|read| usize::from(read.0) != member);
     }
 
-    /// Takes what a member did.
+    /// The newest configuration that is committed, if it is not the first one.
+    #[must_use]
+    pub fn newest_configuration(&self) -> Option<Configuration> {
+        self.committed.iter().rev().find_map(|(place, _)| place.configuration)
+    }
+
+    /// Takes what a member did; `before` it did, and as it is now, like all the others.
     ///
     /// # Errors
     /// The promise it broke.
-    pub fn takes(&mut self, member: usize, step: &Step, after: &Facts) -> Result<(), String> {
+    pub fn takes(
+        &mut self,
+        member: usize,
+        step: &Step,
+        before: &Facts,
+        all: &[&Facts],
+    ) -> Result<(), String> {
         let name = member + 1;
+        // Who has committed its own removal may have resigned at once.
+        let leads = all[member].leads.or(before.leads);
+        let in_force = before.in_force;
         if let Some(term) = step.elected {
             let place = term.0 as usize;
             if self.leaders.len() <= place {
@@ -64,7 +79,7 @@ impl Ghost {
                 _ => self.leaders[place] = Some(member as u8),
             }
         }
-        let before = self.committed.len();
+        let known_before = self.committed.len();
         for place in &step.commits {
             match self.committed.get(place.id.index.0 as usize - 1) {
                 Some((known, _)) if known == place => {}
@@ -73,7 +88,7 @@ impl Ghost {
                         "State Machine Safety: member {name} commits {place}, but {known} was committed there"
                     ));
                 }
-                None => match after.leads {
+                None => match leads {
                     Some(term) => self.committed.push((*place, term)),
                     None => {
                         return Err(format!(
@@ -83,13 +98,20 @@ impl Ghost {
                 },
             }
         }
-        if let Some((place, term)) = self.committed[before..].last()
-            && place.id.term != *term
-        {
-            return Err(format!(
-                "O3: member {name} commits {place} of an older term than its own {}",
-                term.0
-            ));
+        if let Some((place, term)) = self.committed[known_before..].last() {
+            if place.id.term != *term {
+                return Err(format!(
+                    "O3: member {name} commits {place} of an older term than its own {}",
+                    term.0
+                ));
+            }
+            let holders = holders(all, *place);
+            if !in_force.has_quorum(holders) {
+                return Err(format!(
+                    "O2: member {name} commits {place} with {} of {in_force}",
+                    Configuration { voters: holders, ..Configuration::default() }
+                ));
+            }
         }
         for verdict in &step.verdicts {
             let asked =
@@ -146,11 +168,18 @@ impl Ghost {
                 }
             }
         }
-        for (position, (place, _)) in self.committed.iter().enumerate() {
-            let held = members.iter().filter(|facts| facts.durable.get(position) == Some(place)).count();
-            if held < quorum(members.len()) {
-                return Err(format!("O2: {place} is committed and on {held} disks of {}", members.len()));
+        // What is committed is held by a quorum of those who decide elections from now on. Who leaves decides none alone.
+        let newest = self.newest_configuration().unwrap_or(members[0].first);
+        let lasting = Configuration { outgoing: 0, ..newest };
+        for (place, _) in &self.committed {
+            let holders = holders(members, *place);
+            if !lasting.has_quorum(holders) {
+                let (held, of) = ((lasting.voters & holders).count_ones(), lasting.voters.count_ones());
+                return Err(format!("O2: {place} is committed and on {held} disks of {of}"));
             }
+        }
+        for (n, facts) in members.iter().enumerate() {
+            self.follows(n + 1, facts)?;
         }
         for (n, right) in members.iter().enumerate() {
             members[..n]
@@ -160,6 +189,38 @@ impl Ghost {
         }
         Ok(())
     }
+}
+
+impl Ghost {
+    /// What a log has lost to a snapshot was committed, and its configurations follow from each other.
+    fn follows(&self, name: usize, facts: &Facts) -> Result<(), String> {
+        for (position, place) in facts.log[..facts.base].iter().enumerate() {
+            match self.committed.get(position) {
+                Some((known, _)) if known == place => {}
+                _ => {
+                    return Err(format!(
+                        "State Machine Safety: member {name} has a snapshot with {place}, which was not committed there"
+                    ));
+                }
+            }
+        }
+        let mut current = facts.first;
+        for place in &facts.log {
+            let Some(next) = place.configuration else { continue };
+            if !current.may_become(next) {
+                return Err(format!("M2: in the log of member {name} {current} becomes {next}"));
+            }
+            current = next;
+        }
+        Ok(())
+    }
+}
+
+/// On whose disks this is.
+fn holders(members: &[&Facts], place: Place) -> u8 {
+    let position = place.id.index.0 as usize - 1;
+    let holds = |(n, facts): (usize, &&Facts)| u8::from(facts.durable.get(position) == Some(&place)) << n;
+    members.iter().enumerate().map(holds).sum()
 }
 
 /// Entries with one name have one past.

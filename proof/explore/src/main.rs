@@ -154,6 +154,10 @@ fn told(scope: &Scope, report: &Report) -> bool {
         seconds,
     );
     let missing: Vec<&Mark> = scope.must_see.iter().filter(|mark| !report.seen.contains(mark)).collect();
+    if !report.sights.is_empty() {
+        let counts = report.sights.iter().map(|(sight, worlds)| format!("{} in {worlds}", sight.name()));
+        println!("  {}", counts.collect::<Vec<_>>().join(", "));
+    }
     if !missing.is_empty() {
         println!("  never happened: {missing:?}");
     }

@@ -10,13 +10,14 @@
 //!
 //! Knows nothing of: other members, messages under way, what was committed elsewhere.
 
-use crate::disk::Disk;
+use crate::disk::{Disk, Snapshot};
 use crate::scope::{Lie, Scope};
 use kattu_raft::canonical::{CANONICAL_NOW, Moment};
 use kattu_raft::message::{AppendVerdict, Message};
 use kattu_raft::{
-    Config, Duration, Effects, Entry, EntryId, EntryKind, Envelope, GroupId, Incarnation, Limits, LogIndex,
-    NodeId, Policies, Raft, ReadBatch, ReadVerdict, RecordEncoder, Term, Trace, invariants,
+    ChunkStored, Config, Duration, Effects, Entry, EntryId, EntryKind, Envelope, GroupId, Incarnation,
+    Limits, LogIndex, Membership, NodeId, Policies, Raft, ReadBatch, ReadVerdict, RecordEncoder, Term, Trace,
+    invariants,
 };
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -40,6 +41,12 @@ pub enum Event {
     Read(u8),
     /// The driver has nothing more for now.
     Drain,
+    /// An operator asks for a change of members; the number counts those of the scope from 1.
+    Change(u8),
+    /// It is asked to hand over.
+    Transfer(NodeId),
+    /// It takes a snapshot of what is applied.
+    Snapshot,
 }
 
 /// One member: all of its state, and the little that is remembered of its past to judge it.
@@ -57,6 +64,8 @@ pub struct Member {
     pub served: LogIndex,
     /// Something happened since the driver said `drained`.
     pub dirty: bool,
+    /// A snapshot of a leader's has taken the place of its log, in this run.
+    pub installed: bool,
 }
 
 /// What an event led to, beside the member itself.
@@ -83,21 +92,110 @@ pub struct Place {
     pub id: EntryId,
     /// The client's command.
     pub command: u8,
+    /// The configuration that is in force from here on.
+    pub configuration: Option<Configuration>,
+}
+
+/// A membership of a tiny cluster: a bit for each member.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Configuration {
+    /// Who votes.
+    pub voters: u8,
+    /// Who votes too until the change is over; 0 if none is under way.
+    pub outgoing: u8,
+    /// Who learns.
+    pub learners: u8,
+}
+
+impl Configuration {
+    /// The bits of a membership.
+    #[must_use]
+    pub fn of(membership: &Membership) -> Configuration {
+        let bits = |list: &[NodeId]| list.iter().fold(0, |bits, id| bits | 1 << (id.0 - 1));
+        Configuration {
+            voters: bits(&membership.voters),
+            outgoing: bits(&membership.outgoing),
+            learners: bits(&membership.learners),
+        }
+    }
+
+    /// Whether these members are a quorum of everybody who must agree.
+    #[must_use]
+    pub fn has_quorum(self, members: u8) -> bool {
+        let of = |set: u8| set == 0 || set.count_ones() < 2 * (set & members).count_ones();
+        of(self.voters) && of(self.outgoing)
+    }
+
+    /// Whether `next` may follow in a log: voters change into a joint configuration, and out of it. [replication-protocols M2]
+    #[must_use]
+    pub fn may_become(self, next: Configuration) -> bool {
+        match (self.outgoing, next.outgoing) {
+            (0, 0) => self.voters == next.voters,
+            (0, outgoing) => outgoing == self.voters,
+            (_, 0) => self.voters == next.voters,
+            (..) => false,
+        }
+    }
+}
+
+impl std::fmt::Display for Configuration {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let list = |bits: u8| {
+            let members = (0..8).filter(|n| bits >> n & 1 == 1).map(|n| (n + 1).to_string());
+            members.collect::<Vec<_>>().join(",")
+        };
+        write!(f, "{{{}", list(self.voters))?;
+        if self.outgoing != 0 {
+            write!(f, " from {}", list(self.outgoing))?;
+        }
+        if self.learners != 0 {
+            write!(f, "; {} learn", list(self.learners))?;
+        }
+        f.write_str("}")
+    }
 }
 
 impl Place {
     /// What stands at an entry's position.
     #[must_use]
     pub fn of(entry: &Entry) -> Place {
-        Place { id: entry.id(), command: entry.payload().first().copied().unwrap_or(0) }
+        let (command, configuration) = match entry.head.kind {
+            EntryKind::Noop => (0, None),
+            EntryKind::Command => (entry.payload().first().copied().unwrap_or(0), None),
+            EntryKind::Config => {
+                let membership = Membership::decode(entry.payload()).map(|(membership, _)| membership);
+                (0, membership.ok().map(|membership| Configuration::of(&membership)))
+            }
+        };
+        Place { id: entry.id(), command, configuration }
+    }
+
+    /// As bytes of a snapshot; [`Place::from_bytes`] undoes it.
+    fn to_bytes(self) -> [u8; PLACE_BYTES] {
+        let Configuration { voters, outgoing, learners } = self.configuration.unwrap_or_default();
+        let EntryId { term, index } = self.id;
+        [term.0 as u8, index.0 as u8, self.command, voters, outgoing, learners]
+    }
+
+    fn from_bytes(bytes: &[u8]) -> Place {
+        let configuration = Configuration { voters: bytes[3], outgoing: bytes[4], learners: bytes[5] };
+        Place {
+            id: EntryId::new(bytes[0].into(), bytes[1].into()),
+            command: bytes[2],
+            configuration: (configuration != Configuration::default()).then_some(configuration),
+        }
     }
 }
 
+/// Bytes of a snapshot for each position: every number of a tiny cluster fits in one.
+const PLACE_BYTES: usize = 6;
+
 impl std::fmt::Display for Place {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self.command {
-            0 => write!(f, "{}", self.id),
-            command => write!(f, "{} \"{}\"", self.id, command_name(command)),
+        match (self.command, self.configuration) {
+            (0, None) => write!(f, "{}", self.id),
+            (_, Some(configuration)) => write!(f, "{} {configuration}", self.id),
+            (command, None) => write!(f, "{} \"{}\"", self.id, command_name(command)),
         }
     }
 }
@@ -110,12 +208,13 @@ pub fn command_name(command: u8) -> char {
 
 /// The configuration of a member: lengths of time so short that the log's clock stands still.
 fn config(id: NodeId, scope: &Scope) -> Config {
+    let Membership { voters, learners, .. } = scope.first_configuration(id);
     Config {
         group: GroupId(0),
         id,
         incarnation: Incarnation(id.0),
-        voters: (1..=scope.members as u64).map(NodeId).collect(),
-        learners: vec![],
+        voters,
+        learners,
         election_timeout: Duration::from_nanos(30),
         heartbeat_interval: Duration::from_nanos(10),
         pre_vote: scope.guarded,
@@ -136,7 +235,8 @@ impl Member {
     /// What it broke by starting.
     pub fn new(id: NodeId, scope: &Scope) -> Result<Member, String> {
         let served = LogIndex(0);
-        let member = Member { id, raft: None, disk: Disk::default(), runs: 0, served, dirty: false };
+        let member =
+            Member { id, raft: None, disk: Disk::default(), runs: 0, served, dirty: false, installed: false };
         member.after(&Event::Restart, scope).map(|(member, _)| member)
     }
 
@@ -191,12 +291,22 @@ impl Member {
                 raft.read(now, ReadBatch(u64::from(*batch)), &mut effects);
                 refused = effects.reads.iter().any(|verdict| verdict.index.is_none());
             }
+            Event::Change(number) => {
+                let target = &scope.changes[usize::from(*number) - 1];
+                let list = |ids: &[u64]| ids.iter().copied().map(NodeId).collect();
+                let target = Membership::new(list(target.voters), list(target.learners));
+                refused = raft.propose_change(now, &target, &[], &mut effects).is_err();
+                raft.tick(now, &mut effects); // whoever has peers for the first time speaks to them at once
+            }
+            Event::Transfer(to) => refused = raft.transfer(now, *to, &mut effects).is_err(),
+            Event::Snapshot => refused = !self.take_snapshot(now, &mut effects)?,
             Event::Restart => raft.tick(now, &mut effects), // what is committed is due for the store
             Event::Drain => {}
             Event::Crash(_) => return Err("a crash leaves no process to go on with".into()),
         }
         self.dirty = scope.late_drain && *event != Event::Drain;
         self.settle(now, &mut effects)?;
+        self.judge_hand_over(event, before.as_ref(), &effects)?;
         let mut deed = self.judge(before.as_ref(), effects)?;
         deed.refused = refused;
         Ok(deed)
@@ -209,16 +319,74 @@ impl Member {
             raft.drained(now, effects);
         }
         let mut applied = LogIndex(0);
-        while applied < raft.applied_handed_out() {
-            applied = raft.applied_handed_out();
-            raft.applied(now, applied, effects);
+        loop {
+            for piece in std::mem::take(&mut effects.store_chunks) {
+                let last = piece.meta.last;
+                let is_known = self.disk.snapshots.iter().any(|snapshot| snapshot.meta.last == last);
+                let complete = is_known || piece.offset == 0;
+                if complete && !is_known {
+                    let places = piece.bytes.chunks_exact(PLACE_BYTES).map(Place::from_bytes).collect();
+                    self.disk.keep(Snapshot { meta: piece.meta, places });
+                }
+                let stored = ChunkStored { last, next: if complete { piece.total } else { 0 }, complete };
+                raft.chunk_stored(now, stored, effects);
+            }
+            for request in std::mem::take(&mut effects.read_chunks) {
+                let read = self.disk.read(&request, Place::to_bytes);
+                raft.chunk_read(now, request, read, effects);
+            }
+            if applied < raft.applied_handed_out() {
+                applied = raft.applied_handed_out();
+                raft.applied(now, applied, effects);
+            } else if effects.store_chunks.is_empty() && effects.read_chunks.is_empty() {
+                break;
+            }
         }
+        self.installed |= effects.trace.iter().any(|event| matches!(event, Trace::Installs(_)));
         if let Some(fetch) = effects.fetch.first() {
             return Err(format!("reads {fetch:?} back, though all entries are in memory"));
         }
         self.disk.write(std::mem::take(&mut effects.persist));
         let shift = raft.canonicalize(now);
         self.disk.renumber(shift);
+        Ok(())
+    }
+
+    /// Takes a snapshot of everything that is applied, and drops it from the log; false if there is nothing to take.
+    fn take_snapshot(&mut self, now: kattu_raft::Instant, effects: &mut Effects) -> Result<bool, String> {
+        let Some(raft) = &mut self.raft else { return Ok(false) };
+        let handed = raft.applied_handed_out();
+        let places = self.disk.history(&self.disk.written()?)?;
+        let Some(places) = places.get(..handed.0 as usize) else { return Ok(false) };
+        let Some(last) = places.last().map(|place| place.id) else { return Ok(false) };
+        let stamp = raft.entry(last.index).map(|entry| entry.head.stamp).unwrap_or_default();
+        let Some(meta) = raft.snapshot_meta(last, stamp) else { return Ok(false) };
+        let newest = places.iter().rev().find_map(|place| Some((place.id.index, place.configuration?)));
+        let said = (meta.membership_at, Configuration::of(&meta.membership));
+        if newest.is_some_and(|newest| newest != said) {
+            return Err(format!(
+                "N1: takes a snapshot of {last} with the members of {}, {}",
+                said.0.0, said.1
+            ));
+        }
+        self.disk.keep(Snapshot { meta: meta.clone(), places: places.to_vec() });
+        raft.snapshot_taken(now, meta, last.index.next(), effects);
+        Ok(true)
+    }
+
+    /// Nobody obeys a leader whose term is over. [replication-protocols M9]
+    fn judge_hand_over(&self, event: &Event, before: Option<&Raft>, effects: &Effects) -> Result<(), String> {
+        let (Event::Deliver(envelope), Some(before)) = (event, before) else { return Ok(()) };
+        let late = matches!(envelope.message, Message::TimeoutNow(_)) && envelope.term < before.term();
+        let campaigns = |sent: &Envelope| matches!(sent.message, Message::Vote(_) | Message::PreVote(_));
+        let began = effects.trace.iter().any(|event| matches!(event, Trace::BecameCandidate(_)));
+        if late && (began || effects.send.iter().any(campaigns)) {
+            return Err(format!(
+                "M9: campaigns at the word of the leader of term {}, in term {}",
+                envelope.term.0,
+                before.term().0
+            ));
+        }
         Ok(())
     }
 
@@ -232,13 +400,14 @@ impl Member {
         if let Some(raft) = self.raft.take() {
             self.served = self.served.max(raft.applied_handed_out());
         }
-        self.dirty = false;
+        (self.dirty, self.installed) = (false, false);
         self.disk.crash(surviving)?;
+        self.disk.history(&self.disk.durable)?;
         match lie {
             None => {}
             Some(Lie::LosesTheLastEntry) => {
                 self.disk.durable.log.pop();
-                let last = LogIndex(self.disk.durable.log.len() as u64);
+                let last = self.disk.durable.last().index;
                 self.disk.durable.committed = self.disk.durable.committed.min(last);
             }
             Some(Lie::ForgetsTheVote) => self.disk.durable.hard.vote = None,
@@ -251,11 +420,12 @@ impl Member {
         let Some(raft) = &self.raft else { return Ok(Deed::default()) };
         invariants::check(raft).map_err(|violation| violation.to_string())?;
         let written = self.disk.written()?;
-        let same_log = written.log.len() as u64 == raft.last_id().index.0
+        let same_log = (written.base, written.last()) == (raft.base(), raft.last_id())
             && written.log.iter().all(|entry| raft.entry(entry.id().index) == Some(entry));
         if !same_log {
             return Err("the log in memory is not what was written".into());
         }
+        self.disk.history(&written)?;
         let committed_before = before.map_or(LogIndex(0), Raft::committed);
         if let Some(before) = before {
             Member::matches_are_kept(before, raft)?;
@@ -306,7 +476,7 @@ impl Member {
         }
         match &envelope.message {
             Message::AppendReply(reply) => match reply.verdict {
-                AppendVerdict::Match { upto } if (durable.log.len() as u64) < upto.0 => {
+                AppendVerdict::Match { upto } if durable.last().index < upto => {
                     Err(format!("acknowledges {} before its disk has it [O1]", upto.0))
                 }
                 AppendVerdict::Match { .. }

@@ -5,6 +5,7 @@
 //! Knows nothing of: how worlds are found.
 
 use kattu_raft::canonical::Moment;
+use kattu_raft::{Membership, NodeId};
 
 /// One tiny cluster, with a bound on everything that could go on for ever.
 #[derive(Clone, Debug)]
@@ -13,8 +14,12 @@ pub struct Scope {
     pub name: &'static str,
     /// What it is for, in a few words.
     pub about: &'static str,
-    /// Voters.
+    /// All that there are, voters or not.
     pub members: usize,
+    /// The first of them vote in the first configuration, this many; 0: all of them.
+    pub voters: usize,
+    /// The next ones learn, this many. Whoever is left knows nobody.
+    pub learners: usize,
     /// Pre-vote and check-quorum are on.
     pub guarded: bool,
     /// The first world.
@@ -27,6 +32,12 @@ pub struct Scope {
     pub proposals: u8,
     /// Linearizable reads, at anybody who knows a leader.
     pub reads: u8,
+    /// Changes of members, in this order, at anybody who leads.
+    pub changes: &'static [Target],
+    /// How often a leader is asked to hand over, to anybody.
+    pub transfers: u8,
+    /// Snapshots of what is applied, by anybody; nothing of the log stays behind them.
+    pub snapshots: u8,
     /// Crashes; each member that crashed may start again, or not.
     pub crashes: u8,
     /// Messages that arrive twice.
@@ -44,6 +55,8 @@ pub struct Scope {
     pub sync: Sync,
     /// The driver says `drained` when it likes, and not after every event.
     pub late_drain: bool,
+    /// No world is further from the first one; 0: without a bound.
+    pub depth_max: usize,
     /// What must have happened in some world, or the scope shows nothing.
     pub must_see: &'static [Mark],
     /// How many worlds there are.
@@ -52,6 +65,15 @@ pub struct Scope {
     pub when: When,
     /// A disk that breaks its promise, to see that the judges see.
     pub lie: Option<Lie>,
+}
+
+/// Whom a change of members leads to.
+#[derive(Clone, Copy, Debug)]
+pub struct Target {
+    /// Who votes.
+    pub voters: &'static [u64],
+    /// Who learns.
+    pub learners: &'static [u64],
 }
 
 /// The first world.
@@ -116,11 +138,23 @@ pub enum Mark {
     ReadServed,
     /// A read that was taken fails.
     ReadRefused,
+    /// A joint configuration is committed.
+    JointCommitted,
+    /// A configuration that is not joint is committed.
+    ChangeCompleted,
+    /// A configuration is cut off.
+    ChangeTruncated,
+    /// A leader hands over.
+    HandsOver,
+    /// A log loses its beginning to a snapshot that was taken.
+    Pruned,
+    /// A leader's snapshot takes the place of a log.
+    Installed,
 }
 
 impl Mark {
     /// All of them, in the order of their numbers.
-    pub const ALL: [Mark; 7] = [
+    pub const ALL: [Mark; 13] = [
         Mark::Elected,
         Mark::Reelected,
         Mark::CommandCommitted,
@@ -128,7 +162,27 @@ impl Mark {
         Mark::Restarted,
         Mark::ReadServed,
         Mark::ReadRefused,
+        Mark::JointCommitted,
+        Mark::ChangeCompleted,
+        Mark::ChangeTruncated,
+        Mark::HandsOver,
+        Mark::Pruned,
+        Mark::Installed,
     ];
+}
+
+impl Scope {
+    /// The first configuration, as `member` is told of it.
+    #[must_use]
+    pub fn first_configuration(&self, member: NodeId) -> Membership {
+        let voters = if self.voters == 0 { self.members } else { self.voters } as u64;
+        let all = voters + self.learners as u64;
+        if all < member.0 {
+            return Membership::default(); // it joins a group that is there
+        }
+        let list = |from: u64, upto: u64| (from..=upto).map(NodeId).collect();
+        Membership::new(list(1, voters), list(voters + 1, all))
+    }
 }
 
 /// Where every scope starts from: three members, nothing may happen.
@@ -136,12 +190,17 @@ pub const TINY: Scope = Scope {
     name: "",
     about: "",
     members: 3,
+    voters: 0,
+    learners: 0,
     guarded: true,
     start: Start::Fresh,
     term_max: 2,
     fires: &[],
     proposals: 0,
     reads: 0,
+    changes: &[],
+    transfers: 0,
+    snapshots: 0,
     crashes: 0,
     copies: 0,
     losses: 0,
@@ -150,6 +209,7 @@ pub const TINY: Scope = Scope {
     keeps_dead: false,
     sync: Sync::All,
     late_drain: false,
+    depth_max: 0,
     must_see: &[],
     pinned: 0,
     when: When::Always,
@@ -313,6 +373,183 @@ pub const SCOPES: &[Scope] = &[
         sync: Sync::Each,
         must_see: &[Mark::Reelected, Mark::CommandCommitted, Mark::Restarted, Mark::ReadServed],
         pinned: 855_244,
+        ..TINY
+    },
+    Scope {
+        name: "grow-2",
+        about: "one voter, a learner that gets a vote, a write, a crash, an election",
+        members: 2,
+        voters: 1,
+        learners: 1,
+        guarded: false,
+        start: Start::Elected,
+        fires: &[(Moment::Election, 1)],
+        proposals: 1,
+        changes: &[Target { voters: &[1, 2], learners: &[] }],
+        crashes: 1,
+        in_flight_max: 1,
+        sync: Sync::Each,
+        must_see: &[
+            Mark::CommandCommitted,
+            Mark::JointCommitted,
+            Mark::ChangeCompleted,
+            Mark::ChangeTruncated,
+            Mark::Restarted,
+        ],
+        pinned: 175_148,
+        ..TINY
+    },
+    Scope {
+        name: "leave-2",
+        about: "the leader of two leaves, a crash, an election",
+        members: 2,
+        guarded: false,
+        start: Start::Elected,
+        fires: &[(Moment::Election, 1)],
+        changes: &[Target { voters: &[2], learners: &[] }],
+        crashes: 1,
+        in_flight_max: 2,
+        sync: Sync::Each,
+        must_see: &[Mark::JointCommitted, Mark::ChangeCompleted, Mark::Reelected, Mark::Restarted],
+        pinned: 46_816,
+        ..TINY
+    },
+    Scope {
+        name: "replace-3",
+        about: "two voters, one of whom a learner replaces, a write, an election",
+        voters: 2,
+        learners: 1,
+        guarded: false,
+        start: Start::Elected,
+        fires: &[(Moment::Election, 1)],
+        proposals: 1,
+        changes: &[Target { voters: &[1, 3], learners: &[] }],
+        in_flight_max: 1,
+        must_see: &[Mark::CommandCommitted, Mark::JointCommitted, Mark::ChangeCompleted, Mark::Reelected],
+        pinned: 139_671,
+        ..TINY
+    },
+    Scope {
+        name: "remove-3",
+        about: "three voters, one of whom goes, an election",
+        guarded: false,
+        start: Start::Elected,
+        fires: &[(Moment::Election, 1)],
+        changes: &[Target { voters: &[1, 2], learners: &[] }],
+        in_flight_max: 2,
+        must_see: &[Mark::JointCommitted, Mark::ChangeCompleted, Mark::ChangeTruncated, Mark::Reelected],
+        pinned: 59_799,
+        ..TINY
+    },
+    Scope {
+        name: "hand-over-3",
+        about: "a hand-over, a write, an election",
+        guarded: false,
+        start: Start::Elected,
+        fires: &[(Moment::Election, 1)],
+        proposals: 1,
+        transfers: 1,
+        in_flight_max: 1,
+        must_see: &[Mark::HandsOver, Mark::Reelected, Mark::CommandCommitted, Mark::Truncated],
+        pinned: 171_925,
+        ..TINY
+    },
+    Scope {
+        name: "join-2",
+        about: "a log that is pruned, somebody who joins by a snapshot and gets a vote",
+        members: 2,
+        voters: 1,
+        guarded: false,
+        start: Start::Elected,
+        fires: &[(Moment::Stream, 1), (Moment::Heartbeat, 1)],
+        changes: &[Target { voters: &[1], learners: &[2] }, Target { voters: &[1, 2], learners: &[] }],
+        snapshots: 1,
+        in_flight_max: 2,
+        sync: Sync::Each,
+        must_see: &[Mark::Pruned, Mark::Installed, Mark::JointCommitted, Mark::ChangeCompleted],
+        pinned: 475_441,
+        ..TINY
+    },
+    Scope {
+        name: "install-crash-2",
+        about: "a log that is pruned, somebody who joins by a snapshot, a crash",
+        members: 2,
+        voters: 1,
+        guarded: false,
+        start: Start::Elected,
+        fires: &[(Moment::Stream, 1), (Moment::Heartbeat, 1)],
+        changes: &[Target { voters: &[1], learners: &[2] }],
+        snapshots: 1,
+        crashes: 1,
+        in_flight_max: 1,
+        sync: Sync::Each,
+        must_see: &[Mark::Pruned, Mark::Installed, Mark::Restarted],
+        pinned: 473_511,
+        ..TINY
+    },
+    Scope {
+        name: "snapshot-3",
+        about: "a write, a new leader, a pruned log, a snapshot for whoever lags or differs",
+        guarded: false,
+        start: Start::Elected,
+        fires: &[(Moment::Election, 1)],
+        proposals: 1,
+        snapshots: 1,
+        in_flight_max: 1,
+        must_see: &[Mark::Pruned, Mark::Installed, Mark::Reelected, Mark::Truncated],
+        pinned: 235_657,
+        ..TINY
+    },
+    Scope {
+        name: "change-snapshot-3",
+        about: "a voter goes, a new leader, a pruned log, a snapshot in place of a change",
+        guarded: false,
+        start: Start::Elected,
+        fires: &[(Moment::Election, 1)],
+        changes: &[Target { voters: &[1, 2], learners: &[] }],
+        snapshots: 1,
+        in_flight_max: 1,
+        must_see: &[Mark::Pruned, Mark::Installed, Mark::JointCommitted, Mark::ChangeTruncated],
+        pinned: 140_157,
+        ..TINY
+    },
+    Scope {
+        name: "joins-2",
+        about: "as join-2, with a crash",
+        members: 2,
+        voters: 1,
+        guarded: false,
+        start: Start::Elected,
+        fires: &[(Moment::Stream, 1), (Moment::Heartbeat, 1)],
+        changes: &[Target { voters: &[1], learners: &[2] }, Target { voters: &[1, 2], learners: &[] }],
+        snapshots: 1,
+        crashes: 1,
+        in_flight_max: 2,
+        when: When::Campaign,
+        must_see: &[
+            Mark::Pruned,
+            Mark::Installed,
+            Mark::JointCommitted,
+            Mark::ChangeCompleted,
+            Mark::Restarted,
+        ],
+        pinned: 6_087_271,
+        ..TINY
+    },
+    Scope {
+        name: "grow-3",
+        about: "one voter, two learners that get votes, a crash, two elections",
+        voters: 1,
+        learners: 2,
+        guarded: false,
+        start: Start::Elected,
+        fires: &[(Moment::Election, 2)],
+        changes: &[Target { voters: &[1, 2, 3], learners: &[] }],
+        crashes: 1,
+        in_flight_max: 1,
+        when: When::Campaign,
+        must_see: &[Mark::JointCommitted, Mark::ChangeCompleted, Mark::Reelected, Mark::Restarted],
+        pinned: 9_868_849,
         ..TINY
     },
     Scope {

@@ -29,8 +29,43 @@ pub struct Report {
     pub core_runs: usize,
     /// What happened in some world.
     pub seen: Vec<Mark>,
+    /// In how many worlds something is so, for everything that is so in any.
+    pub sights: Vec<(Sight, u64)>,
     /// How long it took.
     pub took: Duration,
+}
+
+/// Something that is so in a world.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sight {
+    /// The newest configuration that is committed is joint.
+    JointCommitted,
+    /// Somebody's newest configuration is joint.
+    JointInForce,
+    /// Somebody's log begins behind a snapshot.
+    Pruned,
+    /// Somebody has a leader's snapshot in place of its log.
+    Installed,
+    /// A leader hands over.
+    HandsOver,
+}
+
+impl Sight {
+    /// All of them, in the order of their numbers.
+    pub const ALL: [Sight; 5] =
+        [Sight::JointCommitted, Sight::JointInForce, Sight::Pruned, Sight::Installed, Sight::HandsOver];
+
+    /// In a few words.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Sight::JointCommitted => "joint committed",
+            Sight::JointInForce => "joint in force",
+            Sight::Pruned => "pruned",
+            Sight::Installed => "snapshot installed",
+            Sight::HandsOver => "handing over",
+        }
+    }
 }
 
 /// The shortest way to a world that must not be.
@@ -152,6 +187,7 @@ pub fn explore_and_tell(
     })?;
     let mut seen = Seen::new();
     let mut marks = Marks::default();
+    let mut sights = [0; Sight::ALL.len()];
     let mut words = Vec::new();
     first.encode(&mut words);
     seen.insert(fingerprint(&words));
@@ -163,7 +199,7 @@ pub fn explore_and_tell(
     let (mut depth, mut transitions, mut base) = (0, 0, 0);
     let mut choices = Vec::new();
     let (mut world, mut after) = (first.clone(), first.clone());
-    while !level.ends.is_empty() {
+    while !level.ends.is_empty() && (scope.depth_max == 0 || depth < scope.depth_max) {
         for n in 0..level.ends.len() {
             world.decode(level.get(n));
             world.choices(scope, &tables, &mut choices);
@@ -191,6 +227,7 @@ pub fn explore_and_tell(
                 if let Err(story) = after.judge(&tables) {
                     return broken(story, &mut tables);
                 }
+                after.sights(&tables).for_each(|sight| sights[sight as usize] += 1);
                 next.push(&words);
                 ways.push((number, choice.word()));
                 if ways.len().is_multiple_of(1 << 16) {
@@ -211,6 +248,7 @@ pub fn explore_and_tell(
         messages: tables.messages.len(),
         core_runs: tables.core_runs(),
         seen: marks.list(),
+        sights: Sight::ALL.into_iter().zip(sights).filter(|(_, worlds)| *worlds > 0).collect(),
         took: begun.elapsed(),
     })
 }
@@ -244,9 +282,17 @@ impl Marks {
         if step.commits.iter().any(|place| place.command != 0) {
             mark(Mark::CommandCommitted);
         }
-        if step.truncated {
-            mark(Mark::Truncated);
-        }
+        let configurations = || step.commits.iter().filter_map(|place| place.configuration);
+        let happened = [
+            (step.truncated, Mark::Truncated),
+            (step.change_truncated, Mark::ChangeTruncated),
+            (step.hands_over, Mark::HandsOver),
+            (step.pruned, Mark::Pruned),
+            (step.installed, Mark::Installed),
+            (configurations().any(|newest| newest.outgoing != 0), Mark::JointCommitted),
+            (configurations().any(|newest| newest.outgoing == 0), Mark::ChangeCompleted),
+        ];
+        happened.into_iter().filter(|(so, _)| *so).for_each(|(_, what)| mark(what));
         for verdict in &step.verdicts {
             mark(if verdict.index.is_some() { Mark::ReadServed } else { Mark::ReadRefused });
         }

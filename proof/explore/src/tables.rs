@@ -5,12 +5,13 @@
 //! a billion times; everything else is looking up. Numbers stand for values that were compared in full.
 //! Knows nothing of: worlds, the order of the search.
 
+use crate::disk::State;
 use crate::ghost::Ghost;
-use crate::member::{Deed, Event, Member, Place};
+use crate::member::{Configuration, Deed, Event, Member, Place};
 use crate::scope::Scope;
 use kattu_raft::canonical::{CANONICAL_NOW, Moment};
 use kattu_raft::message::Message;
-use kattu_raft::{Envelope, LogIndex, NodeId, Raft, ReadVerdict, Term, Trace};
+use kattu_raft::{EntryKind, Envelope, LogIndex, NodeId, Raft, ReadVerdict, Term, Trace};
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hash, Hasher};
 use std::rc::Rc;
@@ -100,6 +101,20 @@ pub struct Facts {
     pub dirty: bool,
     /// Its newest term, durable or not.
     pub term: Term,
+    /// So much of its log is in a snapshot only.
+    pub base: usize,
+    /// The scope's first configuration.
+    pub first: Configuration,
+    /// The newest configuration of its log, or the first one.
+    pub in_force: Configuration,
+    /// Up to where its store has been handed entries.
+    pub handed: LogIndex,
+    /// Up to where its newest snapshot reaches.
+    pub covered: LogIndex,
+    /// See [`Member::installed`].
+    pub installed: bool,
+    /// It leads, and hands over.
+    pub hands_over: bool,
 }
 
 /// What the search wants to know of a message at once.
@@ -128,6 +143,14 @@ pub struct Step {
     pub refused: bool,
     /// It cut off entries of its log.
     pub truncated: bool,
+    /// A configuration was among them.
+    pub change_truncated: bool,
+    /// It began to hand over.
+    pub hands_over: bool,
+    /// Its log lost its beginning.
+    pub pruned: bool,
+    /// A leader's snapshot took the place of its log.
+    pub installed: bool,
 }
 
 /// All of it.
@@ -163,7 +186,7 @@ impl<'a> Tables<'a> {
 
     /// The number of a member.
     pub fn member(&mut self, member: Member) -> u32 {
-        let facts = facts(&member, self.scope.members);
+        let facts = facts(&member, self.scope);
         let (number, new) = self.members.number(member);
         if new {
             self.facts.push(facts);
@@ -232,6 +255,24 @@ impl<'a> Tables<'a> {
         let before = self.member_at(member).clone();
         let (after, deed) = before.after(&event, self.scope)?;
         let Deed { sends, commits, elected, verdicts, refused, trace } = deed;
+        let happened = |is: fn(&Trace) -> bool| trace.iter().any(is);
+        let configurations = |member: &Member| {
+            let log = member.disk.written().map(|written| written.log).unwrap_or_default();
+            log.iter()
+                .filter(|entry| entry.head.kind == EntryKind::Config)
+                .map(|entry| entry.id())
+                .collect::<Vec<_>>()
+        };
+        let truncated = happened(|event| matches!(event, Trace::Truncated(_)));
+        let change_truncated = truncated && {
+            let kept = configurations(&after);
+            configurations(&before).iter().any(|id| !kept.contains(id))
+        };
+        let (hands_over, pruned, installed) = (
+            happened(|event| matches!(event, Trace::TransferBegan(_))),
+            happened(|event| matches!(event, Trace::Pruned(_))),
+            happened(|event| matches!(event, Trace::Installs(_))),
+        );
         let step = Step {
             member: self.member(after),
             sends: sends.into_iter().map(|envelope| self.message(envelope)).collect(),
@@ -239,7 +280,11 @@ impl<'a> Tables<'a> {
             elected,
             verdicts: verdicts.into(),
             refused,
-            truncated: trace.iter().any(|event| matches!(event, Trace::Truncated(_))),
+            truncated,
+            change_truncated,
+            hands_over,
+            pruned,
+            installed,
         };
         let number = self.steps.len() as u32;
         self.steps.push(step);
@@ -260,21 +305,29 @@ impl<'a> Tables<'a> {
     }
 }
 
-fn facts(member: &Member, members: usize) -> Facts {
+fn facts(member: &Member, scope: &Scope) -> Facts {
     let raft = member.raft.as_ref();
-    let durable: Box<[Place]> = member.disk.durable.log.iter().map(Place::of).collect();
-    let log = match raft {
-        None => durable.clone(),
-        Some(raft) => {
-            let last = raft.last_id().index.0;
-            (1..=last).filter_map(|index| raft.entry(LogIndex(index)).map(Place::of)).collect()
-        }
-    };
+    let disk = &member.disk;
+    // What cannot be told of a disk was judged when the member stepped there: nothing of it was broken.
+    let history = |state: &State| -> Box<[Place]> { disk.history(state).unwrap_or_default().into() };
+    let durable = history(&disk.durable);
+    let written = disk.written().ok().filter(|_| raft.is_some());
+    let log = written.as_ref().map_or_else(|| durable.clone(), history);
+    let base = written.as_ref().unwrap_or(&disk.durable).base.index.0 as usize;
+    let first = Configuration::of(&scope.first_configuration(NodeId(1)));
+    let members = scope.members;
     let moments = raft.map(|raft| raft.moments(CANONICAL_NOW)).unwrap_or_default();
     let matched = |peer| raft.and_then(|raft| raft.matched(NodeId(peer))).unwrap_or_default();
     Facts {
         runs: raft.is_some(),
         leads: raft.filter(|raft| raft.is_leader()).map(Raft::term),
+        base,
+        first,
+        in_force: log.iter().rev().find_map(|place| place.configuration).unwrap_or(first),
+        handed: raft.map(Raft::applied_handed_out).unwrap_or_default(),
+        covered: raft.and_then(Raft::snapshot).map(|meta| meta.last.index).unwrap_or_default(),
+        installed: member.installed,
+        hands_over: raft.is_some_and(|raft| raft.transferring().is_some()),
         durable_term: member.disk.durable.hard.term,
         log,
         durable,

@@ -92,6 +92,9 @@ fn told(event: &Event) -> String {
         Event::Propose(command) => format!("client writes \"{}\"", command_name(*command)),
         Event::Read(batch) => format!("client reads, read {batch}"),
         Event::Drain => "nothing more for now".into(),
+        Event::Change(number) => format!("operator wants change {number}"),
+        Event::Transfer(to) => format!("operator wants {} to lead", to.0),
+        Event::Snapshot => "takes a snapshot".into(),
     }
 }
 

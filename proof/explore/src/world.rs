@@ -11,9 +11,10 @@
 //!
 //! Knows nothing of: which worlds were seen before.
 
-use crate::member::{Event, Member};
+use crate::member::{Event, Member, Place};
 use crate::scope::{Order, Scope, Start, Sync};
-use crate::tables::{Step, Tables};
+use crate::search::Sight;
+use crate::tables::{Facts, Step, Tables};
 use kattu_raft::canonical::Moment;
 use kattu_raft::{NodeId, Term};
 
@@ -21,7 +22,7 @@ use kattu_raft::{NodeId, Term};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Left {
     /// Deadlines, by the number of their reason.
-    pub fires: [u8; 8],
+    pub fires: [u8; 16],
     /// Client commands.
     pub proposals: u8,
     /// Linearizable reads.
@@ -32,35 +33,47 @@ pub struct Left {
     pub copies: u8,
     /// Messages lost from a queue.
     pub losses: u8,
+    /// Changes of members.
+    pub changes: u8,
+    /// Hand-overs.
+    pub transfers: u8,
+    /// Snapshots.
+    pub snapshots: u8,
 }
 
 impl Left {
-    const WORDS: usize = 4;
+    const WORDS: usize = 6;
 
     fn of(scope: &Scope) -> Left {
-        let mut fires = [0; 8];
+        let mut fires = [0; 16];
         for (moment, count) in scope.fires {
             fires[*moment as usize] = *count;
         }
-        let Scope { proposals, reads, crashes, copies, losses, .. } = *scope;
-        Left { fires, proposals, reads, crashes, copies, losses }
+        let Scope { proposals, reads, crashes, copies, losses, transfers, snapshots, .. } = *scope;
+        let changes = scope.changes.len() as u8;
+        Left { fires, proposals, reads, crashes, copies, losses, changes, transfers, snapshots }
     }
 
     fn words(&self) -> [u32; Left::WORDS] {
-        let f = &self.fires;
+        let fires = |n: usize| u32::from_le_bytes([0, 1, 2, 3].map(|k| self.fires[4 * n + k]));
         [
-            u32::from_le_bytes([f[0], f[1], f[2], f[3]]),
-            u32::from_le_bytes([f[4], f[5], f[6], f[7]]),
+            fires(0),
+            fires(1),
+            fires(2),
+            fires(3),
             u32::from_le_bytes([self.proposals, self.reads, self.crashes, self.copies]),
-            u32::from(self.losses),
+            u32::from_le_bytes([self.losses, self.changes, self.transfers, self.snapshots]),
         ]
     }
 
     fn from_words(words: &[u32]) -> Left {
-        let [a, b, c, d] = [words[0], words[1], words[2], words[3]].map(u32::to_le_bytes);
-        let fires = [a[0], a[1], a[2], a[3], b[0], b[1], b[2], b[3]];
-        let [proposals, reads, crashes, copies] = c;
-        Left { fires, proposals, reads, crashes, copies, losses: d[0] }
+        let mut fires = [0; 16];
+        for (n, four) in fires.chunks_exact_mut(4).enumerate() {
+            four.copy_from_slice(&words[n].to_le_bytes());
+        }
+        let [proposals, reads, crashes, copies] = words[4].to_le_bytes();
+        let [losses, changes, transfers, snapshots] = words[5].to_le_bytes();
+        Left { fires, proposals, reads, crashes, copies, losses, changes, transfers, snapshots }
     }
 }
 
@@ -121,6 +134,12 @@ pub enum What {
     Read,
     /// Its driver says `drained`.
     Drain,
+    /// An operator changes the members.
+    Change,
+    /// It is asked to hand over to this member.
+    Transfer(usize),
+    /// It takes a snapshot, and drops what that covers.
+    Snapshot,
 }
 
 impl Choice {
@@ -139,6 +158,9 @@ impl Choice {
                 What::Propose => (7, member, 0),
                 What::Read => (8, member, 0),
                 What::Drain => (9, member, 0),
+                What::Change => (10, member, 0),
+                What::Transfer(to) => (11, member, to as u32),
+                What::Snapshot => (12, member, 0),
             },
         };
         kind << 28 | (member as u32) << 24 | argument
@@ -162,6 +184,9 @@ impl Choice {
             7 => What::Propose,
             8 => What::Read,
             9 => What::Drain,
+            10 => What::Change,
+            11 => What::Transfer(argument as usize),
+            12 => What::Snapshot,
             kind => panic!("no choice has the number {kind}"),
         };
         Choice::At(member, what)
@@ -188,7 +213,7 @@ impl World {
             members.push(tables.member(member));
         }
         let ghost = tables.ghost(crate::ghost::Ghost::default());
-        let left = Left { fires: [u8::MAX; 8], ..Left::of(scope) };
+        let left = Left { fires: [u8::MAX; 16], ..Left::of(scope) };
         let mut world = World { members, ghost, left, messages: Vec::new() };
         match scope.start {
             Start::Fresh => {}
@@ -200,18 +225,31 @@ impl World {
 
     /// Member 1 is elected and everybody knows what it committed; nothing is under way.
     fn elect_the_first(&mut self, scope: &Scope, tables: &mut Tables<'_>) -> Result<(), String> {
-        let mut go = |world: &mut World, choice| match world.go(choice, scope, tables) {
-            Ok(_) => Ok(world.unfinished(tables)),
-            Err(Ends::Broken(story)) => Err(story),
-            Err(Ends::Outside) => Err(format!("{choice:?} is not in the scope")),
-        };
+        self.settle(scope, tables)?;
         for moment in [Moment::Election, Moment::CommitNotice] {
-            let mut next = go(self, Choice::At(0, What::Fire(moment)))?;
-            while let Some(choice) = next {
-                next = go(self, choice)?;
+            let leads = tables.facts(self.members[0]).leads.is_some(); // alone it needs nobody
+            let ahead = tables.facts(self.members[0]).moments.contains(&moment);
+            if ahead && leads != (moment == Moment::Election) {
+                self.do_all(Choice::At(0, What::Fire(moment)), scope, tables)?;
             }
         }
         Ok(())
+    }
+
+    /// Makes a choice, and then everything that follows until the world is quiet.
+    fn do_all(&mut self, choice: Choice, scope: &Scope, tables: &mut Tables<'_>) -> Result<(), String> {
+        match self.go(choice, scope, tables) {
+            Ok(_) => self.settle(scope, tables),
+            Err(Ends::Broken(story)) => Err(story),
+            Err(Ends::Outside) => Err(format!("{choice:?} is not in the scope")),
+        }
+    }
+
+    fn settle(&mut self, scope: &Scope, tables: &mut Tables<'_>) -> Result<(), String> {
+        match self.unfinished(tables) {
+            Some(choice) => self.do_all(choice, scope, tables),
+            None => Ok(()),
+        }
     }
 
     /// What is left to do until the world is quiet: disks first, then the oldest message.
@@ -274,6 +312,15 @@ impl World {
             if left.proposals > 0 && facts.leads.is_some() {
                 may(What::Propose);
             }
+            if left.changes > 0 && facts.leads.is_some() {
+                may(What::Change);
+            }
+            if left.transfers > 0 && facts.leads.is_some() {
+                (0..scope.members).filter(|to| *to != n).for_each(|to| may(What::Transfer(to)));
+            }
+            if left.snapshots > 0 && facts.covered < facts.handed {
+                may(What::Snapshot);
+            }
             if left.reads > 0 && facts.knows_leader {
                 may(What::Read);
             }
@@ -328,6 +375,9 @@ impl World {
             Choice::At(_, What::Crash(_)) => left.crashes -= 1,
             Choice::At(_, What::Propose) => left.proposals -= 1,
             Choice::At(_, What::Read) => left.reads -= 1,
+            Choice::At(_, What::Change) => left.changes -= 1,
+            Choice::At(_, What::Transfer(_)) => left.transfers -= 1,
+            Choice::At(_, What::Snapshot) => left.snapshots -= 1,
             Choice::Deliver(message) => self.take(message),
             Choice::Lose(_) | Choice::At(_, What::Sync(_) | What::Restart | What::Drain) => {}
         }
@@ -352,8 +402,8 @@ impl World {
         if step.refused || tables.facts(step.member).term > Term(scope.term_max) {
             return Err(Ends::Outside);
         }
-        self.members[n] = step.member;
-        let told = self.told(n, choice, name, step, tables)?;
+        let before = std::mem::replace(&mut self.members[n], step.member);
+        let told = self.told(n, before, choice, name, step, tables)?;
         for message in 0..step.sends.len() {
             let message = tables.step_at(number).sends[message];
             self.put(message, scope, tables);
@@ -381,10 +431,28 @@ impl World {
         tables.ghost_at(self.ghost).holds(&facts)
     }
 
+    /// What is true in this world.
+    pub fn sights(&self, tables: &Tables<'_>) -> impl Iterator<Item = Sight> {
+        let any = |is: fn(&Facts) -> bool| self.members.iter().any(|member| is(tables.facts(*member)));
+        let is_joint = |log: &[Place]| {
+            log.iter().rev().find_map(|place| place.configuration).is_some_and(|newest| newest.outgoing != 0)
+        };
+        let ghost = tables.ghost_at(self.ghost);
+        let seen = [
+            ghost.newest_configuration().is_some_and(|newest| newest.outgoing != 0),
+            self.members.iter().any(|member| is_joint(&tables.facts(*member).log)),
+            any(|facts| facts.base > 0),
+            any(|facts| facts.installed),
+            any(|facts| facts.hands_over),
+        ];
+        Sight::ALL.into_iter().zip(seen).filter(|(_, seen)| *seen).map(|(sight, _)| sight)
+    }
+
     /// The history after a step, if the step is part of it.
     fn told(
         &self,
         n: usize,
+        before: u32,
         choice: Choice,
         name: u8,
         step: &Step,
@@ -403,7 +471,8 @@ impl World {
         if ends {
             ghost.crashed(n);
         }
-        ghost.takes(n, step, tables.facts(step.member)).map_err(Ends::Broken)?;
+        let all: Vec<_> = self.members.iter().map(|member| tables.facts(*member)).collect();
+        ghost.takes(n, step, tables.facts(before), &all).map_err(Ends::Broken)?;
         Ok(Some(ghost))
     }
 
@@ -447,6 +516,7 @@ impl Event {
         match choice {
             Choice::At(_, What::Propose) => scope.proposals - left.proposals + 1,
             Choice::At(_, What::Read) => scope.reads - left.reads + 1,
+            Choice::At(_, What::Change) => scope.changes.len() as u8 - left.changes + 1,
             Choice::Deliver(_) | Choice::Copy(_) | Choice::Lose(_) | Choice::At(..) => 0,
         }
     }
@@ -476,6 +546,9 @@ pub fn event(choice: Choice, name: u8, tables: &Tables<'_>) -> Event {
             What::Propose => Event::Propose(name),
             What::Read => Event::Read(name),
             What::Drain => Event::Drain,
+            What::Change => Event::Change(name),
+            What::Transfer(to) => Event::Transfer(NodeId(to as u64 + 1)),
+            What::Snapshot => Event::Snapshot,
         },
     }
 }

@@ -15,7 +15,7 @@ const FOUND: &[(&str, &str, &str)] = &[
     ("acknowledge-before-sync", "election-3", "acknowledges 1 before its disk has it [O1]"),
     ("heartbeat-acknowledges-unsynced", "election-3", "acknowledges 1 before its disk has it [O1]"),
     ("acknowledge-own-last-index", "crash-3", "O1: leader"),
-    ("own-match-before-sync", "replicate-3", "O2: 1.2 \"a\" is committed and on 1 disks of 3"),
+    ("own-match-before-sync", "replicate-3", "O2: member 1 commits 1.2 \"a\" with {2} of {1,2,3}"),
     ("single-member-answers-before-sync", "election-3", "marks_are_ordered"),
     ("apply-before-own-sync", "election-3", "marks_are_ordered"),
     ("completion-matched-by-index", "queues-3", "the_disk_owes_what_is_not_persisted"),
@@ -36,6 +36,21 @@ const FOUND: &[(&str, &str, &str)] = &[
     ("older-round-confirms-reads", "rounds-3", "Linearizable reads"),
     ("reads-outlive-their-leader", "read-3", "Linearizable reads"),
     ("late-append-confirms-a-restart", "restart-2", "before its restart [ST17]"),
+    ("one-step-change-before-own-term", "leave-2", "M2: in the log of member 1 {1,2} becomes {2}"),
+    ("truncated-membership-stays-in-force", "remove-3", "configurations_are_those_of_the_log"),
+    ("elections-by-committed-membership", "grow-3", "Leader Completeness"),
+    ("joint-commit-counted-in-one-set", "leave-2", "O2: member 1 commits 1.2 {2 from 1,2} with {2}"),
+    ("joint-commit-counted-in-one-set", "replace-3", "O2: member 1 commits"),
+    ("removed-leader-counts-itself", "leave-2", "O2: member 1 commits 1.3 {2} with {1}"),
+    (
+        "timeout-now-of-an-older-term-obeyed",
+        "hand-over-3",
+        "M9: campaigns at the word of the leader of term 1",
+    ),
+    ("snapshot-lacks-the-newest-membership", "join-2", "N1: takes a snapshot"),
+    ("install-acknowledged-before-its-base", "install-crash-2", "before its disk has it [O1]"),
+    ("conflicting-tail-kept-on-install", "snapshot-3", "State Machine Safety"),
+    ("membership-of-a-dropped-log-in-force", "change-snapshot-3", "configurations_are_those_of_the_log"),
 ];
 
 /// Bugs of the core that no scope can bring out, and why. Storms must.
@@ -45,11 +60,15 @@ const BEYOND: &[(&str, &str)] = &[
     ("acknowledgement-of-an-older-term", "takes a crash and two more leaders"),
     ("probe-hint-taken-for-match", "takes entries of four terms"),
     ("suspicion-drops-the-quorum-question", "no link closes in a scope"),
-    ("timeout-now-of-an-older-term-obeyed", "nobody hands over in a scope"),
     ("lease-kept-after-transfer", "a matter of clocks, and a scope has none"),
     ("lease-counted-from-receipt", "a matter of clocks, and a scope has none"),
+    ("lease-of-two-timeouts", "a matter of clocks, and a scope has none"),
     ("lease-without-own-term-commit", "a matter of clocks, and a scope has none"),
     ("vote-within-lease-after-restart", "a matter of clocks, and a scope has none"),
+    ("log-pruned-by-what-is-applied", "a snapshot of a scope covers all that is applied"),
+    ("vote-by-truncated-log", "no disk is damaged in a scope"),
+    ("damaged-member-leads", "no disk is damaged in a scope"),
+    ("damaged-answer-counted-as-evidence", "no disk is damaged in a scope"),
 ];
 
 #[test]
@@ -74,8 +93,8 @@ fn exploration_finds_the_planted_bugs() {
 #[test]
 fn every_bug_of_the_core_is_found_or_known_to_be_beyond_every_scope() {
     let known = |name: &str| {
-        let found = FOUND.iter().filter(|bug| bug.0 == name).count();
-        found + BEYOND.iter().filter(|bug| bug.0 == name && !bug.1.is_empty()).count()
+        let found = FOUND.iter().any(|bug| bug.0 == name);
+        usize::from(found) + BEYOND.iter().filter(|bug| bug.0 == name && !bug.1.is_empty()).count()
     };
     for bug in kattu_plant::BUGS.iter().filter(|bug| bug.home == "kattu-raft") {
         assert_eq!(known(bug.name), 1, "{}: say here whether exploration finds it, or why not", bug.name);

@@ -1,6 +1,7 @@
 //! Whether exploration sees: disks that lie, counts that must agree with a naive search, timelines that are shortest.
 
-use kattu_explore::scope::{Lie, Mark, Scope, Start, Sync, TINY};
+use kattu_explore::scope::{Lie, Mark, Scope, Start, Sync, TINY, Target};
+use kattu_explore::search::Sight;
 use kattu_explore::tables::Tables;
 use kattu_explore::world::{Ends, World};
 use kattu_explore::{Counterexample, explore};
@@ -96,6 +97,57 @@ fn a_naive_search_in_another_order_finds_as_many_worlds() {
         assert_eq!(report.states, naive(&scope) as u64);
         assert!(report.seen.contains(&Mark::CommandCommitted) && report.seen.contains(&Mark::Restarted));
     }
+}
+
+/// One voter, somebody who joins by a snapshot.
+const JOIN: Scope = Scope {
+    name: "join",
+    members: 2,
+    voters: 1,
+    guarded: false,
+    start: Start::Elected,
+    fires: &[(Moment::Stream, 1)],
+    changes: &[Target { voters: &[1], learners: &[2] }],
+    snapshots: 1,
+    in_flight_max: 1,
+    ..TINY
+};
+
+/// The leader of two leaves.
+const LEAVE: Scope = Scope {
+    name: "leave",
+    members: 2,
+    guarded: false,
+    start: Start::Elected,
+    fires: &[(Moment::Election, 1)],
+    changes: &[Target { voters: &[2], learners: &[] }],
+    ..TINY
+};
+
+#[test]
+fn a_naive_search_finds_as_many_worlds_with_changes_of_members_and_snapshots() {
+    for (scope, shown) in [(JOIN, Sight::Installed), (LEAVE, Sight::JointCommitted)] {
+        let report = explore(&scope).unwrap_or_else(|broken| panic!("{broken}"));
+        assert_eq!(report.states, naive(&scope) as u64, "{}", scope.name);
+        let worlds = report.sights.iter().find(|(sight, _)| *sight == shown).map_or(0, |(_, worlds)| *worlds);
+        assert!(0 < worlds && worlds < report.states, "{}: {worlds} of {}", scope.name, report.states);
+    }
+}
+
+#[test]
+fn a_bound_on_the_depth_leaves_out_what_is_further_and_nothing_else() {
+    let whole = explore(&LEAVE).unwrap_or_else(|broken| panic!("{broken}"));
+    let bounded =
+        |depth_max| explore(&Scope { depth_max, ..LEAVE }).unwrap_or_else(|broken| panic!("{broken}"));
+    assert_eq!(bounded(whole.depth).states, whole.states);
+    let half = bounded(whole.depth / 2);
+    assert!(half.depth == whole.depth / 2 && half.states < whole.states);
+}
+
+#[test]
+fn a_disk_that_loses_what_it_synced_is_noticed_by_the_quorum_of_those_who_vote_by_then() {
+    let broken = broken(&Scope { lie: Some(Lie::LosesTheLastEntry), crashes: 1, ..LEAVE });
+    assert!(broken.story.starts_with("O2: 1.1 is committed"), "{broken}");
 }
 
 #[test]
