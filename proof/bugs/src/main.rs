@@ -33,6 +33,7 @@ use crate::trial::{Finding, run, search};
 use kattu_plant::{BUGS, Bug, Trial};
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::ExitCode;
+use std::sync::Mutex;
 use std::time::Instant;
 
 /// Seeds a bug gets before it counts as missed; `KATTU_SEEDS` says otherwise.
@@ -223,7 +224,8 @@ fn number(word: &str) -> Result<u64, String> {
 fn fast() -> Result<(), String> {
     let start = Instant::now();
     let witnesses = witness::read()?;
-    let (mut rows, mut missed, mut dirty, mut moved) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let (mut rows, mut missed, mut moved) = (Vec::new(), Vec::new(), Vec::new());
+    let mut controls = BTreeSet::new();
     for bug in &BUGS {
         let seed = witnesses.get(bug.name).copied().unwrap_or(0);
         let claimed = |finding: &Finding| finding.is_claimed_by(bug);
@@ -235,20 +237,14 @@ fn fast() -> Result<(), String> {
         }
         match &caught {
             Some(finding) => {
-                if let Some(broken) = run(bug.trial, bug.name, finding.seed) {
-                    dirty.push(format!(
-                        "{} seed {}: {}: {}",
-                        bug.trial.name(),
-                        broken.seed,
-                        broken.property,
-                        broken.story
-                    ));
-                }
+                let scene = if bug.trial == Trial::Scene { bug.name } else { "" };
+                controls.insert((bug.trial, scene, finding.seed));
             }
             None => missed.push(bug.name),
         }
         rows.push((bug, caught));
     }
+    let dirty = each_clean(&controls);
     println!("{}", table::of_catches(&rows));
     if !moved.is_empty() {
         println!("witnesses that moved: {}\nnext: cargo xtask bugs --write", moved.join(", "));
@@ -261,6 +257,34 @@ fn fast() -> Result<(), String> {
         start.elapsed().as_secs_f64()
     );
     verdict(&missed, &dirty)
+}
+
+/// Runs each of these without any bug, on all threads: what they found.
+fn each_clean(controls: &BTreeSet<(Trial, &str, u64)>) -> Vec<String> {
+    let left = Mutex::new(controls.iter());
+    let dirty = Mutex::new(Vec::new());
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                loop {
+                    let next = left.lock().expect("no thread panics with it").next();
+                    let Some(&(trial, scene, seed)) = next else { return };
+                    let Some(broken) = run(trial, scene, seed) else { continue };
+                    let said = format!(
+                        "{} {scene} seed {seed}: {}: {}",
+                        trial.name(),
+                        broken.property,
+                        broken.story
+                    );
+                    dirty.lock().expect("no thread panics with it").push(said);
+                }
+            });
+        }
+    });
+    let mut dirty = dirty.into_inner().expect("no thread panicked with it");
+    dirty.sort_unstable();
+    dirty
 }
 
 fn verdict(missed: &[&str], dirty: &[String]) -> Result<(), String> {
