@@ -12,8 +12,8 @@ use kattu_plant::BUGS;
 use world::storm::storm;
 
 /// Bugs that only judges of whole clusters find: by what clients were told, by each truncation and the match of each peer
-/// at every step, by how long things take.
-const ELSEWHERE: [&str; 9] = [
+/// at every step, by each step of a change of members, by how long things take.
+const ELSEWHERE: [&str; 10] = [
     "check-quorum-hears-one",
     "stickiness-switched-off",
     "acknowledgement-of-an-older-term",
@@ -23,6 +23,7 @@ const ELSEWHERE: [&str; 9] = [
     "older-round-confirms-reads",
     "reads-outlive-their-leader",
     "late-append-confirms-a-restart",
+    "one-step-change-before-own-term",
 ];
 
 #[test]
