@@ -1014,6 +1014,7 @@ impl World {
             && !state.lost_directory
             && state.damaged.is_none()
             && state.floor.is_none()
+            && state.half_mended.is_none()
             && state.hurt.is_none_or(is_covered)
     }
 
