@@ -64,6 +64,7 @@ pub fn check(raft: &Raft) -> Result<(), Violation> {
         Role::Leader(leader) => {
             who_is_below_its_floor_follows(raft)?;
             a_leader_leads_its_own_term(raft, leader)?;
+            a_leader_has_a_state(raft)?;
             a_lease_is_earned(leader)?;
             leader.peers.values().try_for_each(|progress| progress_is_sane(raft, progress))
         }
@@ -195,6 +196,13 @@ fn a_follower_commits_only_what_is_verified(raft: &Raft) -> Checked {
 fn who_is_below_its_floor_follows(raft: &Raft) -> Checked {
     expect(!raft.is_damaged(), "who_is_below_its_floor_follows", || {
         format!("{} with a log up to {}, the floor is {:?}", raft.role_name(), raft.log.last(), raft.floor)
+    })
+}
+
+/// What a leader's log goes on from is here: nobody would send it to a leader. [replication-protocols N3]
+fn a_leader_has_a_state(raft: &Raft) -> Checked {
+    expect(!raft.needs_snapshot(), "a_leader_has_a_state", || {
+        format!("the log begins after {}, and {:?}", raft.log.base(), raft.marks)
     })
 }
 

@@ -10,7 +10,8 @@
 //!   3. The target campaigns when its log is known equal to the leader's. It asks no pre-vote, and its requests say
 //!      that the leader itself wanted this: voters that hear the leader answer them all the same.
 //!   4. After an election timeout without success the leader goes on as before.
-//!   5. `TimeoutNow` binds only who follows its sender in its term: a late or repeated one starts nothing in another.
+//!   5. `TimeoutNow` binds only who follows its sender in its term: a late or repeated one starts nothing in another. Who
+//!      has lost the end of its log, or all snapshots of what came before it, does not obey.
 //!
 //! A transfer that fails half way costs an election at worst. Safety never rests on it: the campaign is a campaign.
 //! Knows nothing of: why a leader leaves, processes that stop.
@@ -172,7 +173,8 @@ impl Raft {
         let Role::Follower(Follower { following: Some(following), .. }) = &self.role else { return };
         let obeyed = following.leader == from || planted!("timeout-now-of-an-older-term-obeyed");
         let whole = !self.is_damaged() || planted!("damaged-member-leads");
-        if obeyed && self.is_voter() && whole {
+        // Without the state that its log goes on from it could not apply what it would commit, and nobody could help it.
+        if obeyed && self.is_voter() && whole && !self.needs_snapshot() {
             self.campaign(now, None, true, effects);
         }
     }
