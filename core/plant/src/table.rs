@@ -323,7 +323,7 @@ pub static BUGS: [Bug; 102] = [
         "kin of etcd#18089: compaction meets a change it must keep",
         "Compaction forgets the newest version of a key that has not changed since.",
         Trial::Storms,
-        &["durable", "revision_order", "linearizable", "digests"],
+        &["durable"],
     ),
     bug(
         KV,
