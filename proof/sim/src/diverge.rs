@@ -95,7 +95,8 @@ impl World {
         let Some(member) = self.running(who) else { return false };
         let diverged = &self.sh.diverged;
         let others = diverged.struck.iter().filter(|&&id| id != id_of(member)).count() as u64;
-        if !diverged.odd.is_empty()
+        if !self.may_be_lost(member)
+            || !diverged.odd.is_empty()
             || diverged.is_named(id_of(member))
             || self.plan.members <= 2 * (others + 1)
         {

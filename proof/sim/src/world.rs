@@ -1010,7 +1010,11 @@ impl World {
             let newest = raft.snapshot().map_or(LogIndex(0), |snapshot| snapshot.last.index);
             raft.base() == EntryId::default() || upto <= newest
         };
-        !state.ruined
+        // Who is odd has no voice in who is right.
+        let is_odd = self.sh.diverged.is_odd(id_of(member))
+            || state.process.as_ref().is_some_and(|process| process.goes_wrong);
+        !is_odd
+            && !state.ruined
             && !state.lost_directory
             && state.damaged.is_none()
             && state.floor.is_none()
