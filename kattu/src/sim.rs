@@ -6,7 +6,7 @@ use crate::ended::{Ended, Outcome};
 use crate::output::{self, Format};
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
-use kattu_sim::campaign::{CAMPAIGN_STORMS, Sum, run_storms};
+use kattu_sim::campaign::{CAMPAIGN_STORMS, Sum, least, run_storms};
 use kattu_sim::faults::{Fault, NOT_BUILT};
 use kattu_sim::{Options, Plan, StormReport, run_plan, run_storm, shrink};
 use serde_json::{Value, json};
@@ -26,8 +26,8 @@ const LINES_MAX: usize = 60;
 #[command(after_help = "\
 Each storm is a cluster of 1 to 9 members that run the code of production in virtual time, with a configuration, a
 workload and a choice of faults that its seed decides; then everything works again and must heal. A storm that breaks
-a promise is cut down and shown as a timeline. From 300 storms on, each kind of fault must have happened at least 20
-times. The same seed takes the same course in every build.
+a promise is cut down and shown as a timeline. From 300 storms on, each kind of fault must have happened; from 1000 on,
+at least 20 times. The same seed takes the same course in every build.
 
 The last line is: K storms, V violations, seeds A..B, S cluster-seconds, T s (B itself is not among them).
 The exit code is 1 if a promise was broken, or a fault was too rare.
@@ -115,7 +115,7 @@ pub fn run(args: &SimArgs) -> Outcome {
     let shrunk =
         failed.first().filter(|_| args.output == Format::Table).map(|report| shrink(report, &options));
     let seconds = began.elapsed().as_secs_f64();
-    let too_rare = if sum.storms >= CAMPAIGN_STORMS { sum.faults.too_rare() } else { Vec::new() };
+    let too_rare = sum.faults.too_rare(least(sum.storms));
     match args.output {
         Format::Json => output::print_json(&as_json(&sum, first..end, seconds))?,
         Format::Table => {

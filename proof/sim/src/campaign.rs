@@ -11,8 +11,18 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
 
-/// From so many storms on, every fault must have happened often enough.
+/// From so many storms on, every fault must have happened.
 pub const CAMPAIGN_STORMS: u64 = 300;
+
+/// How often each fault must have happened in so many storms at least: the rarest happens about 50 times in 1,000.
+#[must_use]
+pub fn least(storms: u64) -> u64 {
+    match storms {
+        0..CAMPAIGN_STORMS => 0,
+        CAMPAIGN_STORMS..1_000 => 1,
+        1_000.. => 20,
+    }
+}
 
 /// What many storms came to.
 #[derive(Clone, Debug, Default)]

@@ -75,9 +75,6 @@ pub const NOT_BUILT: &[&str] = &["F05", "F52", "F53", "F62", "F63"];
 /// slow and cut off, and an election in the short time between (`tests/leases.rs`).
 pub const BY_SITUATIONS: &[Fault] = &[Fault::F42];
 
-/// How often each fault of a campaign must have happened at least.
-pub const LEAST: u64 = 20;
-
 /// How often each fault happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tally {
@@ -121,11 +118,11 @@ impl Tally {
         &self.pairs
     }
 
-    /// The faults that happened less often than [`LEAST`], of those that campaigns are for.
+    /// The faults that happened less often than `least`, of those that campaigns are for.
     #[must_use]
-    pub fn too_rare(&self) -> Vec<Fault> {
+    pub fn too_rare(&self, least: u64) -> Vec<Fault> {
         let is_asked = |fault: &Fault| !BY_SITUATIONS.contains(fault);
-        Fault::ALL.iter().copied().filter(is_asked).filter(|&fault| self.count(fault) < LEAST).collect()
+        Fault::ALL.iter().copied().filter(is_asked).filter(|&fault| self.count(fault) < least).collect()
     }
 }
 
@@ -151,6 +148,6 @@ mod tests {
         sum.add_storm(&storm);
         assert_eq!((sum.count(Fault::F01), sum.count(Fault::F33), sum.count(Fault::F40)), (2, 4, 0));
         assert_eq!(sum.pairs().iter().collect::<Vec<_>>(), [(&(Fault::F01, Fault::F33), &2)]);
-        assert!(sum.too_rare().contains(&Fault::F01));
+        assert!(sum.too_rare(3).contains(&Fault::F01) && !sum.too_rare(2).contains(&Fault::F01));
     }
 }
