@@ -13,7 +13,7 @@
 //!      a new leader and a restart on either side are one case: go on from there. What is not answered for an election
 //!      timeout is sent again. No more than so many bytes a second go to one peer.
 //!   3. Who holds the last entry a snapshot covers, or has committed as much, needs none of it: its log says the same.
-//!      Else the whole log is dropped, for none of it lies beyond the snapshot and agrees with it. [hc#697]
+//!      Else the whole log is dropped, for none of it lies beyond the snapshot and agrees with it. (hashicorp/raft#697)
 //!   4. Nothing of it is told to anybody, or handed to the store, before the log's new base is on disk.
 //!   5. A peer that gets a snapshot answers heartbeats like any other, and so counts for rounds and for the quorum.
 //!   6. A member whose own snapshots are all lost keeps its vote, does not campaign, acknowledges nothing, and asks its

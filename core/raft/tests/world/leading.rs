@@ -56,7 +56,7 @@ impl Leading {
         }
     }
 
-    /// A quorum said that it would vote. [E2]
+    /// A quorum said that it would vote (rule E2).
     fn check_campaign(&self, id: NodeId, peers: &Peers, term: Term) {
         let Some(raft) = &peers[&id].raft else { return };
         if raft.role_name() != "candidate" {

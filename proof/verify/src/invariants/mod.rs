@@ -252,7 +252,7 @@ impl Invariants {
         });
     }
 
-    /// A member's log is damaged and will be cut when it starts: it is to say with a floor what it has lost. [ST7]
+    /// A member's log is damaged and will be cut when it starts: it is to say with a floor what it has lost. (fault-model ST7)
     pub fn cut(&mut self, member: NodeId) {
         let place = self.ghost.place(member);
         self.ghost.at_mut(place).harm.get_or_insert(Harm::Cut);
