@@ -470,6 +470,8 @@ pub enum Event {
     Members(Members),
     /// What the keeper's tables say of alarms and digests, at start and whenever it has changed.
     Health(Health),
+    /// A member said how eager it is to lead: 100 like anybody, 0 the last, 255 the first.
+    Priority(NodeId, u8),
     /// If this replica leads, it shall no longer: it hands over to this voter, or to the one that can take over best.
     /// What comes of it shows as any change of leadership does; after an election timeout without one it goes on. Writes
     /// wait meanwhile. A driver says it before it stops.

@@ -189,6 +189,7 @@ impl Node {
             }
             Event::Members(members) => self.on_members(members),
             Event::Health(health) => self.on_health(now, health, out),
+            Event::Priority(member, priority) => self.raft.set_priority(member, priority),
             Event::HandOver(to) => {
                 if let Some(target) = to.or_else(|| self.raft.best_successor(now)) {
                     let _ = self.raft.transfer(now, target, out); // who cannot take over does not

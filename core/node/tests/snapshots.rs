@@ -140,6 +140,41 @@ fn while_a_snapshot_is_read_the_old_state_is_served_to_those_whom_it_is_good_eno
 }
 
 #[test]
+fn two_snapshots_in_a_row_and_a_backup_taken_before_either_is_read_are_each_one_state() {
+    let (mut world, _, follower) = left_behind(SMALL);
+    world.reads_late = true;
+    world.loses = Box::new(|_| false);
+    world.pass(Duration::from_secs(3));
+    assert!(world.member(follower).wanted.is_some(), "a snapshot is to be read");
+    let backup = world.ask(follower, Request::Pin(Consistency::Serializable));
+    let (applied, digest) = (world.member(follower).keeper.applied(), world.member(follower).keeper.digest());
+
+    let leader = world.elect();
+    let end = world.member(follower).node.raft().last_id().index;
+    world.loses = Box::new(move |m| m.to() == NodeId(follower) || m.from() == NodeId(follower));
+    write(&mut world, leader, 0..200, "newer");
+    assert!(end < world.member(leader).node.raft().base().index);
+    world.loses = Box::new(|_| false);
+    world.pass(Duration::from_secs(3));
+    let mut brought = 0;
+    while world.member(follower).wanted.is_some() {
+        world.bring(follower);
+        brought += 1;
+    }
+    assert_eq!(brought, 2, "the second one was complete before the first was read");
+    world.pass(Duration::from_secs(1));
+    assert_eq!(read(&mut world, follower, "k199", Consistency::Linearizable), Some(Some("newer".into())));
+    let leader = world.elect();
+    assert_eq!(world.member(follower).keeper.digest(), world.member(leader).keeper.digest());
+    let Some(Outcome::Done(Reply { body: ReplyBody::Pinned(frozen), .. })) = world.outcome(follower, backup)
+    else {
+        panic!("{:?}", world.outcome(follower, backup));
+    };
+    let restored = kattu_node::Keeper::thaw(frozen.clone().chunks()).expect("its bytes are whole");
+    assert_eq!((restored.applied(), restored.digest()), (applied, digest), "as it was when it was asked for");
+}
+
+#[test]
 fn a_write_whose_entry_is_overtaken_by_a_snapshot_is_in_doubt() {
     let mut world = World::with_snapshots(3, SMALL);
     let leader = world.elect();

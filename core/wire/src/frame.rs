@@ -15,7 +15,7 @@
 use crate::Crc;
 use crate::fields::{FieldError, Reader, Write};
 use crate::handshake::{Goodbye, Hello, Refused, Welcome};
-use crate::joining::{Introduction, Join, Removed, Roll};
+use crate::joining::{Introduction, Join, Known, Removed, Roll};
 use crate::message;
 use crate::record::RecordError;
 use alloc::vec::Vec;
@@ -48,6 +48,7 @@ pub(crate) mod kind {
     pub const JOIN: u8 = 6;
     pub const ROLL: u8 = 7;
     pub const REMOVED: u8 = 8;
+    pub const KNOWN: u8 = 9;
     pub const APPEND: u8 = 16;
     pub const APPEND_REPLY: u8 = 17;
     pub const PRE_VOTE: u8 = 18;
@@ -82,6 +83,8 @@ pub enum Frame {
     Roll(Roll),
     /// Refuses a connection of somebody who is no member any more.
     Removed(Removed),
+    /// Refuses a connection of somebody whose directory is not the one it is known from.
+    Known(Known),
     /// A message between replicas.
     Message(PeerMessage),
     /// A kind that a newer version speaks: skipped, never guessed. [fault-model NT3]
@@ -331,6 +334,7 @@ impl Codec {
             Frame::Join(join) => self.write(out, kind::JOIN, 0, |fields| join.put(fields)),
             Frame::Roll(roll) => self.write(out, kind::ROLL, 0, |fields| roll.put(fields)),
             Frame::Removed(removed) => self.write(out, kind::REMOVED, 0, |fields| removed.put(fields)),
+            Frame::Known(known) => self.write(out, kind::KNOWN, 0, |fields| known.put(fields)),
             Frame::Message(message) => self.encode_message(message, out),
             Frame::Unknown { kind } => panic!("kind {kind} has no encoding here"),
         }
@@ -406,6 +410,7 @@ impl Codec {
             kind::JOIN => Frame::Join(Join::take(&mut reader)?),
             kind::ROLL => Frame::Roll(Roll::take(&mut reader)?),
             kind::REMOVED => Frame::Removed(Removed::take(&mut reader)?),
+            kind::KNOWN => Frame::Known(Known::take(&mut reader)?),
             kind if message::is_known(kind) => {
                 return message::decode(self.crc, kind, reader, &behind).map(Frame::Message);
             }

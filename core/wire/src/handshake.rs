@@ -38,7 +38,8 @@ pub struct Hello {
     pub cluster: u64,
     /// The member that speaks.
     pub from: NodeId,
-    /// The life of its data directory.
+    /// The life of its data directory; [`Incarnation(0)`](Incarnation) of one that is still to be made: then all that is asked
+    /// is whether there was another one before.
     pub incarnation: Incarnation,
     /// The member that is meant.
     pub to: NodeId,

@@ -5,6 +5,7 @@
 //!                                   ◀─ Roll ───────────
 //!   a member ── Hello, then Introduction ─────────────▶ a member that may not know where to answer it
 //!            ◀─ Removed ──────────────────────────────  instead of Welcome, when it is none any more
+//!            ◀─ Known ────────────────────────────────  instead of Welcome, when it had another directory
 //! ```
 //! Knows nothing of: who may join, how members change.
 
@@ -38,11 +39,13 @@ pub struct Roll {
     pub heard: Vec<NodeId>,
 }
 
-/// "This is where I am reached", behind the greeting of a member.
+/// "This is where I am reached, and this is how eager I am to lead", behind the greeting of a member.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Introduction {
     /// Where its peers reach it.
     pub peer_urls: Vec<String>,
+    /// How eager it is to lead.
+    pub priority: u8,
 }
 
 /// "You are no member of this cluster any more."
@@ -51,6 +54,15 @@ pub struct Removed {
     /// The cluster.
     pub cluster: u64,
     /// Who was removed.
+    pub member: NodeId,
+}
+
+/// "I know you from another directory than the one you have, or are about to make."
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Known {
+    /// The cluster.
+    pub cluster: u64,
+    /// Who is known.
     pub member: NodeId,
 }
 
@@ -97,10 +109,11 @@ impl Roll {
 impl Introduction {
     pub(crate) fn put(&self, out: &mut Vec<u8>) {
         put_texts(&self.peer_urls, out);
+        out.put_u8(self.priority);
     }
 
     pub(crate) fn take(reader: &mut Reader<'_>) -> Result<Introduction, FieldError> {
-        Ok(Introduction { peer_urls: take_texts(reader, "peer_urls")? })
+        Ok(Introduction { peer_urls: take_texts(reader, "peer_urls")?, priority: reader.u8("priority")? })
     }
 }
 
@@ -112,6 +125,17 @@ impl Removed {
 
     pub(crate) fn take(reader: &mut Reader<'_>) -> Result<Removed, FieldError> {
         Ok(Removed { cluster: reader.u64("cluster")?, member: NodeId(reader.u64("member")?) })
+    }
+}
+
+impl Known {
+    pub(crate) fn put(&self, out: &mut Vec<u8>) {
+        out.put_u64(self.cluster);
+        out.put_u64(self.member.0);
+    }
+
+    pub(crate) fn take(reader: &mut Reader<'_>) -> Result<Known, FieldError> {
+        Ok(Known { cluster: reader.u64("cluster")?, member: NodeId(reader.u64("member")?) })
     }
 }
 

@@ -43,7 +43,7 @@ pub mod record;
 pub use fields::FieldError;
 pub use frame::{Codec, Frame, FrameError, FrameWriter};
 pub use handshake::{Goodbye, Hello, Lane, PROTOCOL_MAX, PROTOCOL_MIN, Refused, Welcome};
-pub use joining::{Introduction, Join, Removed, Roll};
+pub use joining::{Introduction, Join, Known, Removed, Roll};
 pub use record::{RecordError, record_decode, record_encode, records_encoded};
 
 /// A CRC32C that goes on from `seed` over `bytes`; 0 is the seed of a fresh sum.

@@ -470,7 +470,9 @@ impl Net {
             }
             Frame::Goodbye(_) | Frame::Introduction(_) | Frame::Unknown { .. } => Ok(None),
             Frame::Hello(_) | Frame::Welcome(_) | Frame::Refused(_) => Err("a second greeting".into()),
-            Frame::Join(_) | Frame::Roll(_) | Frame::Removed(_) => Err("a second greeting".into()),
+            Frame::Join(_) | Frame::Roll(_) | Frame::Removed(_) | Frame::Known(_) => {
+                Err("a second greeting".into())
+            }
         }
     }
 

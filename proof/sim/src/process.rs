@@ -981,6 +981,7 @@ fn kind_of(event: &Event) -> u64 {
         Event::HandOver(_) => 16,
         Event::Members(_) => 17,
         Event::Health(_) => 18,
+        Event::Priority(..) => 19,
     }
 }
 

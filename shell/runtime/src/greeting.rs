@@ -1,19 +1,22 @@
 //! The first words on a peer connection, on both sides. [fault-model NT1, NT2]
 //!
 //! ```text
-//!   member    ── Hello ──▶ Welcome, Removed or Refused; then Introduction: where it is reached
+//!   member    ── Hello ──▶ Welcome, Removed, Known or Refused; then Introduction: where it is reached
+//!   beginner  ── Hello ──▶ the same, without an incarnation and without an Introduction: is anything known of me?
 //!   newcomer  ── Join ───▶ Roll: who is in the cluster, as a quorum confirms it, or Refused; and the connection is closed
 //! ```
 //! Cluster, addressee and membership are checked before anything else is read; whoever does not belong is told why and
 //! closed. Whoever is of this cluster and was not removed belongs, even if it is not in the table here: others may have
 //! added it while this member was away, and it may be the one that leads. [Ongaro14 §4.1]
+//! A voter has one directory for life. Whoever is about to make one, and is known from another, or comes with another than
+//! before, is not let in: what it promised in that one is forgotten. [fault-model F61]
 //! Knows nothing of: what is said afterwards.
 
 use crate::links::Failure;
 use kattu_node::contract::{MemberInfo, Members};
-use kattu_raft::{Incarnation, NodeId, SharedBytes};
+use kattu_raft::{Incarnation, Leadership, NodeId, SharedBytes};
 use kattu_wire::{Frame, FrameWriter, Hello, Lane, PROTOCOL_MAX, PROTOCOL_MIN, Refused, Welcome};
-use kattu_wire::{Introduction, Join, Removed, Roll};
+use kattu_wire::{Introduction, Join, Known, Removed, Roll};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -21,6 +24,9 @@ use tokio::net::TcpStream;
 
 /// A greeting is a few dozen bytes, a reason a sentence.
 const GREETING_BYTES_MAX: usize = 4096;
+
+/// The incarnation of whoever has no directory yet.
+const NO_DIRECTORY: Incarnation = Incarnation(0);
 
 /// A roll tells of all members and of everybody who was removed.
 const ROLL_BYTES_MAX: usize = 1 << 20;
@@ -37,10 +43,16 @@ pub(crate) struct Greeting {
     pub(crate) found: BTreeMap<NodeId, Vec<String>>,
     /// Where we are reached, if the table does not say.
     pub(crate) own_urls: Vec<String>,
+    /// How eager we are to lead.
+    pub(crate) priority: u8,
+    /// How eager others said they are.
+    pub(crate) priorities: RefCell<BTreeMap<NodeId, u8>>,
     /// The table of members, as far as it is applied here.
     pub(crate) members: RefCell<Members>,
     /// Who has greeted us.
     pub(crate) heard: RefCell<BTreeSet<NodeId>>,
+    /// The directories from which voters have.
+    pub(crate) lives: RefCell<BTreeMap<NodeId, Incarnation>>,
     /// Who has introduced itself and is not in the table.
     pub(crate) met: RefCell<BTreeMap<NodeId, Vec<String>>>,
     /// Who is reached where may have changed since the driver looked.
@@ -55,6 +67,8 @@ pub(crate) enum Received {
     Member(Hello),
     /// A newcomer, which waits for [`tell`].
     Newcomer(Join),
+    /// One of the first members, which is about to make its directory, and has been told that nothing speaks against it.
+    Beginner,
 }
 
 impl Greeting {
@@ -96,6 +110,12 @@ impl Greeting {
         true
     }
 
+    /// Somebody who greeted us says how eager it is to lead. Returns whether that is news.
+    pub(crate) fn learnt_priority(&self, of: NodeId, priority: u8) -> bool {
+        let known = self.priorities.borrow_mut().insert(of, priority);
+        known.unwrap_or(Leadership::default().priority) != priority
+    }
+
     fn is_learner(&self) -> bool {
         self.members.borrow().list.iter().any(|member| member.id == self.id && member.learner)
     }
@@ -103,7 +123,8 @@ impl Greeting {
     fn introduction(&self) -> Introduction {
         let members = self.members.borrow();
         let own = members.list.iter().find(|member| member.id == self.id);
-        Introduction { peer_urls: own.map_or_else(|| self.own_urls.clone(), |own| own.peer_urls.clone()) }
+        let peer_urls = own.map_or_else(|| self.own_urls.clone(), |own| own.peer_urls.clone());
+        Introduction { peer_urls, priority: self.priority }
     }
 
     /// What a newcomer is told; `members` are confirmed by a quorum.
@@ -115,6 +136,26 @@ impl Greeting {
             began_with: self.began_with.clone(),
             members,
             heard: heard.into_iter().collect(),
+        }
+    }
+
+    /// Whether somebody is known from another directory than the one it has, or is about to make. What this member has
+    /// applied or heard is true for ever, however old it is; that it knows nothing is no proof of anything. A learner may
+    /// begin again: nothing it promised counts yet.
+    fn knows_otherwise(&self, hello: &Hello) -> bool {
+        if hello.incarnation == NO_DIRECTORY {
+            let members = self.members.borrow();
+            let listed = members.list.iter().find(|member| member.id == hello.from);
+            return self.heard.borrow().contains(&hello.from) || listed.is_some_and(MemberInfo::is_published);
+        }
+        self.lives.borrow().get(&hello.from).is_some_and(|life| *life != hello.incarnation)
+    }
+
+    /// Somebody is let in.
+    fn let_in(&self, hello: &Hello) {
+        self.heard.borrow_mut().insert(hello.from);
+        if self.members.borrow().list.iter().any(|member| member.id == hello.from && !member.learner) {
+            self.lives.borrow_mut().insert(hello.from, hello.incarnation);
         }
     }
 }
@@ -134,14 +175,10 @@ pub(crate) async fn greet(
     lane: Lane,
 ) -> Result<(), Failure> {
     let hello = Hello {
-        protocol_min: PROTOCOL_MIN,
-        protocol_max: PROTOCOL_MAX,
-        cluster: greeting.cluster,
-        from: greeting.id,
         incarnation: greeting.incarnation,
-        to,
         lane,
         learner: greeting.is_learner(),
+        ..first_hello(greeting.cluster, greeting.id, to)
     };
     say(socket, &Frame::Hello(hello)).await.map_err(|_| Failure::Away)?;
     match hear(socket, GREETING_BYTES_MAX).await {
@@ -159,10 +196,35 @@ pub(crate) async fn greet(
         {
             Err(Failure::Removed)
         }
+        Ok(Frame::Known(_)) => Err(Failure::Refused(
+            "it knows this member from another data directory, whose promises are lost: remove this member, and add it \
+             as a new one with an empty directory"
+                .into(),
+        )),
         Ok(_) => Err(Failure::Refused("it answered the greeting with something else".into())),
         Err(Unheard::Gone) => Err(Failure::Away),
         Err(Unheard::Nonsense(reason)) => Err(Failure::Refused(reason)),
     }
+}
+
+fn first_hello(cluster: u64, from: NodeId, to: NodeId) -> Hello {
+    Hello {
+        protocol_min: PROTOCOL_MIN,
+        protocol_max: PROTOCOL_MAX,
+        cluster,
+        from,
+        incarnation: NO_DIRECTORY,
+        to,
+        lane: Lane::Control,
+        learner: false,
+    }
+}
+
+/// Asks `to` whether it knows `from`, which has no directory, from one that it had.
+pub(crate) async fn is_known(socket: &mut TcpStream, cluster: u64, from: NodeId, to: NodeId) -> bool {
+    say(socket, &Frame::Hello(first_hello(cluster, from, to))).await.is_ok()
+        && matches!(hear(socket, GREETING_BYTES_MAX).await, Ok(Frame::Known(known))
+            if (known.cluster, known.member) == (cluster, from))
 }
 
 /// Asks whoever listens here who is in the cluster.
@@ -197,9 +259,19 @@ pub(crate) async fn receive(socket: &mut TcpStream, greeting: &Greeting) -> Resu
         let _ = socket.shutdown().await;
         return Err(format!("member {:x} was removed", hello.from.0));
     }
+    if greeting.knows_otherwise(&hello) {
+        let known = Known { cluster: greeting.cluster, member: hello.from };
+        let _ = say(socket, &Frame::Known(known)).await;
+        let _ = socket.shutdown().await;
+        return Err(format!("member {:x} is known here from another data directory", hello.from.0));
+    }
     let welcome = Welcome { protocol, from: greeting.id, incarnation: greeting.incarnation };
     say(socket, &Frame::Welcome(welcome)).await.map_err(|error| error.to_string())?;
-    greeting.heard.borrow_mut().insert(hello.from);
+    if hello.incarnation == NO_DIRECTORY {
+        let _ = socket.shutdown().await;
+        return Ok(Received::Beginner);
+    }
+    greeting.let_in(&hello);
     Ok(Received::Member(hello))
 }
 
@@ -299,7 +371,8 @@ mod tests {
         greeting.follow(Members { list: list.clone(), ..Members::default() });
         let meet = |id: u64, url: &str| {
             greeting.is_news.set(false);
-            let is_news = greeting.introduced(NodeId(id), Introduction { peer_urls: vec![url.into()] });
+            let introduction = Introduction { peer_urls: vec![url.into()], priority: 100 };
+            let is_news = greeting.introduced(NodeId(id), introduction);
             is_news && greeting.is_news.get()
         };
         assert!(meet(3, "http://c:3"), "others have added it");

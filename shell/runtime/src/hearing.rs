@@ -97,6 +97,7 @@ impl Hearing {
                     )),
                 };
             }
+            Ok(Ok(Received::Beginner)) => return,
             Ok(Err(reason)) => {
                 self.metrics.peer_rejected.add(1);
                 return report::warn(format_args!("peer connection from {address} refused: {reason}"));
@@ -191,6 +192,9 @@ impl Hearing {
                 Frame::Message(message) => self.accept_message(message, from, len)?,
                 Frame::Goodbye(_) | Frame::Unknown { .. } => {}
                 Frame::Introduction(introduction) => {
+                    if self.greeting.learnt_priority(from, introduction.priority) {
+                        self.inbox.push(Event::Priority(from, introduction.priority), 0);
+                    }
                     if self.greeting.introduced(from, introduction) {
                         self.inbox.wake();
                     }
@@ -200,7 +204,8 @@ impl Hearing {
                 | Frame::Refused(_)
                 | Frame::Join(_)
                 | Frame::Roll(_)
-                | Frame::Removed(_) => return Err("a second greeting".into()),
+                | Frame::Removed(_)
+                | Frame::Known(_) => return Err("a second greeting".into()),
             }
         }
         Ok(())
@@ -273,7 +278,8 @@ mod tests {
 
     fn greeting(id: NodeId) -> Greeting {
         let own_urls = vec![format!("http://10.0.0.{}:2380", id.0)];
-        Greeting { cluster: 0xC1, id, incarnation: Incarnation(9), own_urls, ..Greeting::default() }
+        let priority = 100;
+        Greeting { cluster: 0xC1, id, incarnation: Incarnation(9), own_urls, priority, ..Greeting::default() }
     }
 
     async fn connect(address: std::net::SocketAddr, lane: Lane) -> TcpStream {
@@ -389,6 +395,29 @@ mod tests {
     }
 
     #[test]
+    fn who_is_eager_to_lead_says_so_once_and_again_when_it_has_changed_its_mind() {
+        run(|address, inbox, _| async move {
+            for (priority, told) in [(100, None), (200, Some(200)), (200, None), (100, Some(100))] {
+                let eager = Greeting { priority, ..greeting(PEER) };
+                let mut socket = TcpStream::connect(address).await.expect("somebody listens");
+                let greeted = greeting::greet(&mut socket, &eager, US, Lane::Bulk).await;
+                assert!(greeted.is_ok());
+                drop(socket);
+                inbox.arrived().await;
+                let mut heard = events(&inbox);
+                while !heard.contains(&Event::LinkClosed(PEER, LinkEnd::ByPeer)) {
+                    inbox.arrived().await;
+                    heard.extend(events(&inbox));
+                }
+                let says: Vec<Event> =
+                    told.map(|priority| Event::Priority(PEER, priority)).into_iter().collect();
+                heard.pop();
+                assert_eq!(heard, says, "{priority}");
+            }
+        });
+    }
+
+    #[test]
     fn a_removed_member_is_told_so_and_nothing_it_says_is_heard() {
         let removed = Members { removed: vec![PEER], ..Members::default() };
         meet(removed, |address, us, _| async move {
@@ -397,6 +426,44 @@ mod tests {
             assert!(matches!(told, Err(Failure::Removed)));
             assert_eq!(socket.read(&mut [0; 8]).await.expect("an orderly end"), 0);
             assert!(us.places().is_empty() && us.heard.borrow().is_empty());
+        });
+    }
+
+    #[test]
+    fn who_is_known_from_a_directory_is_let_in_with_that_one_only() {
+        let voter = |name: &str| MemberInfo { id: PEER, name: name.into(), ..MemberInfo::default() };
+        let table = |voter: MemberInfo| Members { list: vec![voter], ..Members::default() };
+        meet(table(voter("")), |address, _, _| async move {
+            let is_known = async || {
+                let mut socket = TcpStream::connect(address).await.expect("somebody listens");
+                greeting::is_known(&mut socket, 0xC1, PEER, US).await
+            };
+            assert!(!is_known().await, "it may begin");
+            assert!(!is_known().await, "to have asked is not to have begun");
+            drop(connect(address, Lane::Bulk).await);
+            assert!(is_known().await, "it has greeted us from a directory");
+
+            let other = Greeting { incarnation: Incarnation(10), ..greeting(PEER) };
+            let greet = async || {
+                let mut socket = TcpStream::connect(address).await.expect("somebody listens");
+                greeting::greet(&mut socket, &other, US, Lane::Bulk).await
+            };
+            let Err(Failure::Refused(why)) = greet().await else { panic!("another directory of a voter") };
+            assert!(why.contains("another data directory"), "{why}");
+        });
+        meet(table(MemberInfo { learner: true, ..voter("") }), |address, _, _| async move {
+            drop(connect(address, Lane::Bulk).await);
+            let other = Greeting { incarnation: Incarnation(10), ..greeting(PEER) };
+            let mut socket = TcpStream::connect(address).await.expect("somebody listens");
+            let again = greeting::greet(&mut socket, &other, US, Lane::Bulk).await;
+            assert!(again.is_ok(), "a learner has promised nothing yet");
+        });
+        meet(table(voter("n2")), |address, _, _| async move {
+            let mut socket = TcpStream::connect(address).await.expect("somebody listens");
+            assert!(greeting::is_known(&mut socket, 0xC1, PEER, US).await, "the log says that it was there");
+            let mut socket = TcpStream::connect(address).await.expect("somebody listens");
+            let elsewhere = greeting::is_known(&mut socket, 0xC2, PEER, US).await;
+            assert!(!elsewhere, "of another cluster nothing is known");
         });
     }
 

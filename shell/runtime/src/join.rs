@@ -5,17 +5,25 @@
 //! Every answer is a linearizable read: a member that no quorum confirms does not answer, so none tells what was true once
 //! and one answer is enough. All are asked nevertheless: whoever is known to anybody as having had a directory is not let
 //! in. Why no promise is lost that way: [`kattu_node::newcomer`].
+//!
+//! One of the members that a cluster begins with has nobody to ask who it is. But before it makes its directory it asks the
+//! others whether they know it from one that it had. Who knows it knows it for ever, with or without a quorum; when nobody
+//! who knows it can be reached, nobody can tell a lost directory from one that never was. [fault-model F61]
 //! Knows nothing of: how members are added, what a member does next.
 
-use crate::greeting::{address_of, ask};
+use crate::greeting::{self, address_of, ask};
 use crate::links::Failure;
+use crate::start::Member;
 use kattu_node::contract::MemberInfo;
-use kattu_node::newcomer::admit;
+use kattu_node::newcomer::{CannotJoin, admit};
 use kattu_raft::{Duration, GroupId, Incarnation, NodeId};
 use kattu_wal::{Identity, InitialMember};
 use kattu_wire::Roll;
 use tokio::net::TcpStream;
+use tokio::task::JoinSet;
 
+/// How long the others may take to say whether they know somebody who begins.
+const KNOWN_MAX: Duration = Duration::from_secs(1);
 /// How long one member may take to answer: longer than a quorum may take to confirm what it says.
 const ANSWER_MAX: Duration = Duration::from_secs(3);
 /// Times that everybody is asked while nobody knows.
@@ -98,6 +106,33 @@ fn judge(newcomer: &Newcomer<'_>, rolls: Vec<Roll>) -> Result<Identity, String> 
         members: newest.began_with.into_iter().map(remembered).collect(),
         joined: Some(newest.members.list.into_iter().map(remembered).collect()),
     })
+}
+
+/// Asks the others whether they know `own`, one of the members that this cluster begins with, from a directory that it has
+/// lost. Must be awaited inside a `LocalSet`.
+///
+/// # Errors
+/// Somebody does; in words for the operator.
+pub(crate) async fn begin(cluster: u64, own: &Member, members: &[Member]) -> Result<(), String> {
+    let mut asked = JoinSet::new();
+    for other in members.iter().filter(|other| other.id != own.id) {
+        for address in other.peer_addresses.clone() {
+            let (id, to) = (own.id, other.id);
+            let asking = async move {
+                let Ok(mut socket) = TcpStream::connect(address).await else { return false };
+                crate::prepare(&socket);
+                greeting::is_known(&mut socket, cluster, id, to).await
+            };
+            asked.spawn_local(async move { tokio::time::timeout(KNOWN_MAX, asking).await.unwrap_or(false) });
+        }
+    }
+    while let Some(told) = asked.join_next().await {
+        if told.unwrap_or(false) {
+            let cannot = CannotJoin::WasHere(own.id);
+            return Err(format!("cannot begin at {}: {cannot}", own.peer_urls.join(",")));
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -121,6 +121,8 @@ pub struct Salvage {
     pub committed: LogIndex,
     /// The last entry of its log.
     pub last: EntryId,
+    /// Where its log once ended, or surely not after that, if damage has cut it and it has not grown back.
+    pub floor: Option<EntryId>,
     /// Whether it had a vote.
     pub voted: bool,
     /// What was wrong with its snapshots.
@@ -169,9 +171,9 @@ pub fn salvage(data_dir: &Path) -> Result<Salvage, RestoreError> {
         Some(membership) => membership.is_voter(identity.node),
         None => identity.members.iter().any(|member| member.id == identity.node),
     };
-    let (committed, last) = (recovered.committed, recovered.last);
+    let (committed, last, floor) = (recovered.committed, recovered.last, recovered.floor);
     wal.close()?;
-    Ok(Salvage { identity, tables, committed, last, voted, complaints })
+    Ok(Salvage { identity, tables, committed, last, floor, voted, complaints })
 }
 
 /// The members that the cluster began with, as its first table has them.

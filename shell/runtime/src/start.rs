@@ -184,11 +184,15 @@ pub async fn start(config: RuntimeConfig) -> Result<Running, StartError> {
     raft_config(&config, config.members.iter().map(|member| member.id))
         .check()
         .map_err(StartError::Config)?;
-    let listeners = listen(&config.listen_peers).await?;
-
     let group = GroupId(0);
     let own = config.members.iter().find(|member| member.id == config.id).cloned();
     let own = own.ok_or(StartError::Config("a member must be among the members"))?;
+    if !config.join && !config.data_dir.join(kattu_wal::IDENTITY).exists() {
+        // Before it listens itself: of members that begin together, none waits for another one's answer.
+        join::begin(config.cluster_id, &own, &config.members).await.map_err(StartError::Join)?;
+    }
+    let listeners = listen(&config.listen_peers).await?;
+
     let (wal, recovered, identity) = open(&config, &own, group).await?;
     // From here on the directory says who this is.
     let config = RuntimeConfig { id: identity.node, cluster_id: identity.cluster, ..config };
@@ -240,6 +244,7 @@ pub async fn start(config: RuntimeConfig) -> Result<Running, StartError> {
         began_with: began_with(&identity),
         found: found.map(|member| (member.id, member.peer_urls.clone())).collect(),
         own_urls: own.peer_urls.clone(),
+        priority: config.leadership.priority,
         ..Greeting::default()
     });
     greeting.follow(members.clone());

@@ -2,7 +2,7 @@
 
 mod cluster_of_three;
 
-use cluster_of_three::{Cluster, put_until_done, read, run};
+use cluster_of_three::{Cluster, put_until_done, read, run, status};
 use kattu_node::contract::{
     Consistency, MemberChange, MemberInfo, MemberRefusal, Outcome, Refusal, Reply, ReplyBody, Request,
 };
@@ -104,6 +104,34 @@ fn a_leader_that_is_removed_ends_and_the_others_go_on() {
 }
 
 #[test]
+fn whoever_leads_offers_the_office_to_the_member_of_highest_priority_when_that_is_back() {
+    run(async {
+        let mut cluster = Cluster::with_favourite(3);
+        let favourite = 2;
+        let engine = cluster.engine(favourite);
+        put_until_done(&engine, "a", "before").await;
+        leads(&engine).await;
+        cluster.kill(favourite);
+        put_until_done(&cluster.engine(0), "a", "without it").await;
+        cluster.restart(favourite);
+        let engine = cluster.engine(favourite);
+        leads(&engine).await;
+        assert_eq!(read(&engine, "a").await.as_deref(), Some("without it"));
+    });
+}
+
+/// Waits until this member leads.
+async fn leads(engine: &Engine) {
+    for _ in 0..2000 {
+        if status(engine).await.role == "leader" {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("another one leads for 20 s");
+}
+
+#[test]
 fn an_empty_directory_is_let_in_only_as_a_member_that_never_had_one() {
     run(async {
         let mut cluster = Cluster::new(2, Place::Inline, Place::Inline);
@@ -164,6 +192,30 @@ fn a_member_that_lags_alone_lets_nobody_in() {
         cluster.restart(third);
         let why = joining.join().expect("its thread ends").expect_err("it has voted");
         assert!(why.contains("kattu member remove a4"), "{why}");
+    });
+}
+
+#[test]
+fn one_of_the_first_members_does_not_begin_again_whoever_of_the_others_is_there() {
+    run(async {
+        let mut cluster = Cluster::new(3, Place::Inline, Place::Inline);
+        let leader = cluster.leader().await;
+        let (lost, other) = ((leader + 1) % 3, (leader + 2) % 3);
+        put_until_done(&cluster.engine(leader), "a", "before").await;
+        let id = cluster.engine(lost).member_id();
+        until(&cluster.engine(other), |list| {
+            list.iter().any(|member| member.id == id && member.is_published())
+        })
+        .await;
+        cluster.stop(lost);
+        cluster.wipe(lost);
+        let why = cluster.try_restart(lost).expect_err("two of three know it");
+        assert!(why.contains(&format!("kattu member remove {:x}", id.0)), "{why}");
+        cluster.kill(leader);
+        let why = cluster.try_restart(lost).expect_err("one that has no leader knows it too");
+        assert!(why.contains(&format!("kattu member remove {:x}", id.0)), "{why}");
+        cluster.restart(leader);
+        assert_eq!(read(&cluster.engine(other), "a").await.as_deref(), Some("before"));
     });
 }
 

@@ -14,7 +14,8 @@ use crate::wal::WalOptions;
 use std::io;
 use std::sync::Arc;
 
-pub(crate) const IDENTITY: &str = "identity";
+/// The file that says whose directory this is: without it, the directory is nobody's yet. `docs/formats/identity.md`
+pub const IDENTITY: &str = "identity";
 const LOCK: &str = "lock";
 
 /// A locked data directory. The lock is held until this, or the [`crate::Wal`] made from it, is dropped.

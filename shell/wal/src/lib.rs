@@ -69,7 +69,7 @@ pub mod snapshot;
 mod wal;
 mod walk;
 
-pub use dir::DataDir;
+pub use dir::{DataDir, IDENTITY};
 pub use error::WalError;
 pub use files::{Files, LogFile};
 pub use identity::{Identity, InitialMember};

@@ -306,6 +306,7 @@ impl World {
         let meta = member.wanted.take().expect("its keeper waits");
         let mut kept = KeeperEffects::default();
         member.bring(&meta, &mut kept);
+        member.wanted = kept.install; // another one stood in the queue behind it
         for (ticket, outcome) in kept.reply {
             assert!(member.outcomes.insert(ticket, outcome).is_none(), "{ticket:?} was answered twice");
         }

@@ -11,7 +11,7 @@ use kattu_raft::{
     Message, NodeId, Round, SharedBytes, SnapshotMeta, Stamp, Term,
 };
 use kattu_wire::{Codec, Frame, FrameWriter, Goodbye, Hello, Lane, Refused, Welcome, record_encode};
-use kattu_wire::{Introduction, Join, Removed, Roll};
+use kattu_wire::{Introduction, Join, Known, Removed, Roll};
 
 /// The codec as the shell makes it.
 pub const CODEC: Codec = Codec { crc: crc32c::crc32c_append };
@@ -77,7 +77,10 @@ pub fn one_of_each() -> Vec<(&'static str, Frame)> {
         ("goodbye", Frame::Goodbye(Goodbye { reason: "stopping".into() })),
         (
             "introduction",
-            Frame::Introduction(Introduction { peer_urls: vec!["http://10.0.0.4:2380".into()] }),
+            Frame::Introduction(Introduction {
+                peer_urls: vec!["http://10.0.0.4:2380".into()],
+                priority: 150,
+            }),
         ),
         (
             "join",
@@ -89,6 +92,7 @@ pub fn one_of_each() -> Vec<(&'static str, Frame)> {
         ),
         ("roll", Frame::Roll(roll())),
         ("removed", Frame::Removed(Removed { cluster: 0xABCD, member: NodeId(4) })),
+        ("known", Frame::Known(Known { cluster: 0xABCD, member: NodeId(4) })),
         (
             "append",
             envelope(Message::Append(Append {

@@ -44,6 +44,17 @@ impl Cluster {
         })
     }
 
+    /// One of them is more eager to lead than the others, and leaders offer their office.
+    pub fn with_favourite(favourite: u64) -> Cluster {
+        let (election, heartbeat) = (Duration::from_millis(500), Duration::from_millis(50));
+        Cluster::start(3, Place::Inline, Place::Inline, election, heartbeat, |config| {
+            config.leadership.hand_over = true;
+            if config.id == NodeId(favourite) {
+                config.leadership.priority = 200;
+            }
+        })
+    }
+
     pub fn with_timeouts(size: u8, election: Duration, heartbeat: Duration) -> Cluster {
         Cluster::start(size, Place::Inline, Place::Inline, election, heartbeat, |_| {})
     }
