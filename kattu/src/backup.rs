@@ -243,6 +243,12 @@ pub fn recover(args: &RecoverArgs) -> Outcome {
             recovery.open
         ));
     }
+    if let Some(floor) = recovery.floor {
+        warnings.push(format!(
+            "its log was damaged and cut: it reached {floor} at most before, and not all of that has come back; if another \
+             member is left, rather take that one"
+        ));
+    }
     if !recovery.voted {
         warnings.push("it was a learner: it may be far behind what voters had".to_string());
     }

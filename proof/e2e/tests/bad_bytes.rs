@@ -4,6 +4,7 @@
 use kattu_e2e::{Cluster, Kv, Options, until};
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -240,4 +241,36 @@ fn a_log_overwritten_with_zeros_in_its_middle_stops_the_member_and_is_named() {
     contents[place..place + MARKER.len()].fill(0);
     std::fs::write(&file, contents).expect("written");
     assert_refuses(&mut cluster, &file);
+}
+
+#[test]
+fn damage_to_the_log_of_a_member_that_runs_is_found_by_its_scrub_and_mended_from_the_others() {
+    let flags = vec!["--scrub-period".to_string(), "400".to_string()];
+    let mut cluster = Cluster::with("scrub", Options { members: 3, flags });
+    let leader = cluster.leader();
+    let kv = cluster.members[leader].kv();
+    kv.put("marked", MARKER).expect("a put");
+    for i in 0..50 {
+        kv.put(format!("after{i}"), "x".repeat(100)).expect("a put");
+    }
+    let hit = (leader + 1) % 3;
+    let member = &mut cluster.members[hit];
+    let name = "log-0000000000000001.seg";
+    let log = std::fs::File::options().read(true).write(true).open(member.data.join(name)).expect("the log");
+    let place = until("the value is in its log", || {
+        let mut begin = vec![0; 256 << 10];
+        log.read_exact_at(&mut begin, 0).expect("a log is larger");
+        begin.windows(MARKER.len()).position(|window| window == MARKER)
+    });
+    let mut byte = [0];
+    log.read_exact_at(&mut byte, place as u64 + 5).expect("a byte");
+    log.write_all_at(&[byte[0] ^ 0x10], place as u64 + 5).expect("written");
+
+    let ended = member.wait_end();
+    ended.expect_code(1);
+    assert!(ended.err.contains("the scrub found damage") && ended.err.contains(name), "{}", ended.err);
+    kv.put("without", "it").expect("two of three");
+    member.start();
+    assert_eq!(member.kv().get("marked").expect("a read"), Some(MARKER.to_vec()));
+    assert_eq!(member.kv().get("without").expect("a read"), Some(b"it".to_vec()));
 }

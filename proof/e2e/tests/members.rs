@@ -237,6 +237,11 @@ fn a_member_that_lost_its_disk_is_not_let_in_under_its_old_id() {
     cluster.members[leader].kv().put("a", "1").expect("a put");
     cluster.members[lost].kill();
     std::fs::remove_dir_all(&cluster.members[lost].data).expect("its data");
+    // With the flags that it began with, as a supervisor would, and as one who is told that there is a cluster.
+    cluster.members[lost].spawn();
+    let ended = cluster.members[lost].wait_end();
+    ended.expect_code(2);
+    assert!(ended.err.contains("kattu member remove") && ended.err.contains("add"), "{}", ended.err);
     cluster.members[lost].arguments_mut().extend(["--initial-cluster-state", "existing"].map(str::to_string));
     cluster.members[lost].spawn();
     let ended = cluster.members[lost].wait_end();

@@ -348,6 +348,16 @@ fn the_one_member_that_is_left_becomes_a_cluster_of_its_own() {
     let empty = cluster.folder().join("nothing");
     std::fs::create_dir(&empty).expect("test folders can be written");
     ours(&["recover", "--i-know-that-writes-may-be-lost", "--data-dir", text(&empty)]).expect_code(4);
+
+    // One whose log damage has cut says so: a floor that cannot be read is one that nobody knows.
+    let cut = cluster.folder().join("cut");
+    let copied = std::process::Command::new("cp").arg("-a").args([&kept, &cut]).status().expect("cp");
+    assert!(copied.success());
+    std::fs::write(cut.join("floor-00000000"), [0; 64]).expect("test folders can be written");
+    let words = ["recover", "--i-know-that-writes-may-be-lost", "--data-dir", text(&cut)];
+    let loud = ours(&[&words[..], &["--initial-cluster-token", "after-the-cut"]].concat());
+    loud.expect_ok();
+    assert!(loud.err.contains("was damaged and cut"), "{}", loud.err);
 }
 
 /// An address whose connections end in the middle: `bytes` of what the member says are passed on, and no more.

@@ -12,7 +12,7 @@ use crate::serve::runtime_config;
 use kattu_kv::api::Revision;
 use kattu_node::Keeper;
 use kattu_node::contract::MemberInfo;
-use kattu_raft::{LogIndex, NodeId};
+use kattu_raft::{EntryId, LogIndex, NodeId};
 use kattu_runtime::restore::{self, RestoreError};
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -55,6 +55,8 @@ pub struct Recovery {
     pub kept: PathBuf,
     /// Entries at the end of its log of which it did not know whether they were committed; they are in.
     pub open: u64,
+    /// Where its log once ended, or surely not after that, if damage has cut it since.
+    pub floor: Option<EntryId>,
     /// Whether it had a vote: one that had none may be behind without knowing.
     pub voted: bool,
     /// What was wrong with its snapshots.
@@ -141,6 +143,7 @@ pub fn recover(config: &ServeConfig, raise_by: u64) -> Result<Recovery, RebuildE
         survivor: salvage.identity.node,
         kept,
         open: salvage.last.index.0 - salvage.committed.0.min(salvage.last.index.0),
+        floor: salvage.floor,
         voted: salvage.voted,
         complaints: salvage.complaints,
     })
