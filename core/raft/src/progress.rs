@@ -166,9 +166,12 @@ impl Progress {
         }
     }
 
-    /// Whether it keeps up: the last round was fast, and this one is not slow yet.
+    /// Whether it keeps up: the last round was fast, and this one is not slow yet. Whoever needs a snapshot does not, however
+    /// well it did a moment ago.
     pub(crate) fn is_caught_up(&self, now: Instant, election_timeout: Duration) -> bool {
-        self.catch_up.as_ref().is_some_and(|round| round.fast && now.since(round.since) < election_timeout)
+        let is_fed_by_log = !matches!(self.mode, Mode::Snapshot(_));
+        let round = self.catch_up.as_ref();
+        is_fed_by_log && round.is_some_and(|round| round.fast && now.since(round.since) < election_timeout)
     }
 
     /// It gets a snapshot from now on.

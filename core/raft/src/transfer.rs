@@ -84,7 +84,7 @@ impl Raft {
         effects: &mut Effects,
     ) -> Result<(), TransferError> {
         let abort_at = now + self.config.election_timeout;
-        let is_learner = self.membership().contains(target) && !self.voters().contains(&target);
+        let is_learner = self.membership().learners.contains(&target);
         let is_voter = self.voters().contains(&target);
         let first_index = self.first_index();
         let Role::Leader(leader) = &mut self.role else { return Err(TransferError::NotLeader) };
