@@ -174,7 +174,7 @@ pub fn with_programs(command: &mut Command) -> &mut Command {
 }
 
 fn end_to_end(log: &Path) -> Result<Tally, Failure> {
-    // One test at a time: each starts a cluster, and times are judged.
+    // Two tests at a time: they start clusters and mostly wait. Those that judge times see to it that they are alone.
     let mut test = cargo(&[
         "test",
         "--locked",
@@ -183,7 +183,7 @@ fn end_to_end(log: &Path) -> Result<Tally, Failure> {
         "kattu-e2e",
         "--",
         "--nocapture",
-        "--test-threads=1",
+        "--test-threads=2",
     ]);
     check::cargo_test(with_programs(&mut test), log, E2E_LIMIT)
 }

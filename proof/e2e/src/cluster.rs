@@ -2,6 +2,7 @@
 //!
 //! Knows nothing of: what is stored.
 
+use crate::alone::Beside;
 use crate::grpc::Kv;
 use crate::process::{self, Ended, own_folder, own_host, until};
 use std::fs::File;
@@ -46,6 +47,7 @@ pub struct Cluster {
     /// In the order of their names.
     pub members: Vec<Member>,
     folder: PathBuf,
+    _beside: Beside,
 }
 
 /// The flags of one member of a cluster.
@@ -91,6 +93,7 @@ impl Cluster {
 
     /// Everything but started.
     pub fn plan(what: &str, options: Options) -> Cluster {
+        let beside = Beside::new();
         let folder = own_folder(what);
         let hosts: Vec<String> = (0..options.members).map(|_| own_host()).collect();
         let initial: Vec<String> =
@@ -107,7 +110,7 @@ impl Cluster {
                 Member { log: folder.join(format!("{name}.log")), name, host, data, arguments, child: None }
             })
             .collect();
-        Cluster { members, folder }
+        Cluster { members, folder, _beside: beside }
     }
 
     /// One more member, added to nothing yet and not started: `kattu serve` with the flags of one that joins the members

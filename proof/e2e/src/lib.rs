@@ -6,6 +6,7 @@
 //! Knows nothing of: the insides of Kattu; what a client cannot see is not looked at.
 #![forbid(unsafe_code)]
 
+pub mod alone;
 pub mod cluster;
 pub mod comeback;
 pub mod disk;

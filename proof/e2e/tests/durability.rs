@@ -1,5 +1,6 @@
 //! What was acknowledged stays, whoever is killed; what is read is never older than that.
 
+use kattu_e2e::alone::alone;
 use kattu_e2e::process::{Ended, run};
 use kattu_e2e::{Cluster, Kv, kattu, kills, tree, until};
 use kattu_proto::etcdserverpb::RangeRequest;
@@ -86,6 +87,7 @@ fn every_acknowledged_file_survives_the_leader_and_then_everybody() {
 /// The full number is run by `cargo xtask failover`; CI takes `KATTU_KILLS` or five.
 #[test]
 fn the_service_is_back_soon_after_each_kill_of_a_leader() {
+    let _alone = alone();
     let kills = std::env::var("KATTU_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(5);
     let report = kills::run(kills, Duration::from_secs(1), |kill, outage, stall| {
         println!("kill {}: {outage:?}, longest sync of the disk meanwhile {stall:?}", kill + 1);

@@ -1,5 +1,6 @@
 //! Members that come and go, and leaders that are asked to: what operators type, and what they are told when it is wrong.
 
+use kattu_e2e::alone::alone;
 use kattu_e2e::process::{Ended, own_host, run};
 use kattu_e2e::{Cluster, Kv, Options, cluster, grow, kattu, until};
 use serde_json::Value;
@@ -55,6 +56,7 @@ fn join(cluster: &mut Cluster, what: &str, is_learner: bool) -> (usize, u64) {
 
 #[test]
 fn a_cluster_grows_from_one_to_five_and_shrinks_to_three_under_load_and_nothing_is_lost() {
+    let _alone = alone();
     let report = grow::run(Duration::from_secs(1), |step| println!("{step:?}"));
     println!("longest gap {:?}, {} acknowledged", report.longest_gap(), report.acknowledged);
     assert_eq!(report.lost, Vec::<String>::new());

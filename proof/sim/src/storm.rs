@@ -416,8 +416,9 @@ impl World {
     fn damage(&mut self, who: Who, how: Damage, down: u64, pick: u64) -> Result<bool, Violation> {
         let Some(member) = self.find(who) else { return Ok(false) };
         let of_snapshot = matches!(place_of(how), Some(Place::Snapshot | Place::SnapshotBefore));
-        // Of two faults in one member nothing is promised; alone, one has the other snapshot and the log from there on.
-        let is_alone = self.current().len() == 1 && 1 < self.members[member].disk.good_snapshots();
+        // Of two faults in one member nothing is promised; alone, one has the other snapshot, if the log goes on from it:
+        // among others it was pruned by the newest alone.
+        let is_alone = self.current().len() == 1 && 1 < self.snapshots_with_a_log(member);
         if of_snapshot && !((is_alone || self.may_be_lost(member)) && self.is_whole(member)) {
             return Ok(false);
         }
@@ -443,6 +444,13 @@ impl World {
         }
         self.sh.line(Some(member), "disk", || what);
         Ok(true)
+    }
+
+    /// How many good snapshots a member that runs could come back from by itself.
+    fn snapshots_with_a_log(&self, member: usize) -> usize {
+        let Some(process) = &self.members[member].process else { return 0 };
+        let base = process.node.raft().base().index;
+        self.members[member].disk.good_snapshots().iter().filter(|last| base <= last.index).count()
     }
 
     /// A directory is lost. Kattu has no way yet to bring such a member back as a new one, and as a voter that forgot its

@@ -20,6 +20,7 @@ use crate::block::{Block, flags, padded};
 use crate::identity::Identity;
 use crate::segment::{DATA_START, generation_of};
 use crate::walk::Position;
+use kattu_raft::EntryId;
 use std::collections::BTreeMap;
 
 pub(super) const IDENTITY: &str = "identity";
@@ -269,9 +270,9 @@ impl SimDisk {
         self.state().truth()
     }
 
-    /// How many snapshots are what was written, as far as the disk can be blamed.
+    /// The last entries of the snapshots that are what was written, as far as the disk can be blamed.
     #[must_use]
-    pub fn good_snapshots(&self) -> usize {
+    pub fn good_snapshots(&self) -> Vec<EntryId> {
         let state = self.state();
         let is_good = |(name, inode): &(&String, usize)| {
             let file = &state.inodes[*inode];
@@ -279,8 +280,8 @@ impl SimDisk {
             file.wronged.is_empty() && file.unreadable.is_empty() && !is_replaced
         };
         let snapshots = state.names.now.iter().filter(|(name, _)| crate::snapshot::named(name).is_some());
-        let snapshots = snapshots.map(|(name, &inode)| (name, inode));
-        snapshots.filter(is_good).count()
+        let good = snapshots.map(|(name, &inode)| (name, inode)).filter(is_good);
+        good.filter_map(|(name, _)| crate::snapshot::named(name)).map(|(_, last)| last).collect()
     }
 
     /// Whether everything that is gone is noticed: a log that is mended then owes nothing that it does not know of.
