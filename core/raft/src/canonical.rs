@@ -14,6 +14,10 @@
 //!      Promises and leases keep whether they hold; what rounds under way would earn is not told apart by age.
 //!   3. Chance starts anew, and every election timeout is the longest one.
 //!   4. Record numbers count on from 1, the newest durable record; 0 stays "nothing was ever written".
+//!   5. Where the clocks of several members are compared, as leases do, lengths of time are kept instead
+//!      ([`Raft::canonicalize_in_time`]): every deadline stays as far ahead as it is, every age is kept as far as
+//!      something compares with it, and every election timeout is the shortest one: whoever drives the peer tells it
+//!      the time when he likes, so every longer one is among what can happen.
 //!
 //! Nobody calls this while a cluster serves.
 //! Knows nothing of: who explores, clusters, messages under way.
@@ -81,6 +85,8 @@ impl Moment {
 /// Moves moments from one clock to the canonical one.
 pub(crate) struct Canonical {
     now: Instant,
+    /// Lengths of time are kept.
+    in_time: bool,
     pub(crate) election_timeout: Duration,
     pub(crate) heartbeat_interval: Duration,
 }
@@ -91,16 +97,51 @@ impl Canonical {
         match at {
             Instant::NEVER => Instant::NEVER,
             at if at <= self.now => CANONICAL_NOW,
+            at if self.in_time => CANONICAL_NOW + at.since(self.now),
+            _ => CANONICAL_NOW + length,
+        }
+    }
+
+    /// A deadline whose lateness counts up to `late`, where lengths of time are kept.
+    fn overdue(&self, at: Instant, length: Duration, late: Duration) -> Instant {
+        match self.in_time && at <= self.now {
+            true => CANONICAL_NOW - self.now.since(at).min(late),
+            false => self.deadline(at, length),
+        }
+    }
+
+    /// A deadline so far ahead that it comes in no exploration, where lengths of time are kept.
+    pub(crate) fn distant(&self, at: Instant, length: Duration) -> Instant {
+        match at {
+            Instant::NEVER => Instant::NEVER,
+            at if at <= self.now => CANONICAL_NOW,
             _ => CANONICAL_NOW + length,
         }
     }
 
     /// A moment in the past: `age` ago if it is that old, or now.
     pub(crate) fn past(&self, at: Instant, age: Duration) -> Instant {
-        if self.now.since(at) < age { CANONICAL_NOW } else { CANONICAL_NOW - age }
+        match self.now.since(at) {
+            since if self.in_time => CANONICAL_NOW - since.min(age),
+            since if since < age => CANONICAL_NOW,
+            _ => CANONICAL_NOW - age,
+        }
+    }
+
+    /// When a round under way began. Where lengths of time are kept, so is its age, up to the longest promise twice.
+    pub(crate) fn stamp(&self, at: Instant) -> Instant {
+        match self.in_time {
+            true => self.past(at, self.election_timeout * 2),
+            false => CANONICAL_NOW,
+        }
     }
 
     fn timer(&self, timer: &Timer) -> Timer {
+        if self.in_time && timer.started != Instant::NEVER {
+            let timeout = timer.timeout.min(self.election_timeout);
+            let waited = self.now.since(timer.started).min(timeout);
+            return Timer { started: CANONICAL_NOW - waited, timeout }; // it may begin anew, with its whole length
+        }
         match timer.deadline() {
             Instant::NEVER => Timer::OFF,
             at if at <= self.now => Timer { started: CANONICAL_NOW, timeout: Duration::ZERO },
@@ -141,8 +182,19 @@ impl Raft {
     /// The configured durations must be at least ten nanoseconds and small against a millisecond, so that the log's
     /// clock stands still.
     pub fn canonicalize(&mut self, now: Instant) -> u64 {
+        self.bring_into_form(now, false)
+    }
+
+    /// As [`Raft::canonicalize`], but lengths of time are kept: for clocks that are compared. The moment goes, every
+    /// deadline stays as far ahead as it is. Leaves alone what takes milliseconds: the commit mark, the log's clock.
+    pub fn canonicalize_in_time(&mut self, now: Instant) -> u64 {
+        self.bring_into_form(now, true)
+    }
+
+    fn bring_into_form(&mut self, now: Instant, in_time: bool) -> u64 {
         let canonical = Canonical {
             now,
+            in_time,
             election_timeout: self.config.election_timeout,
             heartbeat_interval: self.config.heartbeat_interval,
         };
@@ -161,7 +213,9 @@ impl Raft {
             }
             Role::Leader(leader) => {
                 leader.since = CANONICAL_NOW;
-                leader.heartbeat_at = canonical.deadline(leader.heartbeat_at, canonical.heartbeat_interval);
+                // A pause is told by how late a heartbeat is.
+                let (interval, late) = (canonical.heartbeat_interval, canonical.election_timeout / 2);
+                leader.heartbeat_at = canonical.overdue(leader.heartbeat_at, interval, late);
                 leader.check_at = canonical.deadline(leader.check_at, canonical.election_timeout);
                 leader.notice_at = canonical.deadline(leader.notice_at, canonical.notice());
                 if let Some(transfer) = &mut leader.transfer {
@@ -193,6 +247,36 @@ impl Raft {
     /// The moments after `now` at which time alone changes what this peer does or answers, with their reasons.
     #[must_use]
     pub fn moments(&self, now: Instant) -> Vec<(Moment, Instant)> {
+        let mut moments = self.all_moments();
+        moments.retain(|(_, at)| now < *at && *at != Instant::NEVER);
+        moments
+    }
+
+    /// What this peer would do if it were told that it is `now`: the reasons that are due, in the order of their numbers.
+    #[must_use]
+    pub fn due(&self, now: Instant) -> Vec<Moment> {
+        let acts = |moment: Moment| match moment {
+            Moment::CommitNotice
+            | Moment::Heartbeat
+            | Moment::AskAgain
+            | Moment::CommitMark
+            | Moment::QuorumCheck
+            | Moment::HandOut
+            | Moment::Election
+            | Moment::Suspicion
+            | Moment::TransferEnds
+            | Moment::Stream => true,
+            // What these are about is asked when it matters, by whoever asks with the time.
+            Moment::LeaderSilent | Moment::LeaseEnds | Moment::PromiseEnds => false,
+        };
+        let moments = self.all_moments().into_iter();
+        let mut due: Vec<Moment> =
+            moments.filter(|(moment, at)| *at <= now && acts(*moment)).map(|(moment, _)| moment).collect();
+        due.sort_unstable();
+        due
+    }
+
+    fn all_moments(&self) -> Vec<(Moment, Instant)> {
         let mut moments = Vec::new();
         match &self.role {
             Role::Follower(follower) => {
@@ -222,7 +306,6 @@ impl Raft {
         moments.push((Moment::CommitMark, self.durability.mark_at()));
         moments.push((Moment::HandOut, self.handover.retry_at()));
         moments.push((Moment::PromiseEnds, self.promise));
-        moments.retain(|(_, at)| now < *at && *at != Instant::NEVER);
         moments
     }
 
@@ -327,6 +410,31 @@ mod tests {
         let once = raft.clone();
         assert_eq!(raft.canonicalize(CANONICAL_NOW), 0, "record numbers start from 1 already");
         assert_eq!(raft, once);
+    }
+
+    #[test]
+    fn lengths_of_time_are_kept_where_clocks_are_compared() {
+        let in_time = |now, silence| {
+            let mut raft = follower(1, now, silence);
+            raft.canonicalize_in_time(now);
+            raft
+        };
+        let quarter = HEARTBEAT / 4;
+        assert_eq!(in_time(Instant(1000), quarter), in_time(Instant(7_777_777), quarter), "the moment goes");
+        assert_ne!(in_time(Instant(1000), quarter), in_time(Instant(1000), quarter * 2), "the length stays");
+        let long = in_time(Instant(1000), HEARTBEAT * 4);
+        assert_eq!(long, in_time(Instant(1000), HEARTBEAT * 5), "nobody asks how long beyond a timeout");
+        assert_eq!(long.due(CANONICAL_NOW), [Moment::Election], "the shortest timeout is over");
+        let mut raft = in_time(Instant(1000), HEARTBEAT);
+        let once = raft.clone();
+        raft.canonicalize_in_time(CANONICAL_NOW);
+        assert_eq!(raft, once);
+        assert!(raft.due(CANONICAL_NOW).is_empty());
+        assert_eq!(
+            raft.due(CANONICAL_NOW + HEARTBEAT * 2),
+            [Moment::Election],
+            "two of three have not passed"
+        );
     }
 
     /// Leads member 2, which gets a snapshot; the record of the log's base is not durable.

@@ -125,7 +125,7 @@ impl Durability {
         for (needs, _) in &mut self.held {
             *needs = shifted(*needs);
         }
-        self.mark_at = canonical.deadline(self.mark_at, canonical.mark());
+        self.mark_at = canonical.distant(self.mark_at, canonical.mark());
         shift
     }
 

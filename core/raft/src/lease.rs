@@ -123,10 +123,11 @@ impl LeaseState {
         self.stamps.iter().copied()
     }
 
-    /// See [`crate::canonical`]. Rounds under way all began now: their age is not told apart.
+    /// See [`crate::canonical`]. Rounds under way all began now: their age is told apart only where lengths of time are
+    /// kept.
     pub(crate) fn canonicalize(&mut self, canonical: &Canonical) {
         for (_, at) in &mut self.stamps {
-            *at = CANONICAL_NOW;
+            *at = canonical.stamp(*at);
         }
         self.until = match canonical.deadline(self.until, canonical.lease()) {
             CANONICAL_NOW => Instant(0),

@@ -7,8 +7,9 @@
 //!        on the disks of a quorum, at every later moment too. O3: only an entry of the leader's own term commits.
 //!        Log Matching: entries with one name have one past. O1: what a leader counts as held is held.
 //!        M2: configurations follow from each other through joint ones. A snapshot is of what was committed.
+//!        L-2: nobody leads a later term than that of a lease that holds, by the clock of whoever has it.
 //!        Linearizable reads: a read sees what was committed anywhere before it began.
-//!        [Ongaro14 §3.4–3.6, §6.4; replication-protocols §1.3, §9]
+//!        [Ongaro14 §3.4–3.6, §6.4; replication-protocols §1.3, §9, §9.4]
 //! Knows nothing of: messages, how members decide.
 
 use crate::member::{Configuration, Place};
@@ -41,6 +42,13 @@ impl Ghost {
     /// A member is gone, with everybody who waited for it.
     pub fn crashed(&mut self, member: usize) {
         self.reads.retain(|read| usize::from(read.0) != member);
+    }
+
+    /// The newest term that somebody was elected in.
+    #[must_use]
+    pub fn newest_term(&self) -> Option<Term> {
+        let newest = self.leaders.iter().rposition(Option::is_some)?;
+        Some(Term(newest as u64))
     }
 
     /// The newest configuration that is committed, if it is not the first one.
@@ -141,6 +149,16 @@ impl Ghost {
     pub fn holds(&self, members: &[&Facts]) -> Result<(), String> {
         for (n, facts) in members.iter().enumerate() {
             let Some(term) = facts.leads else { continue };
+            if let Some(newest) =
+                self.newest_term().filter(|newest| facts.lease == Some(true) && term < *newest)
+            {
+                return Err(format!(
+                    "L-2: somebody leads term {} while the lease of member {} in term {} holds",
+                    newest.0,
+                    n + 1,
+                    term.0
+                ));
+            }
             if let Some(other) = members[..n].iter().position(|other| other.leads == Some(term)) {
                 let (first, second) = (other + 1, n + 1);
                 return Err(format!("Election Safety: members {first} and {second} lead term {}", term.0));

@@ -13,7 +13,8 @@
 //! ```
 //!
 //! **Time** is the choice "this deadline fires now": every state is brought into a canonical form that knows which
-//! deadlines lie ahead, and not when ([`kattu_raft::canonical`]). **Order and loss**: a message may arrive in any
+//! deadlines lie ahead, and not when ([`kattu_raft::canonical`]). Scopes of leases measure it instead, by a clock that all
+//! share and clocks that stray from it ([`clocks`]). **Order and loss**: a message may arrive in any
 //! order, twice, or never. **Disks** complete up to any record; a crash keeps any first ones of the rest.
 //!
 //! ```
@@ -27,6 +28,7 @@
 //! Knows nothing of: stores, wires, real disks; those have storms of their own.
 #![forbid(unsafe_code)]
 
+pub mod clocks;
 pub mod disk;
 pub mod ghost;
 pub mod member;

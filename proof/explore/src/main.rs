@@ -158,6 +158,10 @@ fn told(scope: &Scope, report: &Report) -> bool {
         let counts = report.sights.iter().map(|(sight, worlds)| format!("{} in {worlds}", sight.name()));
         println!("  {}", counts.collect::<Vec<_>>().join(", "));
     }
+    if !report.counts.is_empty() {
+        let named = |(mark, times): &(Mark, u64)| Some(format!("{times} {}", mark.counted()?));
+        println!("  {}", report.counts.iter().filter_map(named).collect::<Vec<_>>().join(", "));
+    }
     if !missing.is_empty() {
         println!("  never happened: {missing:?}");
     }

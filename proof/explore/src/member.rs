@@ -10,14 +10,15 @@
 //!
 //! Knows nothing of: other members, messages under way, what was committed elsewhere.
 
+use crate::clocks::{self, Rate, Turns, Watch};
 use crate::disk::{Disk, Snapshot};
-use crate::scope::{Lie, Scope};
+use crate::scope::{Lie, Scope, Sync};
 use kattu_raft::canonical::{CANONICAL_NOW, Moment};
 use kattu_raft::message::{AppendVerdict, Message};
 use kattu_raft::{
     ChunkStored, Config, Duration, Effects, Entry, EntryId, EntryKind, Envelope, GroupId, Incarnation,
-    Limits, LogIndex, Membership, NodeId, Policies, Raft, ReadBatch, ReadVerdict, RecordEncoder, Term, Trace,
-    invariants,
+    Leadership, Limits, LogIndex, Membership, NodeId, Policies, Raft, ReadBatch, ReadVerdict, RecordEncoder,
+    Term, Trace, invariants,
 };
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -47,6 +48,8 @@ pub enum Event {
     Transfer(NodeId),
     /// It takes a snapshot of what is applied.
     Snapshot,
+    /// A step of the time that all share, as its clock shows it.
+    Pass(Rate),
 }
 
 /// One member: all of its state, and the little that is remembered of its past to judge it.
@@ -66,6 +69,8 @@ pub struct Member {
     pub dirty: bool,
     /// A snapshot of a leader's has taken the place of its log, in this run.
     pub installed: bool,
+    /// What it promised by its clock; nothing where time is not measured.
+    pub watch: Watch,
 }
 
 /// What an event led to, beside the member itself.
@@ -83,6 +88,8 @@ pub struct Deed {
     pub refused: bool,
     /// What happened, as data.
     pub trace: Vec<Trace>,
+    /// What became of its lease.
+    pub lease: Turns,
 }
 
 /// One position of a log with what stands there: the entry's name, and which command it is (0: none of a client).
@@ -209,16 +216,22 @@ pub fn command_name(command: u8) -> char {
 /// The configuration of a member: lengths of time so short that the log's clock stands still.
 fn config(id: NodeId, scope: &Scope) -> Config {
     let Membership { voters, learners, .. } = scope.first_configuration(id);
+    let mut leadership = Leadership::default();
+    let (mut election_timeout, mut heartbeat_interval) = (Duration::from_nanos(30), Duration::from_nanos(10));
+    if scope.clocks.is_some() {
+        leadership.lease = Some(clocks::LEASE);
+        (election_timeout, heartbeat_interval) = (clocks::ELECTION_TIMEOUT, clocks::HEARTBEAT_INTERVAL);
+    }
     Config {
         group: GroupId(0),
         id,
         incarnation: Incarnation(id.0),
         voters,
         learners,
-        election_timeout: Duration::from_nanos(30),
-        heartbeat_interval: Duration::from_nanos(10),
+        election_timeout,
+        heartbeat_interval,
         pre_vote: scope.guarded,
-        leadership: Default::default(),
+        leadership,
         check_quorum: scope.guarded,
         parallel_append: true,
         pipelining: true,
@@ -234,9 +247,8 @@ impl Member {
     /// # Errors
     /// What it broke by starting.
     pub fn new(id: NodeId, scope: &Scope) -> Result<Member, String> {
-        let served = LogIndex(0);
-        let member =
-            Member { id, raft: None, disk: Disk::default(), runs: 0, served, dirty: false, installed: false };
+        let (served, disk, watch) = (LogIndex(0), Disk::default(), Watch::default());
+        let member = Member { id, raft: None, disk, runs: 0, served, dirty: false, installed: false, watch };
         member.after(&Event::Restart, scope).map(|(member, _)| member)
     }
 
@@ -262,6 +274,7 @@ impl Member {
                 self.crash(*surviving, scope.lie)?;
                 return Ok(Deed::default());
             }
+            Event::Pass(rate) => return self.pass(*rate),
             Event::Restart => self.start(scope),
             _ => {}
         }
@@ -275,6 +288,7 @@ impl Member {
         let mut refused = false;
         match event {
             Event::Deliver(envelope) => raft.step(now, envelope.clone(), &mut effects),
+            Event::Fire(_) if scope.clocks.is_some() => raft.tick(now, &mut effects), // all that is due
             Event::Fire(moment) => {
                 let due = raft.moments(now).into_iter().find(|(kind, _)| kind == moment);
                 now = due.ok_or_else(|| format!("{moment:?} is not ahead"))?.1;
@@ -303,17 +317,60 @@ impl Member {
             Event::Restart => raft.tick(now, &mut effects), // what is committed is due for the store
             Event::Drain => {}
             Event::Crash(_) => return Err("a crash leaves no process to go on with".into()),
+            Event::Pass(_) => return Err("time passes for everybody, and tells nobody".into()),
         }
         self.dirty = scope.late_drain && *event != Event::Drain;
-        self.settle(now, &mut effects)?;
+        self.settle(now, &mut effects, scope)?;
         self.judge_hand_over(event, before.as_ref(), &effects)?;
+        let mut turns = Turns::default();
+        if let (Some(_), Some(raft)) = (scope.clocks, &self.raft) {
+            turns = self.watch.judge(event, before.as_ref(), raft, &effects)?;
+        }
         let mut deed = self.judge(before.as_ref(), effects)?;
-        deed.refused = refused;
+        (deed.refused, deed.lease) = (refused, turns);
+        Ok(deed)
+    }
+
+    /// Its clock shows more, and nobody tells it.
+    fn pass(&mut self, rate: Rate) -> Result<Deed, String> {
+        let mut deed = Deed::default();
+        let leads = self.raft.as_ref().is_some_and(Raft::is_leader);
+        self.watch.passes(rate.shows(), leads);
+        if let Some(raft) = &mut self.raft {
+            let held = clocks::holds_lease(raft);
+            let shift = raft.canonicalize_in_time(CANONICAL_NOW + rate.shows());
+            self.disk.renumber(shift);
+            deed.lease.ended = held && !clocks::holds_lease(raft);
+            invariants::check(raft).map_err(|violation| violation.to_string())?;
+        }
         Ok(deed)
     }
 
     /// Carries out what came of an event and of what that led to.
-    fn settle(&mut self, now: kattu_raft::Instant, effects: &mut Effects) -> Result<(), String> {
+    fn settle(
+        &mut self,
+        now: kattu_raft::Instant,
+        effects: &mut Effects,
+        scope: &Scope,
+    ) -> Result<(), String> {
+        self.carry_out(now, effects)?;
+        while scope.sync == Sync::AtOnce && !self.disk.unsynced.is_empty() {
+            let lsn = self.disk.sync(self.disk.unsynced.len())?;
+            if let Some(raft) = &mut self.raft {
+                raft.persisted(now, lsn, effects);
+            }
+            self.carry_out(now, effects)?;
+        }
+        let Some(raft) = &mut self.raft else { return Ok(()) };
+        let shift = match scope.clocks {
+            Some(_) => raft.canonicalize_in_time(now),
+            None => raft.canonicalize(now),
+        };
+        self.disk.renumber(shift);
+        Ok(())
+    }
+
+    fn carry_out(&mut self, now: kattu_raft::Instant, effects: &mut Effects) -> Result<(), String> {
         let Some(raft) = self.raft.as_mut() else { return Ok(()) };
         if !self.dirty {
             raft.drained(now, effects);
@@ -347,8 +404,6 @@ impl Member {
             return Err(format!("reads {fetch:?} back, though all entries are in memory"));
         }
         self.disk.write(std::mem::take(&mut effects.persist));
-        let shift = raft.canonicalize(now);
-        self.disk.renumber(shift);
         Ok(())
     }
 
@@ -401,6 +456,7 @@ impl Member {
             self.served = self.served.max(raft.applied_handed_out());
         }
         (self.dirty, self.installed) = (false, false);
+        self.watch.crashed();
         self.disk.crash(surviving)?;
         self.disk.history(&self.disk.durable)?;
         match lie {
@@ -451,7 +507,7 @@ impl Member {
             _ => None,
         });
         let Effects { send: sends, reads: verdicts, trace, .. } = effects;
-        Ok(Deed { sends, commits, elected, verdicts, refused: false, trace })
+        Ok(Deed { sends, commits, elected, verdicts, refused: false, trace, lease: Turns::default() })
     }
 
     /// What a leader was told is held does not become less within its term.

@@ -4,6 +4,7 @@
 //! harness, has lost behaviour. A number that rises is a change too, to be understood and pinned anew.
 //! Knows nothing of: how worlds are found.
 
+use crate::clocks::{ALL_WAYS, Clocks, EXTREME_WAYS, WORST_WAY};
 use kattu_raft::canonical::Moment;
 use kattu_raft::{Membership, NodeId};
 
@@ -26,7 +27,10 @@ pub struct Scope {
     pub start: Start,
     /// Nobody goes beyond this term.
     pub term_max: u64,
-    /// How many deadlines fire in all, by reason; others never do.
+    /// Leases, and the clocks they go by. `None`: time is only which deadlines lie ahead.
+    pub clocks: Option<Clocks>,
+    /// How many deadlines fire in all, by reason; others never do. By clocks, one that is due fires those along that are
+    /// due at the same member.
     pub fires: &'static [(Moment, u8)],
     /// Client commands.
     pub proposals: u8,
@@ -83,6 +87,8 @@ pub enum Start {
     Fresh,
     /// Member 1 leads term 1, everybody has committed its first entry, nothing is under way.
     Elected,
+    /// The same, and everybody has answered a round at this very moment: the lease has just begun.
+    Leased,
 }
 
 /// In which order messages of one link arrive.
@@ -101,6 +107,8 @@ pub enum Sync {
     Each,
     /// Up to the newest one. Crashes still keep any first ones.
     All,
+    /// It has done everything before anything else happens.
+    AtOnce,
 }
 
 /// When a scope is explored.
@@ -150,11 +158,19 @@ pub enum Mark {
     Pruned,
     /// A leader's snapshot takes the place of a log.
     Installed,
+    /// A read is answered by a lease.
+    ReadByLease,
+    /// A lease comes to its end, and its leader goes on.
+    LeaseEnded,
+    /// A lease is given up with a hand-over.
+    LeaseGivenUp,
+    /// A lease is dropped by a leader that slept.
+    LeaseSlept,
 }
 
 impl Mark {
     /// All of them, in the order of their numbers.
-    pub const ALL: [Mark; 13] = [
+    pub const ALL: [Mark; 17] = [
         Mark::Elected,
         Mark::Reelected,
         Mark::CommandCommitted,
@@ -168,7 +184,23 @@ impl Mark {
         Mark::HandsOver,
         Mark::Pruned,
         Mark::Installed,
+        Mark::ReadByLease,
+        Mark::LeaseEnded,
+        Mark::LeaseGivenUp,
+        Mark::LeaseSlept,
     ];
+
+    /// In a few words, for what is counted and not only seen.
+    #[must_use]
+    pub fn counted(self) -> Option<&'static str> {
+        match self {
+            Mark::ReadByLease => Some("reads by a lease"),
+            Mark::LeaseEnded => Some("leases that end"),
+            Mark::LeaseGivenUp => Some("leases given up"),
+            Mark::LeaseSlept => Some("leases slept through"),
+            _ => None,
+        }
+    }
 }
 
 impl Scope {
@@ -195,6 +227,7 @@ pub const TINY: Scope = Scope {
     guarded: true,
     start: Start::Fresh,
     term_max: 2,
+    clocks: None,
     fires: &[],
     proposals: 0,
     reads: 0,
@@ -514,6 +547,71 @@ pub const SCOPES: &[Scope] = &[
         ..TINY
     },
     Scope {
+        name: "lease-3",
+        about: "a lease, a heartbeat, a read at anybody, a new leader",
+        start: Start::Leased,
+        clocks: Some(Clocks { steps: 3, ways: EXTREME_WAYS }),
+        fires: &[(Moment::Election, 1), (Moment::Heartbeat, 1)],
+        reads: 1,
+        in_flight_max: 1,
+        sync: Sync::AtOnce,
+        must_see: &[Mark::ReadByLease, Mark::LeaseEnded, Mark::Reelected, Mark::ReadRefused],
+        pinned: 883_549,
+        ..TINY
+    },
+    Scope {
+        name: "lease-restart-3",
+        about: "a lease, a heartbeat, a voter that restarts, a new leader",
+        start: Start::Leased,
+        clocks: Some(Clocks { steps: 3, ways: EXTREME_WAYS }),
+        fires: &[(Moment::Election, 1), (Moment::Heartbeat, 1)],
+        crashes: 1,
+        in_flight_max: 1,
+        sync: Sync::AtOnce,
+        must_see: &[Mark::LeaseEnded, Mark::Reelected, Mark::Restarted],
+        pinned: 470_160,
+        ..TINY
+    },
+    Scope {
+        name: "lease-transfer-3",
+        about: "a lease, a hand-over, a heartbeat, a read",
+        start: Start::Leased,
+        clocks: Some(Clocks { steps: 2, ways: WORST_WAY }),
+        fires: &[(Moment::Heartbeat, 1)],
+        reads: 1,
+        transfers: 1,
+        in_flight_max: 1,
+        sync: Sync::AtOnce,
+        must_see: &[Mark::ReadByLease, Mark::LeaseGivenUp, Mark::HandsOver, Mark::Reelected],
+        pinned: 1_337_405,
+        ..TINY
+    },
+    Scope {
+        name: "lease-given-up-3",
+        about: "a lease, a hand-over that fails, a heartbeat",
+        start: Start::Leased,
+        clocks: Some(Clocks { steps: 3, ways: WORST_WAY }),
+        fires: &[(Moment::Heartbeat, 1), (Moment::TransferEnds, 1)],
+        transfers: 1,
+        in_flight_max: 1,
+        sync: Sync::AtOnce,
+        must_see: &[Mark::LeaseGivenUp, Mark::HandsOver, Mark::Reelected],
+        pinned: 168_135,
+        ..TINY
+    },
+    Scope {
+        name: "lease-sleep-3",
+        about: "a leader that sleeps, reads",
+        start: Start::Elected,
+        clocks: Some(Clocks { steps: 3, ways: EXTREME_WAYS }),
+        reads: 2,
+        in_flight_max: 1,
+        sync: Sync::AtOnce,
+        must_see: &[Mark::ReadByLease, Mark::LeaseEnded, Mark::LeaseSlept],
+        pinned: 438_470,
+        ..TINY
+    },
+    Scope {
         name: "joins-2",
         about: "as join-2, with a crash",
         members: 2,
@@ -647,6 +745,35 @@ pub const SCOPES: &[Scope] = &[
         ..TINY
     },
     Scope {
+        name: "lease-write-3",
+        about: "a lease, a write that a new leader does not know to be committed, a read",
+        start: Start::Leased,
+        clocks: Some(Clocks { steps: 3, ways: WORST_WAY }),
+        fires: &[(Moment::Election, 1), (Moment::Heartbeat, 1)],
+        proposals: 1,
+        reads: 1,
+        in_flight_max: 1,
+        sync: Sync::AtOnce,
+        when: When::Campaign,
+        must_see: &[Mark::ReadByLease, Mark::LeaseEnded, Mark::CommandCommitted, Mark::Reelected],
+        pinned: 13_104_864,
+        ..TINY
+    },
+    Scope {
+        name: "leases-3",
+        about: "as lease-3, with clocks that run in every way within their bounds, four steps of time",
+        start: Start::Leased,
+        clocks: Some(Clocks { steps: 4, ways: ALL_WAYS }),
+        fires: &[(Moment::Election, 1), (Moment::Heartbeat, 1)],
+        reads: 1,
+        in_flight_max: 1,
+        sync: Sync::AtOnce,
+        when: When::Campaign,
+        must_see: &[Mark::ReadByLease, Mark::LeaseEnded, Mark::Reelected, Mark::ReadRefused],
+        pinned: 14_916_798,
+        ..TINY
+    },
+    Scope {
         name: "guarded-2",
         about: "pre-vote and check-quorum: a write, a heartbeat, a crash, a silent leader",
         members: 2,
@@ -677,6 +804,16 @@ mod tests {
         for (n, scope) in SCOPES.iter().enumerate() {
             assert!(SCOPES[..n].iter().all(|other| other.name != scope.name), "{} twice", scope.name);
             assert!(scope.pinned > 0 && !scope.must_see.is_empty() && scope.lie.is_none(), "{}", scope.name);
+        }
+    }
+
+    #[test]
+    fn scopes_of_leases_have_members_that_ask_first_and_disks_that_take_no_time() {
+        let of_leases = || SCOPES.iter().filter(|scope| scope.clocks.is_some());
+        assert!(of_leases().count() > 0);
+        for scope in of_leases() {
+            assert!(scope.guarded && scope.members == 3 && scope.sync == Sync::AtOnce, "{}", scope.name);
+            assert!(scope.start != Start::Fresh && !scope.late_drain, "{}", scope.name);
         }
     }
 

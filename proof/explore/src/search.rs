@@ -29,6 +29,8 @@ pub struct Report {
     pub core_runs: usize,
     /// What happened in some world.
     pub seen: Vec<Mark>,
+    /// How many choices led to what is counted, for everything that happened at all.
+    pub counts: Vec<(Mark, u64)>,
     /// In how many worlds something is so, for everything that is so in any.
     pub sights: Vec<(Sight, u64)>,
     /// How long it took.
@@ -48,12 +50,29 @@ pub enum Sight {
     Installed,
     /// A leader hands over.
     HandsOver,
+    /// Somebody's lease holds.
+    LeaseHolds,
+    /// Somebody leads and has no lease, in a scope of leases.
+    LeaseOver,
+    /// Somebody was elected after a lease, in a scope of leases.
+    ElectedAfter,
+    /// Two lead, each its own term, in a scope of leases.
+    TwoLead,
 }
 
 impl Sight {
     /// All of them, in the order of their numbers.
-    pub const ALL: [Sight; 5] =
-        [Sight::JointCommitted, Sight::JointInForce, Sight::Pruned, Sight::Installed, Sight::HandsOver];
+    pub const ALL: [Sight; 9] = [
+        Sight::JointCommitted,
+        Sight::JointInForce,
+        Sight::Pruned,
+        Sight::Installed,
+        Sight::HandsOver,
+        Sight::LeaseHolds,
+        Sight::LeaseOver,
+        Sight::ElectedAfter,
+        Sight::TwoLead,
+    ];
 
     /// In a few words.
     #[must_use]
@@ -64,6 +83,10 @@ impl Sight {
             Sight::Pruned => "pruned",
             Sight::Installed => "snapshot installed",
             Sight::HandsOver => "handing over",
+            Sight::LeaseHolds => "a lease holds",
+            Sight::LeaseOver => "a leader without a lease",
+            Sight::ElectedAfter => "a new leader after it",
+            Sight::TwoLead => "the old leader leads too",
         }
     }
 }
@@ -248,6 +271,7 @@ pub fn explore_and_tell(
         messages: tables.messages.len(),
         core_runs: tables.core_runs(),
         seen: marks.list(),
+        counts: marks.counts(),
         sights: Sight::ALL.into_iter().zip(sights).filter(|(_, worlds)| *worlds > 0).collect(),
         took: begun.elapsed(),
     })
@@ -267,11 +291,11 @@ fn way(ways: &[(u32, u32)], mut number: u32, last: Choice) -> Vec<Choice> {
 
 /// What happened in some world.
 #[derive(Default)]
-struct Marks([bool; Mark::ALL.len()]);
+struct Marks([u64; Mark::ALL.len()]);
 
 impl Marks {
     fn note(&mut self, choice: Choice, step: Option<u32>, tables: &Tables<'_>) {
-        let mut mark = |mark: Mark| self.0[mark as usize] = true;
+        let mut mark = |mark: Mark| self.0[mark as usize] += 1;
         if let Choice::At(_, What::Restart) = choice {
             mark(Mark::Restarted);
         }
@@ -289,6 +313,10 @@ impl Marks {
             (step.hands_over, Mark::HandsOver),
             (step.pruned, Mark::Pruned),
             (step.installed, Mark::Installed),
+            (step.lease.read, Mark::ReadByLease),
+            (step.lease.ended, Mark::LeaseEnded),
+            (step.lease.given_up, Mark::LeaseGivenUp),
+            (step.lease.slept, Mark::LeaseSlept),
             (configurations().any(|newest| newest.outgoing != 0), Mark::JointCommitted),
             (configurations().any(|newest| newest.outgoing == 0), Mark::ChangeCompleted),
         ];
@@ -299,6 +327,11 @@ impl Marks {
     }
 
     fn list(&self) -> Vec<Mark> {
-        Mark::ALL.into_iter().filter(|mark| self.0[*mark as usize]).collect()
+        Mark::ALL.into_iter().filter(|mark| self.0[*mark as usize] > 0).collect()
+    }
+
+    fn counts(&self) -> Vec<(Mark, u64)> {
+        let counted = self.list().into_iter().filter(|mark| mark.counted().is_some());
+        counted.map(|mark| (mark, self.0[mark as usize])).collect()
     }
 }

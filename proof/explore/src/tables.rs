@@ -5,6 +5,7 @@
 //! a billion times; everything else is looking up. Numbers stand for values that were compared in full.
 //! Knows nothing of: worlds, the order of the search.
 
+use crate::clocks::{self, Turns};
 use crate::disk::State;
 use crate::ghost::Ghost;
 use crate::member::{Configuration, Deed, Event, Member, Place};
@@ -115,6 +116,10 @@ pub struct Facts {
     pub installed: bool,
     /// It leads, and hands over.
     pub hands_over: bool,
+    /// What it would do if it were told the time; where time is measured.
+    pub due: Box<[Moment]>,
+    /// Whether its lease holds, if it leads and there are leases.
+    pub lease: Option<bool>,
 }
 
 /// What the search wants to know of a message at once.
@@ -151,11 +156,13 @@ pub struct Step {
     pub pruned: bool,
     /// A leader's snapshot took the place of its log.
     pub installed: bool,
+    /// What became of its lease.
+    pub lease: Turns,
 }
 
 /// All of it.
 pub struct Tables<'a> {
-    scope: &'a Scope,
+    pub(crate) scope: &'a Scope,
     /// Members.
     pub members: Interned<Member>,
     facts: Vec<Facts>,
@@ -254,7 +261,7 @@ impl<'a> Tables<'a> {
         let event = event(self);
         let before = self.member_at(member).clone();
         let (after, deed) = before.after(&event, self.scope)?;
-        let Deed { sends, commits, elected, verdicts, refused, trace } = deed;
+        let Deed { sends, commits, elected, verdicts, refused, trace, lease } = deed;
         let happened = |is: fn(&Trace) -> bool| trace.iter().any(is);
         let configurations = |member: &Member| {
             let log = member.disk.written().map(|written| written.log).unwrap_or_default();
@@ -285,6 +292,7 @@ impl<'a> Tables<'a> {
             hands_over,
             pruned,
             installed,
+            lease,
         };
         let number = self.steps.len() as u32;
         self.steps.push(step);
@@ -316,6 +324,7 @@ fn facts(member: &Member, scope: &Scope) -> Facts {
     let base = written.as_ref().unwrap_or(&disk.durable).base.index.0 as usize;
     let first = Configuration::of(&scope.first_configuration(NodeId(1)));
     let members = scope.members;
+    let in_time = raft.filter(|_| scope.clocks.is_some());
     let moments = raft.map(|raft| raft.moments(CANONICAL_NOW)).unwrap_or_default();
     let matched = |peer| raft.and_then(|raft| raft.matched(NodeId(peer))).unwrap_or_default();
     Facts {
@@ -328,6 +337,8 @@ fn facts(member: &Member, scope: &Scope) -> Facts {
         covered: raft.and_then(Raft::snapshot).map(|meta| meta.last.index).unwrap_or_default(),
         installed: member.installed,
         hands_over: raft.is_some_and(|raft| raft.transferring().is_some()),
+        due: in_time.map(|raft| raft.due(CANONICAL_NOW)).unwrap_or_default().into(),
+        lease: in_time.filter(|raft| raft.is_leader()).map(clocks::holds_lease),
         durable_term: member.disk.durable.hard.term,
         log,
         durable,

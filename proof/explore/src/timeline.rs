@@ -14,8 +14,8 @@ use std::fmt;
 /// One event.
 #[derive(Clone, Debug)]
 pub struct Line {
-    /// To whom; 0 is the network.
-    pub member: usize,
+    /// To whom: a member, the network, everybody's clocks.
+    pub whom: String,
     /// What happened.
     pub event: String,
     /// What it led to.
@@ -37,9 +37,14 @@ pub fn tell(first: &World, way: &[Choice], scope: &Scope, tables: &mut Tables<'_
 
 fn line(world: &World, choice: Choice, scope: &Scope, tables: &Tables<'_>) -> Line {
     let Some((n, event)) = named_event(world, choice, scope, tables) else {
-        let Choice::Lose(message) = choice else { unreachable!("only a loss happens to nobody") };
-        let lost = format!("loses {}", envelope(tables.message_at(message)));
-        return Line { member: 0, event: lost, effect: String::new() };
+        return match choice {
+            Choice::Lose(message) => {
+                let lost = format!("loses {}", envelope(tables.message_at(message)));
+                Line { whom: "network".into(), event: lost, effect: String::new() }
+            }
+            Choice::Pass(way) => passed(world, way, scope, tables),
+            Choice::Deliver(_) | Choice::Copy(_) | Choice::At(..) => unreachable!("it happens to a member"),
+        };
     };
     let copied = if matches!(choice, Choice::Copy(_)) { " (and once more)" } else { "" };
     let text = format!("{}{copied}", told(&event));
@@ -47,7 +52,20 @@ fn line(world: &World, choice: Choice, scope: &Scope, tables: &Tables<'_>) -> Li
         Ok((_, deed)) => consequence(&deed),
         Err(broken) => format!("!! {broken}"),
     };
-    Line { member: n + 1, event: text, effect }
+    Line { whom: format!("member {}", n + 1), event: text, effect }
+}
+
+/// A step of time.
+fn passed(world: &World, way: u8, scope: &Scope, tables: &Tables<'_>) -> Line {
+    let rates = scope.clocks.map_or(&[][..], |clocks| &clocks.ways[usize::from(way) - 1]);
+    let shown: Vec<String> = rates.iter().map(|rate| rate.shows().as_nanos().to_string()).collect();
+    let ended = |(n, member): (usize, &u32)| {
+        let after = tables.member_at(*member).after(&Event::Pass(*rates.get(n)?), scope);
+        after.is_ok_and(|(_, deed)| deed.lease.ended).then(|| format!("the lease of {} is over", n + 1))
+    };
+    let effects: Vec<String> = world.members.iter().enumerate().filter_map(ended).collect();
+    let event = format!("show {} ns more", shown.join(", "));
+    Line { whom: "clocks".into(), event, effect: effects.join("; ") }
 }
 
 /// Aligned columns.
@@ -56,9 +74,8 @@ fn line(world: &World, choice: Choice, scope: &Scope, tables: &Tables<'_>) -> Li
 /// Those of the writer.
 pub fn write(f: &mut fmt::Formatter<'_>, lines: &[Line]) -> fmt::Result {
     let width = lines.iter().map(|line| line.event.chars().count()).max().unwrap_or(0);
-    for (n, Line { member, event, effect }) in lines.iter().enumerate() {
-        let member = if *member == 0 { "network".to_string() } else { format!("member {member}") };
-        writeln!(f, "{:>4}  {member:<8}  {event:<width$}  {effect}", n + 1)?;
+    for (n, Line { whom, event, effect }) in lines.iter().enumerate() {
+        writeln!(f, "{:>4}  {whom:<8}  {event:<width$}  {effect}", n + 1)?;
     }
     Ok(())
 }
@@ -95,6 +112,7 @@ fn told(event: &Event) -> String {
         Event::Change(number) => format!("operator wants change {number}"),
         Event::Transfer(to) => format!("operator wants {} to lead", to.0),
         Event::Snapshot => "takes a snapshot".into(),
+        Event::Pass(_) => "time passes".into(),
     }
 }
 
@@ -106,6 +124,9 @@ fn consequence(deed: &Deed) -> String {
             Some(index) => format!("read {} is served from {}", verdict.batch.0, index.0),
             None => format!("read {} fails", verdict.batch.0),
         });
+    }
+    if deed.lease.read {
+        parts.push("by its lease".into());
     }
     parts.extend(deed.sends.iter().map(|message| format!("sends {}", envelope(message))));
     parts.join("; ")

@@ -7,16 +7,21 @@
 //!           lost; two equal ones count as one; copies are a choice with a budget.
 //!        2. An answer of a term that its addressee has durably left would change nothing, now or ever: it goes,
 //!           unless the scope keeps such answers to see that this is so.
-//!        3. Whatever could go on for ever has a budget, so the worlds of a scope are finite and all of them are seen.
+//!        3. Where time is measured it passes for all members at once; else every member's time is a choice of its own.
+//!        4. Whatever could go on for ever has a budget, so the worlds of a scope are finite and all of them are seen.
 //!
 //! Knows nothing of: which worlds were seen before.
 
+use crate::clocks::Rate;
 use crate::member::{Event, Member, Place};
 use crate::scope::{Order, Scope, Start, Sync};
 use crate::search::Sight;
 use crate::tables::{Facts, Step, Tables};
 use kattu_raft::canonical::Moment;
 use kattu_raft::{NodeId, Term};
+
+/// On the way to the first world everything comes within so many steps of time.
+const STEPS_MAX: usize = 16;
 
 /// How much may still happen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,10 +44,14 @@ pub struct Left {
     pub transfers: u8,
     /// Snapshots.
     pub snapshots: u8,
+    /// Steps of time.
+    pub steps: u8,
+    /// Which way the clocks run, counted from 1; 0 until the first step.
+    pub way: u8,
 }
 
 impl Left {
-    const WORDS: usize = 6;
+    const WORDS: usize = 7;
 
     fn of(scope: &Scope) -> Left {
         let mut fires = [0; 16];
@@ -51,7 +60,8 @@ impl Left {
         }
         let Scope { proposals, reads, crashes, copies, losses, transfers, snapshots, .. } = *scope;
         let changes = scope.changes.len() as u8;
-        Left { fires, proposals, reads, crashes, copies, losses, changes, transfers, snapshots }
+        let (steps, way) = (scope.clocks.map_or(0, |clocks| clocks.steps), 0);
+        Left { fires, proposals, reads, crashes, copies, losses, changes, transfers, snapshots, steps, way }
     }
 
     fn words(&self) -> [u32; Left::WORDS] {
@@ -63,6 +73,7 @@ impl Left {
             fires(3),
             u32::from_le_bytes([self.proposals, self.reads, self.crashes, self.copies]),
             u32::from_le_bytes([self.losses, self.changes, self.transfers, self.snapshots]),
+            u32::from_le_bytes([self.steps, self.way, 0, 0]),
         ]
     }
 
@@ -73,7 +84,16 @@ impl Left {
         }
         let [proposals, reads, crashes, copies] = words[4].to_le_bytes();
         let [losses, changes, transfers, snapshots] = words[5].to_le_bytes();
-        Left { fires, proposals, reads, crashes, copies, losses, changes, transfers, snapshots }
+        let [steps, way, ..] = words[6].to_le_bytes();
+        Left { fires, proposals, reads, crashes, copies, losses, changes, transfers, snapshots, steps, way }
+    }
+
+    /// A deadline fires that may fire so often; as often as it likes if that is as often as can be counted.
+    fn fire(&mut self, moment: Moment) {
+        let left = &mut self.fires[moment as usize];
+        if *left != u8::MAX {
+            *left = left.saturating_sub(1);
+        }
     }
 }
 
@@ -115,6 +135,8 @@ pub enum Choice {
     Lose(u32),
     /// Something happens to one member.
     At(usize, What),
+    /// A step of time; clocks run this way, counted from 1.
+    Pass(u8),
 }
 
 /// What happens to one member.
@@ -150,6 +172,7 @@ impl Choice {
             Choice::Deliver(message) => (0, 0, message),
             Choice::Copy(message) => (1, 0, message),
             Choice::Lose(message) => (2, 0, message),
+            Choice::Pass(way) => (13, 0, u32::from(way)),
             Choice::At(member, what) => match what {
                 What::Fire(moment) => (3, member, moment as u32),
                 What::Sync(records) => (4, member, records as u32),
@@ -187,6 +210,7 @@ impl Choice {
             10 => What::Change,
             11 => What::Transfer(argument as usize),
             12 => What::Snapshot,
+            13 => return Choice::Pass(argument as u8),
             kind => panic!("no choice has the number {kind}"),
         };
         Choice::At(member, what)
@@ -217,7 +241,10 @@ impl World {
         let mut world = World { members, ghost, left, messages: Vec::new() };
         match scope.start {
             Start::Fresh => {}
-            Start::Elected => world.elect_the_first(scope, tables)?,
+            Start::Elected | Start::Leased if scope.clocks.is_some() => {
+                world.elect_in_time(scope, tables)?;
+            }
+            Start::Elected | Start::Leased => world.elect_the_first(scope, tables)?,
         }
         world.left = Left::of(scope);
         Ok(world)
@@ -234,6 +261,48 @@ impl World {
             }
         }
         Ok(())
+    }
+
+    /// The same where time is measured, by exact clocks; the lease has just begun, if the scope wants one.
+    fn elect_in_time(&mut self, scope: &Scope, tables: &mut Tables<'_>) -> Result<(), String> {
+        self.settle(scope, tables)?;
+        let mut stages = vec![Moment::Election, Moment::CommitNotice];
+        if scope.start == Start::Leased {
+            stages.push(Moment::Heartbeat);
+        }
+        for stage in stages {
+            let mut steps = 0;
+            while !tables.facts(self.members[0]).due.contains(&stage) {
+                steps += 1;
+                match self.time_passes([Rate::Exact; 3], tables) {
+                    Ok(_) if steps < STEPS_MAX => {}
+                    Err(Ends::Broken(story)) => return Err(story),
+                    Ok(_) | Err(Ends::Outside) => return Err(format!("{stage:?} never comes")),
+                }
+            }
+            self.do_all(Choice::At(0, What::Fire(stage)), scope, tables)?;
+        }
+        match tables.facts(self.members[0]).lease == Some(scope.start == Start::Leased) {
+            true => Ok(()),
+            false => Err("the first world has not the lease that it should have".into()),
+        }
+    }
+
+    /// A step of time; the step of the member whose lease ended by it, if any did.
+    fn time_passes(&mut self, rates: [Rate; 3], tables: &mut Tables<'_>) -> Result<Option<u32>, Ends> {
+        let mut noted = None;
+        for (n, rate) in rates.into_iter().enumerate().take(self.members.len()) {
+            let code = Choice::Pass(rate as u8).word();
+            let number = tables
+                .step(self.members[n], code, |_| Event::Pass(rate))
+                .map_err(|story| Ends::Broken(format!("member {}: {story}", n + 1)))?;
+            let step = tables.step_at(number);
+            self.members[n] = step.member;
+            if step.lease.ended {
+                noted = Some(number);
+            }
+        }
+        Ok(noted)
     }
 
     /// Makes a choice, and then everything that follows until the world is quiet.
@@ -296,15 +365,15 @@ impl World {
                 may(What::Restart);
                 continue;
             }
-            for moment in &facts.moments {
-                if left.fires[*moment as usize] > 0 {
-                    may(What::Fire(*moment));
-                }
+            let fires = |moment: &&Moment| left.fires[**moment as usize] > 0;
+            match scope.clocks {
+                None => facts.moments.iter().filter(fires).for_each(|moment| may(What::Fire(*moment))),
+                Some(_) => facts.due.iter().find(fires).into_iter().for_each(|first| may(What::Fire(*first))),
             }
             match scope.sync {
                 Sync::Each => (1..=facts.unsynced).for_each(|records| may(What::Sync(records))),
                 Sync::All if facts.unsynced > 0 => may(What::Sync(facts.unsynced)),
-                Sync::All => {}
+                Sync::All | Sync::AtOnce => {}
             }
             if left.crashes > 0 {
                 (0..=facts.unsynced).for_each(|surviving| may(What::Crash(surviving)));
@@ -327,6 +396,10 @@ impl World {
             if facts.dirty {
                 may(What::Drain);
             }
+        }
+        if let Some(clocks) = scope.clocks.filter(|_| left.steps > 0) {
+            let ways = if left.way == 0 { 1..=clocks.ways.len() as u8 } else { left.way..=left.way };
+            choices.extend(ways.map(Choice::Pass));
         }
         let mut link = 0;
         for message in &self.messages {
@@ -365,12 +438,21 @@ impl World {
                 self.take(message);
                 return Ok(None);
             }
+            Choice::Pass(way) => {
+                left.steps -= 1;
+                left.way = way;
+                let clocks = scope.clocks.ok_or(Ends::Outside)?;
+                return self.time_passes(clocks.ways[usize::from(way) - 1], tables);
+            }
             Choice::Deliver(message) | Choice::Copy(message) => tables.parcel(message).to,
             Choice::At(n, _) => n,
         };
         let name = Event::name(choice, scope, left);
         match choice {
             Choice::Copy(_) => left.copies -= 1,
+            Choice::At(n, What::Fire(_)) if scope.clocks.is_some() => {
+                tables.facts(self.members[n]).due.iter().for_each(|moment| left.fire(*moment));
+            }
             Choice::At(_, What::Fire(moment)) => left.fires[moment as usize] -= 1,
             Choice::At(_, What::Crash(_)) => left.crashes -= 1,
             Choice::At(_, What::Propose) => left.proposals -= 1,
@@ -379,7 +461,8 @@ impl World {
             Choice::At(_, What::Transfer(_)) => left.transfers -= 1,
             Choice::At(_, What::Snapshot) => left.snapshots -= 1,
             Choice::Deliver(message) => self.take(message),
-            Choice::Lose(_) | Choice::At(_, What::Sync(_) | What::Restart | What::Drain) => {}
+            Choice::Lose(_) | Choice::Pass(_) => {}
+            Choice::At(_, What::Sync(_) | What::Restart | What::Drain) => {}
         }
         let code = event_code(choice, name);
         let number = tables
@@ -438,12 +521,17 @@ impl World {
             log.iter().rev().find_map(|place| place.configuration).is_some_and(|newest| newest.outgoing != 0)
         };
         let ghost = tables.ghost_at(self.ghost);
+        let leases = tables.scope.clocks.is_some();
         let seen = [
             ghost.newest_configuration().is_some_and(|newest| newest.outgoing != 0),
             self.members.iter().any(|member| is_joint(&tables.facts(*member).log)),
             any(|facts| facts.base > 0),
             any(|facts| facts.installed),
             any(|facts| facts.hands_over),
+            any(|facts| facts.lease == Some(true)),
+            any(|facts| facts.lease == Some(false)),
+            leases && ghost.newest_term().is_some_and(|term| Term(1) < term),
+            leases && self.members.iter().filter(|member| tables.facts(**member).leads.is_some()).count() > 1,
         ];
         Sight::ALL.into_iter().zip(seen).filter(|(_, seen)| *seen).map(|(sight, _)| sight)
     }
@@ -517,7 +605,7 @@ impl Event {
             Choice::At(_, What::Propose) => scope.proposals - left.proposals + 1,
             Choice::At(_, What::Read) => scope.reads - left.reads + 1,
             Choice::At(_, What::Change) => scope.changes.len() as u8 - left.changes + 1,
-            Choice::Deliver(_) | Choice::Copy(_) | Choice::Lose(_) | Choice::At(..) => 0,
+            Choice::Deliver(_) | Choice::Copy(_) | Choice::Lose(_) | Choice::Pass(_) | Choice::At(..) => 0,
         }
     }
 }
@@ -526,7 +614,7 @@ impl Event {
 fn event_code(choice: Choice, name: u8) -> u32 {
     match choice {
         Choice::Deliver(message) | Choice::Copy(message) => Choice::Deliver(message).word(),
-        Choice::Lose(_) => unreachable!("a loss happens to nobody"),
+        Choice::Lose(_) | Choice::Pass(_) => unreachable!("it happens to nobody alone"),
         Choice::At(_, what) => Choice::At(0, what).word() | u32::from(name),
     }
 }
@@ -537,7 +625,7 @@ pub fn event(choice: Choice, name: u8, tables: &Tables<'_>) -> Event {
         Choice::Deliver(message) | Choice::Copy(message) => {
             Event::Deliver((**tables.message_at(message)).clone())
         }
-        Choice::Lose(_) => unreachable!("a loss happens to nobody"),
+        Choice::Lose(_) | Choice::Pass(_) => unreachable!("it happens to nobody alone"),
         Choice::At(_, what) => match what {
             What::Fire(moment) => Event::Fire(moment),
             What::Sync(records) => Event::Sync(records),
@@ -562,7 +650,7 @@ pub fn named_event(
     tables: &Tables<'_>,
 ) -> Option<(usize, Event)> {
     let n = match choice {
-        Choice::Lose(_) => return None,
+        Choice::Lose(_) | Choice::Pass(_) => return None,
         Choice::Deliver(message) | Choice::Copy(message) => tables.parcel(message).to,
         Choice::At(n, _) => n,
     };

@@ -51,6 +51,11 @@ const FOUND: &[(&str, &str, &str)] = &[
     ("install-acknowledged-before-its-base", "install-crash-2", "before its disk has it [O1]"),
     ("conflicting-tail-kept-on-install", "snapshot-3", "State Machine Safety"),
     ("membership-of-a-dropped-log-in-force", "change-snapshot-3", "configurations_are_those_of_the_log"),
+    ("lease-kept-after-transfer", "lease-transfer-3", "L-6: has a lease after it began to hand over"),
+    ("lease-counted-from-receipt", "lease-3", "L-2: somebody leads term 2 while the lease of member 1"),
+    ("lease-of-two-timeouts", "lease-3", "L-2: somebody leads term 2 while the lease of member 1"),
+    ("lease-without-own-term-commit", "lease-write-3", "Linearizable reads"),
+    ("vote-within-lease-after-restart", "lease-restart-3", "L-3: helps to replace its leader"),
 ];
 
 /// Bugs of the core that no scope can bring out, and why. Storms must.
@@ -60,11 +65,6 @@ const BEYOND: &[(&str, &str)] = &[
     ("acknowledgement-of-an-older-term", "takes a crash and two more leaders"),
     ("probe-hint-taken-for-match", "takes entries of four terms"),
     ("suspicion-drops-the-quorum-question", "no link closes in a scope"),
-    ("lease-kept-after-transfer", "a matter of clocks, and a scope has none"),
-    ("lease-counted-from-receipt", "a matter of clocks, and a scope has none"),
-    ("lease-of-two-timeouts", "a matter of clocks, and a scope has none"),
-    ("lease-without-own-term-commit", "a matter of clocks, and a scope has none"),
-    ("vote-within-lease-after-restart", "a matter of clocks, and a scope has none"),
     ("log-pruned-by-what-is-applied", "a snapshot of a scope covers all that is applied"),
     ("vote-by-truncated-log", "no disk is damaged in a scope"),
     ("damaged-member-leads", "no disk is damaged in a scope"),

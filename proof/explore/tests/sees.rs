@@ -1,5 +1,6 @@
 //! Whether exploration sees: disks that lie, counts that must agree with a naive search, timelines that are shortest.
 
+use kattu_explore::clocks::{Clocks, Rate};
 use kattu_explore::scope::{Lie, Mark, Scope, Start, Sync, TINY, Target};
 use kattu_explore::search::Sight;
 use kattu_explore::tables::Tables;
@@ -148,6 +149,43 @@ fn a_bound_on_the_depth_leaves_out_what_is_further_and_nothing_else() {
 fn a_disk_that_loses_what_it_synced_is_noticed_by_the_quorum_of_those_who_vote_by_then() {
     let broken = broken(&Scope { lie: Some(Lie::LosesTheLastEntry), crashes: 1, ..LEAVE });
     assert!(broken.story.starts_with("O2: 1.1 is committed"), "{broken}");
+}
+
+/// A lease, a new leader, a read.
+const LEASE: Scope = Scope {
+    name: "lease",
+    start: Start::Leased,
+    clocks: Some(Clocks {
+        steps: 2,
+        ways: &[[Rate::Slowest, Rate::Fastest, Rate::Fastest], [Rate::Exact; 3]],
+    }),
+    fires: &[(Moment::Election, 1)],
+    reads: 1,
+    in_flight_max: 1,
+    sync: Sync::AtOnce,
+    ..TINY
+};
+
+#[test]
+fn a_clock_that_is_worse_than_trusted_lets_somebody_lead_within_a_lease() {
+    assert!(explore(&LEASE).is_ok(), "clocks within their bounds break nothing");
+    let ways: &[[Rate; 3]] = &[[Rate::Stuck, Rate::Fastest, Rate::Fastest]];
+    let broken = broken(&Scope { clocks: Some(Clocks { steps: 2, ways }), ..LEASE });
+    assert!(broken.story.starts_with("L-2: somebody leads term 2 while the lease of member 1"), "{broken}");
+    let steps = broken.timeline.iter().filter(|line| line.whom == "clocks").count();
+    assert_eq!(steps, 2, "a promise lasts for two steps of the fastest clock: {broken}");
+}
+
+#[test]
+fn a_naive_search_finds_as_many_worlds_with_leases() {
+    let report = explore(&LEASE).unwrap_or_else(|broken| panic!("{broken}"));
+    assert_eq!(report.states, naive(&LEASE) as u64);
+    for mark in [Mark::ReadByLease, Mark::LeaseEnded, Mark::Reelected] {
+        assert!(report.seen.contains(&mark), "{mark:?} in {:?}", report.seen);
+    }
+    for sight in [Sight::LeaseHolds, Sight::LeaseOver, Sight::ElectedAfter, Sight::TwoLead] {
+        assert!(report.sights.iter().any(|(seen, worlds)| *seen == sight && 0 < *worlds), "{sight:?}");
+    }
 }
 
 #[test]
