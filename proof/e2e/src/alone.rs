@@ -1,7 +1,7 @@
 //! Two tests of one program run side by side, for they mostly wait; one that judges times has the machine to itself.
 //!
-//! Every [`Cluster`](crate::Cluster) has a [`Beside`] for as long as it lives; [`alone`] waits until there is none, and then
-//! nobody but its own thread gets one. Nobody who waits bars others from starting: the last test of all is alone anyway.
+//! Every [`Cluster`](crate::Cluster) is counted for as long as it lives; [`alone`] waits until there is none, and then
+//! nobody but its own thread may have one. Nobody who waits bars others from starting: the last test of all is alone anyway.
 //! Knows nothing of: what is judged.
 
 use std::cell::Cell;
