@@ -206,6 +206,7 @@ impl Wal {
             slots.insert(group, Slots::open(&*files, &identity, group, needed)?);
         }
         let (floors, mended) = mender.keep_floors(&mut replay, &slots)?;
+        let begin_anew = mender.begin_anew(&replay, &floors);
         let mut stats = WalStats::default();
         if let Some(torn) = &walked.torn {
             stats.torn_tails = 1;
@@ -279,7 +280,7 @@ impl Wal {
         // What this writes speaks of all groups.
         let mut recovered = BTreeMap::new();
         for (id, replayed) in &mut replay.groups {
-            let mut covered = wal.cover(*id, replayed, floors.contains_key(id))?;
+            let mut covered = wal.cover(*id, replayed, begin_anew.contains(id))?;
             covered.floor = wal.floor(*id, floors.get(id).copied())?;
             recovered.insert(*id, covered);
         }

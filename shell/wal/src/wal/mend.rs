@@ -21,7 +21,7 @@ use crate::slots::Slots;
 use crate::snapshot::SnapshotStore;
 use crate::walk::Walked;
 use kattu_raft::{EntryId, GroupId};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What is known of a log before anything in the directory is changed.
 pub(super) struct Mender<'a> {
@@ -100,6 +100,16 @@ impl Mender<'_> {
             other => other,
         });
         Ok((floors, mended))
+    }
+
+    /// The groups whose log is cut now, or was and lacks its beginning: it begins anew after the snapshot that stands in. One
+    /// with a floor that is whole from its base on, short as it may be, stays as it is.
+    pub fn begin_anew(&self, replay: &Replay, floors: &BTreeMap<GroupId, EntryId>) -> BTreeSet<GroupId> {
+        let is_cut = self.walked.damage.is_some();
+        let begins = |(id, group): &(&GroupId, &GroupReplay)| {
+            floors.contains_key(*id) && (is_cut || !group.begins_whole())
+        };
+        replay.groups.iter().filter(begins).map(|(&id, _)| id).collect()
     }
 }
 
