@@ -21,7 +21,7 @@ fn situations() -> [(&'static str, Conditions); 3] {
     };
     [
         ("process killed, timeout 1000 ms", of(1000, 100, Death::Process)),
-        ("machine gone, timeout 50 ms", of(50, 10, Death::Machine)),
+        ("machine gone, timeout 30 ms", of(30, 6, Death::Machine)),
         ("machine gone, timeout 1000 ms", of(1000, 100, Death::Machine)),
     ]
 }

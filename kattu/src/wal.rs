@@ -16,7 +16,8 @@ use std::path::PathBuf;
 Changes nothing and takes no lock; what a running member is just writing may look like a torn tail.
 Snapshots are read whole and checked.
 With -o json each line is an object; the last one is the verdict.
-Exits with 0 if the log is clean or ends in a torn tail, which the next start cuts, and with 4 if it is damaged.
+Exits with 0 if the log is clean or ends in a torn tail, which the next start cuts, and with 4 if it, or the note of what
+this member has promised to leaders, is damaged.
 
 Example:
   kattu wal inspect default.kattu")]
@@ -108,6 +109,14 @@ fn item_json(item: &Item) -> Value {
         Item::Slot { group, place, state: Err(what) } => {
             json!({"kind": "slot", "group": group.0, "place": place, "bad": what})
         }
+        Item::Floor { group, state: Ok(floor) } => {
+            json!({"kind": "floor", "group": group.0, "term": floor.term.0, "index": floor.index.0})
+        }
+        Item::Floor { group, state: Err(what) } => json!({"kind": "floor", "group": group.0, "bad": what}),
+        Item::Promise { state: Ok(promise) } => {
+            json!({"kind": "promise", "milliseconds": promise.as_millis() as u64})
+        }
+        Item::Promise { state: Err(what) } => json!({"kind": "promise", "bad": what}),
         Item::Entry { at, group, head, payload_bytes } => json!({
             "kind": "entry",
             "segment": at.segment,

@@ -39,16 +39,22 @@ const ROOMS: &[Room] = &[
         may_know: &["kattu-plant", "kattu-wire", "kattu-raft", "kattu-node"],
         never: ASYNC,
     },
+    Room {
+        name: "kattu-rebuild",
+        may_know: &["kattu-plant", "kattu-wal", "kattu-node", "kattu-raft", "kattu-kv"],
+        never: ASYNC,
+    },
     Room { name: "kattu-proto", may_know: &[], never: &[] },
     Room {
         name: "kattu-runtime",
-        may_know: &["kattu-node", "kattu-wire", "kattu-wal", "kattu-raft", "kattu-kv"],
+        may_know: &["kattu-rebuild", "kattu-node", "kattu-wire", "kattu-wal", "kattu-raft", "kattu-kv"],
         never: ETCD,
     },
     Room {
         name: "kattu-server",
         may_know: &[
             "kattu-runtime",
+            "kattu-rebuild",
             "kattu-wire",
             "kattu-proto",
             "kattu-node",
@@ -63,7 +69,15 @@ const ROOMS: &[Room] = &[
     Room { name: "kattu-explore", may_know: &["kattu-raft", "kattu-plant"], never: ASYNC },
     Room {
         name: "kattu-sim",
-        may_know: &["kattu-verify", "kattu-wal", "kattu-wire", "kattu-node", "kattu-kv", "kattu-raft"],
+        may_know: &[
+            "kattu-verify",
+            "kattu-rebuild",
+            "kattu-wal",
+            "kattu-wire",
+            "kattu-node",
+            "kattu-kv",
+            "kattu-raft",
+        ],
         never: ASYNC,
     },
     Room {
@@ -81,7 +95,12 @@ const ROOMS: &[Room] = &[
         never: ASYNC,
     },
     Room { name: "kattu-differential", may_know: &["kattu-proto", "kattu-client"], never: &[] },
-    Room { name: "kattu-e2e", may_know: &["kattu-proto", "kattu-client", "kattu-plant"], never: &[] },
+    // The log, because only it can make whole files of false content.
+    Room {
+        name: "kattu-e2e",
+        may_know: &["kattu-proto", "kattu-client", "kattu-plant", "kattu-wal"],
+        never: &[],
+    },
     Room {
         name: "kattu-chaos",
         may_know: &["kattu-verify", "kattu-e2e", "kattu-client", "kattu-proto", "kattu-wire"],

@@ -14,7 +14,7 @@ const LIMIT: Duration = Duration::from_secs(600);
 const TRIALS: &str = "3";
 const CONTROLS: &str = "1";
 /// Seconds after which no further trial begins.
-const SECONDS: &str = "30";
+const SECONDS: &str = "20";
 
 fn power(words: &[&str]) -> Command {
     // A profile that unwinds: a rig that panics has mounts to take down.

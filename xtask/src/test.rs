@@ -20,7 +20,7 @@ const DIFFERENTIAL_LIMIT: Duration = Duration::from_secs(600);
 const DIFFERENTIALS: [(&str, &str, &str); 2] =
     [("3.4", "etcd34/etcd", "20000"), ("3.6", "etcd36/etcd", "10000")];
 /// Seconds each fuzz target gets.
-const FUZZ_SECONDS: u64 = 30;
+const FUZZ_SECONDS: u64 = 20;
 
 const SLICES: &[Stage] = &[
     Stage {
@@ -249,10 +249,7 @@ pub fn gaps(words: &[&str]) -> Result<(), Failure> {
         }
         None => ("kattu", words.to_vec()),
     };
-    // A profile that unwinds: members must not outlive a run that panics.
-    let mut gaps =
-        cargo(&["run", "--locked", "--quiet", "--profile", "proof", "-p", "kattu-e2e", "--bin", "gaps"]);
-    with_programs(gaps.arg("--").args(&rest));
+    let mut gaps = e2e_program("gaps", &rest);
     match target {
         "kattu" => {}
         "etcd" => {
@@ -269,10 +266,15 @@ pub fn gaps(words: &[&str]) -> Result<(), Failure> {
 
 /// `cargo xtask bench comeback …`: how long until a large member is back.
 pub fn comeback(words: &[&str]) -> Result<(), Failure> {
-    let mut comeback =
-        cargo(&["run", "--locked", "--quiet", "--profile", "proof", "-p", "kattu-e2e", "--bin", "comeback"]);
-    with_programs(comeback.arg("--").args(words));
-    in_foreground(&mut comeback)
+    in_foreground(&mut e2e_program("comeback", words))
+}
+
+/// A program of `proof/e2e` that measures, in a profile that unwinds: members must not outlive a run that panics.
+fn e2e_program(name: &str, words: &[&str]) -> Command {
+    let mut program =
+        cargo(&["run", "--locked", "--quiet", "--profile", "proof", "-p", "kattu-e2e", "--bin", name, "--"]);
+    with_programs(program.args(words));
+    program
 }
 
 /// Runs with our own output; the exit code is its verdict.
@@ -403,7 +405,39 @@ fn fuzz(log: &Path, seconds: u64, only: Option<&str>) -> Result<Tally, Failure> 
     Ok(tally)
 }
 
-/// One target on its corpus and on the seeds in the repository.
+/// The golden samples of the formats that a target reads: where they are, and how their names begin.
+const SAMPLES: [(&str, &str, &str); 4] = [
+    ("frames", "core/wire/testdata", "frame-"),
+    ("records", "core/wire/testdata", "record-"),
+    ("wal_block", "shell/wal/testdata", "block-"),
+    ("wal_snapshot", "shell/wal/testdata", "snapshot"),
+];
+
+/// Writes the golden samples that this target begins with, as bytes, into `to`; how many there are.
+fn samples(target: &str, to: &Path) -> Result<usize, Failure> {
+    let Some((_, from, prefix)) = SAMPLES.iter().find(|(name, ..)| *name == target) else { return Ok(0) };
+    std::fs::create_dir_all(to)?;
+    let mut count = 0;
+    for sample in std::fs::read_dir(shell::root().join(from))? {
+        let sample = sample?.path();
+        let name = sample.file_stem().and_then(|name| name.to_str()).unwrap_or_default();
+        if !name.starts_with(prefix) || sample.extension().is_none_or(|extension| extension != "hex") {
+            continue;
+        }
+        let text = std::fs::read_to_string(&sample)?;
+        let bytes: Result<Vec<u8>, _> =
+            text.split_whitespace().map(|byte| u8::from_str_radix(byte, 16)).collect();
+        let bytes = bytes.map_err(|error| Failure::new(format!("{}: {error}", sample.display())))?;
+        std::fs::write(to.join(name), bytes)?;
+        count += 1;
+    }
+    if count == 0 {
+        return Err(Failure::new(format!("no sample {from}/{prefix}*.hex")));
+    }
+    Ok(count)
+}
+
+/// One target on its corpus, on the golden samples and on the seeds in the repository.
 fn fuzz_run(folder: &Path, host: &str, target: &str, seconds: u64) -> Result<Command, Failure> {
     let built = shell::root().join("target/fuzz");
     let (corpus, artifacts) = (built.join("corpus").join(target), built.join("artifacts"));
@@ -411,6 +445,10 @@ fn fuzz_run(folder: &Path, host: &str, target: &str, seconds: u64) -> Result<Com
     std::fs::create_dir_all(&artifacts)?;
     let mut run = Command::new(built.join(host).join("release").join(target));
     run.arg(&corpus);
+    let golden = built.join("samples").join(target);
+    if samples(target, &golden)? > 0 {
+        run.arg(&golden);
+    }
     let seeds = folder.join("seeds").join(target);
     if seeds.exists() {
         run.arg(&seeds);

@@ -43,7 +43,7 @@ impl Default for Pace {
     /// Each command looks at more changes than one command usually makes, so forgetting catches up, and at few enough
     /// that no client notices. A compaction takes a millisecond or two, which is all that a small store needs.
     fn default() -> Pace {
-        Pace { changes_per_command: 4, changes_per_compaction: 1024 }
+        Pace { changes_per_command: 4, changes_per_compaction: 512 }
     }
 }
 

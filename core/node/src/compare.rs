@@ -13,7 +13,12 @@ use crate::command::is_for_store;
 use crate::contract::{Effects, Outcome, Refusal, Request, Ticket};
 use crate::digests::{MARK_BYTE, REPORT_BYTE, Report, mark};
 use crate::node::{Node, answer};
-use kattu_raft::{Duration, Entry, EntryKind, Instant};
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+use kattu_raft::{Duration, Entry, EntryKind, Instant, Leadership, NodeId};
+
+/// Election timeouts between two attempts of a leader to hand over because it is not to be believed.
+const HAND_OVERS_APART: u32 = 10;
 
 /// What the keeper's tables say about how members are doing, and what this one owes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -36,6 +41,10 @@ pub(crate) struct Compare {
     /// The report is not sent again before this.
     report_after: Instant,
     health: Health,
+    /// How eager others are to lead, as they said it.
+    priorities: BTreeMap<NodeId, u8>,
+    /// A leader that is not to be believed does not hand over before this.
+    hand_over_after: Instant,
 }
 
 impl Compare {
@@ -46,6 +55,8 @@ impl Compare {
             mark_at: None,
             report_after: Instant(0),
             health: Health::default(),
+            priorities: BTreeMap::new(),
+            hand_over_after: Instant(0),
         }
     }
 
@@ -101,20 +112,46 @@ impl Node {
         }
     }
 
-    /// The keeper's tables say something else than before. A leader that is not to be believed hands over: its log is as
-    /// good as any, but not what it would answer from its store.
+    /// The keeper's tables say something else than before.
     pub(crate) fn on_health(&mut self, now: Instant, health: Health, out: &mut kattu_raft::Effects) {
         if health.owed != self.compare.health.owed {
             self.compare.report_after = now;
         }
-        self.compare.health = health;
+        let before = core::mem::replace(&mut self.compare.health, health);
+        if before.alarms != self.compare.health.alarms {
+            let members: Vec<NodeId> = self.raft.membership().members().collect();
+            members.into_iter().for_each(|member| self.weigh(member));
+            self.compare.hand_over_after = now;
+            self.hand_over_if_odd(now, out);
+        }
+    }
+
+    /// A leader that is not to be believed hands over, whenever it came to lead: its log is as good as any, but not what it
+    /// would answer from its store. If nobody takes over it goes on for a while.
+    pub(crate) fn hand_over_if_odd(&mut self, now: Instant, out: &mut kattu_raft::Effects) {
         let named = Alarm::corrupt(self.raft.id());
         if self.raft.is_leader()
+            && self.compare.hand_over_after <= now
             && self.compare.alarms().contains(named)
             && let Some(other) = self.raft.best_successor(now)
         {
+            self.compare.hand_over_after = now + self.config.raft.election_timeout * HAND_OVERS_APART;
             let _ = self.raft.transfer(now, other, out); // who cannot take over does not
         }
+    }
+
+    /// A member has said how eager it is to lead. Nobody offers the office to one that is not to be believed.
+    pub(crate) fn on_priority(&mut self, member: NodeId, told: u8) {
+        self.compare.priorities.insert(member, told);
+        self.weigh(member);
+    }
+
+    /// Who has said nothing is as eager as most.
+    fn weigh(&mut self, member: NodeId) {
+        let told = self.compare.priorities.get(&member).copied();
+        let told = told.unwrap_or(Leadership::default().priority);
+        let is_odd = self.compare.alarms().contains(Alarm::corrupt(member));
+        self.raft.set_priority(member, if is_odd { 0 } else { told });
     }
 
     /// Whether nobody may take what grows the store.

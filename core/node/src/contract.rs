@@ -113,7 +113,7 @@ pub enum ReplyBody {
     /// The table of members.
     Members(Members),
     /// This replica.
-    Status(Status),
+    Status(alloc::boxed::Box<Status>),
     /// The change of members is complete: everybody after it, ascending by id.
     Changed(Vec<MemberInfo>),
     /// The member that was asked for leads.
@@ -266,6 +266,11 @@ pub struct Status {
     pub learner: bool,
     /// Whether it may answer reads by its clock right now, as a leader with a lease. [replication-protocols §9.4]
     pub has_lease: bool,
+    /// As a leader that has leases: the voters that do not promise what those need. [replication-protocols L-3]
+    pub lease_without: Vec<NodeId>,
+    /// As a leader that has proof that clocks are worse than leases trust, and no lease any more: the voters whose clocks run
+    /// apart from its own, and by how many millionths at least each gains on it. [fault-model F42]
+    pub clocks_apart: Vec<(NodeId, i32)>,
     /// Highest index on this disk.
     pub persisted: LogIndex,
     /// Highest index known committed.
@@ -389,7 +394,8 @@ impl PeerMessage {
                 | Message::ReadIndex(_)
                 | Message::ReadIndexReply(_)
                 | Message::SnapshotReply(_)
-                | Message::TimeoutNow(_) => true,
+                | Message::TimeoutNow(_)
+                | Message::Lost(_) => true,
                 Message::SnapshotChunk(_) => false,
             },
             PeerMessage::Forward(_) | PeerMessage::ForwardReply(_) => false,
@@ -428,6 +434,9 @@ pub enum Event {
     Unsent(Forward),
     /// All records up to this one are durable.
     Persisted(Lsn),
+    /// The disk took so long to write and sync a group of records that was more than commit marks. Just before
+    /// [`Event::Persisted`]; a driver may leave it out. [fault-model F17]
+    DiskTook(Duration),
     /// Entries read back, for the [`Fetch`] with the same purpose; consecutive from its `first`. Empty if reading
     /// failed for a passing reason: it is asked again.
     Fetched {

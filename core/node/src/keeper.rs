@@ -24,7 +24,7 @@ use kattu_kv::store::Store;
 use kattu_raft::{Entry, EntryKind, LogIndex, Membership, NodeId, SnapshotMeta, Term};
 
 /// Changes of compacted history freed in one idle moment: well under a millisecond.
-const TIDY_CHANGES_MAX: usize = 1024;
+const TIDY_CHANGES_MAX: usize = 512;
 
 /// The replicated tables and how far along the log they stand.
 #[derive(Clone, Debug)]
@@ -65,7 +65,7 @@ impl Keeper {
     #[must_use]
     pub fn reborn(self, members: Vec<MemberInfo>, raise_by: u64) -> Keeper {
         let Keeper { mut store, tables, .. } = self;
-        if raise_by != 0 {
+        if raise_by != 0 && !planted!("rebuilt-at-the-old-revision") {
             store.raise_revision(raise_by);
         }
         let applied = tables.applied.max(LogIndex(1));
@@ -120,7 +120,7 @@ impl Keeper {
             }
             KeeperTask::Status { ticket, mut status } => {
                 self.complete(&mut status);
-                done(effects, ticket, status.term, ReplyBody::Status(*status));
+                done(effects, ticket, status.term, ReplyBody::Status(status));
             }
             KeeperTask::Snapshot(meta) => {
                 let (last, applied) = (meta.last, self.tables.applied);

@@ -154,6 +154,7 @@ impl Node {
         match event {
             Event::Tick => {
                 self.raft.tick(now, out);
+                self.hand_over_if_odd(now, out);
                 self.expire_writes(now, effects);
                 self.expire_reads(now, effects);
                 self.give_up_waiting_for_confirmation(now);
@@ -170,6 +171,7 @@ impl Node {
             Event::Peer(PeerMessage::ForwardReply(reply)) => self.on_forward_reply(now, reply, effects),
             Event::Unsent(forward) => self.on_unsent(now, forward),
             Event::Persisted(lsn) => self.raft.persisted(now, lsn, out),
+            Event::DiskTook(took) => self.raft.disk_took(took),
             Event::Fetched { fetch, entries } => self.raft.fetched(now, fetch, entries, out),
             Event::Applied { index } => {
                 self.on_applied(index);
@@ -189,7 +191,7 @@ impl Node {
             }
             Event::Members(members) => self.on_members(members),
             Event::Health(health) => self.on_health(now, health, out),
-            Event::Priority(member, priority) => self.raft.set_priority(member, priority),
+            Event::Priority(member, priority) => self.on_priority(member, priority),
             Event::HandOver(to) => {
                 if let Some(target) = to.or_else(|| self.raft.best_successor(now)) {
                     let _ = self.raft.transfer(now, target, out); // who cannot take over does not
@@ -371,6 +373,8 @@ impl Node {
             role: self.raft.role_name(),
             learner: self.raft.is_learner(),
             has_lease: self.raft.lease_until().is_some_and(|until| now < until),
+            lease_without: self.raft.lease_without(),
+            clocks_apart: self.raft.clocks_apart(),
             persisted: self.raft.persisted_index(),
             committed: self.raft.committed(),
             applied: self.applied,

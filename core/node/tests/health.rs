@@ -124,6 +124,58 @@ fn a_leader_that_is_odd_hands_over_and_answers_nobody_from_its_store() {
 }
 
 #[test]
+fn nobody_offers_the_office_to_one_that_is_odd_however_eager_it_is() {
+    let mut world = World::comparing(3, INTERVAL);
+    let leader = world.elect();
+    world.tamper(leader);
+    write(&mut world, leader, "a");
+    world.prefer(leader, 200);
+    world.pass(INTERVAL * 2);
+    let next = world.elect();
+    assert_eq!(alarms(&mut world, next), [corrupt(leader)]);
+    world.pass(ET * 30);
+    assert_eq!(world.leader(), Some(next), "and it keeps the office");
+    // Also if it says so again.
+    world.prefer(leader, 255);
+    world.pass(ET * 30);
+    assert_eq!(world.leader(), Some(next));
+    // Without the alarm it is as good as any, until it is found odd again.
+    let clear = Request::Write(AlarmChange::Clear(corrupt(leader)).encode());
+    world.ask(next, clear);
+    let mut has_led = false;
+    for _ in 0..100 {
+        world.pass(ET / 4);
+        has_led |= world.leader() == Some(leader);
+    }
+    assert!(has_led);
+}
+
+#[test]
+fn who_is_odd_and_has_said_nothing_is_not_the_one_to_take_over() {
+    // Of two that are as eager and hold as much, the one of the lower number would be.
+    let (mut world, leader, odd) =
+        with_an_odd_one(|_, leader| (1..=3).find(|&id| id != leader).expect("two others"));
+    assert_eq!(alarms(&mut world, leader), [corrupt(odd)]);
+    let term = world.status(leader).term;
+    world.give(leader, Event::HandOver(None));
+    world.pass(ET);
+    let third = 6 - leader - odd;
+    assert_eq!(world.leader(), Some(third));
+    assert_eq!(world.status(third).term, term.next(), "nobody led in between");
+}
+
+#[test]
+fn an_odd_one_that_comes_to_lead_hands_over_at_once() {
+    let (mut world, leader, odd) = with_an_odd_one(|world, _| world.follower());
+    assert_eq!(alarms(&mut world, odd), [corrupt(odd)]);
+    let term = world.status(leader).term;
+    world.ask(leader, Request::MoveLeader(NodeId(odd)));
+    world.pass(ET);
+    assert!(term.next() < world.status(leader).term, "it led for a term");
+    assert!(world.leader().is_some_and(|id| id != odd), "{:?} leads", world.leader());
+}
+
+#[test]
 fn a_write_under_way_at_a_member_that_is_found_odd_is_in_doubt() {
     let (mut world, leader, odd) = with_an_odd_one(|world, _| world.follower());
     let clear = Request::Write(AlarmChange::Clear(corrupt(odd)).encode());

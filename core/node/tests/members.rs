@@ -171,6 +171,52 @@ fn a_learner_is_promoted_only_when_it_has_caught_up() {
     assert_equal(&mut world);
 }
 
+/// Whoever is asked refuses one more with these words, and nobody's table or state has changed.
+fn is_full(world: &mut World, id: u64, votes: bool, refusal: MemberRefusal, words: &str) {
+    let leader = world.leader().expect("a leader");
+    let before = (table(world, leader), world.member(leader).keeper.applied());
+    for asked in [leader, world.follower()] {
+        let found = refused(told(world, asked, add(id, votes)));
+        assert_eq!((found, found.to_string()), (refusal, words.to_string()));
+    }
+    world.pass(ET);
+    assert_eq!((table(world, leader), world.member(leader).keeper.applied()), before);
+}
+
+#[test]
+fn the_eighth_learner_is_taken_and_the_ninth_refused_until_one_goes() {
+    let mut world = World::new(3);
+    let leader = world.elect();
+    for id in 4..=11 {
+        // Those that will vote by themselves are learners until then, and count.
+        let list = changed(told(&mut world, leader, add(id, id == 4)));
+        assert!(list.ends_with(&if id == 4 { "(4→)".into() } else { format!("({id})") }), "{list}");
+    }
+    let full = "1 2 3 (4→) (5) (6) (7) (8) (9) (10) (11)";
+    assert_eq!(table(&world, leader), full, "eight");
+    for votes in [false, true] {
+        let words = "there are too many learners";
+        is_full(&mut world, 12, votes, MemberRefusal::TooManyLearners, words);
+    }
+    changed(told(&mut world, leader, remove(4)));
+    let list = changed(told(&mut world, leader, add(12, false)));
+    assert_eq!(list, "1 2 3 (5) (6) (7) (8) (9) (10) (11) (12)");
+    is_full(&mut world, 13, false, MemberRefusal::TooManyLearners, "there are too many learners");
+}
+
+#[test]
+fn the_sixty_fourth_member_is_taken_and_the_next_refused_until_one_goes() {
+    let mut world = World::new(63);
+    let leader = world.elect();
+    changed(told(&mut world, leader, add(64, false)));
+    assert_eq!(world.member(leader).keeper.members().list.len(), 64);
+    is_full(&mut world, 65, false, MemberRefusal::TooManyMembers, "there are too many members");
+    changed(told(&mut world, leader, remove(64)));
+    changed(told(&mut world, leader, add(65, false)));
+    assert_eq!(world.member(leader).keeper.members().list.len(), 64);
+    is_full(&mut world, 66, true, MemberRefusal::TooManyMembers, "there are too many members");
+}
+
 /// Keeps what this member tells of itself from arriving.
 fn silences(id: u64) -> Box<dyn Fn(&PeerMessage) -> bool> {
     Box::new(move |message| matches!(message, PeerMessage::Forward(forward) if forward.from.0 == id))

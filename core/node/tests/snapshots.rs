@@ -2,8 +2,10 @@
 
 mod world;
 
-use kattu_node::SnapshotLimits;
+use kattu_kv::api as kv;
+use kattu_node::command::encode_kv;
 use kattu_node::contract::*;
+use kattu_node::{Keeper, SnapshotLimits};
 use kattu_raft::{Duration, LogIndex, Lsn, NodeId};
 use world::*;
 
@@ -27,7 +29,7 @@ fn read(world: &mut World, id: u64, key: &str, consistency: Consistency) -> Opti
 fn status(world: &mut World, id: u64) -> Status {
     let ticket = world.ask(id, Request::Status);
     match world.outcome(id, ticket) {
-        Some(Outcome::Done(Reply { body: ReplyBody::Status(status), .. })) => status.clone(),
+        Some(Outcome::Done(Reply { body: ReplyBody::Status(status), .. })) => Status::clone(status),
         other => panic!("{other:?}"),
     }
 }
@@ -172,6 +174,95 @@ fn two_snapshots_in_a_row_and_a_backup_taken_before_either_is_read_are_each_one_
     };
     let restored = kattu_node::Keeper::thaw(frozen.clone().chunks()).expect("its bytes are whole");
     assert_eq!((restored.applied(), restored.digest()), (applied, digest), "as it was when it was asked for");
+}
+
+fn revision(world: &mut World, id: u64) -> i64 {
+    let ticket = world.ask(id, get("k0", Consistency::Linearizable));
+    world.deliver();
+    match world.outcome(id, ticket) {
+        Some(Outcome::Done(Reply { body: ReplyBody::Kv(response), .. })) => response.revision,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn compact(world: &mut World, id: u64, revision: i64) {
+    let ticket = world.ask(id, Request::Write(encode_kv(&kv::Command::Compact(revision))));
+    world.deliver();
+    assert!(is_done(world.outcome(id, ticket)), "{:?}", world.outcome(id, ticket));
+}
+
+fn keeper(world: &mut World, id: u64) -> &mut Keeper {
+    &mut world.members.get_mut(&NodeId(id)).expect("a member").keeper
+}
+
+/// ST10: the follower has freed a part of what a compaction left when the snapshot comes; the leader had freed a part of
+/// what a later one left when it was taken.
+#[test]
+fn a_snapshot_taken_in_the_middle_of_a_compaction_is_installed_in_the_middle_of_another() {
+    let mut world = World::with_snapshots(3, SnapshotLimits { log_bytes_min: 300_000, keep_bytes: 0 });
+    let leader = world.elect();
+    let follower = world.follower();
+    write(&mut world, leader, 0..50, "old");
+    for round in 0..60 {
+        write(&mut world, leader, 0..50, &format!("{round}"));
+    }
+    let first = revision(&mut world, leader);
+    compact(&mut world, leader, first);
+    world.pass(Duration::from_millis(300));
+    assert!(keeper(&mut world, follower).tidy(), "one step of freeing, and more to come");
+
+    world.loses = Box::new(move |m| m.to() == NodeId(follower) || m.from() == NodeId(follower));
+    while keeper(&mut world, leader).tidy() {}
+    for round in 0..80 {
+        write(&mut world, leader, 0..50, &format!("after {round}"));
+    }
+    let second = revision(&mut world, leader);
+    compact(&mut world, leader, second);
+    let compacted_at = world.member(leader).keeper.applied();
+    assert!(keeper(&mut world, leader).tidy(), "one step, and more to come: nobody frees until the end");
+    let end = world.member(follower).node.raft().last_id().index;
+    let newest = |world: &World| world.member(leader).snapshots.last().map(|(meta, _)| meta.last.index);
+    while newest(&world) < Some(compacted_at) || world.member(leader).node.raft().base().index <= end {
+        write(&mut world, leader, 900..901, &"much at once".repeat(8_000));
+    }
+    assert!(keeper(&mut world, leader).tidy(), "still in the middle of it");
+    world.loses = Box::new(|_| false);
+    world.pass(Duration::from_secs(3));
+
+    let leader = world.elect();
+    let now = revision(&mut world, follower);
+    assert_eq!(revision(&mut world, leader), now);
+    let is_here = compacted_at < keeper(&mut world, follower).applied();
+    let was_applied = world.member(follower).applied.iter().any(|id| id.index == compacted_at);
+    assert!(is_here && !was_applied, "the second compaction came with a snapshot");
+    let what_all_say = |world: &mut World, asked: i64| {
+        let ask = |world: &mut World, id: u64| {
+            let keys = kv::KeyRange { start: "k7".into(), end: vec![] };
+            let range = kv::Range { keys, revision: asked, ..kv::Range::default() };
+            let ticket = world.ask(id, Request::Read(kv::Query::Range(range), Consistency::Linearizable));
+            world.deliver();
+            match world.outcome(id, ticket) {
+                Some(Outcome::Done(Reply { body, .. })) => format!("{body:?}"),
+                other => format!("{other:?}"),
+            }
+        };
+        let said: Vec<String> = (1..=3).map(|id| ask(world, id)).collect();
+        assert!(said.iter().all(|one| *one == said[0]), "as of revision {asked}: {said:?}");
+        said[0].clone()
+    };
+    for tidied in [false, true] {
+        let forgotten = what_all_say(&mut world, second - 1);
+        assert!(forgotten.contains("Compacted"), "before what was compacted: {forgotten}");
+        for asked in [second, second + 1, now, 0] {
+            let answer = what_all_say(&mut world, asked);
+            assert!(answer.contains("kvs: [KeyValue"), "{answer}");
+        }
+        let digests: Vec<u64> = (1..=3).map(|id| keeper(&mut world, id).digest()).collect();
+        assert!(digests.iter().all(|digest| *digest == digests[0]), "{digests:x?}, all freed: {tidied}");
+        for id in 1..=3 {
+            while keeper(&mut world, id).tidy() {}
+        }
+    }
 }
 
 #[test]

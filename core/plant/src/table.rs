@@ -22,9 +22,10 @@ const KV: &str = "kattu-kv";
 const NODE: &str = "kattu-node";
 const WIRE: &str = "kattu-wire";
 const WAL: &str = "kattu-wal";
+const REBUILD: &str = "kattu-rebuild";
 
 /// All bugs that can be planted.
-pub static BUGS: [Bug; 102] = [
+pub static BUGS: [Bug; 114] = [
     // core/raft: elections
     bug(
         RAFT,
@@ -653,6 +654,22 @@ pub static BUGS: [Bug; 102] = [
     ),
     bug(
         RAFT,
+        "own-disk-compared-with-the-slowest",
+        "mutant of F17: of two slow disks each excuses the other",
+        "A leader compares its disk with the slowest voter's, not with the fastest one's, and stays.",
+        Trial::Scene,
+        &["a_slow_disk_does_not_lead"],
+    ),
+    bug(
+        RAFT,
+        "slow-disk-left-at-once",
+        "mutant of F17: an office that goes round",
+        "A leader leaves the first time that its disk is slow, however short it has led.",
+        Trial::Scene,
+        &["an_office_rests"],
+    ),
+    bug(
+        RAFT,
         "lease-kept-after-transfer",
         "rule L-6: a lawful new leader inside the lease",
         "A leader goes on to answer reads by its clock after it told another one to take over.",
@@ -692,12 +709,60 @@ pub static BUGS: [Bug; 102] = [
         &["leases_exclude_leaders", "stale_read"],
     ),
     bug(
+        RAFT,
+        "lease-counts-who-promised-nothing",
+        "mutant of rule L-3: leases among members that were not all told to keep their promises",
+        "A leader counts every answer towards its lease, also of voters without leases or with a shorter election timeout.",
+        Trial::Protocol,
+        &["leases_exclude_leaders", "stale_read"],
+    ),
+    bug(
+        RAFT,
+        "lease-counted-in-one-set",
+        "kin of joint-commit-counted-in-one-set; rule L-7",
+        "During a change of members a leader has a lease with the promises of the new voters alone, while the old ones may elect.",
+        Trial::Scene,
+        &["leases_exclude_leaders"],
+    ),
+    bug(
+        RAFT,
+        "lease-kept-though-clocks-differ",
+        "mutant of F42: an alarm that nothing follows from",
+        "A leader with proof that a clock is worse than leases trust says so, and goes on to answer reads by its own.",
+        Trial::Scene,
+        &["a_lease_is_earned"],
+    ),
+    bug(
+        RAFT,
+        "clocks-compared-without-round-trips",
+        "mutant of F42: an estimator that takes the network for wrong clocks",
+        "A leader compares clocks as if answers took no time, and accuses those that are within their bound.",
+        Trial::Protocol,
+        &["no_clock_is_accused_in_vain"],
+    ),
+    bug(
         NODE,
         "session-read-behind-its-session",
         "mutant: a client that moves to another member goes back in time",
         "A member answers a session's read before it has what the session has seen.",
         Trial::Scene,
-        &["sessions_read_what_they_saw"],
+        &["sessions_read_what_they_saw", "revision_order"],
+    ),
+    bug(
+        NODE,
+        "bounded-read-asks-nobody",
+        "mutant: a member that hears nothing takes its silence for freshness",
+        "A member answers a bounded read with whatever it has, however long ago its leader was asked.",
+        Trial::Storms,
+        &["bounded_reads_are_recent", "revision_order"],
+    ),
+    bug(
+        NODE,
+        "freshness-dated-by-its-answer",
+        "kin of rule L-3, a lease counted from the receipt: an age that begins too late",
+        "A member dates what a leader confirmed by when the answer came, not by when it asked.",
+        Trial::Scene,
+        &["bounded_reads_are_recent", "revision_order"],
     ),
     // core/kv: stores through bytes, digests
     bug(
@@ -853,11 +918,44 @@ pub static BUGS: [Bug; 102] = [
         &["votes_respect_floors", "leader_completeness"],
     ),
     bug(
+        RAFT,
+        "told-of-lost-entries-and-votes-on",
+        "mutant of rules ST7, ST14; kin of every store that takes an older directory for a slow one",
+        "A member whose log came back shorter than it was hears so from its leader, and goes on voting by what is left.",
+        Trial::Scene,
+        &["told_of_a_loss_votes_by_it"],
+    ),
+    bug(
         WAL,
         "floor-forgotten-at-restart",
         "mutant of rule ST7",
         "A damaged log is cut, and where it ended is not kept: the next start takes the member for a whole one.",
         Trial::Scene,
         &["floor_outlives_a_restart"],
+    ),
+    // core/node, shell/rebuild: new clusters made of backups and of survivors
+    bug(
+        NODE,
+        "rebuilt-at-the-old-revision",
+        "kin of etcd#16028: restored clusters whose revisions went back under their watchers",
+        "A cluster that is made of a backup goes on at the revision of the backup, whatever was asked for.",
+        Trial::Scene,
+        &["rebuilt_clusters_go_on_above"],
+    ),
+    bug(
+        REBUILD,
+        "rebuilt-under-the-old-id",
+        "mutant: members of two clusters with one id take each other for their own",
+        "A cluster may be made of a backup under the id of the cluster that the backup is of.",
+        Trial::Scene,
+        &["rebuilt_clusters_are_others"],
+    ),
+    bug(
+        REBUILD,
+        "restored-in-place",
+        "mutant: a directory that has its name before it is complete",
+        "A restore fills the directory itself: cut short, it leaves one from which a member starts with nothing.",
+        Trial::Scene,
+        &["rebuilds_leave_all_or_nothing"],
     ),
 ];

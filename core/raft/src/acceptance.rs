@@ -47,7 +47,9 @@ impl Raft {
                 self.owe(upto, heartbeat);
             }
             Err(verdict) => {
-                let reply = Message::AppendReply(AppendReply { round, verdict });
+                let (promise, disk) = (self.own_promise(), self.disk_time.took);
+                let clock = self.own_clock(now);
+                let reply = Message::AppendReply(AppendReply { round, promise, clock, disk, verdict });
                 self.send_when_durable(self.envelope(from, reply), effects);
             }
         }
@@ -201,7 +203,7 @@ impl Raft {
     }
 
     /// Sends the acknowledgement owed, if the disk has come far enough for it to say anything. [L6]
-    pub(crate) fn acknowledge(&mut self, effects: &mut Effects) {
+    pub(crate) fn acknowledge(&mut self, now: Instant, effects: &mut Effects) {
         let upto = self.acknowledgeable();
         let received = self.verified();
         if !self.durability.hard_state_is_durable() {
@@ -209,7 +211,8 @@ impl Raft {
         }
         let Role::Follower(follower) = &mut self.role else { return };
         let Some(following) = &mut follower.following else { return };
-        let Following { leader, ref mut owes, .. } = *following;
+        let Following { leader, heard_at, ref mut owes, .. } = *following;
+        let moment = now.max(heard_at); // not before what is answered, whatever moment this call is given
         let Owes { round, now, upto: owed, acked } = *owes;
         if !now && (owed <= acked || upto <= acked) {
             return;
@@ -217,7 +220,9 @@ impl Raft {
         let upto = if planted!("heartbeat-acknowledges-unsynced") && now { received } else { upto };
         owes.now = false;
         owes.acked = upto.max(acked);
-        let reply = AppendReply { round, verdict: AppendVerdict::Match { upto } };
+        let (promise, disk) = (self.own_promise(), self.disk_time.took);
+        let clock = self.own_clock(moment);
+        let reply = AppendReply { round, promise, clock, disk, verdict: AppendVerdict::Match { upto } };
         effects.send.push(self.envelope(leader, Message::AppendReply(reply)));
     }
 }

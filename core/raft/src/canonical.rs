@@ -18,6 +18,9 @@
 //!      ([`Raft::canonicalize_in_time`]): every deadline stays as far ahead as it is, every age is kept as far as
 //!      something compares with it, and every election timeout is the shortest one: whoever drives the peer tells it
 //!      the time when he likes, so every longer one is among what can happen.
+//!   6. Times of disks are forgotten: whoever explores leaves [`Leadership::leave_slow_disk`](crate::Leadership) off, and
+//!      then there are none.
+//!   7. Clocks are not watched: what they showed lies ever further back, and no two such states are one.
 //!
 //! Nobody calls this while a cluster serves.
 //! Knows nothing of: who explores, clusters, messages under way.
@@ -26,6 +29,7 @@ use crate::entry::Entry;
 use crate::raft::Raft;
 use crate::rng::Rng;
 use crate::role::{Role, Timer};
+use crate::slow_disk::{DiskTime, Verdict};
 use crate::types::{Duration, Instant, LogIndex, Lsn, NodeId};
 use alloc::vec::Vec;
 
@@ -192,6 +196,8 @@ impl Raft {
     }
 
     fn bring_into_form(&mut self, now: Instant, in_time: bool) -> u64 {
+        let watched = self.config.leadership.lease.is_some_and(|lease| lease.watch);
+        assert!(!watched, "what clocks showed has no canonical form");
         let canonical = Canonical {
             now,
             in_time,
@@ -226,6 +232,7 @@ impl Raft {
                     true => canonical.deadline(leader.offer_at, canonical.election_timeout),
                     false => Instant(0), // nobody looks at it
                 };
+                leader.own_disk = Verdict::new(CANONICAL_NOW, Duration::ZERO); // nobody looks at it
                 for progress in leader.peers.values_mut() {
                     progress.canonicalize(&canonical);
                 }
@@ -235,6 +242,7 @@ impl Raft {
             CANONICAL_NOW => Instant(0), // nothing is promised
             later => later,
         };
+        self.disk_time = DiskTime::default();
         self.handover.canonicalize(&canonical);
         self.rng = Rng::new(0, 0);
         let shift = self.durability.canonicalize(&canonical);
@@ -326,7 +334,7 @@ impl Raft {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::message::{Append, Message};
     use crate::{
@@ -338,8 +346,9 @@ mod tests {
 
     const HEARTBEAT: Duration = Duration::from_nanos(10);
 
-    fn raft(seed: u64, now: Instant) -> Raft {
-        let config = Config {
+    /// One of two.
+    pub(crate) fn config() -> Config {
+        Config {
             group: GroupId(0),
             id: NodeId(1),
             incarnation: Incarnation(1),
@@ -355,8 +364,11 @@ mod tests {
             limits: Limits::default(),
             policies: Policies::default(),
             encoder: RecordEncoder(|_, head, payload| Entry::new(head, payload.to_vec().into(), 0)),
-        };
-        Raft::recover(config, seed, now, Recovered::default())
+        }
+    }
+
+    fn raft(seed: u64, now: Instant) -> Raft {
+        Raft::recover(config(), seed, now, Recovered::default())
     }
 
     fn heartbeat(round: u64) -> Envelope {
@@ -451,7 +463,11 @@ mod tests {
         assert!(raft.is_leader());
         raft.drained(now - silence, &mut effects);
         raft.persisted(now - silence, effects.persist[1].lsn, &mut effects);
-        let reply = |verdict| Message::AppendReply(crate::message::AppendReply { round: Round(0), verdict });
+        let (promise, disk) = (Duration::ZERO, Duration::ZERO);
+        let reply = |verdict| {
+            let (round, clock) = (Round(0), None);
+            Message::AppendReply(crate::message::AppendReply { round, promise, clock, disk, verdict })
+        };
         let held = crate::message::AppendVerdict::Match { upto: LogIndex(1) };
         raft.step(now - silence, from_two(1, reply(held)), &mut effects);
         let meta = raft.snapshot_meta(crate::EntryId::new(1, 1), crate::Stamp(0)).expect("applied");

@@ -57,6 +57,9 @@ pub struct Leadership {
     pub priority: u8,
     /// A leader offers its office to a voter of higher priority that is well and has caught up.
     pub hand_over: bool,
+    /// A leader whose disk is far slower than that of a voter that could take over lets that one lead; everybody times
+    /// its disk for that and says so. [fault-model F17]
+    pub leave_slow_disk: bool,
     /// A voter whose link to its leader was closed by the other end asks others after a random part of this, and as
     /// much again for each voter before it; at most a tenth of `ET` counts. `None`: it waits for `ET`. Without effect
     /// while leases are on. [replication-protocols E3a]
@@ -70,6 +73,7 @@ impl Default for Leadership {
         Leadership {
             priority: PRIORITY,
             hand_over: false,
+            leave_slow_disk: false,
             suspicion: Some(Duration::from_millis(2)),
             lease: None,
         }

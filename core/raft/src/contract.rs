@@ -36,6 +36,10 @@ pub enum LogBody {
     /// entry, those after it stay, and those up to it may go when this record is durable; else the log is empty after
     /// it. [replication-protocols N3; fault-model ST9]
     Base(EntryId),
+    /// The log once went up to here, says a leader, and this disk has lost that: the floor is at least this. Durable, like
+    /// term and vote, before any later record of the batch, in a place of its own; it must come back as
+    /// [`Recovered::floor`]. [fault-model ST14]
+    Floor(EntryId),
 }
 
 /// What must survive besides the log. [Ongaro14 §3.4]

@@ -36,7 +36,7 @@ pub(crate) struct Durability {
     last_lsn: Lsn,
     /// Every record up to this one is durable.
     persisted_lsn: Lsn,
-    /// Record of the newest term and vote.
+    /// Record of the newest term and vote, or of a floor after it.
     hard_lsn: Lsn,
     /// Entries emitted and not yet durable, truncated ones excluded; ascending in number and index.
     writes: VecDeque<Run>,
@@ -157,7 +157,8 @@ impl Raft {
         let lsn = self.durability.last_lsn.next();
         self.durability.last_lsn = lsn;
         match &body {
-            LogBody::HardState(_) => self.durability.hard_lsn = lsn,
+            // Whatever is said after either of them speaks of it.
+            LogBody::HardState(_) | LogBody::Floor(_) => self.durability.hard_lsn = lsn,
             LogBody::Truncate(_) if planted!("completion-matched-by-index") => {}
             LogBody::Truncate(first) => self.durability.forget(*first),
             LogBody::Entry(entry) => self.durability.wrote(lsn, entry.id().index),

@@ -14,6 +14,7 @@
 //! The newest configuration of the log counts, committed or not, from the moment it is appended (E8, M1).
 //! Knows nothing of: entries' contents, reads, clients.
 
+use crate::clocks::Beats;
 use crate::config::PRIORITY;
 use crate::contract::Effects;
 use crate::entry::EntryKind;
@@ -23,6 +24,7 @@ use crate::progress::Progress;
 use crate::raft::Raft;
 use crate::read::ReadQueue;
 use crate::role::{Campaign, Follower, Leader, Role, Timer};
+use crate::slow_disk::Verdict;
 use crate::suspicion::Hurry;
 use crate::trace::Trace;
 use crate::types::{Duration, Instant, NodeId, Round, Term};
@@ -58,7 +60,8 @@ impl Raft {
             | Message::ReadIndexReply(_)
             | Message::SnapshotChunk(_)
             | Message::SnapshotReply(_)
-            | Message::TimeoutNow(_) => false,
+            | Message::TimeoutNow(_)
+            | Message::Lost(_) => false,
         };
         let bound = self.is_bound(now) || self.config.check_quorum && self.hears_leader(now);
         asks_for_vote && envelope.term >= self.term && bound
@@ -294,7 +297,9 @@ impl Raft {
             notice_at: Instant::NEVER,
             transfer: None,
             lease: LeaseState::new(config),
+            beats: Beats::default(),
             offer_at: now + config.election_timeout,
+            own_disk: Verdict::new(now, config.election_timeout),
         };
         self.take_role(Role::Leader(leader), effects);
         effects.trace.push(Trace::BecameLeader(self.term));

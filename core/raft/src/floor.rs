@@ -5,7 +5,8 @@
 //!                                 └─ comes again from the leader ─┘
 //! ```
 //!
-//! In:    where the log once ended, or a position surely not before that, found by whoever found the damage.
+//! In:    where the log once ended, or a position surely not before that, found by whoever found the damage; or, where the
+//!        disk itself says nothing (it lied before a power cut, the directory is an older copy), told by the leader.
 //! Out:   a higher bar for votes; no campaign.
 //! Rules: [fault-model ST7]
 //!   1. What was acknowledged was counted. A vote is therefore given by the log that was promised, not by what is left of
@@ -17,10 +18,19 @@
 //!   4. The floor is behind it when its log is at least as complete: then log matching says that it holds everything that
 //!      was committed up to there. Until then every restart begins with the same floor.
 //!
+//!   5. A leader that learns that a peer has lost what it acknowledged in this term says so with every heartbeat until that
+//!      is there again. What is told is a floor from that moment on, and durable before anything is said that could count
+//!      as a vote. [fault-model F18, F19, ST14]
+//!
+//! What was acknowledged to earlier leaders only, nobody can tell, and nobody needs to: the leader of this term counts
+//! for commits what was acknowledged to itself.
 //! Knows nothing of: how damage is found, where the floor is kept.
 
+use crate::contract::{Effects, LogBody};
+use crate::message::Lost;
 use crate::raft::Raft;
-use crate::types::EntryId;
+use crate::trace::Trace;
+use crate::types::{EntryId, Instant, NodeId};
 
 impl Raft {
     /// Whether the log is shorter than what this member has promised to keep.
@@ -41,5 +51,18 @@ impl Raft {
             Some(floor) if !planted!("vote-by-truncated-log") => floor.max(self.log.last()),
             Some(_) | None => self.log.last(),
         }
+    }
+
+    /// This term's leader says that this log went further than it does.
+    pub(crate) fn on_lost(&mut self, now: Instant, from: NodeId, lost: &Lost, effects: &mut Effects) {
+        self.follow(now, from, effects);
+        let last = self.log.last();
+        let is_known = self.floor.max(Some(last)) >= Some(lost.upto);
+        if is_known || self.term < lost.upto.term || planted!("told-of-lost-entries-and-votes-on") {
+            return; // it is there again, or was told before; no peer of ours names an entry of a term to come
+        }
+        self.floor = Some(lost.upto);
+        self.record(LogBody::Floor(lost.upto), effects);
+        effects.trace.push(Trace::ToldOfLoss { floor: lost.upto, last });
     }
 }

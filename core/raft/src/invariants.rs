@@ -245,13 +245,16 @@ fn a_suspicion_needs_the_quorum_question(raft: &Raft, follower: &Follower) -> Ch
     })
 }
 
-/// There is a lease only where it is configured and not over for the term; rounds are stamped in their order, and none
-/// that a quorum has answered waits. [replication-protocols L-2, L-6]
+/// There is a lease only where it is configured and not over for the term, and no clock is known to be wrong; rounds are
+/// stamped in their order, and none that a quorum has answered waits. [replication-protocols L-2, L-6; fault-model F42]
 fn a_lease_is_earned(leader: &Leader) -> Checked {
     let name = "a_lease_is_earned";
     let handed_over = leader.transfer.as_ref().is_some_and(|transfer| transfer.told);
-    let may = !leader.lease.is_off() && !handed_over;
-    expect(may || leader.lease.until().is_none(), name, || format!("{:?}", leader.lease))?;
+    let apart = leader.peers.iter().find(|(_, progress)| progress.gauge.apart.is_some());
+    let may = !leader.lease.is_off() && !handed_over && apart.is_none();
+    expect(may || leader.lease.until().is_none(), name, || {
+        format!("{:?}, clocks apart: {:?}", leader.lease, apart.map(|(peer, _)| peer))
+    })?;
     let stamps = leader.lease.stamps();
     let mut last = (Round(0), Instant(0));
     for stamp in stamps {

@@ -22,19 +22,27 @@
 //!   7. A new configuration ends the lease; only rounds that start later count, for its quorums. (L-7)
 //!   8. A wake-up that comes half an election timeout late ends it too: a process that was stopped asks anew before it
 //!      believes its clock. Without a lease reads are confirmed by a round, as always. (L-8; fault-model TM3)
+//!   9. Proof that clocks are worse than rule 1 says ends it for the rest of the term, as rule 6 does. (F42, [`crate::clocks`])
 //!
-//! The whole cluster has leases or none: a member without the setting would keep no promise. And whoever drives a peer
-//! reads the clock *after* it has taken an event from its queue, not before: a promise must not begin before the round
-//! that it answers was sent, nor a read be checked at a moment before it was asked.
+//! Members may differ in what they are told: one without leases promises nothing, one with a shorter election timeout
+//! less than a leader with a longer one counts on. So every answer to a round says what it promises, and only those that
+//! promise at least ET of the leader count: with a quorum of them there are leases, else reads are confirmed by rounds.
+//! A promise belongs to one answer, so nothing is remembered of a peer that a restart with other settings could make
+//! wrong; that the restart does not break what the run before promised is its driver's duty: a peer that promises less
+//! than its last run did starts when that promise is over. And whoever drives a peer reads the clock *after* it has taken an
+//! event from its queue, not before: a promise must not begin before the round that it answers was sent, nor a read be
+//! checked at a moment before it was asked.
 //! Knows nothing of: clocks, who waits for a read.
 
 use crate::canonical::{CANONICAL_NOW, Canonical};
 use crate::config::Config;
 use crate::message::{Envelope, Message};
+use crate::progress::Progress;
 use crate::raft::Raft;
 use crate::role::Role;
 use crate::types::{Duration, Instant, LogIndex, NodeId, Round};
 use alloc::collections::VecDeque;
+use alloc::vec::Vec;
 
 /// Stamps kept of rounds that no quorum has answered. Rounds beyond are not stamped, which costs time only.
 const STAMPS_MAX: usize = 64;
@@ -47,6 +55,10 @@ pub struct Lease {
     pub rho: u32,
     /// ε: taken off every lease, for what the rates do not cover.
     pub margin: Duration,
+    /// Whether clocks are watched: members tell what theirs show, and a leader that has proof that one of them is not as
+    /// right as it is trusted to be has no lease any more. Off where states are explored, which readings would tell
+    /// apart, and where somebody wants to see what wrong clocks lead to. (`clocks.rs`)
+    pub watch: bool,
 }
 
 impl Lease {
@@ -136,6 +148,36 @@ impl LeaseState {
     }
 }
 
+impl Progress {
+    /// What the answer to a round promises. It counts for a lease of this leader only if it is as long as the one that
+    /// the lease is computed from. Returns whether it is too short, and that is news. (L-3)
+    pub(crate) fn note_promise(&mut self, round: Round, promise: Duration, config: &Config) -> bool {
+        if config.leadership.lease.is_none() {
+            return false; // nothing rests on promises here
+        }
+        if is_long_enough(promise, config) || planted!("lease-counts-who-promised-nothing") {
+            self.promised_round = self.promised_round.max(round);
+        }
+        let is_late = round < self.heard_round; // what it says now is known already
+        if is_late || self.promise == Some(promise) {
+            return false;
+        }
+        self.promise = Some(promise);
+        self.denies_lease(config)
+    }
+
+    /// Whether its newest answer promised less than leases need, where there are any.
+    fn denies_lease(&self, config: &Config) -> bool {
+        let denies = |promise| !is_long_enough(promise, config);
+        config.leadership.lease.is_some() && self.promise.is_some_and(denies)
+    }
+}
+
+/// Whether a lease may be counted on such a promise.
+fn is_long_enough(promise: Duration, config: &Config) -> bool {
+    config.election_timeout <= promise
+}
+
 impl Raft {
     /// Until when, on this peer's clock, nobody else can lead; `None` without a lease, and for who does not lead.
     #[must_use]
@@ -155,7 +197,7 @@ impl Raft {
     /// An answer came in: the lease lasts as long as the newest round that a quorum has answered earns. (L-2)
     pub(crate) fn extend_lease(&mut self, now: Instant) {
         let Some(lease) = self.config.leadership.lease else { return };
-        let Some(confirmed) = self.confirmed_round() else { return };
+        let Some(confirmed) = self.promised_round() else { return };
         let length = lease.length(self.config.election_timeout);
         let Role::Leader(leader) = &mut self.role else { return };
         if let Some(began) = leader.lease.answered(confirmed) {
@@ -163,6 +205,34 @@ impl Raft {
             let length = if planted!("lease-of-two-timeouts") { length * 2 } else { length };
             leader.lease.until = leader.lease.until.max(began + length);
         }
+    }
+
+    /// The newest round that a quorum has answered with promises that are long enough; we keep our own. (L-3)
+    fn promised_round(&self) -> Option<Round> {
+        let Role::Leader(leader) = &self.role else { return None };
+        let promised =
+            |voter: NodeId| leader.peers.get(&voter).map_or(leader.round, |progress| progress.promised_round);
+        let membership = self.configurations.newest();
+        if planted!("lease-counted-in-one-set") {
+            return crate::quorum::quorum_value(membership.voters.iter().map(|&voter| promised(voter)));
+        }
+        membership.reached(promised)
+    }
+
+    /// With leases here: the voters that have answered this leader and do not promise what leases need, ascending. With
+    /// as many of them as can deny a quorum there is no lease.
+    #[must_use]
+    pub fn lease_without(&self) -> Vec<NodeId> {
+        let Role::Leader(leader) = &self.role else { return Vec::new() };
+        let denies = |(&peer, progress): (&NodeId, &Progress)| {
+            (self.membership().is_voter(peer) && progress.denies_lease(&self.config)).then_some(peer)
+        };
+        leader.peers.iter().filter_map(denies).collect()
+    }
+
+    /// What this peer's answers to its leader promise. (L-3)
+    pub(crate) fn own_promise(&self) -> Duration {
+        self.config.leadership.lease.map_or(Duration::ZERO, |_| self.config.election_timeout)
     }
 
     /// The process slept: what it believes of its lease is void. (L-8)
@@ -225,17 +295,44 @@ mod tests {
     fn a_lease_is_shorter_than_a_promise_on_any_pair_of_clocks_within_the_bound() {
         let et = Duration::from_millis(1000);
         for rho in [0_u32, 1, 500, 5_000, 100_000, 500_000, 999_999] {
-            let lease = Lease { rho, margin: Duration::ZERO };
+            let lease = Lease { rho, margin: Duration::ZERO, watch: false };
             let rho = f64::from(rho) / 1e6;
             // The leader's clock as slow, the follower's as fast as allowed.
             let lease_lasts = lease.length(et).as_secs_f64() / (1.0 - rho);
             let promise_lasts = et.as_secs_f64() / (1.0 + rho);
             assert!(lease_lasts <= promise_lasts + 1e-9, "{rho}: {lease_lasts} against {promise_lasts}");
         }
-        let nothing = Lease { rho: 1_000_000, margin: Duration::ZERO };
+        let nothing = Lease { rho: 1_000_000, margin: Duration::ZERO, watch: false };
         assert_eq!(nothing.length(et), Duration::ZERO);
-        let less = Lease { rho: 0, margin: Duration::from_millis(1500) };
+        let less = Lease { margin: Duration::from_millis(1500), rho: 0, ..nothing };
         assert_eq!(less.length(et), Duration::ZERO, "a margin longer than the promise leaves nothing");
+    }
+
+    #[test]
+    fn a_promise_counts_for_as_long_as_the_lease_needs_and_for_its_own_round_only() {
+        let et = Duration::from_millis(1000);
+        let lease = Some(Lease { rho: 0, margin: Duration::ZERO, watch: false });
+        let leadership = crate::config::Leadership { lease, ..Default::default() };
+        let config = Config { election_timeout: et, leadership, ..crate::canonical::tests::config() };
+        let mut peer = Progress::new(Instant(0), LogIndex(1));
+        assert!(!peer.denies_lease(&config), "it has not said anything yet");
+        assert!(peer.note_promise(Round(1), Duration::ZERO, &config), "it has no leases");
+        assert!(!peer.note_promise(Round(2), Duration::ZERO, &config), "that is known");
+        assert!(peer.note_promise(Round(3), et - Duration::from_nanos(1), &config), "its timeout is shorter");
+        assert_eq!(peer.promised_round, Round(0));
+        assert!(!peer.note_promise(Round(4), et, &config));
+        assert!(!peer.note_promise(Round(5), et * 2, &config));
+        assert_eq!((peer.promised_round, peer.denies_lease(&config)), (Round(5), false));
+        peer.heard_round = Round(5);
+        assert!(
+            !peer.note_promise(Round(4), Duration::ZERO, &config),
+            "said earlier, by another run perhaps"
+        );
+        assert!(!peer.denies_lease(&config));
+        assert!(peer.note_promise(Round(6), Duration::ZERO, &config), "it was started anew without leases");
+        assert_eq!(peer.promised_round, Round(5), "the round of before stays answered as it was");
+        let none = Config { leadership: Default::default(), ..config };
+        assert!(!peer.denies_lease(&none), "nobody misses what is switched off");
     }
 
     #[test]

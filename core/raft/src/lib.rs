@@ -7,7 +7,7 @@
 //!
 //! ```text
 //!   tick step propose read drained persisted fetched applied link_closed
-//!   propose_change transfer snapshot_taken chunk_read chunk_stored
+//!   propose_change transfer snapshot_taken chunk_read chunk_stored disk_took
 //!                               │
 //!                             Raft ── deadline()
 //!                               │
@@ -24,7 +24,7 @@
 //! **Reading order.** [`types`], [`contract`] and [`message`] are the vocabulary. `raft` holds the state and the
 //! table of who answers what; `role` what each role knows; [`log`] and `marks` what is remembered and how far things
 //! have come. Then the chapters: `election`, `replication` with `progress`, `acceptance`, [`quorum`] and `commit`, `durability`,
-//! `apply`, `read` with `lease`, `suspicion`, `transfer`, [`membership`] with `configurations` and `change`, [`snapshot`].
+//! `apply`, `read` with `lease` and `clocks`, `suspicion`, `transfer`, `slow_disk`, [`membership`] with `configurations` and `change`, [`snapshot`].
 //! [`policy`] names the seams of the protocol's variants; [`invariants`] says what must always hold, [`canonical`] in
 //! which form states are compared by those who look at all of them.
 //!
@@ -90,6 +90,7 @@ mod apply;
 pub mod bytes;
 pub mod canonical;
 mod change;
+mod clocks;
 mod commit;
 pub mod config;
 mod configurations;
@@ -112,6 +113,7 @@ mod read;
 mod replication;
 mod rng;
 mod role;
+mod slow_disk;
 pub mod snapshot;
 mod suspicion;
 pub mod trace;
@@ -120,6 +122,7 @@ pub mod types;
 
 pub use bytes::SharedBytes;
 pub use change::ChangeError;
+pub use clocks::ClockReading;
 pub use config::{Config, Leadership, Limits};
 pub use contract::{
     Effects, Fetch, FetchFor, HardState, Job, LogBody, LogRecord, ReadBatch, ReadVerdict, Recovered,

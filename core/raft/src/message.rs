@@ -5,9 +5,10 @@
 //! Knows nothing of: bytes, connections.
 
 use crate::bytes::SharedBytes;
+use crate::clocks::ClockReading;
 use crate::entry::Entry;
 use crate::snapshot::SnapshotMeta;
-use crate::types::{EntryId, GroupId, Incarnation, LogIndex, NodeId, Round, Term};
+use crate::types::{Duration, EntryId, GroupId, Incarnation, LogIndex, NodeId, Round, Term};
 use alloc::vec::Vec;
 
 /// One message with its address and its sender's term.
@@ -52,6 +53,8 @@ pub enum Message {
     SnapshotReply(SnapshotReply),
     /// "Campaign now: I hand over to you." [Ongaro14 §3.10]
     TimeoutNow(TimeoutNow),
+    /// "Your disk has lost something: you had acknowledged more." [fault-model F18, F19, ST14]
+    Lost(Lost),
 }
 
 /// Leader → peer. Without entries it is a heartbeat.
@@ -72,6 +75,13 @@ pub struct Append {
 pub struct AppendReply {
     /// The round of the message answered.
     pub round: Round,
+    /// How long after it took that message the peer helps nobody to replace the leader, on its own clock; zero from one
+    /// without leases. [replication-protocols L-3]
+    pub promise: Duration,
+    /// What the peer's own clock shows, if leases are on there and clocks are watched. [fault-model F42]
+    pub clock: Option<ClockReading>,
+    /// How long the peer's disk took for its newest group of records; zero if nobody told. [fault-model F17]
+    pub disk: Duration,
     /// What became of it.
     pub verdict: AppendVerdict,
 }
@@ -176,3 +186,11 @@ pub struct SnapshotReply {
 /// Leader → the peer that shall lead: campaign at once. The envelope's term is the one that ends.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct TimeoutNow;
+
+/// Leader → peer whose log came back shorter than what it had acknowledged in this term: with every heartbeat until the log
+/// is there again. (`floor.rs`)
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Lost {
+    /// What it had acknowledged; where the leader's log is pruned further than that, the leader's base.
+    pub upto: EntryId,
+}

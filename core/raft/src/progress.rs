@@ -16,9 +16,10 @@
 //! Knows nothing of: messages, other peers, commit.
 
 use crate::canonical::{CANONICAL_NOW, Canonical};
+use crate::clocks::Gauge;
 use crate::config::Config;
 use crate::snapshot::{SnapshotMeta, Stream};
-use crate::types::{Duration, Incarnation, Instant, LogIndex, Round};
+use crate::types::{Duration, EntryId, Incarnation, Instant, LogIndex, Round};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
@@ -94,6 +95,14 @@ pub(crate) struct Progress {
     pub(crate) heard_at: Instant,
     /// Newest round it answered.
     pub(crate) heard_round: Round,
+    /// The newest round that it answered with a promise as long as leases need it. At most `heard_round`.
+    pub(crate) promised_round: Round,
+    /// What it promised with its newest answer, if it has answered at all.
+    pub(crate) promise: Option<Duration>,
+    /// How its clock runs.
+    pub(crate) gauge: Gauge,
+    /// How long its disk takes, as it said last; zero if it has not. [`crate::slow_disk`]
+    pub(crate) disk: Duration,
     /// The life of its data directory that answers in this term: a voter's first, a learner's newest. [fault-model NT5]
     pub(crate) incarnation: Option<Incarnation>,
     /// Its lives before that one, which answer no more.
@@ -108,6 +117,8 @@ pub(crate) struct Progress {
     pub(crate) catch_up: Option<CatchUp>,
     /// The newest configuration is without it.
     pub(crate) leaving: Option<Leaving>,
+    /// What it had acknowledged and has lost, until it acknowledges that again.
+    pub(crate) owes: Option<EntryId>,
 }
 
 impl Progress {
@@ -122,6 +133,10 @@ impl Progress {
             inflight_bytes: 0,
             heard_at: now,
             heard_round: Round(0),
+            promised_round: Round(0),
+            promise: None,
+            gauge: Gauge::default(),
+            disk: Duration::ZERO,
             incarnation: None,
             former: Vec::new(),
             told_commit: LogIndex(0),
@@ -129,6 +144,7 @@ impl Progress {
             paused_until: Instant(0),
             catch_up: None,
             leaving: None,
+            owes: None,
         }
     }
 
@@ -266,6 +282,7 @@ impl Progress {
         if news {
             self.matched_in = round;
         }
+        let _whole_again = self.owes.take_if(|owed| owed.index <= upto);
         self.matched = match planted!("match-falls-on-a-late-answer") {
             true => upto,
             false => self.matched.max(upto),
@@ -299,10 +316,22 @@ impl Progress {
     }
 
     /// The peer's log ends at `last`, it said to what was asked in `round`. True if it had acknowledged more before that
-    /// was asked: its disk has lost it. What is known of its log is then nothing. A peer that gets a snapshot is behind
-    /// whatever it has lost.
+    /// was asked: its disk has lost it.
+    pub(crate) fn has_lost(&self, last: LogIndex, round: Round) -> bool {
+        last < self.matched && self.matched_in < round
+    }
+
+    /// It had acknowledged this, and lost it. True if that is news.
+    pub(crate) fn owe(&mut self, upto: EntryId) -> bool {
+        let is_news = self.owes < Some(upto);
+        self.owes = self.owes.max(Some(upto));
+        is_news || !matches!(self.mode, Mode::Snapshot(_))
+    }
+
+    /// As [`Progress::has_lost`]; what is known of its log is then nothing. A peer that gets a snapshot is behind whatever
+    /// it has lost.
     pub(crate) fn on_loss(&mut self, last: LogIndex, round: Round) -> bool {
-        let lost = last < self.matched && self.matched_in < round && !matches!(self.mode, Mode::Snapshot(_));
+        let lost = self.has_lost(last, round) && !matches!(self.mode, Mode::Snapshot(_));
         if lost {
             self.matched = LogIndex(0);
             self.probe(last.next());
@@ -343,6 +372,7 @@ impl Progress {
             CANONICAL_NOW => Instant(0), // not paused
             later => later,
         };
+        self.disk = Duration::ZERO; // nobody times disks where states are canonical
         self.matched_in = Round(u64::MAX); // nobody's disk loses anything where states are canonical
         if let Some(round) = &mut self.catch_up {
             round.since = canonical.past(round.since, canonical.election_timeout);

@@ -18,6 +18,7 @@ use crate::membership::Membership;
 use crate::message::{Envelope, Message};
 use crate::rng::Rng;
 use crate::role::{Follower, Role};
+use crate::slow_disk::DiskTime;
 use crate::snapshot::{Incoming, Installing, SnapshotMeta};
 use crate::trace::Trace;
 use crate::types::{EntryId, Instant, LogIndex, Lsn, NodeId, Stamp, Term};
@@ -46,6 +47,8 @@ pub struct Raft {
     pub(crate) installing: Option<Installing>,
     pub(crate) marks: Marks,
     pub(crate) durability: Durability,
+    /// How long the disk takes.
+    pub(crate) disk_time: DiskTime,
     pub(crate) handover: Handover,
     /// Reads of the log under way; they outlive the role that asked.
     pub(crate) fetches: Vec<Fetch>,
@@ -61,7 +64,7 @@ pub struct Raft {
     pub(crate) priorities: Vec<(NodeId, u8)>,
     /// Added to batch numbers on the wire, so that an answer to an earlier run of this member fits no batch of this.
     pub(crate) read_nonce: u64,
-    /// Where the log ended that the disk has lost. [crate::floor]
+    /// Where the log ended that the disk has lost, as the disk says or a leader. [crate::floor]
     pub(crate) floor: Option<EntryId>,
 }
 
@@ -117,6 +120,7 @@ impl Raft {
             installing: None,
             marks: Marks { applied: covered, handed: covered, committed, persisted: last.index },
             durability: Durability::recover(lsn, committed),
+            disk_time: DiskTime::default(),
             handover: Handover::new(if covered < committed { now } else { Instant::NEVER }),
             fetches: Vec::new(),
             log_space: u64::MAX,
@@ -160,6 +164,7 @@ impl Raft {
                 self.tick_transfer(now, effects);
                 self.tick_heartbeat(now, effects);
                 self.tick_offer(now, effects);
+                self.tick_slow_disk(now, effects);
                 self.tick_commit_notices(now, effects);
                 self.tick_streams(now, effects);
                 self.follow_up_change(now, effects); // it may have found no room when its turn came
@@ -271,6 +276,15 @@ impl Raft {
 
             (Role::Follower(_), Message::TimeoutNow(_)) => self.on_timeout_now(now, from, effects),
             (Role::PreCandidate(_) | Role::Candidate(_) | Role::Leader(_), Message::TimeoutNow(_)) => {}
+
+            (Role::Follower(_), Message::Lost(lost)) => self.on_lost(now, from, &lost, effects),
+            (Role::PreCandidate(_) | Role::Candidate(_), Message::Lost(lost)) => {
+                self.become_follower(now, effects);
+                self.on_lost(now, from, &lost, effects);
+            }
+            (Role::Leader(_), Message::Lost(_)) => {
+                panic!("two leaders in {:?}: {from:?} and {:?} [Election Safety]", self.term, self.config.id);
+            }
         }
     }
 
@@ -317,7 +331,7 @@ impl Raft {
                 self.replicate(now, effects);
                 self.tell_waiting_peers(now, effects);
             }
-            Role::Follower(_) => self.acknowledge(effects),
+            Role::Follower(_) => self.acknowledge(now, effects),
             Role::PreCandidate(_) | Role::Candidate(_) => {}
         }
     }
@@ -333,6 +347,7 @@ impl Raft {
             Message::Append(_)
             | Message::SnapshotChunk(_)
             | Message::TimeoutNow(_)
+            | Message::Lost(_)
             | Message::PreVote(_)
             | Message::Vote(_) => true,
             Message::AppendReply(_)

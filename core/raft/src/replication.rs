@@ -18,7 +18,7 @@ use crate::log::Log;
 use crate::marks::Marks;
 use crate::membership::Membership;
 use crate::message::{
-    Append, AppendReply, AppendVerdict, Envelope, Message, PreVoteReply, ReadIndexReply, VoteReply,
+    Append, AppendReply, AppendVerdict, Envelope, Lost, Message, PreVoteReply, ReadIndexReply, VoteReply,
 };
 use crate::policy::{Coding, Route};
 use crate::progress::{Mode, Progress};
@@ -26,7 +26,7 @@ use crate::raft::Raft;
 use crate::role::{Leader, Role};
 use crate::snapshot::{SnapshotMeta, Stream, pump};
 use crate::trace::Trace;
-use crate::types::{EntryId, Incarnation, Instant, LogIndex, NodeId, Round, Term};
+use crate::types::{Duration, EntryId, Incarnation, Instant, LogIndex, NodeId, Round, Term};
 use alloc::vec::Vec;
 
 /// What a leader reads of its peer while it writes to its peers' progress.
@@ -105,6 +105,19 @@ impl View<'_> {
         let append = Append { prev, entries: Vec::new(), commit: self.marks.committed, round };
         self.envelope(peer, Message::Append(append))
     }
+
+    /// What a peer has acknowledged up to this index. Where the log begins later, its base: that is committed, and so what
+    /// every log will come to.
+    fn acknowledged(&self, matched: LogIndex) -> EntryId {
+        self.log.id_at(matched.max(self.log.base().index))
+    }
+
+    /// Says to a peer that its disk has lost something, as long as it lacks that. [`crate::floor`]
+    fn tell_of_loss(&self, peer: NodeId, progress: &Progress, effects: &mut Effects) {
+        if let Some(upto) = progress.owes {
+            effects.send.push(self.envelope(peer, Message::Lost(Lost { upto })));
+        }
+    }
 }
 
 impl Raft {
@@ -178,8 +191,12 @@ impl Raft {
         leader.heartbeat_at = now + view.config.heartbeat_interval;
         leader.round = leader.round.next();
         leader.lease.stamp(leader.round, now);
+        if view.config.leadership.lease.is_some_and(|lease| lease.watch) {
+            leader.beats.note(leader.round, now);
+        }
         for (&peer, progress) in &mut leader.peers {
             effects.send.push(view.send_empty(peer, progress, leader.round, now));
+            view.tell_of_loss(peer, progress, effects);
         }
         self.part_with_peers();
     }
@@ -249,8 +266,18 @@ impl Raft {
             return;
         }
         progress.heard_at = progress.heard_at.max(now);
+        progress.disk = reply.disk;
         if planted!("older-round-confirms-reads") {
             progress.heard_round = leader.round;
+        }
+        if progress.note_promise(reply.round, reply.promise, view.config) {
+            effects.trace.push(Trace::LeaseWithout { peer: from, promise: reply.promise });
+        }
+        if let Some(gains) = progress.gauge.judge(now, from, &reply, &leader.beats, &view) {
+            effects.trace.push(Trace::ClocksApart { peer: from, gains });
+            if !planted!("lease-kept-though-clocks-differ") {
+                leader.lease.end();
+            }
         }
         match reply.verdict {
             AppendVerdict::Match { upto } => {
@@ -268,10 +295,11 @@ impl Raft {
                 progress.heard_round = progress.heard_round.max(reply.round);
                 let base = view.log.base();
                 let matched = progress.matched;
-                let lost = progress.on_loss(last, reply.round);
-                if lost {
+                if progress.has_lost(last, reply.round) && progress.owe(view.acknowledged(matched)) {
                     effects.trace.push(Trace::LostMatch { peer: from, matched, last });
+                    view.tell_of_loss(from, progress, effects);
                 }
+                let lost = progress.on_loss(last, reply.round);
                 if !lost && !progress.believes_mismatch_at(prev) {
                     // Said to what was asked earlier.
                 } else if hint.index < base.index || hint.term < base.term {
@@ -300,8 +328,10 @@ impl Raft {
     /// Answers a message of an older term, so that its sender learns the newer one. [E5]
     pub(crate) fn answer_stale(&mut self, from: NodeId, message: Message, effects: &mut Effects) {
         let reply = match message {
-            Message::Append(_) | Message::SnapshotChunk(_) => {
-                Message::AppendReply(AppendReply { round: Round(0), verdict: AppendVerdict::StaleTerm })
+            Message::Append(_) | Message::SnapshotChunk(_) | Message::Lost(_) => {
+                let verdict = AppendVerdict::StaleTerm;
+                let (round, promise, disk) = (Round(0), Duration::ZERO, Duration::ZERO);
+                Message::AppendReply(AppendReply { round, promise, clock: None, disk, verdict })
             }
             Message::PreVote(request) => {
                 Message::PreVoteReply(PreVoteReply { campaign_term: request.campaign_term, granted: false })

@@ -12,9 +12,11 @@
 //! [Ongaro14 §3.3, §9.6; replication-protocols O7]
 //! Knows nothing of: how a role is won or lost.
 
+use crate::clocks::Beats;
 use crate::lease::LeaseState;
 use crate::progress::Progress;
 use crate::read::{Asked, ReadQueue};
+use crate::slow_disk::Verdict;
 use crate::suspicion::Hurry;
 use crate::transfer::Transfer;
 use crate::types::{Duration, Instant, LogIndex, NodeId, Round, Stamp};
@@ -22,6 +24,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 
 /// What this peer is.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[allow(clippy::large_enum_variant)] // a group has one of these, and it stays where it is
 pub(crate) enum Role {
     /// Listens to a leader, or waits for one.
     Follower(Follower),
@@ -115,8 +118,12 @@ pub(crate) struct Leader {
     pub(crate) transfer: Option<Transfer>,
     /// Until when nobody else can lead.
     pub(crate) lease: LeaseState,
+    /// When the newest heartbeats began, where clocks are watched.
+    pub(crate) beats: Beats,
     /// No voter of higher priority is offered the office before this.
     pub(crate) offer_at: Instant,
+    /// What it makes of its own disk.
+    pub(crate) own_disk: Verdict,
 }
 
 /// One wait with an end.

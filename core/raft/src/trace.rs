@@ -2,7 +2,7 @@
 //!
 //! Knows nothing of: how it is shown.
 
-use crate::types::{EntryId, LogIndex, NodeId, Term};
+use crate::types::{Duration, EntryId, LogIndex, NodeId, Term};
 
 /// One thing worth telling.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -38,6 +38,31 @@ pub enum Trace {
     TransferBegan(NodeId),
     /// It came to nothing; this leader goes on.
     TransferFailed(NodeId),
+    /// This leader's disk has been slow for long, another voter's is not: it hands over to that. [fault-model F17]
+    SlowDisk {
+        /// What this one's last write took.
+        own: Duration,
+        /// Who has the fastest disk of those that could take over.
+        fastest: NodeId,
+        /// What that says of its last write.
+        its: Duration,
+    },
+    /// This leader has leases, and a peer does not promise what they need: its answers count for none. Told when that is
+    /// news. [replication-protocols L-3]
+    LeaseWithout {
+        /// Whose.
+        peer: NodeId,
+        /// What it promises: zero without leases, else its election timeout, which is shorter than the leader's.
+        promise: Duration,
+    },
+    /// A voter's clock and this leader's run apart by more than leases trust: one of the two is wrong. This leader has no
+    /// lease for the rest of its term. Told once for each voter. [fault-model F42]
+    ClocksApart {
+        /// Whose.
+        peer: NodeId,
+        /// By how many millionths at least it gains on the leader's; loses, if negative.
+        gains: i32,
+    },
     /// A peer's log is shorter than what it had acknowledged to this leader: its disk has lost something. It gets that
     /// again. [fault-model ST14]
     LostMatch {
@@ -47,5 +72,13 @@ pub enum Trace {
         matched: LogIndex,
         /// Where its log ends now.
         last: LogIndex,
+    },
+    /// This member's own log is shorter than what it had acknowledged to its leader, who says so: its disk has lost
+    /// something that nothing on it tells of. [fault-model F18, F19]
+    ToldOfLoss {
+        /// What it had acknowledged: its floor now.
+        floor: EntryId,
+        /// Where its log ends.
+        last: EntryId,
     },
 }

@@ -18,7 +18,7 @@
 
 use crate::contract::Effects;
 use crate::message::{Message, TimeoutNow};
-use crate::progress::Mode;
+use crate::progress::{Mode, Progress};
 use crate::raft::Raft;
 use crate::role::{Follower, Leader, Role};
 use crate::trace::Trace;
@@ -129,16 +129,26 @@ impl Raft {
     /// the one of highest priority; of several, the one whose log is nearest to ours. Nobody's but a leader's.
     #[must_use]
     pub fn best_successor(&self, now: Instant) -> Option<NodeId> {
-        let Role::Leader(leader) = &self.role else { return None };
-        let heard = |at: Instant| now.since(at) < self.config.election_timeout;
-        let voters = self.voters().iter().filter_map(|&voter| Some((voter, leader.peers.get(&voter)?)));
-        voters
-            .filter(|(_, progress)| heard(progress.heard_at) && matches!(progress.mode, Mode::Replicate))
+        self.successors(now)
             .max_by_key(|&(voter, progress)| {
                 let holds_committed = self.marks.committed <= progress.matched;
                 (holds_committed, self.priority_of(voter), progress.matched, core::cmp::Reverse(voter))
             })
             .map(|(voter, _)| voter)
+    }
+
+    /// The voters that were heard within an election timeout and follow this leader's log. Nobody's but a leader's.
+    pub(crate) fn successors(&self, now: Instant) -> impl Iterator<Item = (NodeId, &Progress)> {
+        let leader = match &self.role {
+            Role::Leader(leader) => Some(leader),
+            Role::Follower(_) | Role::PreCandidate(_) | Role::Candidate(_) => None,
+        };
+        let peers = leader.into_iter().flat_map(|leader| {
+            self.voters().iter().filter_map(|&voter| Some((voter, leader.peers.get(&voter)?)))
+        });
+        let heard = move |at: Instant| now.since(at) < self.config.election_timeout;
+        peers
+            .filter(move |(_, progress)| heard(progress.heard_at) && matches!(progress.mode, Mode::Replicate))
     }
 
     /// Tells the target to campaign, as soon as its log is known equal to ours.

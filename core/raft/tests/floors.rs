@@ -76,3 +76,48 @@ fn a_floor_that_only_the_term_bounds_is_reached_with_the_next_leader() {
     let whole = |world: &World| world.leader().is_some() && !world.raft(B).is_damaged();
     assert!(world.pass_until(Duration::from_secs(20), whole), "another term bounds it");
 }
+
+/// The member restarts with only the first entry, and nothing on its disk says that there were more.
+fn forget(world: &mut World, id: NodeId) {
+    world.crash(id, usize::MAX);
+    world.peer(id).disk.forget(1);
+    world.start(id);
+}
+
+#[test]
+fn a_member_that_has_lost_what_it_cannot_know_of_is_told_and_owes_it() {
+    let mut world = three();
+    let end = world.raft(A).last_id();
+    forget(&mut world, B);
+    assert_eq!(world.raft(B).floor(), None, "its disk says nothing");
+    let told = |world: &World| world.journal.iter().any(|line| line.contains("is told that its log"));
+    assert!(world.pass_until(Duration::from_secs(1), told));
+    assert_eq!(world.peer(B).disk.floor, Some(end), "durable");
+    let whole =
+        |world: &World| !world.raft(B).is_damaged() && world.raft(B).last_id() == world.raft(A).last_id();
+    assert!(world.pass_until(Duration::from_secs(2), whole), "it gets everything again");
+    assert!(world.raft(A).is_leader(), "and nobody was deposed for it");
+}
+
+#[test]
+fn who_is_told_of_a_loss_helps_nobody_who_lacks_it_after_a_restart_either() {
+    let mut world = three();
+    world.partition(&[vec![A, B], vec![C]]);
+    let last = world.propose(A, b"only two have it").expect("it leads");
+    world.settle();
+    assert!(last.index <= world.raft(A).committed(), "two of three have it");
+    forget(&mut world, B);
+    let owes = |world: &World| world.peers[&B].disk.floor == Some(last);
+    let refilled = |world: &World| world.raft(B).last_id() >= last;
+    assert!(world.pass_until(Duration::from_secs(1), |world| owes(world) || refilled(world)));
+    assert!(owes(&world), "it is told before it is fed");
+    world.crash(A, usize::MAX);
+    forget(&mut world, B); // once more, but for the floor
+    world.cut.clear();
+    assert_eq!(world.raft(B).floor(), Some(last));
+    let elected = world.pass_until(Duration::from_secs(20), |world| world.leader().is_some());
+    assert!(!elected, "{:?} leads without a committed entry", world.leader());
+    world.start(A);
+    assert!(world.pass_until(Duration::from_secs(10), |world| world.leader() == Some(A)), "it alone has all");
+    assert!(world.pass_until(Duration::from_secs(5), |world| !world.raft(B).is_damaged()));
+}

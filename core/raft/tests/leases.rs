@@ -10,23 +10,23 @@ use world::storm::{self, Clocks};
 
 const ET: Duration = Duration::from_millis(1000);
 
-fn with_leases(rho: u32) -> Vec<Config> {
-    let lease = Some(Lease { rho, margin: Duration::ZERO });
+fn with_leases(rho: u32, watch: bool) -> Vec<Config> {
+    let lease = Some(Lease { rho, margin: Duration::ZERO, watch });
     let leadership = Leadership { lease, ..Leadership::default() };
     (1..=3).map(|id| Config { leadership, ..world::config(id, 3, 0) }).collect()
 }
 
 /// The leader is cut off, and the others elect another one who commits. Then a client asks the old one, until its lease
 /// is over: the index at which it was answered last, and how far the group had come.
-fn ask_the_old_leader(clocks: [i64; 3]) -> Result<(), String> {
-    let mut world = World::started(with_leases(5_000), 1);
+fn ask_the_old_leader(clocks: [i64; 3], watch: bool) -> Result<(), String> {
+    let mut world = World::started(with_leases(5_000, watch), 1);
     for (id, ppm) in (1..).zip(clocks) {
         let now = world.now;
         world.peer(NodeId(id)).clock.set_rate(now, ppm);
     }
     world.leading.believes_leases = true; // it is the read that shall tell
     assert!(world.elect(NodeId(1)));
-    world.pass(ET / 2);
+    world.pass(if watch { ET * 2 } else { ET / 2 });
     world.partition(&[vec![NodeId(1)], vec![NodeId(2), NodeId(3)]]);
     let reads = AssertUnwindSafe(|| {
         for _ in 0..100 {
@@ -46,13 +46,21 @@ fn ask_the_old_leader(clocks: [i64; 3]) -> Result<(), String> {
 #[test]
 fn clocks_within_the_bound_show_nobody_the_past() {
     for clocks in [[0, 0, 0], [-5_000, 5_000, 5_000], [5_000, -5_000, -5_000]] {
-        assert_eq!(ask_the_old_leader(clocks), Ok(()));
+        assert_eq!(ask_the_old_leader(clocks, true), Ok(()));
+    }
+}
+
+#[test]
+fn clocks_beyond_the_bound_are_found_out_before_they_show_anybody_the_past() {
+    for clocks in [[-600_000, 600_000, 600_000], [0, 600_000, 600_000], [-20_000, 0, 0]] {
+        assert_eq!(ask_the_old_leader(clocks, true), Ok(()));
     }
 }
 
 #[test]
 fn clocks_beyond_the_bound_show_the_past_and_that_is_noticed() {
-    let found = ask_the_old_leader([-600_000, 600_000, 600_000]).expect_err("leases rest on the bound");
+    let found =
+        ask_the_old_leader([-600_000, 600_000, 600_000], false).expect_err("leases rest on the bound");
     assert!(found.starts_with("stale read at 1"), "{found}");
 }
 
@@ -73,7 +81,7 @@ fn storms_with_clocks_beyond_the_bound_are_noticed() {
 
 #[test]
 fn a_promise_outlives_the_term_it_was_made_in() {
-    let mut world = World::started(with_leases(5_000), 1);
+    let mut world = World::started(with_leases(5_000, true), 1);
     assert!(world.elect(NodeId(1)));
     world.pass(ET / 5);
     // An answer that was under way for long, to a question of an earlier life, tells 2 of a newer term: it follows
@@ -99,11 +107,11 @@ fn a_promise_outlives_the_term_it_was_made_in() {
 
 #[test]
 fn leases_without_what_they_rest_on_are_refused() {
-    let [config, ..] = &with_leases(5_000)[..] else { unreachable!("three members") };
+    let [config, ..] = &with_leases(5_000, true)[..] else { unreachable!("three members") };
     assert_eq!(config.check(), Ok(()));
     let unguarded = Config { pre_vote: false, check_quorum: false, ..config.clone() };
     assert!(unguarded.check().unwrap_err().starts_with("leases need pre-vote"));
-    let lease = Some(Lease { rho: 0, margin: ET - config.heartbeat_interval });
+    let lease = Some(Lease { rho: 0, margin: ET - config.heartbeat_interval, watch: true });
     let short = Config { leadership: Leadership { lease, ..config.leadership }, ..config.clone() };
     assert!(short.check().unwrap_err().starts_with("a lease must be longer"));
 }

@@ -12,8 +12,9 @@ use kattu_plant::BUGS;
 use world::storm::storm;
 
 /// Bugs that only judges of whole clusters find: by what clients were told, by each truncation and the match of each peer
-/// at every step, by each step of a change of members, by how long things take.
-const ELSEWHERE: [&str; 10] = [
+/// at every step, by each step of a change of members, by how long things take, where a disk forgets, where clocks
+/// are beyond their bound.
+const ELSEWHERE: [&str; 15] = [
     "check-quorum-hears-one",
     "stickiness-switched-off",
     "acknowledgement-of-an-older-term",
@@ -24,6 +25,11 @@ const ELSEWHERE: [&str; 10] = [
     "reads-outlive-their-leader",
     "late-append-confirms-a-restart",
     "one-step-change-before-own-term",
+    "told-of-lost-entries-and-votes-on",
+    "lease-counted-in-one-set",
+    "lease-kept-though-clocks-differ",
+    "own-disk-compared-with-the-slowest",
+    "slow-disk-left-at-once",
 ];
 
 #[test]

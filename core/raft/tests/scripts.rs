@@ -63,10 +63,11 @@ impl Stage {
                 ("lease", rho) => {
                     let margin = keys.get("margin").map_or(Ok(0), |margin| margin.parse())?;
                     let margin = Duration::from_millis(margin);
-                    config.leadership.lease = Some(Lease { rho: rho.parse()?, margin });
+                    config.leadership.lease = Some(Lease { rho: rho.parse()?, margin, watch: true });
                 }
                 ("margin", _) => {}
                 ("handover", "on") => config.leadership.hand_over = true,
+                ("slow_disk", "leave") => config.leadership.leave_slow_disk = true,
                 ("priorities", priorities) => {
                     if let Some(priority) = priorities.split(' ').nth(id as usize - 1) {
                         config.leadership.priority = priority.parse()?;
@@ -184,6 +185,20 @@ impl Stage {
                 }
             }
             "given" => self.given(member()?, words.get(1).unwrap_or(&""), &keys)?,
+            "flags" => {
+                for (&key, &value) in &keys {
+                    let config = &mut self.world.peer(member()?).config;
+                    match (key, value) {
+                        ("lease", "off") => config.leadership.lease = None,
+                        ("lease", rho) => {
+                            let margin = Duration::ZERO;
+                            config.leadership.lease = Some(Lease { rho: rho.parse()?, margin, watch: true });
+                        }
+                        ("timeout", ms) => config.election_timeout = Duration::from_millis(ms.parse()?),
+                        (key, value) => return Err(format!("unknown flag {key}={value}").into()),
+                    }
+                }
+            }
             "start" => {
                 for id in self.members(&words)? {
                     self.world.start(id);
@@ -207,6 +222,13 @@ impl Stage {
                 self.world.tick(id);
             }
             "pass" => self.world.pass(Duration::from_millis(number(0)?)),
+            "write_for" => {
+                let times = keys.get("took").ok_or("how long does each disk take?")?.split(' ');
+                let times = times.map(|ms| Ok(Duration::from_millis(ms.parse()?)));
+                let times = times.collect::<Result<Vec<_>, Box<dyn Error>>>()?;
+                let took = |_: &World, id: NodeId| times.get(id.0 as usize - 1).copied().unwrap_or_default();
+                self.world.write_for(Duration::from_millis(number(0)?), took);
+            }
             "wait" => self.world.now += Duration::from_millis(number(0)?),
             "propose" => {
                 let id = member()?;
@@ -344,6 +366,10 @@ impl Stage {
                 let now = self.world.now;
                 let ppm = words.get(1).ok_or("how wrong?")?.parse()?;
                 self.world.peer(member()?).clock.set_rate(now, ppm);
+                if let Some(ms) = keys.get("shows") {
+                    let shown = Duration::from_millis(ms.parse()?);
+                    self.world.peer(member()?).clock.show(now, Instant(0) + shown);
+                }
             }
             "lease" => {
                 for id in self.members(&words)? {
@@ -369,6 +395,11 @@ impl Stage {
                 for id in self.members(&words)? {
                     self.world.crash(id, surviving);
                 }
+            }
+            "forget" => {
+                let (id, kept) = (member()?, number(1)? as usize);
+                self.world.crash(id, usize::MAX);
+                self.world.peer(id).disk.forget(kept);
             }
             "hold" | "release" => {
                 let held = command.name == "hold";
@@ -496,6 +527,11 @@ fn reads() {
 #[test]
 fn transfers() {
     run_folder("transfers");
+}
+
+#[test]
+fn slow_disks() {
+    run_folder("slow_disks");
 }
 
 #[test]

@@ -60,6 +60,7 @@ pub(crate) mod kind {
     pub const SNAPSHOT_CHUNK: u8 = 24;
     pub const SNAPSHOT_REPLY: u8 = 25;
     pub const TIMEOUT_NOW: u8 = 26;
+    pub const LOST: u8 = 27;
     pub const FORWARD: u8 = 48;
     pub const FORWARD_REPLY: u8 = 49;
 }

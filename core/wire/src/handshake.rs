@@ -50,6 +50,31 @@ pub struct Hello {
 }
 
 impl Hello {
+    /// Whether the member `own` of this cluster is the one that is greeted, and by somebody who may be another member of it:
+    /// the version both sides will use. Checked before anything else is believed. [fault-model NT1]
+    ///
+    /// # Errors
+    /// A sentence that tells whoever greets why it does not belong here.
+    pub fn judge(&self, cluster: u64, own: NodeId) -> Result<u16, String> {
+        if self.cluster != cluster {
+            return Err(format!(
+                "you belong to cluster {:x}, this member to cluster {cluster:x}: check --initial-cluster and \
+                 --initial-cluster-token",
+                self.cluster
+            ));
+        }
+        if self.to != own {
+            return Err(format!(
+                "you look for member {:x}, this is member {:x}: check --initial-cluster",
+                self.to.0, own.0
+            ));
+        }
+        if self.from == own || self.from == NodeId(0) {
+            return Err(format!("member {:x} is not a peer of this member", self.from.0));
+        }
+        self.agree()
+    }
+
     /// The version both sides will use: the newest that both speak.
     ///
     /// # Errors
@@ -140,4 +165,33 @@ pub struct Refused {
 pub struct Goodbye {
     /// The sentence.
     pub reason: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_greets_the_wrong_cluster_or_member_is_told_so() {
+        let hello = Hello {
+            protocol_min: PROTOCOL_MIN,
+            protocol_max: PROTOCOL_MAX,
+            cluster: 0xc1,
+            from: NodeId(1),
+            incarnation: Incarnation(7),
+            to: NodeId(2),
+            lane: Lane::Control,
+            learner: false,
+        };
+        assert_eq!(hello.judge(0xc1, NodeId(2)), Ok(PROTOCOL_MAX));
+        let refused = |hello: &Hello, cluster, own| hello.judge(cluster, NodeId(own)).expect_err("refused");
+        assert!(refused(&hello, 0xc2, 2).starts_with("you belong to cluster c1, this member to cluster c2"));
+        assert!(refused(&hello, 0xc1, 3).starts_with("you look for member 2, this is member 3"));
+        let own = Hello { from: NodeId(2), ..hello.clone() };
+        assert!(refused(&own, 0xc1, 2).contains("is not a peer"));
+        let nobody = Hello { from: NodeId(0), ..hello.clone() };
+        assert!(refused(&nobody, 0xc1, 2).contains("is not a peer"));
+        let newer = Hello { protocol_min: PROTOCOL_MAX + 1, protocol_max: PROTOCOL_MAX + 1, ..hello };
+        assert!(refused(&newer, 0xc1, 2).contains("upgrade the older one"));
+    }
 }

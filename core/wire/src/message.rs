@@ -11,12 +11,12 @@ use crate::record::record_decode;
 use alloc::vec::Vec;
 use kattu_node::contract::{Forward, ForwardReply, MemberRefusal, PeerMessage, Refusal};
 use kattu_raft::message::{
-    Append, AppendReply, AppendVerdict, PreVote, PreVoteReply, ReadIndex, ReadIndexReply, SnapshotChunk,
-    SnapshotReply, TimeoutNow, Vote, VoteReply,
+    Append, AppendReply, AppendVerdict, Lost, PreVote, PreVoteReply, ReadIndex, ReadIndexReply,
+    SnapshotChunk, SnapshotReply, TimeoutNow, Vote, VoteReply,
 };
 use kattu_raft::{
-    Entry, EntryId, Envelope, GroupId, Incarnation, LogIndex, Membership, Message, NodeId, Round,
-    SharedBytes, SnapshotMeta, Stamp, Term,
+    ClockReading, Duration, Entry, EntryId, Envelope, GroupId, Incarnation, Instant, LogIndex, Membership,
+    Message, NodeId, Round, SharedBytes, SnapshotMeta, Stamp, Term,
 };
 
 pub(crate) fn kind_of(message: &PeerMessage) -> u8 {
@@ -33,6 +33,7 @@ pub(crate) fn kind_of(message: &PeerMessage) -> u8 {
             Message::SnapshotChunk(_) => kind::SNAPSHOT_CHUNK,
             Message::SnapshotReply(_) => kind::SNAPSHOT_REPLY,
             Message::TimeoutNow(_) => kind::TIMEOUT_NOW,
+            Message::Lost(_) => kind::LOST,
         },
         PeerMessage::Forward(_) => kind::FORWARD,
         PeerMessage::ForwardReply(_) => kind::FORWARD_REPLY,
@@ -40,7 +41,7 @@ pub(crate) fn kind_of(message: &PeerMessage) -> u8 {
 }
 
 pub(crate) fn is_known(kind: u8) -> bool {
-    matches!(kind, kind::APPEND..=kind::TIMEOUT_NOW | kind::FORWARD..=kind::FORWARD_REPLY)
+    matches!(kind, kind::APPEND..=kind::LOST | kind::FORWARD..=kind::FORWARD_REPLY)
 }
 
 /// Calls `visit` with everything that stands behind the fields, in order.
@@ -122,6 +123,14 @@ fn put_raft(crc: Crc, message: &Message, out: &mut Vec<u8>) {
         }
         Message::AppendReply(reply) => {
             out.put_u64(reply.round.0);
+            // Longer than a number can say is centuries: less is promised.
+            out.put_u64(u64::try_from(reply.promise.as_nanos()).unwrap_or(u64::MAX));
+            out.put_u8(reply.clock.is_some().into());
+            if let Some(ClockReading { run, at }) = reply.clock {
+                out.put_u64(run);
+                out.put_u64(at.0);
+            }
+            out.put_u64(u64::try_from(reply.disk.as_nanos()).unwrap_or(u64::MAX));
             match &reply.verdict {
                 AppendVerdict::Match { upto } => {
                     out.put_u8(1);
@@ -171,6 +180,7 @@ fn put_raft(crc: Crc, message: &Message, out: &mut Vec<u8>) {
             out.put_u8(reply.refused.into());
         }
         Message::TimeoutNow(TimeoutNow) => {}
+        Message::Lost(lost) => put_id(lost.upto, out),
     }
 }
 
@@ -287,6 +297,12 @@ fn take_raft(kind: u8, reader: &mut Reader<'_>) -> Result<Message, FieldError> {
     Ok(match kind {
         kind::APPEND_REPLY => {
             let round = Round(reader.u64("round")?);
+            let promise = Duration::from_nanos(reader.u64("promise")?);
+            let clock = match reader.bool("clock")? {
+                true => Some(ClockReading { run: reader.u64("run")?, at: Instant(reader.u64("shown")?) }),
+                false => None,
+            };
+            let disk = Duration::from_nanos(reader.u64("disk")?);
             let verdict = match reader.u8("verdict")? {
                 1 => AppendVerdict::Match { upto: LogIndex(reader.u64("upto")?) },
                 2 => AppendVerdict::Mismatch {
@@ -298,7 +314,7 @@ fn take_raft(kind: u8, reader: &mut Reader<'_>) -> Result<Message, FieldError> {
                 4 => AppendVerdict::Busy,
                 other => return Err(FieldError::Value { field: "verdict", value: other.into() }),
             };
-            Message::AppendReply(AppendReply { round, verdict })
+            Message::AppendReply(AppendReply { round, promise, clock, disk, verdict })
         }
         kind::PRE_VOTE => Message::PreVote(PreVote {
             campaign_term: Term(reader.u64("campaign_term")?),
@@ -328,6 +344,7 @@ fn take_raft(kind: u8, reader: &mut Reader<'_>) -> Result<Message, FieldError> {
             refused: reader.bool("refused")?,
         }),
         kind::TIMEOUT_NOW => Message::TimeoutNow(TimeoutNow),
+        kind::LOST => Message::Lost(Lost { upto: take_id(reader, "upto")? }),
         other => return Err(FieldError::Value { field: "kind", value: other.into() }),
     })
 }

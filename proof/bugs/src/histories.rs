@@ -4,13 +4,16 @@
 
 use kattu_verify::history::{Answer, Operation, Record, What};
 use kattu_verify::judges::{
-    FinalState, Summary, Violation, durable, linearizable, revision_order, revisions_never_back, txn_atomic,
+    FinalState, Summary, Violation, bounded_reads_are_recent, durable, linearizable, revision_order,
+    revisions_never_back, sessions_read_what_they_saw, txn_atomic,
 };
 
 type Judge = fn(&[Record]) -> Result<Summary, Violation>;
 
-const JUDGES: [(&str, Judge); 5] = [
+const JUDGES: [(&str, Judge); 7] = [
     ("revisions_never_back", revisions_never_back),
+    ("sessions_read_what_they_saw", sessions_read_what_they_saw),
+    ("bounded_reads_are_recent", bounded_reads_are_recent),
     ("txn_atomic", txn_atomic),
     ("revision_order", revision_order),
     ("durable", durable_at_the_end),

@@ -60,7 +60,7 @@ fn main() -> ExitCode {
         ["--storm", seed] => number(seed).map(|seed| {
             print!(
                 "{}",
-                storms::timeline(seed).unwrap_or_else(|| format!("seed {seed} breaks no promise\n"))
+                storms::timeline("", seed).unwrap_or_else(|| format!("seed {seed} breaks no promise\n"))
             );
         }),
         ["--seed", seed, name] => find(name).and_then(|bug| one(bug, seed)),
@@ -162,7 +162,7 @@ fn silent(rows: &[(&'static Bug, Option<Finding>)]) -> Vec<&'static str> {
 fn control(rows: &[(&'static Bug, Option<Finding>)]) -> Vec<String> {
     let mut upto: BTreeMap<(Trial, &str), u64> = BTreeMap::new();
     for (bug, caught) in rows {
-        let scene = if bug.trial == Trial::Scene { bug.name } else { "" };
+        let scene = trial::setting(bug);
         let highest = caught.as_ref().map_or(0, |finding| finding.seed);
         let known = upto.entry((bug.trial, scene)).or_default();
         *known = (*known).max(highest);
@@ -237,7 +237,7 @@ fn fast() -> Result<(), String> {
         }
         match &caught {
             Some(finding) => {
-                let scene = if bug.trial == Trial::Scene { bug.name } else { "" };
+                let scene = trial::setting(bug);
                 controls.insert((bug.trial, scene, finding.seed));
             }
             None => missed.push(bug.name),
@@ -307,7 +307,7 @@ fn show(bug: &'static Bug) -> Result<(), String> {
         let caught = near.or_else(|| search(bug.trial, bug.name, 0, seeds_max(), claimed).0);
         let finding = caught.ok_or_else(|| format!("no storm shows {}", bug.name))?;
         println!("planted: {} ({})\n{}\n", bug.name, bug.incident, bug.story);
-        let timeline = storms::timeline(finding.seed);
+        let timeline = storms::timeline(bug.name, finding.seed);
         print!("{}", timeline.ok_or_else(|| format!("seed {} shows nothing the second time", finding.seed))?);
         Ok(())
     })

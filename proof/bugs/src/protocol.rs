@@ -7,7 +7,7 @@
 use crate::catch::promise_in;
 
 #[path = "../../../core/raft/tests/world/mod.rs"]
-mod world;
+pub mod world;
 
 /// Steps of one storm.
 const STEPS: usize = 1000;
@@ -27,6 +27,7 @@ const PROMISES: &[(&str, &str)] = &[
     ("[M9]", "transfers_are_wanted"),
     ("[L-2]", "leases_exclude_leaders"),
     ("[L-6]", "no_lease_after_transfer"),
+    ("no_clock_is_accused_in_vain", "no_clock_is_accused_in_vain"),
     ("acknowledge", "acknowledgements"),
     ("stale read", "stale_read"),
     ("no convergence", "converges"),

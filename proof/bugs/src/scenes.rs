@@ -7,18 +7,28 @@
 //! | `read-without-a-quorum-round`, `older-round-confirms-reads`, `reads-outlive-their-leader` | what clients were told is linearizable (`deposed.rs`) |
 //! | `late-append-confirms-a-restart` | a member never serves an older state than it did before its restart |
 //! | `session-read-behind-its-session` | a session reads what it has seen, wherever it asks |
+//! | `freshness-dated-by-its-answer` | a bounded read sees what was answered longer ago than its bound, however long an answer was on its way |
 //! | `one-member-applies-publications-in-its-own-way`, `alarm-names-those-who-agree` | members that compare find who is odd, and name nobody else (`odd.rs`) |
 //! | `removed-id-used-again`, `snapshot-lacks-the-change-before-it`, `vote-by-refilled-disk`, `roll-told-from-memory`, `vote-before-publication`, `change-answered-before-it-is-complete` | members come and go once, whole, and as it was told (`members.rs`) |
 //! | `floor-forgotten-at-restart` | a mended log owes after a restart what it owed before (`damaged.rs`) |
+//! | `told-of-lost-entries-and-votes-on` | who is told that its disk has lost something votes by what it had (`damaged.rs`) |
+//! | `own-disk-compared-with-the-slowest`, `slow-disk-left-at-once` | who leads on a slow disk lets another one lead, and not again and again (`slow_disks.rs`) |
+//! | `lease-counted-in-one-set` | while a lease holds nobody else leads, in the middle of a change of members either (`leases.rs`) |
+//! | `lease-kept-though-clocks-differ` | a leader with proof that clocks run apart has no lease (`clocks.rs`) |
 //! | `compacted-read-judged-by-tidying` | stores that forget at another pace answer and end alike |
+//! | `rebuilt-at-the-old-revision`, `rebuilt-under-the-old-id`, `restored-in-place` | a new cluster made of an old one is whole, above it, and another (`rebuilt.rs`) |
 //!
 //! Those of stores that go through bytes are `detours.rs`'s.
 //! Knows nothing of: bugs other than these.
 
+mod clocks;
 mod damaged;
 mod deposed;
+mod leases;
 mod members;
 mod odd;
+mod rebuilt;
+mod slow_disks;
 #[path = "../../../core/node/tests/world/mod.rs"]
 mod world;
 
@@ -28,7 +38,7 @@ use kattu_kv::store::{Pace, Store};
 use kattu_node::contract::{Consistency, PeerMessage};
 use kattu_raft::{Duration, Message, NodeId};
 use kattu_wal::sim::Dice;
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use world::{ET, World, get, is_done, put, value_of};
 
@@ -45,6 +55,7 @@ pub fn trial(name: &str, seed: u64) {
         "reads-outlive-their-leader" => deposed::the_next_leader_is_heard_of(seed),
         "late-append-confirms-a-restart" => an_append_from_before_the_restart(seed),
         "session-read-behind-its-session" => a_session_that_moves(seed),
+        "freshness-dated-by-its-answer" => an_answer_that_was_long_on_its_way(seed),
         "compacted-read-judged-by-tidying" => stores_of_another_pace(seed),
         "pin-lacks-the-newest-change"
         | "dump-forgets-deletes-at-the-compacted-revision"
@@ -61,6 +72,14 @@ pub fn trial(name: &str, seed: u64) {
         "vote-before-publication" => members::a_learner_that_nobody_has_heard_of(seed),
         "change-answered-before-it-is-complete" => members::half_a_change(seed),
         "floor-forgotten-at-restart" => damaged::a_floor_and_a_restart(seed),
+        "told-of-lost-entries-and-votes-on" => damaged::a_member_that_is_told_of_a_loss(seed),
+        "lease-counted-in-one-set" => leases::a_change_that_nobody_hears_of(seed),
+        "lease-kept-though-clocks-differ" => clocks::a_leader_with_proof(seed),
+        "own-disk-compared-with-the-slowest" => slow_disks::a_leader_on_one_of_two(seed),
+        "slow-disk-left-at-once" => slow_disks::an_office_that_slows(seed),
+        "rebuilt-at-the-old-revision" | "rebuilt-under-the-old-id" | "restored-in-place" => {
+            rebuilt::beside_a_storm(seed)
+        }
         other => panic!("there is no scene for {other}"),
     }
 }
@@ -186,6 +205,54 @@ fn a_session_that_moves(seed: u64) {
         "sessions_read_what_they_saw: {value:?} at n{follower} after index {} of n{leader}",
         seen.0
     );
+}
+
+/// A follower asks its leader for a bounded read, and the answer is long on its way; meanwhile somebody writes.
+fn an_answer_that_was_long_on_its_way(seed: u64) {
+    let mut world = begin(3, seed);
+    let leader = world.elect();
+    let follower = 1 + (leader + seed % 2) % 3;
+    let old = world.ask(leader, put("a", "old"));
+    world.pass(ET);
+    assert!(is_done(world.outcome(leader, old)));
+    let age = Duration::from_millis(20 + seed % 20);
+    let first = world.ask(follower, get("a", Consistency::Bounded(age)));
+    // All that is on its way to the follower stays there, the answer among it.
+    let held: Rc<RefCell<Vec<PeerMessage>>> = Rc::default();
+    let holds = Rc::new(Cell::new(true));
+    let (kept, is_held) = (held.clone(), holds.clone());
+    world.loses = Box::new(move |message| {
+        let keeps = is_held.get() && message.to().0 == follower;
+        if keeps {
+            kept.borrow_mut().push(message.clone());
+        }
+        keeps
+    });
+    world.deliver();
+    let is_answer = |message: &PeerMessage| matches!(message, PeerMessage::Raft(envelope) if matches!(envelope.message, Message::ReadIndexReply(_)));
+    assert!(held.borrow().iter().any(is_answer), "scene_is_played: the leader answers");
+    let new = world.ask(leader, put("a", "new"));
+    world.deliver();
+    assert!(is_done(world.outcome(leader, new)));
+    world.now += age * 2;
+    let answer = held.borrow().iter().find(|message| is_answer(message)).cloned().expect("it was just seen");
+    holds.set(false);
+    world.deliver_one(answer);
+    holds.set(true);
+    let told = value_of(world.outcome(follower, first));
+    assert!(told.as_deref() == Some("old"), "scene_is_played: {told:?} was asked for before the write");
+    let second = world.ask(follower, get("a", Consistency::Bounded(age)));
+    let told = world.outcome(follower, second).map(|outcome| value_of(Some(outcome)));
+    assert!(
+        told.is_none(),
+        "bounded_reads_are_recent: {told:?} at n{follower}, {} ms after another value was written, within {} ms",
+        age.as_nanos() / 500_000,
+        age.as_nanos() / 1_000_000
+    );
+    holds.set(false);
+    world.pass(ET / 2);
+    let told = value_of(world.outcome(follower, second));
+    assert!(told.as_deref() == Some("new"), "bounded_reads_are_recent: {told:?} when the leader was asked");
 }
 
 fn is_append_to(message: &PeerMessage, member: u64) -> bool {

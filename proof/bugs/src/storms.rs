@@ -2,9 +2,12 @@
 //!
 //! A storm ends with the first promise that is broken. If that was seen in what clients were told, the other judges of
 //! histories are asked too: each must be known to see, also those that come last.
+//!
+//! Clients ask linearizably, which is what most judges live on, unless the bug is one of reads that need not be.
 //! Knows nothing of: how the world works, bugs.
 
 use crate::histories;
+use kattu_sim::inject::{Kind, Kinds};
 use kattu_sim::trace::Line;
 use kattu_sim::{Options, run_storm, shrink};
 use std::fmt::Write;
@@ -14,13 +17,30 @@ const SECONDS: u64 = 25;
 /// Clients: few, so that a storm takes little time; what they do is the seed's choice.
 const CLIENTS: u32 = 6;
 
-fn options() -> Options {
-    Options { seconds: Some(SECONDS), clients: Some(CLIENTS), ..Options::default() }
+/// Bugs of reads of sessions and of bounded ones.
+const OF_LEVELS: [&str; 1] = ["bounded-read-asks-nobody"];
+
+/// What the storms for this bug are called: those of one name are the same for all its bugs.
+pub fn called_for(bug: &str) -> &'static str {
+    OF_LEVELS.iter().find(|name| **name == bug).copied().unwrap_or_default()
+}
+
+fn options(name: &str) -> Options {
+    // What is made beside a storm has scenes of its own.
+    let kinds = Kinds::of(Kind::ALL).without(Kind::Restore).without(Kind::Recover);
+    let levels = Some(!called_for(name).is_empty());
+    Options {
+        seconds: Some(SECONDS),
+        clients: Some(CLIENTS),
+        kinds: Some(kinds),
+        levels,
+        ..Options::default()
+    }
 }
 
 /// One storm: the promise that was broken, all judges that say so if clients saw it, and what was seen.
-pub fn trial(seed: u64) -> Option<(String, String)> {
-    let report = run_storm(seed, &Options { history: true, ..options() });
+pub fn trial(name: &str, seed: u64) -> Option<(String, String)> {
+    let report = run_storm(seed, &Options { history: true, ..options(name) });
     let broken = report.violation.clone()?;
     let mut properties = vec![broken.property.as_str()];
     if histories::is_judge(&broken.property) {
@@ -31,10 +51,10 @@ pub fn trial(seed: u64) -> Option<(String, String)> {
 }
 
 /// The storm of a failing seed, cut down to what matters, line by line; nothing if it does not fail.
-pub fn timeline(seed: u64) -> Option<String> {
-    let report = run_storm(seed, &options());
+pub fn timeline(name: &str, seed: u64) -> Option<String> {
+    let report = run_storm(seed, &options(name));
     let violation = report.violation.clone()?;
-    let shrunk = shrink(&report, &options());
+    let shrunk = shrink(&report, &options(name));
     let plan = shrunk.report.plan.split("; faults").next().unwrap_or_default();
     let mut text = format!("seed {seed}, {plan}\n");
     for line in readable(&shrunk.report.timeline) {

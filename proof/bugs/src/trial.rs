@@ -33,10 +33,20 @@ impl Finding {
     }
 }
 
+/// What stands behind the seed in the trials of this bug: its scene, or the storms that are called for; trials of one kind
+/// and one setting are the same.
+pub fn setting(bug: &Bug) -> &'static str {
+    match bug.trial {
+        Trial::Scene => bug.name,
+        Trial::Storms => storms::called_for(bug.name),
+        Trial::Protocol | Trial::Images => "",
+    }
+}
+
 /// One seed of this kind of trial; with the planted bug, or without any.
 pub fn run(trial: Trial, name: &str, seed: u64) -> Option<Finding> {
     let broken = match trial {
-        Trial::Storms => storms::trial(seed),
+        Trial::Storms => storms::trial(name, seed),
         Trial::Images => caught(|| images::trial(seed)).err().map(|said| (images::promise_of(&said), said)),
         Trial::Protocol => {
             caught(|| protocol::trial(seed)).err().map(|said| (protocol::promise_of(&said), said))

@@ -10,6 +10,7 @@ use crate::rules::Rules;
 use crate::storm::skipped;
 use crate::target::Target;
 use crate::trial::{self, Setting};
+use crate::vows::Seen;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -49,11 +50,13 @@ struct Sum {
     unknown: u64,
     judged: u64,
     lost: u64,
+    seen: Seen,
 }
 
 impl Sum {
-    fn add(&mut self, ends: crate::record::Ends, judged: u64, lost: u64) {
+    fn add(&mut self, ends: crate::record::Ends, judged: u64, lost: u64, seen: Seen) {
         self.trials += 1;
+        self.seen.add(seen);
         self.operations += ends.operations;
         self.writes += ends.writes;
         self.refused += ends.refused;
@@ -64,6 +67,7 @@ impl Sum {
 
     /// The last line, which other programs read.
     fn end(&self, begun: Instant) -> ExitCode {
+        println!("{}", self.seen.line());
         println!(
             "{} operations: {} refused, {} of unknown outcome; {} answers judged; {:.0} s",
             self.operations,
@@ -154,7 +158,7 @@ pub fn chaos(wish: &Wish) -> ExitCode {
         let outcome = trial::run(seed, &setting);
         let mut total = total.lock().expect("nobody panics with it");
         let (sum, faults, pieces, backs) = &mut *total;
-        sum.add(outcome.ends, outcome.judged, outcome.lost);
+        sum.add(outcome.ends, outcome.judged, outcome.lost, outcome.seen);
         for (fault, count) in outcome.faults {
             *faults.entry(fault).or_default() += count;
         }
@@ -242,7 +246,7 @@ pub fn kills(wish: &Wish) -> ExitCode {
         let outcome = kills::run(seed, wish.target, &ranges);
         let mut total = total.lock().expect("nobody panics with it");
         let (sum, cells, phases) = &mut *total;
-        sum.add(outcome.ends, outcome.judged, outcome.lost);
+        sum.add(outcome.ends, outcome.judged, outcome.lost, outcome.seen);
         cells
             .entry((outcome.strike.kind, outcome.strike.harm))
             .or_default()
@@ -308,12 +312,15 @@ pub fn flips(wish: &Wish) -> ExitCode {
     let until = wish.most.map(|most| begun + most);
     while all.flips < wish.trials && wish.most.is_none_or(|most| begun.elapsed() < most) {
         let outcome = flips::run(seed, FLIPS_AT_ONCE.min(wish.trials - all.flips), until);
-        sum.add(outcome.ends, outcome.judged, outcome.lost);
+        sum.add(outcome.ends, outcome.judged, outcome.lost, outcome.seen);
         sum.violations += outcome.violations.len() as u64;
         all.repaired += outcome.repaired;
         all.reported += outcome.reported;
         all.replaced += outcome.replaced;
         all.harmless += outcome.harmless;
+        all.promises.0 += outcome.promises.0;
+        all.promises.1 += outcome.promises.1;
+        all.scrubbed += outcome.scrubbed;
         all.flips += outcome.flips;
         if !outcome.violations.is_empty() {
             bar.suspend(|| {
@@ -334,6 +341,11 @@ pub fn flips(wish: &Wish) -> ExitCode {
         seed += 1;
     }
     bar.finish_and_clear();
+    println!("{}", sum.seen.line());
+    println!(
+        "{} promises hit, {} of them waited for; {} members ended by a scrub after their start",
+        all.promises.0, all.promises.1, all.scrubbed
+    );
     println!(
         "{} operations: {} refused, {} of unknown outcome; {} answers judged; {} violations; {:.0} s",
         sum.operations,

@@ -7,11 +7,13 @@
 
 use crate::cluster::{BACK_LIMIT, Cluster, tail};
 use crate::member::{Standing, shown};
+use kattu_e2e::Kv;
 use kattu_proto::etcdserverpb::cluster_client::ClusterClient;
 use kattu_proto::etcdserverpb::maintenance_client::MaintenanceClient;
 use kattu_proto::etcdserverpb::{
     Member as Listed, MemberAddRequest, MemberListRequest, MemberRemoveRequest, MoveLeaderRequest,
 };
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// A change in the middle of a storm is given up after this.
@@ -20,7 +22,83 @@ const AGAIN_AFTER: Duration = Duration::from_millis(50);
 /// Fewer are never left: a storm over one member is another test.
 const MEMBERS_MIN: usize = 3;
 
+/// A change that somebody asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Change {
+    /// One member more.
+    Add,
+    /// One fewer.
+    Remove,
+    /// One loses its directory and comes back as a new one.
+    Replace,
+}
+
 impl Cluster {
+    /// Sends a change to a member, on a thread of its own, and does not wait for what becomes of it: [`Cluster::part`] finds
+    /// out. `whom` is to be removed; a free place is to be taken. `None` if there is nobody to ask or nothing to change, and for
+    /// a replacement, which is two changes.
+    pub fn ask_and_go(&self, change: Change, whom: usize) -> Option<JoinHandle<()>> {
+        let belonging = self.belonging();
+        let at = belonging.iter().copied().find(|&i| i != whom && self.members[i].is_awake())?;
+        let address = format!("{}:2379", self.members[at].seat.host);
+        match change {
+            Change::Add => {
+                let free = self.members.iter().position(|member| member.standing == Standing::Spare)?;
+                let url = self.peer_url(free);
+                Some(std::thread::spawn(move || {
+                    let _ = Kv::of(&address).within(CHANGE_LIMIT).member_add(&url, false);
+                }))
+            }
+            Change::Replace => None,
+            Change::Remove => {
+                if belonging.len() <= MEMBERS_MIN {
+                    return None;
+                }
+                let listed = self.listed()?;
+                let id = self.entry_of(whom, &listed)?.id;
+                Some(std::thread::spawn(move || {
+                    let _ = Kv::of(&address).within(CHANGE_LIMIT).member_remove(id);
+                }))
+            }
+        }
+    }
+
+    /// Waits until every member's own list is the same, all on it belong, and all have a vote.
+    ///
+    /// # Errors
+    /// Whose list differs from what, and how.
+    pub fn agree_on_members(&mut self) -> Result<(), String> {
+        let begun = Instant::now();
+        loop {
+            self.check_ended()?;
+            let belonging = self.belonging();
+            let mut wanted: Vec<String> = belonging.iter().map(|&i| self.peer_url(i)).collect();
+            wanted.sort_unstable();
+            let differs = belonging.into_iter().find_map(|i| {
+                let kv = &self.members[i].kv;
+                let mut client = ClusterClient::new(kv.channel());
+                let request = MemberListRequest { linearizable: false };
+                let listed = match kv.block_on(async { client.member_list(request).await }) {
+                    Ok(listed) => listed.into_inner().members,
+                    Err(error) => return Some(format!("{} lists nobody: {error}", self.members[i].name)),
+                };
+                let mut urls: Vec<String> =
+                    listed.iter().flat_map(|member| member.peer_ur_ls.clone()).collect();
+                urls.sort_unstable();
+                let is_good = urls == wanted && listed.iter().all(|member| !member.is_learner);
+                (!is_good)
+                    .then(|| format!("{} lists {listed:?}, belonging are {wanted:?}", self.members[i].name))
+            });
+            match differs {
+                None => return Ok(()),
+                Some(what) if BACK_LIMIT < begun.elapsed() => {
+                    return Err(format!("members do not agree on who they are: {what}"));
+                }
+                Some(_) => std::thread::sleep(AGAIN_AFTER),
+            }
+        }
+    }
+
     /// Those that belong to the cluster as far as the conductor knows.
     pub fn belonging(&self) -> Vec<usize> {
         (0..self.members.len()).filter(|&i| self.members[i].standing == Standing::Member).collect()
@@ -235,7 +313,7 @@ impl Cluster {
                 false => member.last_end(),
             };
             match status {
-                Some(status) if status.success() => member.standing = Standing::Spare,
+                Some(status) if member.was_removed(status) => member.standing = Standing::Spare,
                 Some(status) => {
                     return Err(format!(
                         "{} was removed and ended with {}: {}",

@@ -21,6 +21,7 @@ const AFTER_FAILURE: Duration = Duration::from_millis(20);
 /// The load of one trial.
 pub struct Clients {
     stop: Arc<AtomicBool>,
+    rest: Arc<AtomicBool>,
     thread: Option<std::thread::JoinHandle<()>>,
 }
 
@@ -28,6 +29,8 @@ impl Clients {
     /// Starts them against the members' client addresses.
     pub fn start(hosts: &[String], shape: &Shape, seed: u64, recorder: &Arc<Recorder>) -> Clients {
         let stop = Arc::new(AtomicBool::new(false));
+        let rest = Arc::new(AtomicBool::new(false));
+        let rests = rest.clone();
         let (stopped, recorder, shape, hosts) =
             (stop.clone(), recorder.clone(), shape.clone(), hosts.to_vec());
         let thread = std::thread::spawn(move || {
@@ -38,7 +41,8 @@ impl Clients {
                     .map(|client| {
                         let questions = Questions::new(seed, client, &shape);
                         let channels = hosts.iter().map(|host| channel(host)).collect();
-                        tokio::spawn(run(client, questions, channels, recorder.clone(), stopped.clone()))
+                        let told = (stopped.clone(), rests.clone());
+                        tokio::spawn(run(client, questions, channels, recorder.clone(), told))
                     })
                     .collect();
                 for client in clients {
@@ -46,7 +50,12 @@ impl Clients {
                 }
             });
         });
-        Clients { stop, thread: Some(thread) }
+        Clients { stop, rest, thread: Some(thread) }
+    }
+
+    /// They ask nothing more until they are told to go on.
+    pub fn rest(&self, is_resting: bool) {
+        self.rest.store(is_resting, Ordering::Relaxed);
     }
 
     /// Lets each finish what it has under way.
@@ -54,7 +63,8 @@ impl Clients {
         self.end();
     }
 
-    fn end(&mut self) {
+    /// The same, and it may be asked again.
+    pub fn end(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
@@ -83,10 +93,14 @@ async fn run(
     mut questions: Questions,
     mut channels: Vec<KvClient<Channel>>,
     recorder: Arc<Recorder>,
-    stopped: Arc<AtomicBool>,
+    (stopped, rests): (Arc<AtomicBool>, Arc<AtomicBool>),
 ) {
     let mut at = client as usize % channels.len();
     while !stopped.load(Ordering::Relaxed) {
+        if rests.load(Ordering::Relaxed) {
+            tokio::time::sleep(AFTER_FAILURE).await;
+            continue;
+        }
         let operation = questions.next(recorder.revision());
         let id = recorder.invoke(client, at as u64, operation.clone());
         let end = match tokio::time::timeout(PATIENCE, words::ask(&mut channels[at], &operation)).await {

@@ -2,6 +2,7 @@
 //!
 //! Knows nothing of: faults, clients.
 
+use crate::flags::Flags;
 use crate::member::{Member, Standing, shown};
 use crate::place::Place;
 use crate::proxy::Processes;
@@ -21,6 +22,8 @@ pub struct Cluster {
     pub members: Vec<Member>,
     /// What they are.
     pub target: Target,
+    /// What the seed adds to their command lines.
+    pub flags: Flags,
     /// Process ids of those that run, for whoever must know a member by them.
     pub processes: Processes,
     spare: usize,
@@ -58,6 +61,7 @@ impl Cluster {
         logs: &Path,
         token: &str,
         count: usize,
+        flags: Flags,
     ) -> Result<Cluster, String> {
         let program = target.program()?;
         let roll: Vec<String> = place
@@ -75,7 +79,8 @@ impl Cluster {
             let (name, data) = (format!("n{i}"), home.join("data"));
             let naming =
                 Naming { name: &name, host: &seat.host, face: &seat.face, data: &data, roll: &roll, token };
-            let arguments = target.command_line(&naming);
+            let mut arguments = target.command_line(&naming);
+            arguments.extend(flags.words(i));
             let log = logs.join(format!("{name}.log"));
             let mut member = Member::new(name, seat.clone(), data, log, program.clone(), arguments);
             if count <= i {
@@ -84,7 +89,7 @@ impl Cluster {
             members.push(member);
         }
         let spare = members.len() - count;
-        Ok(Cluster { members, target, processes, spare, token: token.into(), lives: 0, _place: place })
+        Ok(Cluster { members, target, flags, processes, spare, token: token.into(), lives: 0, _place: place })
     }
 
     /// Gives a place that is free an empty directory and the command line of somebody who joins these members.
@@ -109,6 +114,7 @@ impl Cluster {
             token: &self.token,
         };
         let mut arguments = self.target.command_line(&naming);
+        arguments.extend(self.flags.words(i));
         arguments.push("--initial-cluster-state=existing".into());
         member.begin_anew(data, arguments);
         Ok(())
@@ -164,7 +170,7 @@ impl Cluster {
         for member in &mut self.members {
             if let Some(status) = member.ended() {
                 // Nobody else knows as soon as it does; whether it is true is asked after the storm.
-                if member.standing != Standing::Spare && status.success() && 0 < self.spare {
+                if member.standing != Standing::Spare && member.was_removed(status) && 0 < self.spare {
                     member.standing = Standing::Leaving;
                     continue;
                 }

@@ -5,17 +5,22 @@
 //! | one bit flipped | while the member is down, or while it runs |
 //! | a sector lost: zeros, or other bytes | the same |
 //!
-//! Any file of the directory may be hit: log, snapshots, term and vote, identity, floor. Then the member starts again, and
+//! Any file of the directory may be hit: log, snapshots, term and vote, identity, floor, promise. Then the member starts again, and
 //! must do one of three things. It mends or falls back, says so, and holds the same state as the others: *repaired*. It ends
 //! with words that name the file: *reported*; then somebody does what the words advise, removes the member and adds it as a
 //! new one with an empty directory, or puts the file back. Or what was hit counts for nothing any more: *harmless*. In all
 //! cases its state must be that of the others in the end. A member is hit only while the others are whole.
+//!
+//! Where scrubs are on, part of the flips wait for the scrub to see what it sees: it may end the process with the same words. A
+//! member whose promise cannot be read keeps silent for the longest there is, 50 s, and says so: now and then that is waited
+//! for, and it must not serve sooner; else the file is put back as soon as it says so.
 //!
 //! At the end all replicas must agree, also after a restart of all, and the judges decide about what clients were told.
 //! Knows nothing of: how many trials there are.
 
 use crate::clients::Clients;
 use crate::cluster::{BACK_LIMIT, Cluster, tail};
+use crate::flags::Flags;
 use crate::member::shown;
 use crate::place::Place;
 use crate::random::Random;
@@ -23,6 +28,7 @@ use crate::record::{Ends, Recorder, ends};
 use crate::storm::Timeline;
 use crate::target::Target;
 use crate::trial::{failure_of, folder, judge, keep_or_remove};
+use crate::vows::Seen;
 use crate::words;
 use crate::workload::Shape;
 use kattu_proto::etcdserverpb::RangeRequest;
@@ -44,6 +50,16 @@ const REPLACED: u32 = 700;
 /// What a member says whose log was cut, and when it has grown back.
 const CUT: &str = "is cut after";
 const WHOLE: &str = "the log is whole again";
+/// Scrubs come no later than this one after the other, in milliseconds, where a seed has them: they are waited for.
+const SCRUB_MS_MAX: u64 = 400;
+/// Of 1000 flips in a member that runs, and of 1000 members that have started, so many wait for a scrub.
+const SCRUBBED: (u32, u32) = (500, 300);
+/// The file that says how long promises last, what a member says that cannot read it, and how long it keeps silent then.
+const PROMISE: &str = "promise";
+const PROMISED: &str = "nobody knows what this member has promised";
+const SILENCE: Duration = Duration::from_secs(50);
+/// Of 1000 members that keep silent, so many are waited for.
+const WAITED_FOR: u32 = 60;
 
 /// What came of a trial.
 #[derive(Debug, Default)]
@@ -58,6 +74,12 @@ pub struct Outcome {
     pub replaced: u64,
     /// Nothing that counts was hit.
     pub harmless: u64,
+    /// Promises that were hit, and of them those whose silence was waited for.
+    pub promises: (u64, u64),
+    /// Members that a scrub ended.
+    pub scrubbed: u64,
+    /// What members showed at the end.
+    pub seen: Seen,
     /// What was broken; empty is good.
     pub violations: Vec<String>,
     /// How operations ended.
@@ -95,14 +117,23 @@ fn one(
     }
     let place = Place::loopback(MEMBERS, false);
     let hosts: Vec<String> = place.seats.iter().map(|seat| seat.host.clone()).collect();
-    let cluster = Cluster::new(Target::Kattu, place, &homes, folder, &format!("flips-{seed}"), homes.len())?;
+    let mut flags = Flags::draw(seed, Target::Kattu, None);
+    flags.scrub_ms = flags.scrub_ms.min(SCRUB_MS_MAX);
+    timeline.say(format!("members with {flags}"));
+    let token = format!("flips-{seed}");
+    let cluster = Cluster::new(Target::Kattu, place, &homes, folder, &token, homes.len(), flags)?;
     let recorder = Arc::new(Recorder::default());
     // Without compaction every revision can be compared. Segments of 1 MiB and snapshots as large come and go.
     let shape = Shape { clients: 4, hot_keys: 8, pause_ms_max: 4, value_bytes: (100, 8 << 10), compact: 0 };
     let clients = Clients::start(&hosts, &shape, seed, &recorder);
-    let mut trial = Trial { cluster, recorder, random: Random::of_part(seed, "flips") };
+    let mut trial = Trial { cluster, clients, recorder, random: Random::of_part(seed, "flips") };
     let result = trial.go(flips, outcome, timeline);
-    clients.stop();
+    let result = result.and_then(|()| {
+        outcome.seen = trial.cluster.prove(true)?;
+        timeline.say(outcome.seen.line());
+        Ok(())
+    });
+    trial.clients.end();
     let result = result.and_then(|()| trial.settle(timeline));
     *history = trial.recorder.take();
     outcome.ends = ends(history);
@@ -180,6 +211,7 @@ impl Flip {
 
 struct Trial {
     cluster: Cluster,
+    clients: Clients,
     recorder: Arc<Recorder>,
     random: Random,
 }
@@ -230,6 +262,10 @@ impl Trial {
         let mut reported = false;
         if is_live {
             self.until_written(WRITES_BETWEEN)?;
+            if self.random.per_mille(SCRUBBED.0) {
+                // One may have begun before the flip.
+                self.until_scrubbed(victim, 2)?;
+            }
             if let Some(status) = self.cluster.members[victim].ended() {
                 reported = true;
                 self.is_a_report(victim, &flip, status.success(), timeline)?;
@@ -237,6 +273,10 @@ impl Trial {
             self.kill(victim);
         }
         self.cluster.members[victim].start(&[], &[])?;
+        if flip.name == PROMISE {
+            outcome.promises.0 += 1;
+            reported = self.keeps_silent(victim, &flip, outcome, timeline)?;
+        }
         if !self.until_up(victim)? {
             reported = true;
             self.is_a_report(victim, &flip, false, timeline)?;
@@ -255,8 +295,24 @@ impl Trial {
             }
         }
         self.until_whole(victim)?;
+        if self.random.per_mille(SCRUBBED.1) {
+            self.until_scrubbed(victim, 1)?;
+            if let Some(status) = self.cluster.members[victim].ended() {
+                // What counts for nothing at a start may still be found.
+                reported = true;
+                outcome.scrubbed += 1;
+                self.is_a_report(victim, &flip, status.success(), timeline)?;
+                self.kill(victim);
+                self.cluster.members[victim].start(&[], &[])?;
+                if !self.until_up(victim)? {
+                    let said = tail(&self.cluster.members[victim].says());
+                    return Err(format!("{place}: it does not start after a scrub ended it: {said}"));
+                }
+                self.until_whole(victim)?;
+            }
+        }
         let said = self.cluster.members[victim].says();
-        let is_mended = said.contains("mended") || said.contains("damaged at byte");
+        let is_mended = ["mended", "damaged at byte", PROMISED].into_iter().any(|words| said.contains(words));
         timeline.say(match (reported, is_mended) {
             (true, _) => "reported",
             (false, true) => "repaired",
@@ -269,6 +325,91 @@ impl Trial {
         }
         self.compare(victim).map_err(|why| format!("{place}: {why}"))?;
         self.cluster.check_ended()
+    }
+
+    /// It says that its promise cannot be read, and serves nobody for as long as one can last. Returns whether the file was
+    /// put back instead of waiting.
+    fn keeps_silent(
+        &mut self,
+        victim: usize,
+        flip: &Flip,
+        outcome: &mut Outcome,
+        timeline: &mut Timeline,
+    ) -> Result<bool, String> {
+        let begun = Instant::now();
+        loop {
+            let member = &mut self.cluster.members[victim];
+            if member.says().contains(PROMISED) {
+                break;
+            }
+            if let Some(status) = member.ended() {
+                let said = tail(&member.says());
+                return Err(format!("n{victim} ended with {} for its promise: {said}", shown(status)));
+            }
+            if BACK_LIMIT < begun.elapsed() || member.serves() {
+                let said = tail(&member.says());
+                return Err(format!("n{victim} says nothing of its promise, which is damaged: {said}"));
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        timeline.say("it cannot read what it has promised, and keeps silent");
+        if !self.random.per_mille(WAITED_FOR) {
+            self.kill(victim);
+            if !flip.undo() {
+                return Err(format!("n{victim} has written its promise before its silence was over"));
+            }
+            self.cluster.members[victim].start(&[], &[])?;
+            return Ok(true);
+        }
+        outcome.promises.1 += 1;
+        self.clients.rest(true);
+        let said = Instant::now();
+        let ended = loop {
+            let member = &mut self.cluster.members[victim];
+            if member.ended().is_some() {
+                break Err(format!("n{victim} ended in its silence: {}", tail(&member.says())));
+            }
+            if member.serves() {
+                break Ok(said.elapsed());
+            }
+            if SILENCE + BACK_LIMIT < said.elapsed() {
+                break Err(format!("n{victim} keeps silent for ever: {}", tail(&member.says())));
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        };
+        self.clients.rest(false);
+        let took = ended?;
+        timeline.say(format!("it serves again {took:.1?} later"));
+        // It was silent a moment before its words were read.
+        match took + Duration::from_secs(1) < SILENCE {
+            true => Err(format!("n{victim} serves {took:?} after it could not read what it has promised")),
+            false => Ok(false),
+        }
+    }
+
+    /// Waits until so many more scrubs of a member have ended, or the member has; nothing where none is on.
+    fn until_scrubbed(&mut self, victim: usize, more: u64) -> Result<(), String> {
+        if self.cluster.flags.scrub_ms == 0 {
+            return Ok(());
+        }
+        let (begun, mut before) = (Instant::now(), None);
+        loop {
+            let member = &mut self.cluster.members[victim];
+            if let Some(now) = member.scrubs() {
+                // After a start all of them count.
+                let before = *before.get_or_insert(if more == 1 { 0 } else { now });
+                if before + more <= now {
+                    return Ok(());
+                }
+            }
+            if member.has_ended() {
+                return Ok(());
+            }
+            if BACK_LIMIT < begun.elapsed() {
+                return Err(format!("n{victim} ends no scrub: {}", tail(&member.says())));
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
     }
 
     /// What a report advises: the member is removed and comes back as a new one, with an empty directory and a vote.
@@ -409,6 +550,7 @@ impl Trial {
         self.cluster.start_all()?;
         self.cluster.until_served()?;
         let after = self.cluster.agreed_state()?;
+        self.cluster.nobody_is_accused()?;
         timeline.say(format!("all hold revision {} after a restart of all", after.revision));
         match after.revision < before.revision {
             true => {

@@ -14,6 +14,7 @@
 use crate::calls::{self, Harm, KINDS, Phase, Ranges, Strike};
 use crate::clients::Clients;
 use crate::cluster::{BACK_LIMIT, Cluster, tail};
+use crate::flags::Flags;
 use crate::member::shown;
 use crate::place::Place;
 use crate::random::Random;
@@ -21,6 +22,7 @@ use crate::record::{Ends, Recorder, ends};
 use crate::storm::Timeline;
 use crate::target::Target;
 use crate::trial::{failure_of, folder, judge, keep_or_remove};
+use crate::vows::Seen;
 use crate::workload::Shape;
 use kattu_e2e::cluster::READY;
 use kattu_verify::history::Record;
@@ -58,6 +60,8 @@ pub struct Outcome {
     pub lost: u64,
     /// Answers that the judges compared with something.
     pub judged: u64,
+    /// What members showed after the strike.
+    pub seen: Seen,
 }
 
 /// Measures how many calls of each kind a member makes in each phase.
@@ -66,14 +70,20 @@ pub struct Outcome {
 /// A run without any harm failed.
 pub fn measure(target: Target) -> Result<Ranges, String> {
     let mut ranges = Ranges::new();
+    // Everything that may be drawn, so that the ranges hold its calls.
+    let flags = match target {
+        Target::Kattu => Flags { leases: true, digest_ms: 500, scrub_ms: 500, ..Flags::default() },
+        Target::Etcd => Flags::default(),
+    };
     let phases = [(Phase::Load, 1), (Phase::Rotation, 2), (Phase::Recovery, 3), (Phase::Joining, 4)];
     // etcd gives a vote before it knows whether anybody comes: another protocol.
     let phases = phases.into_iter().filter(|(phase, _)| *phase != Phase::Joining || target == Target::Kattu);
     for (phase, seed) in phases {
         let folder = folder("measure", target, seed);
         let trace = folder.join("trace");
-        let mut trial = Trial::begin(target, seed, phase, &folder)?;
+        let mut trial = Trial::begin(target, seed, phase, &folder, flags.clone())?;
         trial.victim = if phase == Phase::Joining { MEMBERS } else { 0 };
+        trial.is_switched = true;
         trial.live_once(phase)?;
         trial.cluster.members[trial.victim].start(&calls::counting(&trace), &[])?;
         trial.cluster.start_all()?;
@@ -114,8 +124,15 @@ pub fn run(seed: u64, target: Target, ranges: &Ranges) -> Outcome {
         n: 1,
     });
     let folder = folder("kills", target, seed);
-    let mut outcome =
-        Outcome { strike, was_met: false, violations: Vec::new(), ends: Ends::default(), lost: 0, judged: 0 };
+    let mut outcome = Outcome {
+        strike,
+        was_met: false,
+        violations: Vec::new(),
+        ends: Ends::default(),
+        lost: 0,
+        judged: 0,
+        seen: Seen::default(),
+    };
     let mut timeline = Timeline::default();
     let mut history = Vec::new();
     let failure =
@@ -135,11 +152,19 @@ fn one(
     random: &mut Random,
 ) -> Result<(), String> {
     let strike = outcome.strike;
-    let mut trial = Trial::begin(target, seed, strike.phase, folder)?;
+    let flags = Flags::draw(seed, target, None);
+    timeline.say(format!("members with {flags}"));
+    let mut trial = Trial::begin(target, seed, strike.phase, folder, flags)?;
+    trial.is_switched = Random::of_part(seed, "switch").per_mille(500);
     trial.trace = folder.join("trace");
     trial.victim = if strike.phase == Phase::Joining { MEMBERS } else { random.below(MEMBERS) };
     timeline.say(format!("{strike:?} on n{}", trial.victim));
     let result = trial.go(strike, random, timeline, &mut outcome.was_met);
+    let result = result.and_then(|()| {
+        outcome.seen = trial.cluster.prove(false)?;
+        timeline.say(outcome.seen.line());
+        Ok(())
+    });
     if let Some(clients) = trial.clients.take() {
         clients.stop();
     }
@@ -162,12 +187,14 @@ struct Trial {
     clients: Option<Clients>,
     recorder: Arc<Recorder>,
     victim: usize,
+    /// In its life before the strike the victim had no leases, if it has them now: it begins to promise.
+    is_switched: bool,
     trace: PathBuf,
 }
 
 impl Trial {
     /// Members that are not started, and clients that ask already.
-    fn begin(target: Target, seed: u64, phase: Phase, folder: &Path) -> Result<Trial, String> {
+    fn begin(target: Target, seed: u64, phase: Phase, folder: &Path, flags: Flags) -> Result<Trial, String> {
         let places = MEMBERS + usize::from(phase == Phase::Joining);
         let homes: Vec<PathBuf> = (0..places).map(|i| folder.join(format!("n{i}"))).collect();
         for home in &homes {
@@ -175,14 +202,21 @@ impl Trial {
         }
         let place = Place::loopback(places, false);
         let hosts: Vec<String> = place.seats.iter().take(MEMBERS).map(|seat| seat.host.clone()).collect();
-        let cluster = Cluster::new(target, place, &homes, folder, &format!("kills-{seed}"), MEMBERS)?;
+        let cluster = Cluster::new(target, place, &homes, folder, &format!("kills-{seed}"), MEMBERS, flags)?;
         let recorder = Arc::new(Recorder::default());
         // Segments of 1 MiB are full after some sixty large values; who joins finds a log without its beginning.
         let is_large = matches!(phase, Phase::Rotation | Phase::Joining);
         let value_bytes = if is_large { (16 << 10, 64 << 10) } else { (100, 4 << 10) };
         let shape = Shape { clients: 4, hot_keys: 8, pause_ms_max: 1, value_bytes, compact: 2 };
         let clients = Clients::start(&hosts, &shape, seed, &recorder);
-        Ok(Trial { cluster, clients: Some(clients), recorder, victim: 0, trace: PathBuf::new() })
+        Ok(Trial {
+            cluster,
+            clients: Some(clients),
+            recorder,
+            victim: 0,
+            is_switched: false,
+            trace: PathBuf::new(),
+        })
     }
 
     /// Waits for more acknowledged writes; `false` if they do not come in time.
@@ -249,6 +283,9 @@ impl Trial {
         match phase {
             Phase::FirstStart | Phase::Load => return Ok(()),
             Phase::Recovery | Phase::Rotation | Phase::Joining => {}
+        }
+        if self.is_switched && self.cluster.flags.leases && phase != Phase::Joining {
+            self.cluster.members[self.victim].start(&[], &["--lease-reads=false"])?;
         }
         self.cluster.start_all()?;
         self.cluster.until_served()?;
@@ -371,6 +408,7 @@ impl Trial {
         self.cluster.start_all()?;
         self.cluster.until_served()?;
         let after = self.cluster.agreed_state()?;
+        self.cluster.nobody_is_accused()?;
         timeline.say(format!("all hold revision {} after a restart of all", after.revision));
         if after.revision < before.revision {
             return Err(format!(

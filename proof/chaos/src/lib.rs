@@ -5,12 +5,14 @@
 //! | `target.rs` | what is attacked: `kattu serve`, or etcd |
 //! | `place.rs` | network namespaces, or loopback addresses |
 //! | `member.rs`, `cluster.rs` | processes and what is asked of them |
+//! | `flags.rs` | how a seed configures its members |
 //! | `faults.rs` | the plan of a seed |
 //! | `weather.rs`, `frames.rs`, `proxy.rs` | the link proxy |
 //! | `rules.rs` | packets dropped by the kernel |
 //! | `storm.rs` | the conductor |
 //! | `workload.rs`, `words.rs`, `record.rs`, `clients.rs` | clients and what they note |
 //! | `trial.rs` | one trial of `cargo xtask chaos` |
+//! | `vows.rs` | what members must show of themselves at the end |
 //! | `calls.rs`, `kills.rs` | one trial of `cargo xtask kills` |
 //! | `flips.rs` | one trial of `cargo xtask flips` |
 //! | `campaign.rs` | many of them: progress, tables, the last line |
@@ -27,6 +29,7 @@ pub mod clients;
 pub mod clocks;
 pub mod cluster;
 pub mod faults;
+pub mod flags;
 pub mod flips;
 pub mod frames;
 pub mod kills;
@@ -39,6 +42,7 @@ pub mod rules;
 pub mod storm;
 pub mod target;
 pub mod trial;
+pub mod vows;
 pub mod weather;
 pub mod words;
 pub mod workload;

@@ -51,6 +51,8 @@ pub struct Member {
     child: Option<Child>,
     /// Where the log of its present life begins.
     life_at: u64,
+    /// Where the log of its first life with this directory begins.
+    anew_at: u64,
     is_stopped: bool,
     freezer: Option<Freezer>,
     last_end: Option<ExitStatus>,
@@ -81,6 +83,7 @@ impl Member {
             log,
             child: None,
             life_at: 0,
+            anew_at: 0,
             is_stopped: false,
             freezer: None,
             last_end: None,
@@ -130,6 +133,7 @@ impl Member {
     pub fn begin_anew(&mut self, data: PathBuf, arguments: Vec<String>) {
         assert!(self.child.is_none(), "{} runs", self.name);
         (self.data, self.arguments, self.last_end) = (data, arguments, None);
+        self.anew_at = self.log.metadata().map_or(0, |log| log.len());
     }
 
     /// Its process id while it runs.
@@ -154,6 +158,16 @@ impl Member {
         self.wake();
         self.last_end = Some(status);
         Some(status)
+    }
+
+    /// Whether it has ended without us; how is still to be asked.
+    pub fn has_ended(&mut self) -> bool {
+        self.child.as_mut().is_some_and(|child| child.try_wait().is_ok_and(|status| status.is_some()))
+    }
+
+    /// Whether an end like this says that it was removed: it heard so, or nobody knew it who had no directory yet.
+    pub fn was_removed(&self, status: ExitStatus) -> bool {
+        status.success() || self.says().contains("no member of the cluster is reached there")
     }
 
     /// How it ended when it last did so without us; `None` while it runs.
@@ -222,9 +236,18 @@ impl Member {
 
     /// What it wrote in its present life.
     pub fn says(&self) -> String {
+        self.wrote_from(self.life_at)
+    }
+
+    /// It was ready once, in this life or an earlier one with this directory, so that others know that it has one.
+    pub fn has_served(&self) -> bool {
+        self.wrote_from(self.anew_at).contains("is ready to serve client requests")
+    }
+
+    fn wrote_from(&self, at: u64) -> String {
         let mut text = Vec::new();
         let read = File::open(&self.log).and_then(|mut log| {
-            log.seek(SeekFrom::Start(self.life_at))?;
+            log.seek(SeekFrom::Start(at))?;
             log.read_to_end(&mut text)
         });
         let _ = read;

@@ -36,7 +36,7 @@ impl Recorder {
     /// A client is about to ask; returns the operation's number.
     pub fn invoke(&self, client: u32, member: u64, operation: Operation) -> u64 {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
-        self.push(client, id, What::Invoke { member, operation });
+        self.push(client, id, What::Invoke { member, operation, level: None });
         id
     }
 

@@ -282,7 +282,13 @@ impl<'a> Storm<'a> {
                     return Ok(None);
                 }
             }
-            Fault::Wiped => self.wipe(any)?,
+            Fault::Wiped => {
+                // One that is killed while it joins has promised nothing yet: it joins once more.
+                if !self.cluster.members[any].has_served() {
+                    return Ok(None);
+                }
+                self.wipe(any)?;
+            }
             Fault::FullDisk => {
                 let Some(disk) = self.disks.get(any) else { return Ok(None) };
                 self.hoard = Some((any, disk.hoard()));

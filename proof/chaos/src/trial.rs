@@ -2,7 +2,8 @@
 //!
 //! 1. Start, and wait until everybody serves.
 //! 2. Clients ask without pause; the plan of the seed is carried out.
-//! 3. Everything is healed; every member must serve, writes must be acknowledged again.
+//! 3. Everything is healed; every member must serve, writes must be acknowledged again; comparisons, scrubs and leases go on,
+//!    and nobody is accused.
 //! 4. Clients stop; all replicas must hold the same.
 //! 5. Everybody is killed and started once more: what is there now is the final state.
 //! 6. The judges decide.
@@ -15,6 +16,7 @@ use crate::clients::Clients;
 use crate::clocks::{self, Clock};
 use crate::cluster::{BACK_LIMIT, Cluster};
 use crate::faults::{Fault, Plan, Skipped};
+use crate::flags::Flags;
 use crate::member::Standing;
 use crate::place::{Place, is_inside};
 use crate::proxy::Proxy;
@@ -23,6 +25,7 @@ use crate::record::{Ends, Recorder, ends};
 use crate::rules::Rules;
 use crate::storm::{Storm, Timeline};
 use crate::target::Target;
+use crate::vows::Seen;
 use crate::weather::Counts;
 use crate::workload::Shape;
 use kattu_e2e::disk::SmallDisk;
@@ -66,6 +69,8 @@ pub struct Outcome {
     pub faults: BTreeMap<Fault, u64>,
     /// What the proxy did.
     pub pieces: Counts,
+    /// What members showed after the faults.
+    pub seen: Seen,
     /// From the end of the faults until everybody served.
     pub back: Duration,
 }
@@ -159,8 +164,10 @@ impl Trial {
         }
         let hosts: Vec<String> = place.seats.iter().map(|seat| seat.host.clone()).collect();
         let seats = place.seats.clone();
-        let mut cluster =
-            Cluster::new(setting.target, place, &homes, folder, &format!("chaos-{seed}"), plan.members)?;
+        let flags = Flags::draw(seed, setting.target, plan.lie);
+        self.timeline.say(format!("members with {flags}"));
+        let token = format!("chaos-{seed}");
+        let mut cluster = Cluster::new(setting.target, place, &homes, folder, &token, plan.members, flags)?;
         if let Some(lie) = plan.lie {
             let (library, mut random) = (clocks::find()?, Random::of_part(seed, "clocks"));
             for (i, member) in cluster.members.iter_mut().enumerate() {
@@ -228,6 +235,9 @@ impl Trial {
             std::thread::sleep(Duration::from_millis(10));
         }
         self.timeline.say("writes are acknowledged");
+        cluster.agree_on_members()?;
+        self.outcome.seen = cluster.prove(false)?;
+        self.timeline.say(self.outcome.seen.line());
         Ok(())
     }
 
@@ -253,6 +263,7 @@ impl Trial {
         cluster.start_all()?;
         cluster.until_served()?;
         let after = cluster.agreed_state()?;
+        cluster.nobody_is_accused()?;
         self.timeline.say("the same after a restart of all");
         // An open write may have been done meanwhile; without one nothing changes.
         if after.revision < before.revision {

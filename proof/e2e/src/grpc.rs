@@ -81,17 +81,15 @@ impl Kv {
         Ok(response.kvs.into_iter().next().map(|kv| kv.value))
     }
 
-    /// How many keys begin with `prefix`.
+    /// How many keys begin with `prefix`; all do with nothing.
     pub fn count(&self, prefix: &str, serializable: bool) -> Result<i64, Status> {
-        let mut end = prefix.as_bytes().to_vec();
-        *end.last_mut().expect("a prefix") += 1;
-        let request = RangeRequest {
-            key: prefix.as_bytes().to_vec(),
-            range_end: end,
-            count_only: true,
-            serializable,
-            ..RangeRequest::default()
-        };
+        let (mut key, mut range_end) = (prefix.as_bytes().to_vec(), prefix.as_bytes().to_vec());
+        match range_end.last_mut() {
+            Some(last) => *last += 1,
+            None => (key, range_end) = (vec![0], vec![0]), // from the first on, without an end
+        }
+        let request =
+            RangeRequest { key, range_end, count_only: true, serializable, ..RangeRequest::default() };
         self.range(request).map(|response| response.count)
     }
 

@@ -274,3 +274,45 @@ fn damage_to_the_log_of_a_member_that_runs_is_found_by_its_scrub_and_mended_from
     assert_eq!(member.kv().get("marked").expect("a read"), Some(MARKER.to_vec()));
     assert_eq!(member.kv().get("without").expect("a read"), Some(b"it".to_vec()));
 }
+
+#[test]
+fn damage_to_all_snapshots_of_a_member_that_runs_is_told_by_its_scrub_and_does_not_end_it() {
+    let flags = ["--scrub-period=400", "--segment-bytes=1048576", "--snapshot-log-bytes=1048576"];
+    let flags = flags.into_iter().chain(["--snapshot-keep-bytes=65536", "--disk-reserve-bytes=1048576"]);
+    let flags = flags.map(str::to_string).collect();
+    let mut cluster = Cluster::with("scrub-snapshots", Options { members: 3, flags });
+    let leader = cluster.leader();
+    let kv = cluster.members[leader].kv();
+    let member = &mut cluster.members[(leader + 1) % 3];
+    let snapshots = |data: &Path| -> Vec<PathBuf> {
+        let entries = std::fs::read_dir(data).expect("its directory").flatten();
+        entries
+            .map(|entry| entry.path())
+            .filter(|path| path.extension().is_some_and(|it| it == "snap"))
+            .collect()
+    };
+    let log_begins = |data: &Path| data.join("log-0000000000000001.seg").exists();
+    let mut written = 0;
+    until("its log rests on a snapshot", || {
+        kv.put(format!("large{}", written % 20), "x".repeat(100 << 10)).expect("a put");
+        written += 1;
+        (!snapshots(&member.data).is_empty() && !log_begins(&member.data)).then_some(())
+    });
+    let hit = snapshots(&member.data);
+    for file in &hit {
+        let mut bytes = std::fs::read(file).expect("a snapshot");
+        let middle = bytes.len() / 2;
+        bytes[middle] ^= 0x10;
+        std::fs::write(file, bytes).expect("written");
+    }
+    let name = hit[0].file_name().expect("a name").to_string_lossy().into_owned();
+    until("the scrub tells of it", || {
+        let said = member.log_text();
+        said.lines().any(|line| line.contains("the scrub found damage") && line.contains(&name)).then_some(())
+    });
+    kv.put("after", "it").expect("a put");
+    assert_eq!(member.kv().get("after").expect("it still runs"), Some(b"it".to_vec()));
+    member.kill();
+    member.start();
+    assert_eq!(member.kv().get("after").expect("a read"), Some(b"it".to_vec()));
+}

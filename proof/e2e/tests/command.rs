@@ -1,7 +1,7 @@
 //! The command: what it prints, and how it ends.
 
 use kattu_e2e::process::{self, Ended, own_folder, own_host, run, run_with_input};
-use kattu_e2e::{Cluster, kattu, until};
+use kattu_e2e::{Cluster, Options, kattu, until};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::process::{Command, Stdio};
@@ -193,6 +193,35 @@ fn inspecting_a_log_shows_its_records() {
     let entries = records.iter().filter(|record| record["kind"] == json!("entry")).count();
     assert!(5 <= entries, "{}", lines.out);
     assert_eq!(records.last().map(|last| last["verdict"].clone()), Some(json!("clean")));
+}
+
+#[test]
+fn inspecting_shows_what_a_member_has_promised_and_calls_damage_to_that_damage() {
+    let options = Options { members: 1, flags: vec!["--lease-reads".into()] };
+    let mut cluster = Cluster::with("promised", options);
+    assert_eq!(cluster.members[0].stop("TERM"), Some(0));
+    let data = cluster.members[0].data.clone();
+    let inspect = |words: &[&str]| run(Command::new(kattu()).args(["wal", "inspect"]).arg(&data).args(words));
+    let promise = |ended: &Ended| -> Value {
+        let mut lines = ended.out.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
+        lines.find(|record| record["kind"] == json!("promise")).expect("there are leases")
+    };
+    let text = inspect(&[]);
+    assert!(text.expect_ok().contains("promise   lasts 1s"), "{}", text.out);
+    let whole = inspect(&["-o", "json"]);
+    whole.expect_ok();
+    assert_eq!(promise(&whole), json!({"kind": "promise", "milliseconds": 1000}));
+
+    let file = data.join("promise");
+    let mut bytes = std::fs::read(&file).expect("it is there");
+    bytes[24] ^= 1;
+    std::fs::write(&file, bytes).expect("written");
+    let damaged = inspect(&["-o", "json"]);
+    damaged.expect_code(4);
+    assert_eq!(promise(&damaged), json!({"kind": "promise", "bad": "checksum mismatch"}));
+    assert!(damaged.err.contains("promise: damaged at byte 0: checksum mismatch"), "{}", damaged.err);
+    let text = inspect(&[]);
+    assert!(text.expect_code(4).contains("promise   bad: checksum mismatch"), "{}", text.out);
 }
 
 /// `kattu dev` in a folder of its own, on ports of its own.

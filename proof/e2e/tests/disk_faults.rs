@@ -72,6 +72,8 @@ fn value_of(key: &str, bytes: usize) -> Vec<u8> {
 /// Clients that put unique keys as fast as they are answered, and remember what they were told.
 struct Writers {
     stop: Arc<AtomicBool>,
+    /// Each rests so many milliseconds after every answer.
+    rest_ms: Arc<AtomicU64>,
     acknowledged: Arc<AtomicU64>,
     heard: Arc<Mutex<Heard>>,
     threads: Vec<std::thread::JoinHandle<()>>,
@@ -86,11 +88,13 @@ struct Heard {
 impl Writers {
     fn start(addresses: &[String], prefix: &str, bytes: usize) -> Writers {
         let stop = Arc::new(AtomicBool::new(false));
+        let rest_ms = Arc::new(AtomicU64::new(0));
         let count = Arc::new(AtomicU64::new(0));
         let heard = Arc::new(Mutex::new(Heard::default()));
         let threads = (0..WRITERS)
             .map(|writer| {
                 let (stop, count, heard) = (stop.clone(), count.clone(), heard.clone());
+                let rest_ms = rest_ms.clone();
                 let (addresses, prefix) = (addresses.to_vec(), format!("{prefix}{writer}/"));
                 std::thread::spawn(move || {
                     let clients: Vec<Kv> = addresses
@@ -107,6 +111,7 @@ impl Writers {
                             Ok(_) => {
                                 count.fetch_add(1, Ordering::Relaxed);
                                 heard.lock().expect("no writer panics").acknowledged.insert(key);
+                                std::thread::sleep(Duration::from_millis(rest_ms.load(Ordering::Relaxed)));
                             }
                             Err(status) => {
                                 let said = status.message().to_string();
@@ -119,12 +124,17 @@ impl Writers {
                 })
             })
             .collect();
-        Writers { stop, acknowledged: count, heard, threads }
+        Writers { stop, rest_ms, acknowledged: count, heard, threads }
     }
 
     fn on(members: &[Member], prefix: &str) -> Writers {
         let addresses: Vec<String> = members.iter().map(Member::address).collect();
         Writers::start(&addresses, prefix, VALUE_BYTES)
+    }
+
+    /// From now on they leave something of the machine to others.
+    fn rest(&self, after_each: Duration) {
+        self.rest_ms.store(after_each.as_millis() as u64, Ordering::Relaxed);
     }
 
     fn count(&self) -> u64 {
@@ -454,8 +464,9 @@ fn a_failing_call_on_the_leader(log_io: &str, fault: &Fault, says: &str) {
     assert!(met, "{fault:?} was never met:\n{traced}");
     assert_eq!(ended.code, None, "it aborts: nothing is known about what the disk holds\n{}", ended.err);
     assert!(ended.err.contains(says), "{fault:?}:\n{}", ended.err);
-    // The others go on, and it comes back.
+    // The others go on, and it comes back. A load that takes all of the machine may keep it behind for as long as it lasts.
     writers.until_more(50);
+    writers.rest(Duration::from_millis(10));
     cluster.members[leader].start();
     writers.until_more(50);
     let heard = writers.stop();
@@ -481,6 +492,49 @@ fn a_leader_whose_disk_hangs_ends_and_the_others_go_on() {
         let hangs = fault("fdatasync", "delay_enter=3000000", "7");
         a_failing_call_on_the_leader(log_io, &hangs, "a disk call has not returned for");
     }
+}
+
+/// The leader of three gets a disk that is slow, and not so slow that anybody would miss it.
+fn a_leader_with_a_slow_disk(log_io: &str) {
+    let mut options = options(3, log_io);
+    options.flags.retain(|flag| !flag.starts_with("--heartbeat") && !flag.starts_with("--election"));
+    options.flags.push("--leave-slow-disk=true".into());
+    let mut cluster = Cluster::with(&format!("slow-{log_io}"), options);
+    let writers = Writers::on(&cluster.members, "w/");
+    writers.until_more(50);
+    let slow = cluster.leader();
+    let pid = cluster.members[slow].pid();
+    let trace = cluster.folder().join("trace");
+    let attached = inject_into(pid, &fault("fdatasync,fsync", "delay_exit=100000", "1+"), &trace);
+    until("the leader says that its disk is slow", || {
+        cluster.members[slow].log_text().contains("this disk is slow: a write took").then_some(())
+    });
+    until("another member leads", || (cluster.leader() != slow).then_some(()));
+    // It is as slow as before, but nobody waits for it any more.
+    writers.until_more(100);
+    assert_ne!(cluster.leader(), slow, "its office does not come back to it");
+    assert_eq!(metric(&cluster.members[slow], "kattu_slow_disk_left_total").as_deref(), Some("1"));
+    assert!(cluster.members[slow].is_running(), "{}", cluster.members[slow].log_text());
+    assert_eq!(cluster.members[slow].pid(), pid);
+    drop(attached);
+    let traced = std::fs::read_to_string(&trace).expect("a trace");
+    assert!(traced.contains("(DELAYED)"), "its disk was never slow:\n{traced}");
+    let heard = writers.stop();
+    for member in &cluster.members {
+        assert_kept(&member.kv(), &heard.acknowledged, VALUE_BYTES);
+    }
+}
+
+#[test]
+fn a_leader_whose_disk_is_slow_leaves_its_office_to_a_faster_member_and_nothing_is_lost_log_inline() {
+    need_rig!(Rig::Inject);
+    a_leader_with_a_slow_disk("inline");
+}
+
+#[test]
+fn a_leader_whose_disk_is_slow_leaves_its_office_to_a_faster_member_and_nothing_is_lost_log_on_a_thread() {
+    need_rig!(Rig::Inject);
+    a_leader_with_a_slow_disk("thread");
 }
 
 #[test]

@@ -1,11 +1,14 @@
 //! Members that come and go, and leaders that are asked to: what operators type, and what they are told when it is wrong.
 
 use kattu_e2e::alone::alone;
-use kattu_e2e::process::{Ended, own_host, run};
+use kattu_e2e::process::{Ended, own_host, run, signal};
 use kattu_e2e::{Cluster, Kv, Options, cluster, grow, kattu, until};
 use serde_json::Value;
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+/// What etcd says to who promotes a laggard.
+const IN_SYNC: &str = "etcdserver: can only promote a learner member which is in sync with leader";
 
 fn at(endpoints: &str, words: &[&str]) -> Command {
     let mut command = Command::new(kattu());
@@ -145,6 +148,60 @@ fn a_member_that_never_answers_costs_nothing_and_can_be_removed_again() {
     assert!(removed.expect_ok().contains("removed from cluster"), "{}", removed.out);
     assert_eq!(kv.members().expect("the list").len(), 1);
     assert_eq!(kv.count("k", false).expect("a read"), 20);
+}
+
+/// Writes values until they are many, and an election timeout has gone by twice: who catches up within one may vote.
+fn write_for_long(kv: &Kv, election_timeout: Duration) -> i64 {
+    let began = Instant::now();
+    for number in 0.. {
+        kv.put(format!("k{number:06}"), vec![b'x'; 4 << 10]).expect("a learner does not count");
+        if 500 <= number && election_timeout * 2 < began.elapsed() {
+            return number + 1;
+        }
+    }
+    unreachable!("some write is the last")
+}
+
+#[test]
+fn a_learner_that_has_fallen_behind_gets_no_vote_before_it_has_caught_up_again() {
+    let election_timeout = Duration::from_millis(1000); // the default
+    let mut cluster = Cluster::start("laggard", 1);
+    let (lags, lags_id) = join(&mut cluster, "laggard", true);
+    let (_, keeps_up_id) = join(&mut cluster, "laggard", true);
+    let kv = cluster.members[0].kv();
+    until("both learners have told their names", || {
+        let members = kv.members().ok()?;
+        (members.len() == 3 && members.iter().all(|member| !member.name.is_empty())).then_some(())
+    });
+
+    // It was there, it had everything, and it does not answer any more.
+    signal(cluster.members[lags].pid(), "STOP");
+    let written = write_for_long(&kv, election_timeout);
+    let e = cluster.members[0].address();
+    let promoted = run(&mut at(&e, &["member", "promote", &hex(lags_id)]));
+    refused(&promoted, &["can only promote a learner member which is in sync with leader"]);
+    assert!(!votes(&kv, lags_id), "refused is refused");
+    // That says something about this one alone.
+    until("the learner that keeps up is promoted", || match kv.member_promote(keeps_up_id) {
+        Ok(_) => Some(()),
+        Err(status) => {
+            assert_eq!(status.message(), IN_SYNC);
+            None
+        }
+    });
+    assert!(votes(&kv, keeps_up_id) && !votes(&kv, lags_id));
+
+    signal(cluster.members[lags].pid(), "CONT");
+    until("the laggard has caught up and is promoted", || match kv.member_promote(lags_id) {
+        Ok(_) => Some(()),
+        Err(status) => {
+            assert_eq!(status.message(), IN_SYNC);
+            None
+        }
+    });
+    assert!(votes(&kv, lags_id));
+    let theirs = cluster.members[lags].kv();
+    assert_eq!(theirs.count("k", false).expect("a read through the new voter"), written);
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Operators' tools: snapshots, hashes, alarms with etcd's own etcdctl; backup, restore, recover with ours.
 
+use kattu_e2e::cluster::serve;
 use kattu_e2e::process::{Ended, run};
 use kattu_e2e::{Cluster, Member, Options, kattu, need, until};
 use kattu_proto::etcdserverpb as pb;
@@ -258,6 +259,19 @@ fn what_cannot_be_restored_is_refused_and_changes_nothing() {
     let mut flipped = whole.clone();
     flipped[whole.len() / 2] ^= 4;
     refused(&flipped, "byte");
+
+    // What was killed in the middle is said to be there, and nobody begins with nothing beside it.
+    let left = PathBuf::from(format!("{}.restoring", text(&member.data)));
+    std::fs::create_dir(&left).expect("test folders can be written");
+    let mut serve = serve();
+    serve.args(member.arguments_mut().clone());
+    for mut command in [with_flags_of(member, &["restore", text(&file)]), serve] {
+        let unfinished = run(&mut command);
+        unfinished.expect_code(4);
+        assert!(unfinished.err.contains(text(&left)), "{}", unfinished.err);
+        assert!(!member.data.exists() && left.exists(), "nothing has changed");
+    }
+    std::fs::remove_dir(&left).expect("it is empty");
 
     // Over a live directory, over a dead one, over anything.
     let live = run(&mut with_flags_of(&mut old.members[0], &["restore", text(&file)]));

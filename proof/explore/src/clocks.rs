@@ -34,8 +34,9 @@ use kattu_raft::{Duration, Effects, Envelope, Lease, Raft, Trace};
 pub const ELECTION_TIMEOUT: Duration = Duration::from_nanos(12);
 /// Time between heartbeats.
 pub const HEARTBEAT_INTERVAL: Duration = Duration::from_nanos(4);
-/// How far clocks are trusted. A lease lasts for 8 ns by that.
-pub const LEASE: Lease = Lease { rho: 200_000, margin: Duration::ZERO };
+/// How far clocks are trusted. A lease lasts for 8 ns by that. Nobody watches them: what they showed would tell apart states
+/// that are one.
+pub const LEASE: Lease = Lease { rho: 200_000, margin: Duration::ZERO, watch: false };
 
 /// The shared clock with which scopes of leases measure.
 #[derive(Clone, Copy, Debug)]
@@ -73,28 +74,22 @@ impl Rate {
 }
 
 /// All ways in which three clocks may run within their bounds.
-pub const ALL_WAYS: &[[Rate; 3]] = &{
-    const RATES: [Rate; 3] = [Rate::Slowest, Rate::Exact, Rate::Fastest];
-    let mut ways = [[Rate::Exact; 3]; 27];
-    let mut n = 0;
-    while n < ways.len() {
-        ways[n] = [RATES[n / 9], RATES[n / 3 % 3], RATES[n % 3]];
-        n += 1;
-    }
-    ways
-};
+pub const ALL_WAYS: &[[Rate; 3]] = &ways::<3, 27>([Rate::Slowest, Rate::Exact, Rate::Fastest]);
 
 /// All ways in which three clocks may run as wrong as they may.
-pub const EXTREME_WAYS: &[[Rate; 3]] = &{
-    const RATES: [Rate; 2] = [Rate::Slowest, Rate::Fastest];
-    let mut ways = [[Rate::Exact; 3]; 8];
+pub const EXTREME_WAYS: &[[Rate; 3]] = &ways::<2, 8>([Rate::Slowest, Rate::Fastest]);
+
+/// Every choice of one of `R` rates for each of three clocks; there are `N`.
+const fn ways<const R: usize, const N: usize>(rates: [Rate; R]) -> [[Rate; 3]; N] {
+    assert!(N == R * R * R);
+    let mut ways = [[Rate::Exact; 3]; N];
     let mut n = 0;
-    while n < ways.len() {
-        ways[n] = [RATES[n / 4], RATES[n / 2 % 2], RATES[n % 2]];
+    while n < N {
+        ways[n] = [rates[n / (R * R)], rates[n / R % R], rates[n % R]];
         n += 1;
     }
     ways
-};
+}
 
 /// The worst way for member 1: its clock is the slowest, the others' are the fastest.
 pub const WORST_WAY: &[[Rate; 3]] = &[[Rate::Slowest, Rate::Fastest, Rate::Fastest]];

@@ -114,6 +114,7 @@ impl State {
                 self.base = *base;
                 self.committed = self.committed.max(base.index);
             }
+            LogBody::Floor(floor) => return broken(format!("floor {floor}: no disk loses anything here")),
         }
         Ok(())
     }

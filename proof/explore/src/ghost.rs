@@ -71,7 +71,7 @@ impl Ghost {
         let name = member + 1;
         // Who has committed its own removal may have resigned at once.
         let leads = all[member].leads.or(before.leads);
-        let in_force = before.in_force;
+        let mut in_force = before.in_force;
         if let Some(term) = step.elected {
             let place = term.0 as usize;
             if self.leaders.len() <= place {
@@ -106,12 +106,19 @@ impl Ghost {
                 },
             }
         }
-        if let Some((place, term)) = self.committed[known_before..].last() {
-            if place.id.term != *term {
-                return Err(format!(
-                    "O3: member {name} commits {place} of an older term than its own {}",
-                    term.0
-                ));
+        if let Some((place, term)) = self.committed[known_before..].last()
+            && place.id.term != *term
+        {
+            return Err(format!(
+                "O3: member {name} commits {place} of an older term than its own {}",
+                term.0
+            ));
+        }
+        for (place, _) in &self.committed[known_before..] {
+            // Alone in the new configuration, a leader appends and commits it in one step.
+            let appended_now = in_force != all[member].in_force;
+            if appended_now && place.configuration == Some(all[member].in_force) {
+                in_force = all[member].in_force;
             }
             let holders = holders(all, *place);
             if !in_force.has_quorum(holders) {

@@ -17,8 +17,8 @@ use kattu_raft::canonical::{CANONICAL_NOW, Moment};
 use kattu_raft::message::{AppendVerdict, Message};
 use kattu_raft::{
     ChunkStored, Config, Duration, Effects, Entry, EntryId, EntryKind, Envelope, GroupId, Incarnation,
-    Leadership, Limits, LogIndex, Membership, NodeId, Policies, Raft, ReadBatch, ReadVerdict, RecordEncoder,
-    Term, Trace, invariants,
+    Leadership, Limits, LinkEnd, LogIndex, Membership, NodeId, Policies, Raft, ReadBatch, ReadVerdict,
+    RecordEncoder, Term, Trace, invariants,
 };
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -48,6 +48,8 @@ pub enum Event {
     Transfer(NodeId),
     /// It takes a snapshot of what is applied.
     Snapshot,
+    /// Its link to this peer is closed by the other end's kernel.
+    Close(NodeId),
     /// A step of the time that all share, as its clock shows it.
     Pass(Rate),
 }
@@ -314,6 +316,7 @@ impl Member {
             }
             Event::Transfer(to) => refused = raft.transfer(now, *to, &mut effects).is_err(),
             Event::Snapshot => refused = !self.take_snapshot(now, &mut effects)?,
+            Event::Close(peer) => raft.link_closed(now, *peer, LinkEnd::ByPeer, &mut effects),
             Event::Restart => raft.tick(now, &mut effects), // what is committed is due for the store
             Event::Drain => {}
             Event::Crash(_) => return Err("a crash leaves no process to go on with".into()),
@@ -322,6 +325,7 @@ impl Member {
         self.dirty = scope.late_drain && *event != Event::Drain;
         self.settle(now, &mut effects, scope)?;
         self.judge_hand_over(event, before.as_ref(), &effects)?;
+        self.judge_campaign(event, &effects, scope)?;
         let mut turns = Turns::default();
         if let (Some(_), Some(raft)) = (scope.clocks, &self.raft) {
             turns = self.watch.judge(event, before.as_ref(), raft, &effects)?;
@@ -445,6 +449,22 @@ impl Member {
         Ok(())
     }
 
+    /// Where a quorum is asked first, nobody campaigns without its word, whatever made it ask. [E2, E3a]
+    fn judge_campaign(&self, event: &Event, effects: &Effects, scope: &Scope) -> Result<(), String> {
+        let Some(raft) = self.raft.as_ref().filter(|_| scope.guarded) else { return Ok(()) };
+        let campaigns = effects.trace.iter().any(|event| matches!(event, Trace::BecameCandidate(_)));
+        let may = match event {
+            Event::Deliver(envelope) => {
+                matches!(envelope.message, Message::PreVoteReply(_) | Message::TimeoutNow(_))
+            }
+            _ => false,
+        };
+        match campaigns && !may && !raft.membership().is_alone(self.id) {
+            true => Err("E2: campaigns, and no quorum said that it would vote".into()),
+            false => Ok(()),
+        }
+    }
+
     fn start(&mut self, scope: &Scope) {
         self.runs += 1;
         let seed = u64::from(self.runs);
@@ -555,7 +575,8 @@ impl Member {
             | Message::ReadIndexReply(_)
             | Message::SnapshotChunk(_)
             | Message::SnapshotReply(_)
-            | Message::TimeoutNow(_) => Ok(()),
+            | Message::TimeoutNow(_)
+            | Message::Lost(_) => Ok(()),
         }
     }
 }

@@ -42,6 +42,8 @@ pub struct Scope {
     pub transfers: u8,
     /// Snapshots of what is applied, by anybody; nothing of the log stays behind them.
     pub snapshots: u8,
+    /// Links of voters to the leader they follow that its kernel closes, whether its process lives or not.
+    pub closes: u8,
     /// Crashes; each member that crashed may start again, or not.
     pub crashes: u8,
     /// Messages that arrive twice.
@@ -234,6 +236,7 @@ pub const TINY: Scope = Scope {
     changes: &[],
     transfers: 0,
     snapshots: 0,
+    closes: 0,
     crashes: 0,
     copies: 0,
     losses: 0,
@@ -547,6 +550,20 @@ pub const SCOPES: &[Scope] = &[
         ..TINY
     },
     Scope {
+        name: "suspicion-3",
+        about: "links to a leader close, a write, a crash; nobody waits for an election timeout",
+        start: Start::Elected,
+        fires: &[(Moment::Suspicion, 2)],
+        proposals: 1,
+        closes: 2,
+        crashes: 1,
+        in_flight_max: 1,
+        sync: Sync::AtOnce,
+        must_see: &[Mark::Reelected, Mark::CommandCommitted, Mark::Truncated],
+        pinned: 177_413,
+        ..TINY
+    },
+    Scope {
         name: "lease-3",
         about: "a lease, a heartbeat, a read at anybody, a new leader",
         start: Start::Leased,
@@ -597,6 +614,19 @@ pub const SCOPES: &[Scope] = &[
         sync: Sync::AtOnce,
         must_see: &[Mark::LeaseGivenUp, Mark::HandsOver, Mark::Reelected],
         pinned: 168_135,
+        ..TINY
+    },
+    Scope {
+        name: "lease-leave-3",
+        about: "a lease, voters that go, a heartbeat, a new leader",
+        start: Start::Leased,
+        clocks: Some(Clocks { steps: 3, ways: WORST_WAY }),
+        fires: &[(Moment::Election, 1), (Moment::Heartbeat, 1)],
+        changes: &[Target { voters: &[1], learners: &[] }],
+        in_flight_max: 1,
+        sync: Sync::AtOnce,
+        must_see: &[Mark::LeaseEnded, Mark::JointCommitted, Mark::ChangeCompleted, Mark::Reelected],
+        pinned: 738_863,
         ..TINY
     },
     Scope {
@@ -771,6 +801,20 @@ pub const SCOPES: &[Scope] = &[
         when: When::Campaign,
         must_see: &[Mark::ReadByLease, Mark::LeaseEnded, Mark::Reelected, Mark::ReadRefused],
         pinned: 14_916_798,
+        ..TINY
+    },
+    Scope {
+        name: "suspicions-3",
+        about: "as suspicion-3, with a disk that takes its time: links to a leader close, a write, a crash; nobody waits for an election timeout",
+        start: Start::Elected,
+        fires: &[(Moment::Suspicion, 2)],
+        proposals: 1,
+        closes: 2,
+        crashes: 1,
+        in_flight_max: 1,
+        when: When::Campaign,
+        must_see: &[Mark::Reelected, Mark::CommandCommitted, Mark::Truncated],
+        pinned: 4_954_411,
         ..TINY
     },
     Scope {

@@ -98,6 +98,8 @@ pub struct Facts {
     pub unsynced: usize,
     /// It could take a proposal or a read: it knows a leader.
     pub knows_leader: bool,
+    /// Index of the leader that it follows.
+    pub follows: Option<usize>,
     /// The driver owes it a `drained`.
     pub dirty: bool,
     /// Its newest term, durable or not.
@@ -346,6 +348,10 @@ fn facts(member: &Member, scope: &Scope) -> Facts {
         moments: moments.into_iter().map(|(moment, _)| moment).collect(),
         unsynced: member.disk.unsynced.len(),
         knows_leader: raft.is_some_and(|raft| raft.leader().is_some()),
+        follows: raft
+            .and_then(Raft::leader)
+            .filter(|leader| *leader != member.id)
+            .map(|leader| leader.0 as usize - 1),
         dirty: member.dirty,
         term: raft.map_or(member.disk.durable.hard.term, Raft::term),
     }
@@ -363,7 +369,8 @@ fn parcel(envelope: &Envelope) -> Parcel {
         | Message::Vote(_)
         | Message::ReadIndex(_)
         | Message::SnapshotChunk(_)
-        | Message::TimeoutNow(_) => false,
+        | Message::TimeoutNow(_)
+        | Message::Lost(_) => false,
     };
     Parcel {
         to: envelope.to.0 as usize - 1,

@@ -110,6 +110,7 @@ fn told(event: &Event) -> String {
         Event::Read(batch) => format!("client reads, read {batch}"),
         Event::Drain => "nothing more for now".into(),
         Event::Change(number) => format!("operator wants change {number}"),
+        Event::Close(peer) => format!("its link to {} is closed by the other end", peer.0),
         Event::Transfer(to) => format!("operator wants {} to lead", to.0),
         Event::Snapshot => "takes a snapshot".into(),
         Event::Pass(_) => "time passes".into(),
@@ -142,9 +143,19 @@ fn trace(event: &Trace) -> Option<String> {
         Trace::Truncated(from) => Some(format!("truncates from {from}")),
         Trace::Suspects(leader) => Some(format!("suspects {}", leader.0)),
         Trace::TransferBegan(target) => Some(format!("hands over to {}", target.0)),
+        Trace::SlowDisk { own, fastest, its } => {
+            Some(format!("took {own:?} for a write, {} took {its:?}", fastest.0))
+        }
+        Trace::LeaseWithout { peer, promise } => {
+            Some(format!("has no promise of {} but {promise:?}", peer.0))
+        }
+        Trace::ClocksApart { peer, gains } => {
+            Some(format!("proves that {} gains {gains} millionths", peer.0))
+        }
         Trace::LostMatch { peer, matched, last } => {
             Some(format!("notices that {} has lost its log from {} to {}", peer.0, last.0 + 1, matched.0))
         }
+        Trace::ToldOfLoss { floor, .. } => Some(format!("is told that its log went up to {floor}")),
         Trace::TransferFailed(target) => Some(format!("gives up handing over to {}", target.0)),
         Trace::Pruned(base) => Some(format!("prunes up to {base}")),
         Trace::Installs(last) => Some(format!("installs a snapshot up to {last}")),
@@ -186,6 +197,7 @@ pub fn envelope(envelope: &Envelope) -> String {
         }
         Message::SnapshotReply(reply) => format!("snapshot: from byte {}?", reply.next),
         Message::TimeoutNow(_) => "campaign now".into(),
+        Message::Lost(lost) => format!("lost up to {}", lost.upto),
     };
     format!("{}→{} t{} {text}", from.0, to.0, term.0)
 }

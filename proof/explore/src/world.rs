@@ -44,6 +44,8 @@ pub struct Left {
     pub transfers: u8,
     /// Snapshots.
     pub snapshots: u8,
+    /// Links that close.
+    pub closes: u8,
     /// Steps of time.
     pub steps: u8,
     /// Which way the clocks run, counted from 1; 0 until the first step.
@@ -58,10 +60,23 @@ impl Left {
         for (moment, count) in scope.fires {
             fires[*moment as usize] = *count;
         }
-        let Scope { proposals, reads, crashes, copies, losses, transfers, snapshots, .. } = *scope;
+        let Scope { proposals, reads, crashes, copies, losses, transfers, snapshots, closes, .. } = *scope;
         let changes = scope.changes.len() as u8;
         let (steps, way) = (scope.clocks.map_or(0, |clocks| clocks.steps), 0);
-        Left { fires, proposals, reads, crashes, copies, losses, changes, transfers, snapshots, steps, way }
+        Left {
+            fires,
+            proposals,
+            reads,
+            crashes,
+            copies,
+            losses,
+            changes,
+            transfers,
+            snapshots,
+            closes,
+            steps,
+            way,
+        }
     }
 
     fn words(&self) -> [u32; Left::WORDS] {
@@ -73,7 +88,7 @@ impl Left {
             fires(3),
             u32::from_le_bytes([self.proposals, self.reads, self.crashes, self.copies]),
             u32::from_le_bytes([self.losses, self.changes, self.transfers, self.snapshots]),
-            u32::from_le_bytes([self.steps, self.way, 0, 0]),
+            u32::from_le_bytes([self.steps, self.way, self.closes, 0]),
         ]
     }
 
@@ -84,8 +99,21 @@ impl Left {
         }
         let [proposals, reads, crashes, copies] = words[4].to_le_bytes();
         let [losses, changes, transfers, snapshots] = words[5].to_le_bytes();
-        let [steps, way, ..] = words[6].to_le_bytes();
-        Left { fires, proposals, reads, crashes, copies, losses, changes, transfers, snapshots, steps, way }
+        let [steps, way, closes, _] = words[6].to_le_bytes();
+        Left {
+            fires,
+            proposals,
+            reads,
+            crashes,
+            copies,
+            losses,
+            changes,
+            transfers,
+            snapshots,
+            closes,
+            steps,
+            way,
+        }
     }
 
     /// A deadline fires that may fire so often; as often as it likes if that is as often as can be counted.
@@ -162,6 +190,8 @@ pub enum What {
     Transfer(usize),
     /// It takes a snapshot, and drops what that covers.
     Snapshot,
+    /// Its link to the leader it follows is closed by the other end.
+    Close(usize),
 }
 
 impl Choice {
@@ -184,6 +214,7 @@ impl Choice {
                 What::Change => (10, member, 0),
                 What::Transfer(to) => (11, member, to as u32),
                 What::Snapshot => (12, member, 0),
+                What::Close(peer) => (14, member, peer as u32),
             },
         };
         kind << 28 | (member as u32) << 24 | argument
@@ -211,6 +242,7 @@ impl Choice {
             11 => What::Transfer(argument as usize),
             12 => What::Snapshot,
             13 => return Choice::Pass(argument as u8),
+            14 => What::Close(argument as usize),
             kind => panic!("no choice has the number {kind}"),
         };
         Choice::At(member, what)
@@ -387,6 +419,9 @@ impl World {
             if left.transfers > 0 && facts.leads.is_some() {
                 (0..scope.members).filter(|to| *to != n).for_each(|to| may(What::Transfer(to)));
             }
+            if let Some(leader) = facts.follows.filter(|_| left.closes > 0) {
+                may(What::Close(leader));
+            }
             if left.snapshots > 0 && facts.covered < facts.handed {
                 may(What::Snapshot);
             }
@@ -460,6 +495,7 @@ impl World {
             Choice::At(_, What::Change) => left.changes -= 1,
             Choice::At(_, What::Transfer(_)) => left.transfers -= 1,
             Choice::At(_, What::Snapshot) => left.snapshots -= 1,
+            Choice::At(_, What::Close(_)) => left.closes -= 1,
             Choice::Deliver(message) => self.take(message),
             Choice::Lose(_) | Choice::Pass(_) => {}
             Choice::At(_, What::Sync(_) | What::Restart | What::Drain) => {}
@@ -637,6 +673,7 @@ pub fn event(choice: Choice, name: u8, tables: &Tables<'_>) -> Event {
             What::Change => Event::Change(name),
             What::Transfer(to) => Event::Transfer(NodeId(to as u64 + 1)),
             What::Snapshot => Event::Snapshot,
+            What::Close(peer) => Event::Close(NodeId(peer as u64 + 1)),
         },
     }
 }

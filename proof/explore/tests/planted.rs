@@ -51,11 +51,13 @@ const FOUND: &[(&str, &str, &str)] = &[
     ("install-acknowledged-before-its-base", "install-crash-2", "before its disk has it [O1]"),
     ("conflicting-tail-kept-on-install", "snapshot-3", "State Machine Safety"),
     ("membership-of-a-dropped-log-in-force", "change-snapshot-3", "configurations_are_those_of_the_log"),
+    ("suspicion-drops-the-quorum-question", "suspicion-3", "E2: campaigns, and no quorum said"),
     ("lease-kept-after-transfer", "lease-transfer-3", "L-6: has a lease after it began to hand over"),
     ("lease-counted-from-receipt", "lease-3", "L-2: somebody leads term 2 while the lease of member 1"),
     ("lease-of-two-timeouts", "lease-3", "L-2: somebody leads term 2 while the lease of member 1"),
     ("lease-without-own-term-commit", "lease-write-3", "Linearizable reads"),
     ("vote-within-lease-after-restart", "lease-restart-3", "L-3: helps to replace its leader"),
+    ("lease-counted-in-one-set", "lease-leave-3", "L-2: somebody leads term 2 while the lease of member 1"),
 ];
 
 /// Bugs of the core that no scope can bring out, and why. Storms must.
@@ -64,11 +66,16 @@ const BEYOND: &[(&str, &str)] = &[
     ("stickiness-switched-off", "breaks no promise: a leader goes that should stay"),
     ("acknowledgement-of-an-older-term", "takes a crash and two more leaders"),
     ("probe-hint-taken-for-match", "takes entries of four terms"),
-    ("suspicion-drops-the-quorum-question", "no link closes in a scope"),
     ("log-pruned-by-what-is-applied", "a snapshot of a scope covers all that is applied"),
     ("vote-by-truncated-log", "no disk is damaged in a scope"),
     ("damaged-member-leads", "no disk is damaged in a scope"),
     ("damaged-answer-counted-as-evidence", "no disk is damaged in a scope"),
+    ("lease-counts-who-promised-nothing", "all members of a scope agree about leases"),
+    ("told-of-lost-entries-and-votes-on", "no disk of a scope loses what it had"),
+    ("own-disk-compared-with-the-slowest", "no disk takes time in a scope"),
+    ("slow-disk-left-at-once", "no disk takes time in a scope"),
+    ("lease-kept-though-clocks-differ", "clocks are not compared in a scope"),
+    ("clocks-compared-without-round-trips", "clocks are not compared in a scope"),
 ];
 
 #[test]

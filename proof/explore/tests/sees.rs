@@ -5,7 +5,7 @@ use kattu_explore::scope::{Lie, Mark, Scope, Start, Sync, TINY, Target};
 use kattu_explore::search::Sight;
 use kattu_explore::tables::Tables;
 use kattu_explore::world::{Ends, World};
-use kattu_explore::{Counterexample, explore};
+use kattu_explore::{Counterexample, explore, scope};
 use kattu_raft::canonical::Moment;
 use std::collections::HashSet;
 
@@ -200,4 +200,17 @@ fn a_scope_with_less_in_it_has_fewer_worlds() {
         1,
         "nothing may happen, so nothing does"
     );
+}
+
+/// With the links of both voters closed there is a new leader; with one, in no world. [replication-protocols E3a]
+#[test]
+fn one_lost_link_deposes_nobody_and_two_do() {
+    let lost = |closes| {
+        let scope = Scope { closes, ..*scope::find("suspicion-3").expect("it is there") };
+        let scope = Scope { crashes: 0, fires: &[(Moment::Suspicion, 7)], ..scope };
+        let report = explore(&scope).unwrap_or_else(|broken| panic!("{}", broken.story));
+        report.seen.contains(&Mark::Reelected)
+    };
+    assert!(!lost(1));
+    assert!(lost(2));
 }

@@ -8,6 +8,7 @@ use crate::station::Counts;
 use crate::trial::trial;
 use indicatif::{ProgressBar, ProgressStyle};
 use kattu_chaos::target::Target;
+use kattu_chaos::vows::Seen;
 use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -27,8 +28,10 @@ struct Sum {
     snapshots: (u64, u64),
     blows: BTreeMap<String, u64>,
     fates: BTreeMap<&'static str, u64>,
+    changes: BTreeMap<String, u64>,
     loss: Loss,
     counts: Counts,
+    seen: Seen,
 }
 
 /// Runs `trials` seeds from `seed` on; no trial begins after `most`.
@@ -63,9 +66,11 @@ pub fn campaign(trials: u64, seed: u64, target: Target, most: Option<Duration>) 
         sum.torn_tails += outcome.torn_tails;
         sum.snapshots.0 += outcome.snapshots.0;
         sum.snapshots.1 += outcome.snapshots.1;
+        sum.seen.add(outcome.seen);
         sum.loss.add(outcome.loss);
         sum.counts.add(outcome.counts);
         outcome.blows.into_iter().for_each(|(who, times)| *sum.blows.entry(who).or_default() += times);
+        outcome.changes.into_iter().for_each(|(what, times)| *sum.changes.entry(what).or_default() += times);
         outcome.fates.into_iter().for_each(|(fate, times)| *sum.fates.entry(fate).or_default() += times);
         sum.violations += u64::from(!outcome.violations.is_empty());
         sum.rig += u64::from(outcome.rig.is_some());
@@ -89,6 +94,8 @@ impl Sum {
     fn report(&self, took: Duration) -> ExitCode {
         println!("{:<28} {:>7}", "power lost by", "times");
         self.blows.iter().for_each(|(who, times)| println!("{who:<28} {times:>7}"));
+        println!("{:<28} {:>7}", "members changed", "times");
+        self.changes.iter().for_each(|(what, times)| println!("{what:<28} {times:>7}"));
         println!("{:<28} {:>7}", "unflushed writes of a disk", "times");
         self.fates.iter().for_each(|(fate, times)| println!("{fate:<28} {times:>7}"));
         let Loss { writes, sectors, dropped, torn } = self.loss;
@@ -98,6 +105,7 @@ impl Sum {
         let Counts { writes, bytes, flushes } = self.counts;
         println!("the disks saw {writes} writes of {} MiB and {flushes} flushes", bytes >> 20);
         println!("{} logs inspected, {} of them with a torn tail", self.logs, self.torn_tails);
+        println!("{}", self.seen.line());
         println!("{} snapshots taken, {} starts from one", self.snapshots.0, self.snapshots.1);
         println!(
             "{} operations, {} of unknown outcome; {} answers judged; {:.0} s",

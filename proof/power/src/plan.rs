@@ -5,6 +5,8 @@
 
 use crate::disk::Layout;
 use crate::station::Trip;
+use kattu_chaos::changes::Change;
+use kattu_chaos::flags::Flags;
 use kattu_chaos::random::Random;
 use kattu_chaos::target::Target;
 use kattu_chaos::workload::Shape;
@@ -60,6 +62,9 @@ pub struct Blow {
     pub when: When,
     /// And once more while those members start again, just before this request of one disk.
     pub again: Option<Trip>,
+    /// What is asked of the members just before; and whether its outcome is waited for, so that the power goes in the middle
+    /// of what follows a change, or in the middle of the change.
+    pub change: Option<(Change, bool)>,
 }
 
 /// A whole trial.
@@ -69,10 +74,12 @@ pub struct Plan {
     pub seed: u64,
     /// How many members.
     pub members: usize,
+    /// Places, each with a disk of its own, for members that come later.
+    pub spare: usize,
     /// Their file systems.
     pub layout: Layout,
     /// More flags of theirs.
-    pub flags: Vec<&'static str>,
+    pub flags: Flags,
     /// What clients do.
     pub shape: Shape,
     /// The losses, in order.
@@ -90,12 +97,7 @@ impl Plan {
             data: MODES[random.below(MODES.len())],
             commit_secs: *random.pick(&[1, 5, 300]),
         };
-        let mut flags = Vec::new();
-        for flag in ["--log-io", "--apply"] {
-            if random.per_mille(400) && target == Target::Kattu {
-                flags.extend([flag, "thread"]);
-            }
-        }
+        let flags = Flags::draw(seed, target, None);
         // Enough that there is always something to flush, and not so much that who was away never catches up.
         let shape = Shape {
             clients: random.within(4..13) as u32,
@@ -110,16 +112,18 @@ impl Plan {
         last.who = Who::All;
         if random.per_mille(250) {
             let when = When::Birth(trip(&mut random, 45));
-            blows.insert(0, Blow { who: Who::All, when, again: None });
+            blows.insert(0, Blow { who: Who::All, when, again: None, change: None });
         }
-        Plan { seed, members, layout, flags, shape, blows }
+        let spare = if target == Target::Kattu { change_some(seed, members, &mut blows) } else { 0 };
+        Plan { seed, members, spare, layout, flags, shape, blows }
     }
 
     /// The plan of a seed for disks that lie: one loss for all, late enough that there is something to lose.
     pub fn of_control(seed: u64, target: Target) -> Plan {
         let mut plan = Plan::new(seed, target);
         let when = When::Load { after: 150, point: Point::Before(Trip::Flush(1)) };
-        plan.blows = vec![Blow { who: Who::All, when, again: None }];
+        plan.blows = vec![Blow { who: Who::All, when, again: None, change: None }];
+        plan.spare = 0;
         plan
     }
 }
@@ -136,8 +140,29 @@ impl Blow {
         let point = if random.per_mille(600) { Point::Dam } else { Point::Before(trip(random, 60)) };
         let when = When::Load { after: random.within(20..800), point };
         let again = random.per_mille(350).then(|| trip(random, 40));
-        Blow { who, when, again }
+        Blow { who, when, again, change: None }
     }
+}
+
+/// In part of the trials of several members some come and go around the losses. Returns how many places are free at first.
+fn change_some(seed: u64, members: usize, blows: &mut [Blow]) -> usize {
+    // Dice of their own: plans are what they were otherwise.
+    let mut random = Random::of_part(seed, "changes");
+    if members < 3 || !random.per_mille(500) {
+        return 0;
+    }
+    let under_load = blows.iter_mut().filter(|blow| matches!(blow.when, When::Load { .. }));
+    for (number, blow) in under_load.enumerate() {
+        // Nobody can go before somebody has come: three are needed.
+        let change = match number {
+            0 => *random.pick(&[Change::Add, Change::Add, Change::Replace]),
+            _ => *random.pick(&[Change::Add, Change::Remove, Change::Remove, Change::Replace]),
+        };
+        // A replacement is two changes: one that is under way would be a removal.
+        let is_waited_for = number == 0 || change == Change::Replace || random.per_mille(500);
+        blow.change = Some((change, is_waited_for));
+    }
+    2
 }
 
 /// One of the next `most` requests; flushes are half of all requests.
@@ -153,11 +178,8 @@ impl fmt::Display for Plan {
         let Layout { block_bytes, data, commit_secs, .. } = &self.layout;
         write!(
             f,
-            "seed {}: {} members{}, ext4 of {block_bytes}-byte blocks, data={data}, commit={commit_secs}, {} clients",
-            self.seed,
-            self.members,
-            self.flags.iter().map(|flag| format!(" {flag}")).collect::<String>(),
-            self.shape.clients
+            "seed {}: {} members and {} free places with {}, ext4 of {block_bytes}-byte blocks, data={data}, commit={commit_secs}, {} clients",
+            self.seed, self.members, self.spare, self.flags, self.shape.clients
         )?;
         self.blows.iter().try_for_each(|blow| write!(f, "\n  {blow:?}"))
     }
@@ -184,5 +206,12 @@ mod tests {
         }
         assert!(20 < blows.iter().filter(|blow| blow.again.is_some()).count());
         assert!(20 < blows.iter().filter(|blow| matches!(blow.when, When::Birth(_))).count());
+        for change in [Change::Add, Change::Remove, Change::Replace] {
+            let drawn = |is_waited_for| {
+                blows.iter().filter(|blow| blow.change == Some((change, is_waited_for))).count()
+            };
+            assert!(5 < drawn(true), "{change:?}");
+            assert!((5 < drawn(false)) == (change != Change::Replace), "{change:?}");
+        }
     }
 }

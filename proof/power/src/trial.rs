@@ -17,15 +17,17 @@ use crate::plan::{Blow, Plan, Point, When, Who};
 use crate::platter::{Fate, Image, Loss};
 use crate::room::{self, Room};
 use crate::station::{Counts, Held, Station, Trip};
+use kattu_chaos::changes::Change;
 use kattu_chaos::clients::Clients;
 use kattu_chaos::cluster::{BACK_LIMIT, Cluster, tail};
-use kattu_chaos::member::Member;
+use kattu_chaos::member::{Member, Standing};
 use kattu_chaos::place::Place;
 use kattu_chaos::random::Random;
 use kattu_chaos::record::{Ends, Recorder, ends};
 use kattu_chaos::storm::Timeline;
 use kattu_chaos::target::Target;
 use kattu_chaos::trial::judge;
+use kattu_chaos::vows::Seen;
 use kattu_e2e::process::signal;
 use kattu_verify::history::Record;
 use std::collections::BTreeMap;
@@ -90,6 +92,10 @@ pub struct Outcome {
     pub logs: u64,
     /// Snapshots that members took, and starts from one.
     pub snapshots: (u64, u64),
+    /// Changes of members that were asked for, by kind and whether they were waited for.
+    pub changes: BTreeMap<String, u64>,
+    /// What members showed after the last loss.
+    pub seen: Seen,
     /// What the disks were asked.
     pub counts: Counts,
     /// Where things are kept, if they are.
@@ -152,18 +158,21 @@ impl Trial {
         let rig = |error: std::io::Error| Trouble::Rig(error.to_string());
         std::fs::create_dir_all(&self.folder).map_err(rig)?;
         let fresh = format(&self.folder, &self.plan.layout).map_err(Trouble::Rig)?;
-        self.disks = (0..self.plan.members).map(|_| None).collect();
-        self.remains = vec![None; self.plan.members];
-        for i in 0..self.plan.members {
+        let places = self.plan.members + self.plan.spare;
+        self.disks = (0..places).map(|_| None).collect();
+        self.remains = vec![None; places];
+        for i in 0..places {
             self.mount(i, fresh.clone())?;
         }
         let homes: Vec<PathBuf> = self.disks.iter().flatten().map(|disk| disk.path().to_path_buf()).collect();
-        let mut place = Place::loopback(self.plan.members, false);
+        let mut place = Place::loopback(places, false);
         place.seats.iter_mut().for_each(|seat| seat.prefix.extend(self.room.prefix()));
         let hosts: Vec<String> = place.seats.iter().map(|seat| seat.host.clone()).collect();
         let token = format!("power-{}", self.plan.seed);
-        let mut cluster = Cluster::new(self.target, place, &homes, &self.folder, &token, homes.len())
-            .map_err(Trouble::Rig)?;
+        let flags = self.plan.flags.clone();
+        let mut cluster =
+            Cluster::new(self.target, place, &homes, &self.folder, &token, self.plan.members, flags)
+                .map_err(Trouble::Rig)?;
         let recorder = self.recorder.clone();
         let ended = self.conduct(&mut cluster, &hosts, &recorder, lying);
         cluster.kill_all();
@@ -199,11 +208,29 @@ impl Trial {
                 self.timeline.say("the disks begin to lie");
                 self.await_writes(cluster, WRITES_LIED_ABOUT)?;
             }
+            let asked = match blow.change {
+                Some(change) => self.change(cluster, change)?,
+                None => None,
+            };
             let victims = self.victims(cluster, blow.who);
             self.await_point(cluster, &victims, point)?;
             self.strike_at(cluster, blow, victims)?;
             self.await_service(cluster)?;
+            if let Some(asked) = asked {
+                let _ = asked.join();
+            }
+            if blow.change.is_some() {
+                cluster.part().map_err(Trouble::Broken)?;
+                self.await_service(cluster)?;
+                cluster.agree_on_members().map_err(Trouble::Broken)?;
+                let belonging = cluster.belonging();
+                self.timeline.say(format!("they agree on who they are: {belonging:?}"));
+            }
             self.await_writes(cluster, WRITES_AFTER)?;
+        }
+        if !lying {
+            self.outcome.seen = cluster.prove(false).map_err(Trouble::Broken)?;
+            self.timeline.say(self.outcome.seen.line());
         }
         clients.stop();
         self.timeline.say("clients stop");
@@ -211,26 +238,68 @@ impl Trial {
         self.end_in_order(cluster)
     }
 
+    /// Somebody comes or goes. What is not waited for goes on while the power goes.
+    fn change(
+        &mut self,
+        cluster: &mut Cluster,
+        (change, is_waited_for): (Change, bool),
+    ) -> Result<Option<std::thread::JoinHandle<()>>, Trouble> {
+        let whom = *self.random.pick(&cluster.belonging());
+        let mut asked = None;
+        let done = match (change, is_waited_for) {
+            (_, false) => {
+                asked = cluster.ask_and_go(change, whom);
+                asked.is_some()
+            }
+            (Change::Add, true) => cluster.grow().map_err(Trouble::Rig)?.is_some(),
+            (Change::Remove, true) => cluster.shrink(whom),
+            (Change::Replace, true) => {
+                cluster.members[whom].kill();
+                self.recorder.crashed(whom as u64);
+                match cluster.replace(whom).map_err(Trouble::Rig)? {
+                    true => true,
+                    false => {
+                        // Nobody took it out in time: it goes on as itself, or finds out that it was taken out after all.
+                        if cluster.members[whom].standing != Standing::Spare {
+                            cluster.members[whom].start(&[], &[]).map_err(Trouble::Rig)?;
+                        }
+                        false
+                    }
+                }
+            }
+        };
+        let how = if is_waited_for { "made" } else { "under way" };
+        self.timeline
+            .say(format!("{change:?} n{whom}, {how}: {}", if done { "asked" } else { "nothing to do" }));
+        *self.outcome.changes.entry(format!("{change:?}, {how}")).or_default() += u64::from(done);
+        Ok(asked)
+    }
+
     /// Who is meant; a leader is waited for.
     fn victims(&mut self, cluster: &Cluster, who: Who) -> Vec<usize> {
-        let count = self.plan.members;
+        // Who has been removed and does not know it yet has a disk as well.
+        let running = |cluster: &Cluster| -> Vec<usize> {
+            (0..cluster.members.len()).filter(|&i| cluster.members[i].is_started()).collect()
+        };
         let begun = Instant::now();
         let leader = loop {
             match cluster.leader() {
                 Some(leader) => break leader,
                 // Somebody will do: the plan wants a loss now.
-                None if BACK_LIMIT < begun.elapsed() => break 0,
+                None if BACK_LIMIT < begun.elapsed() => break running(cluster)[0],
                 None => std::thread::sleep(Duration::from_millis(5)),
             }
         };
-        let mut others: Vec<usize> = (0..count).filter(|i| *i != leader).collect();
+        let count = cluster.belonging().len();
+        let mut others = running(cluster);
+        others.retain(|i| *i != leader);
         self.random.shuffle(&mut others);
         match who {
-            Who::All => (0..count).collect(),
+            Who::All => running(cluster),
             Who::Leader => vec![leader],
             Who::Follower => others.into_iter().take(1).collect(),
             Who::Minority => {
-                let mut all: Vec<usize> = (0..count).collect();
+                let mut all = running(cluster);
                 self.random.shuffle(&mut all);
                 all.truncate(((count - 1) / 2).max(1));
                 all
@@ -329,8 +398,10 @@ impl Trial {
 
     fn start(&mut self, cluster: &mut Cluster, which: Option<&[usize]>) -> Done {
         for (i, member) in cluster.members.iter_mut().enumerate() {
-            if which.is_none_or(|which| which.contains(&i)) {
-                member.start(&[], &self.plan.flags).map_err(Trouble::Rig)?;
+            let is_meant = which.is_none_or(|which| which.contains(&i));
+            // Who was removed and has ended stays away.
+            if is_meant && member.standing != Standing::Spare && member.last_end().is_none() {
+                member.start(&[], &[]).map_err(Trouble::Rig)?;
             }
         }
         Ok(())
@@ -383,7 +454,7 @@ impl Trial {
             cluster.check_ended().map_err(Trouble::Broken)?;
             // Asked only now and then: a question waits for an answer while the trip may come.
             if Duration::from_secs(2) < begun.elapsed()
-                && cluster.members.iter().all(|member| member.serves())
+                && cluster.belonging().into_iter().all(|i| cluster.members[i].serves())
             {
                 return Ok(());
             }
@@ -399,21 +470,20 @@ impl Trial {
     fn await_service(&mut self, cluster: &mut Cluster) -> Done {
         let begun = Instant::now();
         let mut said = begun;
-        for i in 0..self.plan.members {
-            while !cluster.members[i].serves() {
-                cluster.check_ended().map_err(Trouble::Broken)?;
-                if Duration::from_secs(1) < said.elapsed() {
-                    self.timeline.say(format!("n{i} does not serve yet: {}", progress(cluster)));
-                    said = Instant::now();
-                }
-                if BACK_LIMIT < begun.elapsed() {
-                    let says = tail(&cluster.members[i].says());
-                    return Err(Trouble::Broken(format!(
-                        "n{i} does not serve {BACK_LIMIT:?} after a loss: {says}"
-                    )));
-                }
-                std::thread::sleep(Duration::from_millis(5));
+        // Who has been removed is missed no longer as soon as it has ended for that.
+        while let Some(i) = cluster.belonging().into_iter().find(|&i| !cluster.members[i].serves()) {
+            cluster.check_ended().map_err(Trouble::Broken)?;
+            if Duration::from_secs(1) < said.elapsed() {
+                self.timeline.say(format!("n{i} does not serve yet: {}", progress(cluster)));
+                said = Instant::now();
             }
+            if BACK_LIMIT < begun.elapsed() {
+                let says = tail(&cluster.members[i].says());
+                return Err(Trouble::Broken(format!(
+                    "n{i} does not serve {BACK_LIMIT:?} after a loss: {says}"
+                )));
+            }
+            std::thread::sleep(Duration::from_millis(5));
         }
         self.timeline.say(format!("everybody serves after {:.2?}", begun.elapsed()));
         Ok(())
@@ -456,8 +526,10 @@ impl Trial {
             member.process().into_iter().for_each(|process| signal(process, "TERM"));
         }
         for i in 0..cluster.members.len() {
-            let status = cluster.members[i].wait_end(STOP_LIMIT);
-            if status.is_none_or(|status| !status.success()) && self.target == Target::Kattu {
+            // Places that were never taken, and who was removed, have ended before.
+            let is_running = cluster.members[i].is_started();
+            let status = if is_running { cluster.members[i].wait_end(STOP_LIMIT) } else { None };
+            if is_running && status.is_none_or(|status| !status.success()) && self.target == Target::Kattu {
                 let says = tail(&cluster.members[i].says());
                 return Err(Trouble::Broken(format!("n{i} did not stop in order: {status:?}: {says}")));
             }
@@ -499,7 +571,7 @@ impl Trial {
             self.history = self.recorder.take();
             self.outcome.ends = ends(&self.history);
         }
-        let said = (0..self.plan.members)
+        let said = (0..self.plan.members + self.plan.spare)
             .map(|i| std::fs::read_to_string(self.folder.join(format!("n{i}.log"))).unwrap_or_default());
         for line in said.collect::<String>().lines() {
             self.outcome.snapshots.0 += u64::from(line.starts_with("kattu: snapshot up to "));

@@ -18,7 +18,8 @@ use crate::world::{Event, World};
 use kattu_node::contract::{Outcome, Refusal};
 use kattu_verify::history::{Answer, What};
 use kattu_verify::judges::{
-    FinalState, Summary, durable, linearizable, revision_order, revisions_never_back, txn_atomic,
+    FinalState, Summary, bounded_reads_are_recent, durable, linearizable, revision_order,
+    revisions_never_back, sessions_read_what_they_saw, txn_atomic,
 };
 
 /// Histories with more open operations are left to the judge of revisions.
@@ -60,7 +61,12 @@ impl World {
     fn judge(&self, last: &FinalState) -> Result<Summary, Violation> {
         let history = &self.clients.history;
         // The simple ones first: what they name is the shorter story.
-        let simple = [revisions_never_back(history)?, txn_atomic(history)?];
+        let simple = [
+            revisions_never_back(history)?,
+            sessions_read_what_they_saw(history)?,
+            bounded_reads_are_recent(history)?,
+            txn_atomic(history)?,
+        ];
         let mut sum = revision_order(history)?;
         sum.judged +=
             simple.map(|summary| summary.judged).iter().sum::<u64>() + durable(history, last)?.judged;
@@ -249,7 +255,9 @@ impl World {
         {
             return Ok(());
         }
-        if self.members[member].process.is_none() || !self.current().contains(&member) {
+        // What somebody says whose store is wrong counts as never told, so that it would be asked for ever.
+        let is_down = self.members[member].process.is_none() || self.is_out_of_service(member);
+        if is_down || !self.current().contains(&member) {
             self.sh.queue.plan(self.sh.now + crate::clients::RETRY, Event::Probe { member });
             return Ok(());
         }

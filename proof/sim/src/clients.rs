@@ -2,16 +2,22 @@
 //!
 //! Each client has one operation under way; a flood has a client of its own for each request, because it does not wait.
 //! Keys are few, so that operations meet; values are all different, so that each read names the write it saw.
+//!
+//! Two clients share a session, which carries from member to member what the real one does (`shell/client` `Session`): the
+//! highest position of the log that an answer came with. What belongs to it is drawn call by call; so is which reads
+//! have a bound.
 //! Knows nothing of: members' insides, what is right.
 
-use crate::clock::SEC;
+use crate::clock::{MS, SEC};
 use crate::dice::Dice;
-use crate::plan::{Leases, Load, Settings};
+use crate::plan::{Leases, Load, Pace, Settings};
 use kattu_kv::api as kv;
 use kattu_node::command::encode_kv;
 use kattu_node::contract::{Consistency, Outcome, ReplyBody, Request};
+use kattu_raft::{Duration, LogIndex};
 use kattu_verify::convert;
-use kattu_verify::history::{Compare, How, Operation, Record, Target, What};
+use kattu_verify::history::{Compare, How, Level, Operation, Record, Target, What};
+use std::collections::BTreeMap;
 
 /// Numbers of clients that flood.
 const FLOOD_FROM: u32 = 1_000_000;
@@ -34,15 +40,30 @@ pub(crate) struct Asked {
     pub(crate) is_flood: bool,
     /// It is the operator's: no history tells of it.
     pub(crate) is_wish: bool,
+    /// The session it belongs to.
+    session: Option<u64>,
+    /// It has a bound: the highest revision that anybody had been shown when it was asked.
+    bounded: Option<i64>,
 }
+
+/// Within how many nanoseconds a member can tell two of its times apart: clocks show whole ones.
+const TICKS: u64 = 4;
 
 /// All clients and their history.
 pub(crate) struct Clients {
     dice: Dice,
     load: Load,
     request_bytes_max: usize,
+    /// For levels of reads: a stream of its own, so that what is asked does not hang on them.
+    level_dice: Dice,
     /// Leases are believed whose clocks deserve no trust: reads are told to the history as ones that may be old.
     reads_may_be_old: bool,
+    /// Millionths that any member's clock may gain or lose.
+    drift: u64,
+    /// The highest position that each session was told.
+    sessions: BTreeMap<u64, LogIndex>,
+    /// Clients whose next operation follows at once, at this level.
+    going_on: BTreeMap<u32, Level>,
     pub(crate) asked: Vec<Asked>,
     pub(crate) history: Vec<Record>,
     /// Highest revision anybody was shown.
@@ -52,15 +73,22 @@ pub(crate) struct Clients {
     pub(crate) done: u64,
     pub(crate) refused: u64,
     pub(crate) unknown: u64,
+    /// Bounded reads that showed less than somebody had been shown when they were asked.
+    pub(crate) aged: u64,
 }
 
 impl Clients {
-    pub(crate) fn new(seed: u64, load: &Load, settings: &Settings) -> Clients {
+    pub(crate) fn new(seed: u64, load: &Load, settings: &Settings, pace: &Pace) -> Clients {
+        let rates = pace.rates.iter().chain([&pace.drift]);
         Clients {
             dice: Dice::new(seed, "clients"),
             load: load.clone(),
             request_bytes_max: settings.request_bytes_max,
+            level_dice: Dice::new(seed, "levels of clients"),
             reads_may_be_old: settings.leases == Leases::Beyond,
+            drift: rates.map(|rate| rate.unsigned_abs()).max().unwrap_or(0),
+            sessions: BTreeMap::new(),
+            going_on: BTreeMap::new(),
             asked: Vec::new(),
             history: Vec::new(),
             revision: 1,
@@ -69,6 +97,7 @@ impl Clients {
             done: 0,
             refused: 0,
             unknown: 0,
+            aged: 0,
         }
     }
 
@@ -77,13 +106,25 @@ impl Clients {
         self.dice.within(self.load.rest / 2, self.load.rest * 3 / 2)
     }
 
+    /// The same for this client, which may have more to ask at once.
+    pub(crate) fn rest_of(&mut self, client: u32) -> u64 {
+        match self.going_on.contains_key(&client) {
+            true => self.level_dice.below(self.load.rest / 64 + 1),
+            false => self.rest(),
+        }
+    }
+
     /// How long a client waits, if not for ever.
     pub(crate) fn patience(&self) -> Option<u64> {
         (self.load.patience > 0).then_some(self.load.patience)
     }
 
-    /// Whom a client asks: mostly its own member, if that is up.
+    /// Whom a client asks: mostly its own member, if that is up; in the middle of a session, anybody.
     pub(crate) fn choose(&mut self, client: u32, up: &[usize], members: usize) -> Option<usize> {
+        let moves = matches!(self.going_on.get(&client), Some(Level::Session(_)));
+        if moves && !up.is_empty() {
+            return Some(up[self.level_dice.below(up.len() as u64) as usize]);
+        }
         let home = client as usize % members;
         if up.contains(&home) && !self.dice.one_in(4) {
             return Some(home);
@@ -101,7 +142,52 @@ impl Clients {
                 self.asked[asked as usize].odd = true;
                 asked
             }
-            None => self.ask_for(now, client, member, operation),
+            None => {
+                let level = self.draw_level(client);
+                self.ask_at(now, client, member, operation, level)
+            }
+        }
+    }
+
+    /// At which level a client asks; the bound is as the member is asked for it. Every other time the client's next
+    /// operation has the same level and follows at once: a member is behind for a moment only.
+    fn draw_level(&mut self, client: u32) -> Option<Level> {
+        let level = self.going_on.remove(&client).or_else(|| self.draw_new_level(client));
+        if let Some(level) = level.filter(|_| self.level_dice.one_in(2)) {
+            self.going_on.insert(client, level);
+        }
+        level
+    }
+
+    fn draw_new_level(&mut self, client: u32) -> Option<Level> {
+        let drawn = self.level_dice.below(100);
+        if drawn < self.load.sessions {
+            return Some(Level::Session(u64::from(client / 2)));
+        }
+        if drawn < self.load.sessions + self.load.bounded {
+            let longest = self.load.bound_max.max(1);
+            return Some(Level::Bounded(match self.level_dice.below(8) {
+                0 => 0,
+                1..4 => self.level_dice.log_within(MS.min(longest), longest),
+                _ => self.level_dice.within(0, longest),
+            }));
+        }
+        None
+    }
+
+    /// How old an answer may be by the world's clock, if its member counts so long by its own.
+    fn by_the_world(&self, bound: u64) -> u64 {
+        let slowest = 1_000_000 - u128::from(self.drift.min(999_999));
+        (u128::from(bound) * 1_000_000).div_ceil(slowest) as u64 + TICKS
+    }
+
+    /// What the answer that an operation is about to get came with: its session says it from now on. [shell/client
+    /// `Level::note`]
+    pub(crate) fn note_position(&mut self, number: u64, what: &What, position: LogIndex) {
+        let asked = &self.asked[number as usize];
+        if let (Some(session), false, What::Done { answer: Ok(_), .. }) = (asked.session, asked.ended, what) {
+            let seen = self.sessions.entry(session).or_default();
+            *seen = (*seen).max(position);
         }
     }
 
@@ -159,28 +245,66 @@ impl Clients {
 
     fn asked(&mut self, client: u32, member: usize, request: Option<Request>) -> u64 {
         let number = self.asked.len() as u64;
-        let asked =
-            Asked { client, member, request, ended: false, odd: false, is_flood: false, is_wish: false };
-        self.asked.push(asked);
+        self.asked.push(Asked {
+            client,
+            member,
+            request,
+            ended: false,
+            odd: false,
+            is_flood: false,
+            is_wish: false,
+            session: None,
+            bounded: None,
+        });
         number
     }
 
     fn ask_for(&mut self, now: u64, client: u32, member: usize, operation: Operation) -> u64 {
+        self.ask_at(now, client, member, operation, None)
+    }
+
+    fn ask_at(
+        &mut self,
+        now: u64,
+        client: u32,
+        member: usize,
+        operation: Operation,
+        level: Option<Level>,
+    ) -> u64 {
+        let consistency = match level {
+            None => Consistency::Linearizable,
+            Some(Level::Session(session)) => {
+                Consistency::Session(self.sessions.get(&session).copied().unwrap_or_default())
+            }
+            Some(Level::Bounded(bound)) => Consistency::Bounded(Duration::from_nanos(bound)),
+        };
         // The face judges first: what is wrong whatever the state never reaches a replica.
         let rejected = convert::check(&operation).err();
         let request = match convert::to_request(&operation) {
             convert::Request::Command(command) => Request::Write(encode_kv(&command)),
             convert::Request::Query(query, true) => Request::Read(query, Consistency::Serializable),
-            convert::Request::Query(query, false) => Request::Read(query, Consistency::Linearizable),
+            convert::Request::Query(query, false) => Request::Read(query, consistency),
         };
         let too_large =
             matches!(&request, Request::Write(bytes) if bytes.len() > self.request_bytes_max + 512);
+        let has_bound = matches!(&request, Request::Read(_, Consistency::Bounded(_)));
         let number = self.asked(client, member, Some(request));
+        let (session, level) = match level {
+            Some(Level::Session(session)) => (Some(session), level),
+            Some(Level::Bounded(bound)) if has_bound => {
+                (None, Some(Level::Bounded(self.by_the_world(bound))))
+            }
+            Some(Level::Bounded(_)) | None => (None, None),
+        };
+        let asked = &mut self.asked[number as usize];
+        (asked.session, asked.bounded) = (session, has_bound.then_some(self.revision));
         let mut operation = operation;
-        if let (true, Operation::Range { serializable, .. }) = (self.reads_may_be_old, &mut operation) {
+        // What a session must see hangs on no clock.
+        let may_be_old = self.reads_may_be_old && !matches!(consistency, Consistency::Session(_));
+        if let (true, Operation::Range { serializable, .. }) = (may_be_old, &mut operation) {
             *serializable = true;
         }
-        self.record(now, number, What::Invoke { member: member as u64 + 1, operation });
+        self.record(now, number, What::Invoke { member: member as u64 + 1, operation, level });
         if let Some(rejection) = rejected {
             self.end(now, number, What::Done { revision: None, answer: Err(rejection) });
         } else if too_large {
@@ -209,6 +333,8 @@ impl Clients {
             What::Invoke { .. } | What::Crashed { .. } => unreachable!("an end of an operation"),
             What::Done { revision, .. } => {
                 self.done += 1;
+                self.aged +=
+                    u64::from(asked.bounded.zip(*revision).is_some_and(|(then, shown)| shown < then));
                 self.revision = self.revision.max(revision.unwrap_or(0));
             }
             What::Refused { .. } => self.refused += 1,
@@ -373,3 +499,58 @@ pub(crate) fn told(outcome: Outcome) -> What {
 
 /// The longest a client of the calm waits between two tries.
 pub(crate) const RETRY: u64 = SEC / 100;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::Clock;
+    use crate::plan::Plan;
+
+    #[test]
+    fn no_clock_within_its_drift_counts_a_bound_for_longer_than_the_history_says() {
+        for drift in [0, 100, 20_000, 300_000_i64] {
+            let mut plan = Plan::steady(1, 3, 1);
+            plan.pace.drift = drift;
+            let clients = Clients::new(1, &plan.load, &plan.settings, &plan.pace);
+            for rate in [-drift, drift] {
+                let clock = Clock::new(77 * SEC, rate);
+                for bound in [0, 1, 999, MS, 250 * MS, 8 * SEC] {
+                    for asked in [0, 1, 999_999, 123_456_789_123] {
+                        let later = clock.at(asked + clients.by_the_world(bound) + 1);
+                        let counted = later.since(clock.at(asked));
+                        assert!(Duration::from_nanos(bound) < counted, "{drift} {rate} {bound}: {counted:?}");
+                    }
+                }
+            }
+            assert!(clients.by_the_world(SEC) - SEC <= SEC / 2, "and not by much");
+        }
+    }
+
+    #[test]
+    fn a_session_says_the_highest_position_that_one_of_its_answers_came_with() {
+        let plan = Plan::steady(1, 3, 1);
+        let mut clients = Clients::new(1, &plan.load, &plan.settings, &plan.pace);
+        let read = || Operation::everything();
+        let done = || What::Done { revision: Some(1), answer: Ok(kattu_verify::history::Answer::Put) };
+        let mut answered = |client, level, what: What, position| {
+            let number = clients.ask_at(0, client, 0, read(), level);
+            let said = match &clients.asked[number as usize].request {
+                Some(Request::Read(_, Consistency::Session(seen))) => Some(seen.0),
+                _ => None,
+            };
+            clients.note_position(number, &what, LogIndex(position));
+            clients.end(0, number, what);
+            clients.note_position(number, &done(), LogIndex(1000)); // who has stopped waiting learns nothing
+            said
+        };
+        let session = Some(Level::Session(3));
+        assert_eq!(answered(6, session, done(), 7), Some(0));
+        assert_eq!(answered(7, session, done(), 5), Some(7), "the other client of the same session");
+        assert_eq!(answered(6, session, What::Refused { reason: String::new() }, 90), Some(7));
+        assert_eq!(answered(6, None, done(), 91), None);
+        assert_eq!(answered(6, Some(Level::Bounded(1)), done(), 92), None);
+        assert_eq!(answered(8, Some(Level::Session(4)), done(), 93), Some(0));
+        assert_eq!(answered(6, session, done(), 8), Some(7));
+        assert_eq!(answered(6, session, done(), 8), Some(8));
+    }
+}

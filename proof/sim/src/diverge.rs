@@ -29,8 +29,8 @@ pub(crate) struct Diverged {
     struck: BTreeSet<NodeId>,
     /// Members that an alarm names.
     named: BTreeSet<NodeId>,
-    /// What each member's digest was at the marks in the log.
-    marks: BTreeMap<LogIndex, BTreeMap<NodeId, u64>>,
+    /// What each member's digest was at the marks in the log, in each life in which it came by.
+    marks: BTreeMap<LogIndex, BTreeMap<NodeId, BTreeSet<u64>>>,
     /// Members that differed at a mark.
     found: BTreeSet<NodeId>,
 }
@@ -81,10 +81,13 @@ impl Diverged {
             return;
         }
         let mark = self.marks.entry(entry.id().index).or_default();
-        // Who reads the log again after a crash says what is right there, and may have said something else before.
-        mark.entry(member).or_insert_with(|| keeper.digest());
-        let right = mark.iter().find(|(member, _)| !self.struck.contains(member)).map(|(_, &digest)| digest);
-        let differ = mark.iter().filter(|(_, digest)| right.is_some_and(|right| right != **digest));
+        // Who reads the log again after a crash may be right where it was odd before, or odd where it was right.
+        mark.entry(member).or_default().insert(keeper.digest());
+        let right = mark.iter().find(|(member, _)| !self.struck.contains(member));
+        let right = right.and_then(|(_, digests)| digests.first().copied());
+        let is_odd =
+            |digests: &BTreeSet<u64>| right.is_some_and(|right| digests.iter().any(|it| *it != right));
+        let differ = mark.iter().filter(|(_, digests)| is_odd(digests));
         self.found.extend(differ.map(|(&member, _)| member));
     }
 }

@@ -114,6 +114,10 @@ pub enum Inject {
     RollBack { who: Who, down: u64 },
     /// The disk has said that it synced the last block, and then the power goes.
     Lie { who: Who, down: u64, pick: u64 },
+    /// A backup of a member becomes another cluster, beside the storm.
+    Restore { who: Who, pick: u64 },
+    /// A copy of a member's disk becomes another cluster, beside the storm.
+    Recover { who: Who, pick: u64 },
 }
 
 macro_rules! kinds {
@@ -180,6 +184,8 @@ kinds! {
     Diverge "diverge",
     RollBack "roll-back",
     Lie "lie",
+    Restore "restore",
+    Recover "recover",
 }
 
 /// A set of kinds.
@@ -263,6 +269,8 @@ pub(crate) fn draw_injections(
         let mut dice = dice.fork(kind as u64);
         let gap = match kind {
             Kind::CutOff => dice.log_within(5 * SEC, 20 * SEC),
+            // Each is as much work as some seconds of a storm.
+            Kind::Restore | Kind::Recover => dice.log_within(40 * SEC, 160 * SEC),
             _ => dice.log_within(5 * SEC, 90 * SEC),
         };
         let mut at = dice.below(gap);
@@ -390,6 +398,8 @@ fn draw(kind: Kind, dice: &mut Dice, members: u64, settings: &Settings) -> Optio
         Kind::Lie => {
             Inject::Lie { who: Who::Member(from), down: dice.log_within(MS, timeout), pick: dice.roll() }
         }
+        Kind::Restore => Inject::Restore { who, pick: dice.roll() },
+        Kind::Recover => Inject::Recover { who, pick: dice.roll() },
     };
     let between = matches!(
         kind,
@@ -536,6 +546,8 @@ impl fmt::Display for Inject {
                 write!(f, "the directory of {who} is copied, or its copy put back")
             }
             Inject::Lie { who, .. } => write!(f, "the power of {who} goes, and its disk has lied"),
+            Inject::Restore { who, .. } => write!(f, "a backup of {who} becomes another cluster"),
+            Inject::Recover { who, .. } => write!(f, "a copy of the disk of {who} becomes another cluster"),
         }
     }
 }

@@ -13,6 +13,7 @@
 //! | `clients.rs` | what is asked, and the history of it |
 //! | `storm.rs` | faults carried out |
 //! | `operator.rs` | members changed |
+//! | `restore.rs`, `yard.rs`, `rerun.rs` | new clusters made of backups and of survivors, beside the storm |
 //! | `calm.rs` | what must hold afterwards |
 //! | `watch.rs` | what must hold all the time |
 //! | `faults.rs`, `trace.rs`, `words.rs`, `report.rs` | what is counted and told |
@@ -45,6 +46,8 @@ mod plan;
 mod process;
 mod queue;
 mod report;
+mod rerun;
+mod restore;
 mod run;
 mod shrink;
 mod snapshots;
@@ -53,8 +56,9 @@ pub mod trace;
 mod watch;
 mod words;
 mod world;
+mod yard;
 
-pub use plan::{Leases, Options, Plan};
+pub use plan::{Disagrees, Leases, Options, Place, Plan};
 pub use report::{Deeds, StormReport, Violation};
 pub use run::{run_plan, run_storm};
 pub use shrink::{Shrunk, shrink};

@@ -5,7 +5,7 @@
 //! Knows nothing of: nodes, when it is called.
 
 use crate::clock::{MS, US};
-use kattu_raft::{Entry, Fetch, GroupId, LogBody, LogRecord, Lsn};
+use kattu_raft::{Duration, Entry, Fetch, GroupId, LogBody, LogRecord, Lsn};
 use kattu_wal::{Prepared, SegmentTask, SnapshotStore, Wal, WalError};
 
 /// How often a full disk is tried again.
@@ -28,7 +28,8 @@ pub(crate) struct LogRoom {
 /// What the log has done.
 #[derive(Debug)]
 pub(crate) enum Completion {
-    Persisted(Lsn, LogRoom),
+    /// With what it took, if it was more than commit marks: said when it is over.
+    Persisted(Lsn, LogRoom, Option<Duration>),
     Fetched(Fetch, Vec<Entry>),
     Room(LogRoom),
 }
@@ -85,12 +86,13 @@ impl Log {
             Err(error) => return Err(error),
         };
         self.blocked = None;
+        let took = (!self.idle).then_some(Duration::ZERO);
         if std::mem::replace(&mut self.idle, true) {
             self.wal.mark()?;
         }
         let lsn = durable.into_iter().find(|(group, _)| *group == GROUP).map_or(Lsn(0), |(_, lsn)| lsn);
         self.prepare_next(now);
-        Ok(Completion::Persisted(lsn, self.room()))
+        Ok(Completion::Persisted(lsn, self.room(), took))
     }
 
     pub(crate) fn fetch(&mut self, fetch: Fetch) -> Result<Completion, WalError> {

@@ -703,7 +703,11 @@ impl Net {
             );
             return;
         }
-        self.heard_of[to] |= 1 << from;
+        if self.heard_of[to] >> from & 1 == 0 {
+            self.heard_of[to] |= 1 << from;
+            let greeted = Event::Greeted { member: to, run: self.runs[to], by: from };
+            around.queue.plan(around.now + self.pace.frame, greeted);
+        }
         if !self.links(to, from) {
             self.knows[to] |= 1 << from; // it introduces itself: answers need a way back
             self.dial_first(around, to, from);

@@ -29,10 +29,24 @@ pub struct Options {
     pub snapshots: Option<bool>,
     /// How far clocks are trusted by leases, and whether they deserve it; the seed's choice if absent.
     pub leases: Option<Leases>,
+    /// Whether reads may belong to sessions or have bounds; the seed's choice if absent.
+    pub levels: Option<bool>,
     /// Keep the lines of the timeline.
     pub timeline: bool,
     /// Keep the history of the clients in the report.
     pub history: bool,
+}
+
+/// What one member makes of leases that the others have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Disagrees {
+    /// The same.
+    #[default]
+    Not,
+    /// It has none, and promises nothing.
+    WithoutLeases,
+    /// It has them, and half of the others' election timeout.
+    WithHalfTheTimeout,
 }
 
 /// Leases in a storm, and clocks.
@@ -79,6 +93,9 @@ pub struct Settings {
     pub leadership: Leadership,
     /// How eager each member is to lead; a member beyond the list is as eager as the default.
     pub priorities: Vec<u8>,
+    /// Members that are told otherwise about leases than all others: those that have none, and those that promise less,
+    /// because their election timeout is half of the others'. By slot; the others are told the same.
+    pub disagree: Vec<Disagrees>,
     /// What the storm makes of clocks and leases.
     pub leases: Leases,
     /// Send before the own disk has answered.
@@ -162,6 +179,12 @@ pub struct Load {
     pub value_bytes: u64,
     /// A client gives up after this, and says unknown; 0 never.
     pub patience: u64,
+    /// Of a hundred operations, so many begin to be asked at the level of a session.
+    pub sessions: u64,
+    /// Of a hundred operations, so many begin to be asked with a bound, if they are reads.
+    pub bounded: u64,
+    /// The longest bound, in nanoseconds.
+    pub bound_max: u64,
 }
 
 /// One storm, before it begins.
@@ -201,7 +224,12 @@ impl Plan {
         draw_snapshots(&mut Dice::new(seed, "snapshots"), options.snapshots, &mut settings);
         let mut pace = draw_pace(&mut Dice::new(seed, "pace"), &settings);
         draw_leadership(&mut Dice::new(seed, "leadership"), options.leases, &mut settings, &mut pace);
+        settings.leadership.leave_slow_disk = !Dice::new(seed, "leave slow disk").one_in(3);
+        draw_disagreement(&mut Dice::new(seed, "disagreement"), &mut settings);
         let mut load = draw_load(&mut Dice::new(seed, "load"), &settings);
+        if options.levels != Some(false) {
+            draw_levels(&mut Dice::new(seed, "levels"), &mut load, &settings);
+        }
         let length = match options.seconds {
             Some(seconds) => seconds * SEC,
             None => draw_length(&mut Dice::new(seed, "length"), members, &settings, &load),
@@ -297,6 +325,9 @@ impl Plan {
             weights: [50, 40, 0, 5, 0, 5, 0, 0, 0, 0, 0],
             value_bytes: 64,
             patience: 0,
+            sessions: 0,
+            bounded: 0,
+            bound_max: 0,
         };
         plan
     }
@@ -308,7 +339,7 @@ impl fmt::Display for Plan {
         let without = |has: bool, what: &str| if has { String::new() } else { format!(", no {what}") };
         write!(
             f,
-            "{} members, {} s, {} clients, election timeout {:?}, log {:?}, apply {:?}{}{}{}{}{}; faults: {:?}",
+            "{} members, {} s, {} clients, election timeout {:?}, log {:?}, apply {:?}{}{}{}{}{}{}; faults: {:?}",
             self.members,
             self.length / SEC,
             self.load.clients,
@@ -318,10 +349,12 @@ impl fmt::Display for Plan {
             without(settings.pre_vote, "pre-vote"),
             without(settings.pipelining, "pipelining"),
             without(settings.parallel_append, "parallel append"),
+            without(settings.leadership.leave_slow_disk, "leaving of slow disks"),
             without(settings.snapshots.log_bytes_min < u64::MAX, "snapshots"),
             match settings.leases {
                 Leases::Off => "",
-                Leases::Within => ", leases",
+                Leases::Within if settings.disagree.is_empty() => ", leases",
+                Leases::Within => ", leases that members disagree about",
                 Leases::Beyond | Leases::Believed => ", leases beyond their bound",
             },
             self.kinds,
@@ -335,8 +368,9 @@ fn default_settings() -> Settings {
         election_timeout: Duration::from_millis(1000),
         heartbeat_interval: Duration::from_millis(100),
         pre_vote: true,
-        leadership: Leadership::default(),
+        leadership: Leadership { leave_slow_disk: true, ..Leadership::default() },
         priorities: Vec::new(),
+        disagree: Vec::new(),
         leases: Leases::Off,
         parallel_append: true,
         pipelining: true,
@@ -404,6 +438,7 @@ fn draw_settings(dice: &mut Dice) -> Settings {
         pre_vote: !dice.one_in(10),
         leadership: Leadership::default(),
         priorities: Vec::new(),
+        disagree: Vec::new(),
         leases: Leases::Off,
         parallel_append: !dice.one_in(4),
         pipelining: !dice.one_in(4),
@@ -481,7 +516,11 @@ fn draw_leadership(dice: &mut Dice, wanted: Option<Leases>, settings: &mut Setti
         true => 500,
         false => pace.drift as u32 + spare,
     };
-    let lease = Lease { rho: trusted, margin: Duration::from_nanos(margin) };
+    let lease = Lease {
+        rho: trusted,
+        margin: Duration::from_nanos(margin),
+        watch: settings.leases != Leases::Believed, // there it is the reads that shall tell
+    };
     if lease.length(timeout) <= heartbeat {
         settings.leases = Leases::Off;
         return;
@@ -495,6 +534,23 @@ fn draw_leadership(dice: &mut Dice, wanted: Option<Leases>, settings: &mut Setti
         settings.priorities = (0..9).map(|member| if member == slow { 255 } else { 100 }).collect();
         settings.leadership.hand_over = true;
     }
+}
+
+/// In a third of the storms with leases members are not all told the same. What clocks beyond their bound break is looked
+/// for where all agree.
+fn draw_disagreement(dice: &mut Dice, settings: &mut Settings) {
+    let Some(lease) = settings.leadership.lease.filter(|_| settings.leases == Leases::Within) else { return };
+    if !dice.one_in(3) {
+        return;
+    }
+    let half = settings.election_timeout / 2;
+    let may = settings.heartbeat_interval * 3 <= half && settings.heartbeat_interval < lease.length(half);
+    let choices = [
+        Disagrees::Not,
+        Disagrees::WithoutLeases,
+        if may { Disagrees::WithHalfTheTimeout } else { Disagrees::WithoutLeases },
+    ];
+    settings.disagree = (0..9).map(|_| *dice.pick(&choices)).collect();
 }
 
 /// In most storms snapshots are taken all the time; in some, never.
@@ -547,7 +603,19 @@ fn draw_load(dice: &mut Dice, settings: &Settings) -> Load {
         weights,
         value_bytes: dice.log_within(8, (settings.request_bytes_max as u64 / 2).min(4096)),
         patience: if dice.one_in(3) { dice.log_within(200 * MS, 8 * SEC) } else { 0 },
+        sessions: 0,
+        bounded: 0,
+        bound_max: 0,
     }
+}
+
+/// How fresh reads must be: in two of three storms some belong to sessions, in two of three some have a bound. Most stay
+/// linearizable, because that is what most judges live on.
+fn draw_levels(dice: &mut Dice, load: &mut Load, settings: &Settings) {
+    let some = |dice: &mut Dice, most: u64| if dice.one_in(3) { 0 } else { dice.within(3, most) };
+    load.sessions = some(dice, 20);
+    load.bounded = some(dice, 15);
+    load.bound_max = settings.election_timeout.as_nanos() as u64 * dice.within(1, 4);
 }
 
 #[cfg(test)]
@@ -568,6 +636,16 @@ mod tests {
         assert!(lengths.iter().all(|seconds| (60..=1200).contains(seconds)));
         let short = lengths.iter().filter(|&&seconds| seconds < 300).count();
         assert!(short > 200, "{short} of 400 are below five minutes");
+    }
+
+    #[test]
+    fn most_reads_of_every_storm_stay_linearizable_and_some_storms_have_no_other_level() {
+        let load = |seed| Plan::draw(seed, &Options::default()).load;
+        let levels: Vec<(u64, u64)> = (0..300).map(load).map(|load| (load.sessions, load.bounded)).collect();
+        assert!(levels.iter().all(|(sessions, bounded)| sessions + bounded <= 35));
+        let count = |such: fn(&&(u64, u64)) -> bool| levels.iter().filter(such).count();
+        assert!(count(|level| level.0 > 0) > 150 && count(|level| level.1 > 0) > 150);
+        assert!(count(|&&level| level == (0, 0)) > 15);
     }
 
     #[test]

@@ -21,7 +21,7 @@ use kattu_node::contract::{
     Request, Space, Ticket,
 };
 use kattu_node::{Keeper, Node};
-use kattu_raft::{Entry, Fetch, LogIndex, LogRecord, Lsn, NodeId, Trace};
+use kattu_raft::{Duration, Entry, Fetch, LogIndex, LogRecord, Lsn, NodeId, Trace};
 use kattu_wal::WalError;
 use kattu_wal::sim::SimDisk;
 use std::collections::{BTreeMap, VecDeque};
@@ -115,6 +115,8 @@ pub(crate) struct Process {
     worker: Worker,
     /// What the worker has done.
     done: VecDeque<Done>,
+    /// Up to where an answer that leaves now is known to reach. [shell/runtime `Facts`]
+    position: LogIndex,
     /// Tickets of clients that wait here, with their operations.
     waiting: BTreeMap<Ticket, u64>,
     tickets: u64,
@@ -176,6 +178,7 @@ impl Process {
             calls: VecDeque::new(),
             completions: VecDeque::new(),
             progress: VecDeque::new(),
+            position: LogIndex(0),
             waiting: BTreeMap::new(),
             tickets: 0,
             effects: Effects::default(),
@@ -336,7 +339,7 @@ impl Process {
         for _ in 0..CALLS_PER_BATCH.min(self.calls.len()) {
             let Some((operation, request)) = self.calls.pop_front() else { break };
             if refuses {
-                sh.answer(operation, Outcome::Refused(Refusal::TooManyRequests));
+                sh.answer(operation, Outcome::Refused(Refusal::TooManyRequests), self.position);
                 continue;
             }
             self.tickets += 1;
@@ -375,6 +378,13 @@ impl Process {
     /// A lease is over when its leader's clock says so; meanwhile nobody else leads, if clocks are as good as believed.
     fn watch_lease(&self, sh: &mut Shared) -> Result<(), End> {
         let leads = self.scratch.trace.iter().any(|trace| matches!(trace, Trace::BecameLeader(_)));
+        let accuses = |trace: &&Trace| matches!(trace, Trace::ClocksApart { .. });
+        sh.watch.clocks(
+            self.id(),
+            self.node.raft(),
+            self.scratch.trace.iter().find(accuses),
+            sh.settings.leases,
+        )?;
         match sh.watch.lease(self.id(), self.node.raft(), &self.clock, sh.now) {
             Ok(began) => {
                 sh.deeds.leases += u64::from(began);
@@ -412,6 +422,7 @@ impl Process {
                 Stage::Idle => return Ok(true),
                 Stage::Send => {
                     self.news = false;
+                    self.position = self.node.raft().committed(); // before anybody is answered
                     self.sending.extend(self.effects.send.drain(..));
                     while let Some(message) = self.sending.pop_front() {
                         self.lives()?;
@@ -510,7 +521,7 @@ impl Process {
                 Outcome::Done(_) if sh.diverged.is_odd(self.id()) => Outcome::Unknown(Doubt::Stopping),
                 outcome => outcome,
             };
-            sh.answer(operation, outcome);
+            sh.answer(operation, outcome, self.position);
         }
         Ok(())
     }
@@ -829,9 +840,12 @@ impl Process {
 
     /// The disk call has ended.
     pub(crate) fn synced(&mut self, sh: &mut Shared) -> Result<(), End> {
-        let Some((_, completion)) = self.at_disk.take() else { return Ok(()) };
-        if let Completion::Persisted(lsn, _) = completion {
-            sh.watch.durable(self.id(), lsn)?;
+        let Some((began, mut completion)) = self.at_disk.take() else { return Ok(()) };
+        if let Completion::Persisted(lsn, room, took) = &mut completion {
+            sh.watch.durable(self.id(), *lsn)?;
+            // A segment that was made ready meanwhile has been told of already: what is said last must count it.
+            *room = self.log.room();
+            *took = took.map(|_| Duration::from_nanos(sh.now - began));
         }
         self.lives()?;
         if self.log_thread.is_some() {
@@ -888,7 +902,7 @@ impl Process {
             LogRoom { free: room.free.saturating_sub(bytes), ..room }
         };
         match completion {
-            Completion::Persisted(lsn, room) => Completion::Persisted(lsn, less(lsn, room)),
+            Completion::Persisted(lsn, room, took) => Completion::Persisted(lsn, less(lsn, room), took),
             Completion::Room(room) => Completion::Room(less(Lsn(0), room)),
             fetched @ Completion::Fetched(..) => fetched,
         }
@@ -896,7 +910,11 @@ impl Process {
 
     fn on_completion(&mut self, sh: &mut Shared, completion: Completion) -> Result<(), End> {
         match completion {
-            Completion::Persisted(lsn, room) => {
+            Completion::Persisted(lsn, room, took) => {
+                if let Some(took) = took {
+                    // No event of the course: it takes no time.
+                    self.node.handle(self.clock.at(sh.now), Event::DiskTook(took), &mut self.scratch);
+                }
                 let space = self.room_is_now(room, sh);
                 self.handle(sh, Event::Space(space))?;
                 self.handle(sh, Event::Persisted(lsn))
@@ -982,6 +1000,7 @@ fn kind_of(event: &Event) -> u64 {
         Event::Members(_) => 17,
         Event::Health(_) => 18,
         Event::Priority(..) => 19,
+        Event::DiskTook(_) => 20,
     }
 }
 
@@ -1020,12 +1039,34 @@ fn note(sh: &mut Shared, id: NodeId, effects: &Effects) {
                 sh.deeds.transfers += 1;
                 sh.trace.line(now, member, "role", || format!("hands over to n{}", target.0));
             }
+            Trace::SlowDisk { own, fastest, its } => {
+                sh.deeds.left += 1;
+                let line =
+                    || format!("leaves its slow disk: a write took {own:?}, one of n{} {its:?}", fastest.0);
+                sh.trace.line(now, member, "role", line);
+            }
+            Trace::LeaseWithout { peer, promise } => {
+                sh.deeds.denials += 1;
+                let line = || format!("has leases, but n{} promises only {promise:?}", peer.0);
+                sh.trace.line(now, member, "role", line);
+            }
+            Trace::ClocksApart { peer, gains } => {
+                sh.deeds.apart += 1;
+                sh.tally.add(Fault::F42);
+                let line = || format!("has proof that the clock of n{} gains {gains} ppm", peer.0);
+                sh.trace.line(now, member, "role", line);
+            }
             Trace::LostMatch { peer, matched, last } => {
                 if let Some(fault) = sh.forgot.remove(peer) {
                     sh.tally.add(fault);
                 }
                 sh.trace.line(now, member, "role", || {
                     format!("n{} has lost its log from {} to {}", peer.0, last.0 + 1, matched.0)
+                });
+            }
+            Trace::ToldOfLoss { floor, last } => {
+                sh.trace.line(now, member, "role", || {
+                    format!("is told that its log, which ends at {last}, went up to {floor}")
                 });
             }
             Trace::TransferFailed(target) => {

@@ -59,7 +59,12 @@ deeds! {
     elections "elections won",
     suspicions "leaders suspected",
     transfers "transfers begun",
+    left "slow disks left by their leaders",
     leases "leases begun",
+    denials "members without the promise that leases need",
+    apart "clocks proven to run apart",
+    behind "reads of sessions at members that were behind them",
+    aged "bounded reads of a state that was the newest no more",
     snapshots "snapshots complete",
     installs "snapshots installed",
     prunes "logs pruned",
@@ -67,6 +72,9 @@ deeds! {
     uncovered "starts without any snapshot that reaches the log",
     mended "damaged logs mended",
     refilled "mended logs that are whole again",
+    restored "backups that became clusters",
+    recovered "members that became clusters of one",
+    unfinished "of these made again after a power cut",
 }
 
 /// What one storm came to.

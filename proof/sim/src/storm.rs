@@ -221,6 +221,8 @@ impl World {
                 self.flood(place)?;
             }
             Inject::Change(change) => return Ok(self.wish(change)),
+            Inject::Restore { who, pick } => return self.restore(who, pick),
+            Inject::Recover { who, pick } => return self.recover(who, pick),
             Inject::HandOver { to } => {
                 let Some(member) = self.running(Who::Leader) else { return Ok(false) };
                 let run = self.members[member].run;

@@ -5,10 +5,11 @@
 //! Knows nothing of: how members come to do what they do.
 
 use crate::clock::Clock;
+use crate::plan::Leases;
 use crate::report::Violation;
 use kattu_node::contract::Effects;
 use kattu_node::{Keeper, Node};
-use kattu_raft::{Entry, EntryId, LogIndex, Lsn, Membership, NodeId, Raft, Recovered};
+use kattu_raft::{Entry, EntryId, LogIndex, Lsn, Membership, NodeId, Raft, Recovered, Trace};
 use kattu_verify::invariants::{Invariants, Violation as Broken};
 
 /// Stores are compared at every index that is a multiple of this.
@@ -43,6 +44,26 @@ impl Watch {
         effects: &Effects,
     ) -> Result<(), Violation> {
         Ok(self.invariants.stepped(member, node.raft(), effects)?)
+    }
+
+    /// Clocks within their bound are never accused, and a leader with proof that some are not has no lease.
+    /// [fault-model F42]
+    pub(crate) fn clocks(
+        &mut self,
+        member: NodeId,
+        raft: &Raft,
+        accusation: Option<&Trace>,
+        leases: Leases,
+    ) -> Result<(), Violation> {
+        if let Some(accusation) = accusation.filter(|_| !leases.are_broken()) {
+            let story = format!("n{}: {accusation:?}, and all clocks are within their bound", member.0);
+            return Err(Violation::new("no_clock_is_accused_in_vain", story));
+        }
+        if raft.lease_until().is_some() && !raft.clocks_apart().is_empty() {
+            let story = format!("n{} has one, and {:?} run apart", member.0, raft.clocks_apart());
+            return Err(Violation::new("no_lease_among_clocks_apart", story));
+        }
+        Ok(())
     }
 
     /// Whether a lease has begun; with the violation that somebody leads while one holds.

@@ -4,7 +4,7 @@
 //! Knows nothing of: what is right.
 
 use crate::trace::Trace;
-use kattu_verify::history::{Answer, Operation, Record, What};
+use kattu_verify::history::{Answer, Level, Operation, Record, What};
 
 /// Characters of a value that are shown.
 const VALUE_MAX: usize = 12;
@@ -27,7 +27,13 @@ pub(crate) fn tell(trace: &mut Trace, history: &[Record], operations: &[u64]) {
 
 fn said(what: &What) -> String {
     match what {
-        What::Invoke { operation, .. } => asked(operation),
+        What::Invoke { operation, level: None, .. } => asked(operation),
+        What::Invoke { operation, level: Some(Level::Session(session)), .. } => {
+            format!("{}, in session {session}", asked(operation))
+        }
+        What::Invoke { operation, level: Some(Level::Bounded(age)), .. } => {
+            format!("{}, {:.3} ms old at most", asked(operation), *age as f64 / 1e6)
+        }
         What::Done { revision: Some(revision), answer: Ok(answer) } => {
             format!("done at revision {revision}{}", answered(answer))
         }
@@ -98,7 +104,7 @@ mod tests {
     #[test]
     fn only_what_a_violation_hangs_on_is_told() {
         let put = Operation::Put { key: "k1".into(), value: "v7.........".into() };
-        let invoke = |id| What::Invoke { member: id, operation: put.clone() };
+        let invoke = |id| What::Invoke { member: id, operation: put.clone(), level: None };
         let record = |at, id, what| Record { at, client: 1, id, what };
         let done = What::Done { revision: Some(9), answer: Ok(Answer::Put) };
         let history = [record(5, 3, invoke(3)), record(6, 4, invoke(4)), record(7, 3, done)];

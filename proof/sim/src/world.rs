@@ -12,14 +12,16 @@ use crate::faults::{Fault, Tally};
 use crate::log::{GROUP, Log};
 use crate::net::{Around, CLUSTER, Flying, Heard, Net, id_of};
 use crate::operator::{Asked, Operator, info_of};
-use crate::plan::{Pace, Plan, Settings};
+use crate::plan::{Disagrees, Pace, Plan, Settings};
 use crate::process::{End, Process};
 use crate::queue::Queue;
 use crate::report::{Deeds, Violation};
 use crate::snapshots::thaw;
 use crate::trace::{Told, Trace};
 use crate::watch::Watch;
-use kattu_node::contract::{Doubt, Event as Input, Forward, Outcome, PeerMessage, Refusal};
+use kattu_node::contract::{
+    Consistency, Doubt, Event as Input, Forward, Outcome, PeerMessage, Refusal, Request,
+};
 use kattu_node::{Keeper, Node, NodeConfig};
 use kattu_raft::{
     Config, EntryId, Incarnation, Leadership, LinkEnd, LogIndex, NodeId, Policies, RecordEncoder, Recovered,
@@ -133,6 +135,12 @@ pub(crate) enum Event {
         member: usize,
         run: u32,
     },
+    /// A member is greeted for the first time in its run by another one.
+    Greeted {
+        member: usize,
+        run: u32,
+        by: usize,
+    },
     /// A member starts, if this is still its newest plan to do so.
     Start {
         member: usize,
@@ -151,6 +159,8 @@ pub(crate) enum Event {
     Answer {
         operation: u64,
         outcome: Box<Outcome>,
+        /// What came with it for a session.
+        position: LogIndex,
     },
     Impatient {
         operation: u64,
@@ -210,9 +220,10 @@ impl Shared {
         net.send(&mut around, from, message)
     }
 
-    /// An answer goes to its client.
-    pub(crate) fn answer(&mut self, operation: u64, outcome: Outcome) {
-        self.queue.plan(self.now + self.pace.client, Event::Answer { operation, outcome: Box::new(outcome) });
+    /// An answer goes to its client, with the position that the face of the member tells sessions.
+    pub(crate) fn answer(&mut self, operation: u64, outcome: Outcome, position: LogIndex) {
+        let answer = Event::Answer { operation, outcome: Box::new(outcome), position };
+        self.queue.plan(self.now + self.pace.client, answer);
     }
 
     pub(crate) fn line(&mut self, member: Option<usize>, kind: &'static str, what: impl FnOnce() -> String) {
@@ -292,7 +303,7 @@ fn encoder() -> RecordEncoder {
 }
 
 /// A member's log, what it holds, and its snapshot's tables with their bytes, if it has one.
-type Opened = (Wal, Recovered, Option<(Keeper, u64)>);
+pub(crate) type Opened = (Wal, Recovered, Option<(Keeper, u64)>);
 
 impl World {
     pub(crate) fn new(plan: Plan, told: Arc<Mutex<Told>>) -> World {
@@ -354,7 +365,7 @@ impl World {
                 }
             })
             .collect();
-        let clients = Clients::new(seed, &plan.load, &plan.settings);
+        let clients = Clients::new(seed, &plan.load, &plan.settings, &plan.pace);
         let mut world = World {
             sh,
             members,
@@ -491,7 +502,10 @@ impl World {
             Event::Resume { member } => {
                 if !self.is_paused(member) {
                     for event in std::mem::take(&mut self.members[member].held) {
-                        self.sh.queue.plan(self.sh.now, event);
+                        // The watchdog counts its own looks: time that it was stopped is no time. [shell/runtime `watchdog`]
+                        let is_watchdog = matches!(event, Event::Watchdog { .. });
+                        let after = if is_watchdog { self.plan.settings.disk_stall } else { 0 };
+                        self.sh.queue.plan(self.sh.now + after, event);
                     }
                 }
                 let run = self.members[member].run;
@@ -499,11 +513,15 @@ impl World {
             }
             Event::Client { client } => self.on_client(client),
             Event::Arrive { operation } => self.on_arrival(operation),
-            Event::Answer { operation, outcome } if self.clients.asked[operation as usize].is_wish => {
+            Event::Answer { operation, outcome, .. } if self.clients.asked[operation as usize].is_wish => {
                 self.on_wish_answer(operation, &outcome)?;
                 self.on_answer(operation, What::Refused { reason: "told".into() })
             }
-            Event::Answer { operation, outcome } => self.on_answer(operation, told(*outcome)),
+            Event::Answer { operation, outcome, position } => {
+                let what = told(*outcome);
+                self.clients.note_position(operation, &what, position);
+                self.on_answer(operation, what)
+            }
             Event::Impatient { operation } => {
                 self.on_answer(operation, What::Unknown { reason: "the client stopped waiting".into() })
             }
@@ -525,6 +543,12 @@ impl World {
                     self.leave(member, "was removed, and is told so")
                 } else {
                     Ok(())
+                }
+            }
+            Event::Greeted { member, run, by } => {
+                match self.plan.settings.priorities.get(by).filter(|_| self.runs(member, run)) {
+                    Some(&priority) => self.hear(member, run, Input::Priority(id_of(by), priority)),
+                    None => Ok(()),
                 }
             }
             Event::Look => self.look(),
@@ -620,13 +644,12 @@ impl World {
     }
 
     fn on_watchdog(&mut self, member: usize, run: u32) -> Result<(), Violation> {
-        if !self.runs(member, run) {
+        // Who is wedged is ended for that.
+        if !self.runs(member, run) || self.members[member].wedged {
             return Ok(());
         }
         if self.is_paused(member) {
-            // It counts its own looks: time that it was stopped is no time. [shell/runtime `watchdog`]
-            let at = self.sh.now.max(self.members[member].paused_until) + self.plan.settings.disk_stall;
-            self.sh.queue.plan(at, Event::Watchdog { member, run });
+            self.members[member].held.push(Event::Watchdog { member, run });
             return Ok(());
         }
         self.kill(member, "its disk hangs, and its watchdog ends it")
@@ -822,6 +845,7 @@ impl World {
                 }
                 let state = &mut self.members[member];
                 if let Some((fault, _)) = state.damaged.take() {
+                    state.disk.forget_needless();
                     if state.hurt.is_none() {
                         state.disk.heal();
                     } else if fault == Fault::F15 || !wal.complaints().is_empty() {
@@ -880,12 +904,8 @@ impl World {
         self.sh.line(Some(member), "process", || format!("does not start: {error}"));
         let down = self.dice.within(MS, 500 * MS);
         if self.members[member].half_mended.is_some() && !self.members[member].disk.is_out() {
-            let failed_before = std::mem::take(&mut self.members[member].disk_failed);
             self.members[member].disk.process_dies(u64::MAX);
-            self.count_fired(member);
-            let fails_now = self.members[member].disk_failed || matches!(error, WalError::NoSpace { .. });
-            self.members[member].disk_failed |= failed_before;
-            if fails_now {
+            if self.failed_now(member, error) {
                 self.plan_start(member, self.sh.now + down); // the next start goes on mending
                 return Ok(());
             }
@@ -914,6 +934,12 @@ impl World {
             return Ok(());
         }
         state.disk.process_dies(u64::MAX);
+        if self.members[member].lied_to && self.failed_now(member, error) {
+            // It may have cut what the disk had lied about: the next start goes on from there.
+            self.plan_start(member, self.sh.now + down);
+            return Ok(());
+        }
+        let state = &mut self.members[member];
         if std::mem::take(&mut state.lied_to) {
             // What it lost is missed at once.
             state.disk.heal();
@@ -940,7 +966,16 @@ impl World {
         Err(Violation::new("members_start_on_their_own_files", format!("n{}: {error}", member + 1)))
     }
 
-    fn wal_options(&self) -> WalOptions {
+    /// Whether it was a failing or a full disk that has just ended a start.
+    fn failed_now(&mut self, member: usize, error: &WalError) -> bool {
+        let failed_before = std::mem::take(&mut self.members[member].disk_failed);
+        self.count_fired(member);
+        let fails_now = self.members[member].disk_failed || matches!(error, WalError::NoSpace { .. });
+        self.members[member].disk_failed |= failed_before;
+        fails_now
+    }
+
+    pub(crate) fn wal_options(&self) -> WalOptions {
         let settings = &self.plan.settings;
         WalOptions {
             segment_bytes: settings.segment_bytes,
@@ -1070,6 +1105,7 @@ impl World {
         // Whoever joined takes nobody for a voter before its log or a snapshot says so.
         let voters = began_with.iter().map(|&slot| id_of(slot)).filter(|_| joined.is_none()).collect();
         let settings = &self.plan.settings;
+        let disagrees = settings.disagree.get(member).copied().unwrap_or_default();
         let config = NodeConfig {
             raft: Config {
                 group: GROUP,
@@ -1077,10 +1113,14 @@ impl World {
                 incarnation,
                 voters,
                 learners: Vec::new(),
-                election_timeout: settings.election_timeout,
+                election_timeout: match disagrees {
+                    Disagrees::WithHalfTheTimeout => settings.election_timeout / 2,
+                    Disagrees::Not | Disagrees::WithoutLeases => settings.election_timeout,
+                },
                 heartbeat_interval: settings.heartbeat_interval,
                 pre_vote: settings.pre_vote,
                 leadership: Leadership {
+                    lease: settings.leadership.lease.filter(|_| disagrees != Disagrees::WithoutLeases),
                     priority: settings
                         .priorities
                         .get(member)
@@ -1253,6 +1293,11 @@ impl World {
             }
             return self.on_answer(operation, What::Refused { reason: "nobody listens".into() });
         };
+        if let Request::Read(_, Consistency::Session(seen)) = &request
+            && process.node.raft().applied_handed_out() < *seen
+        {
+            self.sh.deeds.behind += 1;
+        }
         match process.call(operation, request) {
             Ok(()) => {
                 let run = self.members[member].run;
@@ -1284,6 +1329,7 @@ impl World {
         if self.clients.end(self.sh.now, operation, what) {
             self.rest(operation);
         }
+        self.sh.deeds.aged = self.clients.aged;
         Ok(())
     }
 
@@ -1291,7 +1337,7 @@ impl World {
     fn rest(&mut self, operation: u64) {
         let client = self.clients.asked[operation as usize].client;
         if client < self.plan.load.clients && !self.calm {
-            let rest = self.clients.rest();
+            let rest = self.clients.rest_of(client);
             self.sh.queue.plan(self.sh.now + rest, Event::Client { client });
         }
     }

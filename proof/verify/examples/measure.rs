@@ -23,8 +23,10 @@ fn main() {
         shape.many
     );
     type Judge = fn(&[Record]) -> Result<Summary, Violation>;
-    let judges: [(&str, Judge); 4] = [
+    let judges: [(&str, Judge); 6] = [
         ("revisions_never_back", judges::revisions_never_back),
+        ("sessions_read_what_they_saw", judges::sessions_read_what_they_saw),
+        ("bounded_reads_are_recent", judges::bounded_reads_are_recent),
         ("txn_atomic", judges::txn_atomic),
         ("revision_order", judges::revision_order),
         ("linearizable", judges::linearizable),
@@ -32,11 +34,11 @@ fn main() {
     for (name, judge) in judges {
         let start = Stopwatch::start();
         let told = judge(&history);
-        println!("{name:22} {:8.3} s  {}", start.seconds(), shown(told));
+        println!("{name:27} {:8.3} s  {}", start.seconds(), shown(told));
     }
     let start = Stopwatch::start();
     let told = judges::durable(&history, &last);
-    println!("{:22} {:8.3} s  {}", "durable", start.seconds(), shown(told));
+    println!("{:27} {:8.3} s  {}", "durable", start.seconds(), shown(told));
 }
 
 fn shown(told: Result<Summary, Violation>) -> String {

@@ -5,6 +5,8 @@
 //! `refused` (certainly no effect, now or later) or `unknown` (may or may not take effect, at any time after its
 //! invocation). An operation without an end counts as unknown. Keys and values are text. A history tells everything
 //! that was asked of the cluster since its store was empty. The format for others: docs/formats/histories.md.
+//!
+//! One thing hangs on the times, too: how old the answer to a bounded read may be.
 //! Knows nothing of: members' insides, where the operations were carried out.
 
 use serde::{Deserialize, Serialize};
@@ -33,6 +35,9 @@ pub enum What {
         member: u64,
         /// What is asked.
         operation: Operation,
+        /// How fresh its reads shall be, if the call says so; linearizable otherwise.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        level: Option<Level>,
     },
     /// A final answer.
     Done {
@@ -58,6 +63,20 @@ pub enum What {
         /// The member.
         member: u64,
     },
+}
+
+/// How fresh the reads of a call shall be. What a request says itself (`serializable`) goes before; writes are what they
+/// always are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Level {
+    /// At least as new as everything that calls of this session have been told, at whichever member. Whatever is asked
+    /// with a session's number belongs to it, writes included: their answers are what its later reads must show.
+    Session(u64),
+    /// As new as everything that was answered longer ago than this, in nanoseconds by the clock of the history, when the
+    /// read was asked. Whoever records adds to the bound that was asked for what a member's clock may have been wrong by
+    /// in that time.
+    Bounded(u64),
 }
 
 /// What may be asked; the fields mean what etcd's do.

@@ -68,8 +68,10 @@ pub fn read(input: impl BufRead) -> Result<Vec<Record>, ReadError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::history::{Answer, Operation, Rejection, What};
-    use crate::judges::testing::{crashed, done, invoke, put, read, refused, rejected, timed, txn, unknown};
+    use crate::history::{Answer, Level, Operation, Rejection, What};
+    use crate::judges::testing::{
+        crashed, done, get, invoke, invoke_at, put, read, refused, rejected, timed, txn, unknown,
+    };
 
     #[test]
     fn what_is_written_is_read_back() {
@@ -87,6 +89,8 @@ mod tests {
             crashed(7),
             invoke(5, put("c", "")),
             done(5, 3, read(&[("a", "1", 2, 2, 1)])),
+            invoke_at(6, 2, get("c"), Level::Session(u64::MAX)),
+            invoke_at(7, 3, get("c"), Level::Bounded(250_000_000)),
         ]);
         let mut bytes = Vec::new();
         write(&mut bytes, &history).expect("memory");
@@ -96,6 +100,23 @@ mod tests {
 
     fn read_back(bytes: &[u8]) -> Result<Vec<Record>, ReadError> {
         super::read(bytes)
+    }
+
+    #[test]
+    fn who_says_no_level_writes_the_lines_of_old() {
+        let line = |event| {
+            let mut bytes = Vec::new();
+            write(&mut bytes, &timed(&[event])).expect("memory");
+            String::from_utf8(bytes).expect("JSON is text")
+        };
+        assert!(!line(invoke(1, get("a"))).contains("level"));
+        let bounded = line(invoke_at(1, 1, get("a"), Level::Bounded(5)));
+        assert!(bounded.trim_end().ends_with(r#","level":{"bounded":5}}"#), "{bounded}");
+        let session = line(invoke_at(1, 1, get("a"), Level::Session(7)));
+        assert!(session.contains(r#","level":{"session":7}}"#), "{session}");
+        for bad in [r#"{"bounded":-1}"#, r#"{"fresh":1}"#, r#""session""#] {
+            assert!(read_back(session.replace(r#"{"session":7}"#, bad).as_bytes()).is_err(), "{bad}");
+        }
     }
 
     #[test]

@@ -6,7 +6,7 @@
 //!        without a final end never came before anything.
 //! Knows nothing of: what operations do.
 
-use crate::history::{Answer, Operation as Asked, Record, Rejection, What};
+use crate::history::{Answer, Level, Operation as Asked, Record, Rejection, What};
 use std::collections::{BTreeMap, HashMap};
 
 /// A place in the history: the number of a record, from 0.
@@ -26,12 +26,31 @@ pub struct Operation<'a> {
     pub member: u64,
     /// What was asked.
     pub asked: &'a Asked,
+    /// With which level, if the call said one.
+    pub level: Option<Level>,
+    /// When it was invoked, in nanoseconds.
+    pub invoked_at: u64,
     /// Where it was invoked.
     pub invoked: Place,
     /// Where it ended; [`NEVER`] while its outcome is open.
     pub ended: Place,
+    /// When it ended, in nanoseconds; the end of time while its outcome is open.
+    pub ended_at: u64,
     /// How it ended.
     pub end: End<'a>,
+}
+
+/// How fresh an answer must be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Freshness {
+    /// At least as new as every answer before it was asked.
+    Linearizable,
+    /// At least as new as what this session was told before it was asked.
+    Session(u64),
+    /// At least as new as every answer so many nanoseconds before it was asked.
+    Bounded(u64),
+    /// Some state that existed.
+    Serializable,
 }
 
 /// How an operation ended.
@@ -73,7 +92,7 @@ pub fn paired(history: &[Record]) -> Result<Vec<Operation<'_>>, Malformed> {
         now = record.at;
         let end = match &record.what {
             What::Crashed { .. } => continue,
-            What::Invoke { member, operation } => {
+            What::Invoke { member, operation, level } => {
                 if let Some(other) = under_way.insert(record.client, record.id) {
                     let client = record.client;
                     return Err(malformed(format!("client {client} has operation {other} under way")));
@@ -86,8 +105,11 @@ pub fn paired(history: &[Record]) -> Result<Vec<Operation<'_>>, Malformed> {
                     client: record.client,
                     member: *member,
                     asked: operation,
+                    level: *level,
+                    invoked_at: record.at,
                     invoked: place,
                     ended: NEVER,
+                    ended_at: u64::MAX,
                     end: End::Unknown,
                 });
                 continue;
@@ -113,7 +135,9 @@ pub fn paired(history: &[Record]) -> Result<Vec<Operation<'_>>, Malformed> {
             return Err(malformed(format!("operation {} is answered by {answer:?}", record.id)));
         }
         operation.end = end;
-        operation.ended = if end == End::Unknown { NEVER } else { place };
+        if end != End::Unknown {
+            (operation.ended, operation.ended_at) = (place, record.at);
+        }
     }
     Ok(operations)
 }
@@ -144,10 +168,25 @@ impl Operation<'_> {
         }
     }
 
-    /// Whether it asked for no more than some state that existed.
+    /// How fresh its answer must be.
     #[must_use]
-    pub fn is_serializable(&self) -> bool {
-        is_serializable(self.asked)
+    pub fn freshness(&self) -> Freshness {
+        match self.level {
+            _ if is_serializable(self.asked) => Freshness::Serializable,
+            _ if may_write(self.asked) => Freshness::Linearizable,
+            None => Freshness::Linearizable,
+            Some(Level::Session(session)) => Freshness::Session(session),
+            Some(Level::Bounded(age)) => Freshness::Bounded(age),
+        }
+    }
+
+    /// The session that is told its answer.
+    #[must_use]
+    pub fn session(&self) -> Option<u64> {
+        match self.level {
+            Some(Level::Session(session)) => Some(session),
+            Some(Level::Bounded(_)) | None => None,
+        }
     }
 
     /// Whether its answer says that it changed keys, so that the header's revision is its own.

@@ -6,7 +6,7 @@
 mod common;
 
 use common::execution::{Rng, Shape, execute};
-use kattu_verify::history::{Answer, Record, What};
+use kattu_verify::history::{Answer, Level, Operation, Record, What};
 use kattu_verify::judges::{self, FinalState, Summary, Violation, judge_all};
 use std::collections::BTreeMap;
 
@@ -165,9 +165,62 @@ fn lose_a_write(rng: &mut Rng, history: &mut [Record], _: &mut FinalState) -> bo
     true
 }
 
+/// Reads at a level whose answers must not be from before everything, because of the operation that is said with them.
+fn bound_reads(history: &[Record], binds: impl Fn(Level, &Record, &Record) -> bool) -> Vec<usize> {
+    let asked = |done: &Record| {
+        history.iter().find(|record| record.id == done.id && matches!(record.what, What::Invoke { .. }))
+    };
+    let is_bound = |&place: &usize| {
+        let Some(invoke) = asked(&history[place]) else { return false };
+        let What::Invoke { operation, level: Some(level), .. } = &invoke.what else { return false };
+        let earlier = history[..place].iter().take_while(|record| record.id != invoke.id);
+        let is_read = matches!(operation, Operation::Range { revision: 0, serializable: false, .. });
+        is_read && earlier.into_iter().any(|done| is_above_one(done) && binds(*level, invoke, done))
+    };
+    reads(history).into_iter().filter(is_bound).collect()
+}
+
+fn is_above_one(record: &Record) -> bool {
+    matches!(record.what, What::Done { revision: Some(2..), .. })
+}
+
+/// The answer of an empty store.
+fn nothing_yet() -> What {
+    let answer = Answer::Range { kvs: vec![], more: false, count: 0 };
+    What::Done { revision: Some(1), answer: Ok(answer) }
+}
+
+/// A session is shown the empty store after it was told of a write.
+fn take_a_session_back(rng: &mut Rng, history: &mut [Record], _: &mut FinalState) -> bool {
+    let of: BTreeMap<u64, Level> = history
+        .iter()
+        .filter_map(|record| match record.what {
+            What::Invoke { level: Some(level), .. } => Some((record.id, level)),
+            _ => None,
+        })
+        .collect();
+    let binds = |level: Level, _: &Record, done: &Record| {
+        matches!(level, Level::Session(_)) && of.get(&done.id) == Some(&level)
+    };
+    let Some(place) = one(rng, &bound_reads(history, binds)) else { return false };
+    history[place].what = nothing_yet();
+    true
+}
+
+/// A bounded read is shown the empty store long after a write was answered.
+fn answer_a_bounded_read_too_late(rng: &mut Rng, history: &mut [Record], _: &mut FinalState) -> bool {
+    let binds = |level: Level, invoke: &Record, done: &Record| match level {
+        Level::Bounded(age) => done.at + age < invoke.at,
+        Level::Session(_) => false,
+    };
+    let Some(place) = one(rng, &bound_reads(history, binds)) else { return false };
+    history[place].what = nothing_yet();
+    true
+}
+
 #[test]
 fn changed_executions_are_caught() {
-    let changes: [(&str, Change, u64); 9] = [
+    let changes: [(&str, Change, u64); 11] = [
         ("change a value", change_a_value, 99),
         ("change a version", change_a_version, 95),
         ("drop a pair", drop_a_pair, 85),
@@ -177,10 +230,14 @@ fn changed_executions_are_caught() {
         ("refuse a write", refuse_a_write, 85),
         ("lose the end", lose_the_end, 90),
         ("lose a write", lose_a_write, 85),
+        ("take a session back", take_a_session_back, 100),
+        ("answer a bounded read too late", answer_a_bounded_read_too_late, 100),
     ];
     type Judge = fn(&[Record]) -> Result<Summary, Violation>;
-    let alone: [(&str, Judge); 4] = [
+    let alone: [(&str, Judge); 6] = [
         ("revisions_never_back", judges::revisions_never_back),
+        ("sessions_read_what_they_saw", judges::sessions_read_what_they_saw),
+        ("bounded_reads_are_recent", judges::bounded_reads_are_recent),
         ("txn_atomic", judges::txn_atomic),
         ("revision_order", judges::revision_order),
         ("linearizable", judges::linearizable),

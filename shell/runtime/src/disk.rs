@@ -27,8 +27,8 @@ const FETCH_BYTES_MAX: usize = 2 << 20;
 /// What the log has done.
 #[derive(Debug)]
 pub(crate) enum Completion {
-    /// Everything up to this record is durable.
-    Persisted(Lsn, LogRoom),
+    /// Everything up to this record is durable; it took so long, if it was more than commit marks.
+    Persisted(Lsn, LogRoom, Option<Duration>),
     /// Entries were read back.
     Fetched(Fetch, Vec<Entry>),
     /// Room has changed; nothing else has.
@@ -185,7 +185,11 @@ impl Disk {
 fn record_bytes(record: &LogRecord) -> u64 {
     match &record.body {
         LogBody::Entry(entry) => entry.len() as u64,
-        LogBody::HardState(_) | LogBody::Truncate(_) | LogBody::Commit(_) | LogBody::Base(_) => 0,
+        LogBody::HardState(_)
+        | LogBody::Truncate(_)
+        | LogBody::Commit(_)
+        | LogBody::Base(_)
+        | LogBody::Floor(_) => 0,
     }
 }
 
@@ -199,7 +203,7 @@ fn less_underway(completion: Completion, underway: &mut VecDeque<(Lsn, u64)>) ->
         LogRoom { free: room.free.saturating_sub(bytes), ..room }
     };
     match completion {
-        Completion::Persisted(lsn, room) => Completion::Persisted(lsn, less(lsn, room)),
+        Completion::Persisted(lsn, room, took) => Completion::Persisted(lsn, less(lsn, room), took),
         Completion::Room(room) => Completion::Room(less(Lsn(0), room)),
         fetched @ Completion::Fetched(..) => fetched,
     }
@@ -314,7 +318,9 @@ impl Log {
             Err(error @ WalError::NoSpace { .. }) => return self.on_full(&error),
             Err(error) => fatal(&error),
         };
-        self.metrics.sync.observe(began.elapsed());
+        let took = began.elapsed();
+        self.metrics.sync.observe(took);
+        let took = (!self.idle).then_some(took);
         if self.blocked.take().is_some() {
             report::info(format_args!("what waited for room in the log is written"));
         }
@@ -326,7 +332,7 @@ impl Log {
         let lsn = durable.into_iter().find(|(group, _)| *group == self.group).map_or(Lsn(0), |(_, lsn)| lsn);
         self.prepare_next();
         self.count();
-        Completion::Persisted(lsn, self.room())
+        Completion::Persisted(lsn, self.room(), took)
     }
 
     fn on_full(&mut self, error: &WalError) -> Completion {
@@ -437,7 +443,7 @@ fn fatal(error: &WalError) -> ! {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kattu_raft::{EntryHead, EntryId, EntryKind, Form, Incarnation, NodeId, Stamp};
+    use kattu_raft::{EntryHead, EntryId, EntryKind, Form, Incarnation, LogIndex, NodeId, Stamp};
     use kattu_wal::sim::SimDisk;
     use kattu_wal::{DataDir, Identity, WalOptions};
 
@@ -487,6 +493,15 @@ mod tests {
     }
 
     #[test]
+    fn only_groups_that_are_more_than_commit_marks_say_what_the_disk_took() {
+        let (mut disk, _) = ready(&SimDisk::new());
+        let entries = disk.persist(entries(1, 3));
+        assert!(matches!(entries, Some(Completion::Persisted(Lsn(3), _, Some(_)))), "{entries:?}");
+        let mark = disk.persist(vec![LogRecord { lsn: Lsn(4), body: LogBody::Commit(LogIndex(3)) }]);
+        assert!(matches!(mark, Some(Completion::Persisted(_, _, None))), "{mark:?}");
+    }
+
+    #[test]
     fn a_full_disk_is_tried_again_after_a_while_and_not_with_every_batch() {
         let sim = SimDisk::new();
         let (mut disk, _) = ready(&sim);
@@ -503,7 +518,7 @@ mod tests {
 
         log_of(&mut disk).blocked = Some(Instant::now() - FULL_RETRY);
         let written = disk.try_completed();
-        assert!(matches!(written, Some(Completion::Persisted(Lsn(31), _))), "{written:?}");
+        assert!(matches!(written, Some(Completion::Persisted(Lsn(31), _, Some(_)))), "{written:?}");
         assert!(!log_of(&mut disk).is_blocked());
     }
 
@@ -521,7 +536,7 @@ mod tests {
                     was_full |= room.full;
                     sim.limit_to(None);
                 }
-                Some(Completion::Persisted(lsn, _)) => {
+                Some(Completion::Persisted(lsn, ..)) => {
                     assert_eq!(lsn, Lsn(30));
                     break;
                 }

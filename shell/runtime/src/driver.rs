@@ -16,6 +16,7 @@ use crate::disk::{Completion, Disk};
 use crate::engine::{Call, Engine, Facts};
 use crate::greeting::Greeting;
 use crate::inbox::Inbox;
+use crate::likeness::Likeness;
 use crate::links::Links;
 use crate::metrics::Metrics;
 use crate::room::Room;
@@ -59,6 +60,8 @@ pub(crate) struct Driver {
     pub(crate) watch: Watch,
     /// The alarms that the operator was told of.
     pub(crate) alarms: Alarms,
+    /// What the operator was told of members that look alike.
+    pub(crate) likeness: Likeness,
     /// Pieces of the log that are still to be read back.
     pub(crate) fetches: VecDeque<Fetch>,
     /// Keeps the call queue open while faces come and go.
@@ -121,6 +124,7 @@ impl Driver {
         self.links.follow();
         let applied_before = self.metrics.applied_entries.get();
         self.take_in(now, calls, &mut events, effects);
+        let now = clock::now(); // not before what was just taken in
         if self.node.deadline() <= now {
             self.node.handle(now, Event::Tick, effects);
         }
@@ -153,6 +157,7 @@ impl Driver {
         }
         self.inbox.take(events);
         self.metrics.events.add(events.len() as u64);
+        let now = clock::now(); // what a message says of time holds before it came, and after it was asked for
         for event in events.drain(..) {
             self.node.handle(now, event, effects);
         }
@@ -256,9 +261,12 @@ impl Driver {
 
     fn on_completion(&mut self, now: Instant, completion: Completion, effects: &mut Effects) {
         match completion {
-            Completion::Persisted(lsn, room) => {
+            Completion::Persisted(lsn, room, took) => {
                 let space = self.room.log_is_now(room);
                 self.node.handle(now, Event::Space(space), effects);
+                if let Some(took) = took {
+                    self.node.handle(now, Event::DiskTook(took), effects);
+                }
                 self.node.handle(now, Event::Persisted(lsn), effects);
             }
             Completion::Room(room) => {
@@ -274,6 +282,7 @@ impl Driver {
     fn on_progress(&mut self, now: Instant, progress: Progress, effects: &mut Effects) {
         self.room.store_is_now(progress.store_bytes);
         if let Some(members) = progress.members {
+            self.likeness.follow(self.greeting.id, &members);
             self.greeting.follow((*members).clone());
             self.node.handle(now, Event::Members(*members), effects);
         }
@@ -348,6 +357,38 @@ impl Driver {
                     self.metrics.leader_changes.add(1);
                     crate::report::info(format_args!("following member {:x} in term {}", leader.0, term.0));
                 }
+                Trace::SlowDisk { own, fastest, its } => {
+                    self.metrics.slow_disk_left.add(1);
+                    crate::report::warn(format_args!(
+                        "this disk is slow: a write took {} ms, one of member {:x} {} ms; that one is asked to lead. Look at this \
+                         member's disk: what else writes to it, and whether it fails",
+                        own.as_millis(),
+                        fastest.0,
+                        its.as_micros() as f64 / 1000.0
+                    ));
+                }
+                Trace::LeaseWithout { peer, promise } => {
+                    let said = match promise.is_zero() {
+                        true => "has no --lease-reads".to_string(),
+                        false => format!("has --election-timeout {} only", promise.as_millis()),
+                    };
+                    crate::report::warn(format_args!(
+                        "--lease-reads is on here, but member {:x} {said}: its answers count for no lease, and without a \
+                         majority that does, reads are confirmed by a round",
+                        peer.0
+                    ));
+                }
+                Trace::ClocksApart { peer, gains } => {
+                    let way = if gains < 0 { "slow" } else { "fast" };
+                    crate::report::warn(format_args!(
+                        "the clock of member {:x} is {way} against this leader's by {} ppm or more, and two members together may \
+                         differ by little more than twice --clock-drift-ppm: no reads by lease until another leader is elected. \
+                         One of the two clocks is wrong: the other member's if it is the only one that is named so, this \
+                         member's if most are. Mend it (time service, virtual machine, hardware), then move the leadership",
+                        peer.0,
+                        gains.unsigned_abs()
+                    ));
+                }
                 Trace::LostMatch { peer, matched, last } => {
                     self.metrics.lost_matches.add(1);
                     crate::report::warn(format_args!(
@@ -355,6 +396,15 @@ impl Driver {
                         peer.0,
                         last.0 + 1,
                         matched.0
+                    ));
+                }
+                Trace::ToldOfLoss { floor, last } => {
+                    self.metrics.lost_log.add(1);
+                    crate::report::warn(format_args!(
+                        "the log ends at {last}, but this member had acknowledged entries up to {floor}, says its leader: the disk \
+                         lost them in a power cut, or the data directory is an older copy. This member refills, votes only for \
+                         logs that reach that far, and does not lead until then; check the disk, and never put back a copy of a \
+                         data directory: remove the member and add it as a new one"
                     ));
                 }
                 _ => {}

@@ -249,7 +249,7 @@ pub(crate) async fn receive(socket: &mut TcpStream, greeting: &Greeting) -> Resu
         Err(Unheard::Gone) => return Err("closed before the greeting".into()),
         Err(Unheard::Nonsense(reason)) => return refuse(socket, reason).await,
     };
-    let protocol = match judge(&hello, greeting) {
+    let protocol = match hello.judge(greeting.cluster, greeting.id) {
         Ok(protocol) => protocol,
         Err(reason) => return refuse(socket, reason).await,
     };
@@ -301,26 +301,6 @@ pub(crate) async fn tell(
     say(socket, &Frame::Roll(greeting.roll(members))).await.map_err(|error| error.to_string())?;
     let _ = socket.shutdown().await;
     Ok(())
-}
-
-fn judge(hello: &Hello, greeting: &Greeting) -> Result<u16, String> {
-    if hello.cluster != greeting.cluster {
-        return Err(format!(
-            "you belong to cluster {:x}, this member to cluster {:x}: check --initial-cluster and \
-             --initial-cluster-token",
-            hello.cluster, greeting.cluster
-        ));
-    }
-    if hello.to != greeting.id {
-        return Err(format!(
-            "you look for member {:x}, this is member {:x}: check --initial-cluster",
-            hello.to.0, greeting.id.0
-        ));
-    }
-    if hello.from == greeting.id || hello.from == NodeId(0) {
-        return Err(format!("member {:x} is not a peer of this member", hello.from.0));
-    }
-    hello.agree()
 }
 
 async fn refuse<T>(socket: &mut TcpStream, reason: String) -> Result<T, String> {

@@ -137,8 +137,12 @@ pub struct Metrics {
     pub snapshot_chunks_received: Counter,
     /// 1 while the log is shorter than what this member has promised to keep (a level). [fault-model ST7]
     pub log_damaged: Counter,
+    /// Times a leader said that this member's own log is shorter than what it had acknowledged. [fault-model F18, F19]
+    pub lost_log: Counter,
     /// Times a peer's log was seen to be shorter than what it had acknowledged. [fault-model ST14]
     pub lost_matches: Counter,
+    /// Times this member led and let another one lead, because its own disk was slow. [fault-model F17]
+    pub slow_disk_left: Counter,
     /// Times all files were read and checked in the background. [fault-model ST12]
     pub scrubs: Counter,
     /// Places where that found damage.

@@ -1,29 +1,32 @@
 //! The scrub: all files of the data directory are read and checked in the background, so that damage is found while every
 //! other copy is still good. [fault-model ST12]
 //!
-//! A thread of its own reads slowly. Members write meanwhile, and files come and go: what looks like damage counts only if
-//! it is seen at the same place twice. Damage to the log of a member that has peers ends the process, with the reason: the
-//! next start mends the log from them, and nothing damaged is ever served or sent, since every entry is checked when it is
-//! read. All other damage is told: one bad slot is repaired by the next start, a snapshot is one of two, and by the time
-//! that it is needed a newer one has taken its place.
-//! What the system still has in memory is not read from the disk.
+//! A thread of its own reads slowly, from the disk and not from what the system remembers of it. Members write meanwhile,
+//! and files come and go: what looks like damage counts only if it is seen at the same place twice. Damage to the log of a
+//! member that has peers ends the process, with the reason: the next start mends the log from them, and nothing damaged is
+//! ever served or sent, since every entry is checked when it is read. All other damage is told: one bad slot is repaired by
+//! the next start, of a floor a higher one is taken, an unreadable promise is outlasted, and a snapshot is one of two, or by
+//! the time that it is needed a newer one has taken its place, or a peer's does.
 //! Knows nothing of: what is in the files.
 
 use crate::metrics::Metrics;
 use crate::report;
 use kattu_raft::Duration;
-use kattu_wal::{Item, RealFiles, Verdict, WalError, inspect};
+use kattu_wal::{ColdFiles, Item, Verdict, WalError, inspect};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Blocks after which it rests, and for how long: some 30 MiB in a second at most.
-const BLOCKS_AT_ONCE: u64 = 16;
+/// Things after which it rests, and for how long: what is read has been checked, which costs time of a processor.
+const ITEMS_AT_ONCE: u64 = 16;
 const REST: Duration = Duration::from_millis(1);
 /// Between two looks at something that looked like damage.
 const SECOND_LOOK: Duration = Duration::from_secs(1);
 /// The first scrub begins soon after the start: the files have just been read once.
 const FIRST: u32 = 8;
+
+/// What this member may have promised to leaders.
+const PROMISE: &str = "promise";
 
 /// A place that looks damaged: its file, and the words for the operator.
 type Found = BTreeSet<(String, String)>;
@@ -73,11 +76,11 @@ fn confirmed(place: &std::path::Path) -> Found {
 /// Reads everything once. What cannot be read because it goes just now is looked at the next time.
 fn look(place: &std::path::Path) -> Found {
     let mut found = Found::new();
-    let Ok(files) = RealFiles::existing(place) else { return found };
+    let Ok(files) = ColdFiles::existing(place) else { return found };
     let mut items = 0_u64;
     let verdict = inspect(&files, &mut |item| {
         items += 1;
-        if items.is_multiple_of(BLOCKS_AT_ONCE) {
+        if items.is_multiple_of(ITEMS_AT_ONCE) {
             std::thread::sleep(REST);
         }
         match item {
@@ -87,14 +90,26 @@ fn look(place: &std::path::Path) -> Found {
                     format!("{file}: slot {place}: {what}; the next start repairs it from the other one");
                 found.insert((file, what));
             }
+            Item::Floor { group, state: Err(what) } => {
+                let file = format!("floor-{:08x}", group.0);
+                let what = format!("{file}: {what}; the next start takes a higher one");
+                found.insert((file, what));
+            }
             Item::Snapshot { file, state: Err(what) } => {
                 let what = format!("{file}: {what}; the one before it, or a peer's, stands in for it");
                 found.insert((file, what));
+            }
+            Item::Promise { state: Err(what) } => {
+                let what = format!(
+                    "promise: {what}; the next start waits for the longest that there is, and writes it anew"
+                );
+                found.insert((PROMISE.into(), what));
             }
             _ => {}
         }
     });
     match verdict {
+        Ok(Verdict::Damaged { file, .. }) if file == PROMISE => {} // told above
         Ok(Verdict::Damaged { file, offset, what }) => {
             let what = format!("{file}: damaged at byte {offset}: {what}");
             found.insert((file, what));
@@ -105,4 +120,58 @@ fn look(place: &std::path::Path) -> Found {
         Ok(Verdict::Clean { .. } | Verdict::TornTail { .. }) | Err(_) => {}
     }
     found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kattu_raft::{Incarnation, NodeId};
+    use kattu_wal::{DataDir, Identity, RealFiles, WalOptions};
+
+    /// A directory that is gone when the test is over.
+    struct Scratch(PathBuf);
+
+    impl Scratch {
+        fn new(what: &str) -> Scratch {
+            let place = std::env::temp_dir().join(format!("kattu-scrub-{what}-{}", std::process::id()));
+            let _ = std::fs::remove_dir_all(&place);
+            Scratch(place)
+        }
+    }
+
+    impl Drop for Scratch {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn damage_to_any_byte_of_what_a_member_has_promised_is_found_and_told_once() {
+        let scratch = Scratch::new("promise");
+        let files = RealFiles::create(&scratch.0).expect("a directory");
+        let mut dir = DataDir::open(Arc::new(files)).expect("nobody else has it");
+        let options = WalOptions { segment_bytes: 64 << 10, reserve_bytes: 0, ..WalOptions::default() };
+        let identity = Identity::single(0xC1, NodeId(1), Incarnation(42), "n1");
+        dir.create(identity, &options).expect("made");
+        assert_eq!(look(&scratch.0), Found::new(), "there are no leases");
+        dir.set_promise(Duration::from_secs(1)).expect("written");
+        assert_eq!(look(&scratch.0), Found::new());
+
+        let file = scratch.0.join(PROMISE);
+        let whole = std::fs::read(&file).expect("it is there");
+        for byte in 0..whole.len() {
+            let mut flipped = whole.clone();
+            flipped[byte] ^= 1 << (byte % 8);
+            std::fs::write(&file, &flipped).expect("written");
+            let found: Vec<(String, String)> = look(&scratch.0).into_iter().collect();
+            let [(name, what)] = &found[..] else { panic!("byte {byte}: {found:?}") };
+            assert_eq!(name, PROMISE);
+            assert!(what.starts_with("promise: checksum mismatch; the next start waits"), "{what}");
+        }
+        std::fs::write(&file, &whole[..31]).expect("written");
+        let found: Vec<(String, String)> = look(&scratch.0).into_iter().collect();
+        assert!(found.len() == 1 && found[0].1.contains("31 bytes, expected 32"), "{found:?}");
+        std::fs::write(&file, &whole).expect("written");
+        assert_eq!(look(&scratch.0), Found::new());
+    }
 }

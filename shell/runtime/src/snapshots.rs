@@ -191,19 +191,23 @@ struct Worker {
 impl Worker {
     fn run(&mut self, inbox: &sync_mpsc::Receiver<Order>) {
         while !self.stop.load(Ordering::Relaxed) {
-            let patience = match &self.taking {
-                Some(_) => self.next_at.saturating_duration_since(Instant::now()),
-                None => Duration::MAX,
-            };
-            match inbox.recv_timeout(patience) {
+            match inbox.recv_timeout(self.patience(Instant::now())) {
                 Ok(Order::Take(meta, frozen)) => self.begin(meta, *frozen),
                 Ok(Order::Read(request)) => self.read(request),
                 Ok(Order::Store(piece)) => self.store(&piece),
                 Ok(Order::Thaw(meta)) => self.thaw(&meta),
                 Ok(Order::Drop(tables)) => drop(tables),
                 Ok(Order::Stop) | Err(sync_mpsc::RecvTimeoutError::Disconnected) => return,
-                Err(sync_mpsc::RecvTimeoutError::Timeout) => self.go_on(),
+                Err(sync_mpsc::RecvTimeoutError::Timeout) => self.go_on(Instant::now()),
             }
+        }
+    }
+
+    /// How long it waits for orders before it writes the next chunk.
+    fn patience(&self, now: Instant) -> Duration {
+        match &self.taking {
+            Some(_) => self.next_at.saturating_duration_since(now),
+            None => Duration::MAX,
         }
     }
 
@@ -225,11 +229,11 @@ impl Worker {
     }
 
     /// Writes the next chunk, or comes to the end.
-    fn go_on(&mut self) {
+    fn go_on(&mut self, now: Instant) {
         let Some(taking) = &mut self.taking else { return };
         let last = taking.meta.last;
         if let Some(chunk) = taking.chunks.next() {
-            self.next_at = Instant::now() + time_for(chunk.len(), self.bytes_per_s);
+            self.next_at = now + time_for(chunk.len(), self.bytes_per_s);
             if let Err(error) = self.watch.over(Work::Snapshots, || taking.writer.push(&chunk)) {
                 self.taking = None; // removes the file
                 self.failed(last, &error);
@@ -320,5 +324,124 @@ impl Worker {
                 std::process::abort();
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kattu_kv::api::{Command, Put};
+    use kattu_node::command::encode_kv;
+    use kattu_node::contract::{KeeperEffects, KeeperTask};
+    use kattu_raft::{Entry, EntryHead, EntryKind, Form, Stamp, Term};
+    use kattu_wal::sim::SimDisk;
+
+    const GROUP: GroupId = GroupId(0);
+    const SECOND: Duration = Duration::from_secs(1);
+
+    /// Tables of some values of 100 KiB.
+    fn tables(values: usize) -> (SnapshotMeta, Frozen) {
+        let mut keeper = Keeper::new(Vec::new());
+        for number in 0..values {
+            let id = EntryId { term: Term(1), index: keeper.applied().next() };
+            let (key, value) = (format!("k{number}").into_bytes(), vec![b'x'; 100 << 10]);
+            let payload = encode_kv(&Command::Put(Put { key, value, ..Put::default() }));
+            let head = EntryHead { id, kind: EntryKind::Command, form: Form::Whole, stamp: Stamp(1) };
+            let entry = Entry::new(head, payload.into(), 0);
+            let task = KeeperTask::Apply { entry, ticket: None, term: Term(1) };
+            keeper.handle(task, &mut KeeperEffects::default());
+        }
+        let last = EntryId { term: Term(1), index: keeper.applied() };
+        (SnapshotMeta { last, ..SnapshotMeta::default() }, keeper.pin())
+    }
+
+    fn worker(bytes_per_s: u64) -> (Worker, mpsc::UnboundedReceiver<Done>) {
+        let (report, done) = mpsc::unbounded_channel();
+        let store = SnapshotStore::of(Arc::new(SimDisk::new()), 0xC1).expect("an empty disk");
+        let worker = Worker {
+            store,
+            group: GROUP,
+            bytes_per_s,
+            metrics: Arc::default(),
+            watch: Watch::default(),
+            report,
+            stop: Arc::default(),
+            taking: None,
+            next_at: Instant::now(),
+        };
+        (worker, done)
+    }
+
+    /// Takes a snapshot on a clock that jumps to wherever the worker waits for; the waits after each chunk, and how many
+    /// bytes it said at last.
+    fn waits(bytes_per_s: u64, values: usize) -> (Vec<Duration>, u64) {
+        let (mut worker, mut done) = worker(bytes_per_s);
+        assert_eq!(worker.patience(Instant::now()), Duration::MAX, "there is nothing to write");
+        let (meta, frozen) = tables(values);
+        worker.begin(meta.clone(), frozen);
+        let mut now = worker.next_at;
+        assert_eq!(worker.patience(now), Duration::ZERO, "the first chunk waits for nothing");
+        let mut waits = Vec::new();
+        loop {
+            worker.go_on(now);
+            if worker.taking.is_none() {
+                break;
+            }
+            let wait = worker.patience(now);
+            if let Some(short) = wait.checked_sub(Duration::from_nanos(1)) {
+                assert_eq!(worker.patience(now + short), Duration::from_nanos(1), "not a moment before");
+            }
+            assert_eq!(worker.patience(now + wait), Duration::ZERO);
+            assert_eq!(worker.patience(now + wait * 2), Duration::ZERO, "who is late waits no longer");
+            waits.push(wait);
+            now += wait;
+        }
+        match done.try_recv() {
+            Ok(Done::Told(Event::SnapshotTaken { meta: taken, bytes })) if taken == meta => (waits, bytes),
+            _ => panic!("it is not told of"),
+        }
+    }
+
+    #[test]
+    fn the_time_for_a_chunk_follows_from_the_pace_and_no_pace_is_no_wait() {
+        let nanos = Duration::from_nanos;
+        let expected = [
+            (0, 0, Duration::ZERO),
+            (1 << 30, 0, Duration::ZERO),
+            (usize::MAX, 0, Duration::ZERO),
+            (0, 1, Duration::ZERO),
+            (1, 1, SECOND),
+            (1 << 20, 1 << 20, SECOND),
+            ((1 << 20) - 1, 1 << 20, nanos(999_999_046)),
+            ((1 << 20) + 1, 1 << 20, nanos(1_000_000_953)),
+            (1 << 20, (1 << 20) - 1, nanos(1_000_000_953)),
+            (1 << 20, 64 << 20, nanos(15_625_000)),
+            (1 << 20, 1 << 40, nanos(953)),
+            (1, 2_000_000_000, Duration::ZERO),
+            (usize::MAX, u64::MAX, nanos(1)), // no overflow
+        ];
+        for (bytes, pace, time) in expected {
+            assert_eq!(time_for(bytes, pace), time, "{bytes} bytes at {pace} bytes a second");
+        }
+    }
+
+    #[test]
+    fn a_snapshot_takes_as_long_as_its_pace_wants_it_to_and_waits_after_every_chunk() {
+        for pace in [1 << 20, 8 << 20] {
+            let (waits, bytes) = waits(pace, 40);
+            assert!(4 <= waits.len() && waits.iter().all(|wait| !wait.is_zero()), "{waits:?}");
+            assert!(40 * (100 << 10) < bytes, "{bytes}");
+            let sum: Duration = waits.iter().sum();
+            // The file holds a little more than the chunks.
+            let whole = time_for(bytes as usize, pace);
+            assert!(sum <= whole && whole <= sum + sum / 100, "{sum:?} of {whole:?}");
+        }
+    }
+
+    #[test]
+    fn without_a_pace_no_chunk_waits() {
+        let (waits, bytes) = waits(0, 40);
+        assert!(4 <= waits.len() && waits.iter().all(Duration::is_zero), "{waits:?}");
+        assert!(40 * (100 << 10) < bytes, "{bytes}");
     }
 }

@@ -32,6 +32,12 @@ use std::sync::atomic::AtomicBool;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 
+/// No election timeout is longer, and so no promise.
+pub const PROMISE_MAX: Duration = Duration::from_secs(50);
+
+/// The one group there is.
+const GROUP: GroupId = GroupId(0);
+
 /// Where a piece of work is done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Place {
@@ -106,6 +112,39 @@ pub struct RuntimeConfig {
     pub disk_stall: Duration,
 }
 
+impl RuntimeConfig {
+    /// The identity of this member as one of those that the cluster begins with, in a new directory.
+    #[must_use]
+    pub fn first_identity(&self) -> Identity {
+        let members = self.members.iter().map(|member| InitialMember {
+            id: member.id,
+            name: member.name.clone(),
+            peer_urls: member.peer_urls.clone(),
+        });
+        let own = self.members.iter().find(|member| member.id == self.id);
+        Identity {
+            cluster: self.cluster_id,
+            node: self.id,
+            incarnation: Incarnation(entropy()),
+            name: own.map(|member| member.name.clone()).unwrap_or_default(),
+            groups: vec![GROUP],
+            members: members.collect(),
+            joined: None,
+        }
+    }
+
+    /// How its log is laid out.
+    #[must_use]
+    pub fn wal_options(&self) -> WalOptions {
+        WalOptions {
+            // A proposal goes only into space that is already allocated, so a segment has room for several.
+            segment_bytes: self.segment_bytes.max(4 * self.request_bytes_max as u64),
+            reserve_bytes: self.reserve_bytes,
+            ..WalOptions::default()
+        }
+    }
+}
+
 /// Why a member could not be started.
 #[derive(Debug)]
 pub enum StartError {
@@ -126,6 +165,13 @@ pub enum StartError {
     Snapshot(String),
     /// The cluster does not let it join.
     Join(String),
+    /// A restore into its directory was cut short: what was to come there is not there.
+    Unfinished {
+        /// The directory.
+        data_dir: PathBuf,
+        /// What was left beside it.
+        aside: PathBuf,
+    },
 }
 
 impl fmt::Display for StartError {
@@ -139,6 +185,16 @@ impl fmt::Display for StartError {
             StartError::Config(rule) => write!(f, "{rule}"),
             StartError::Snapshot(what) => write!(f, "the newest snapshot cannot be read: {what}"),
             StartError::Join(what) => f.write_str(what),
+            StartError::Unfinished { data_dir, aside } => write!(
+                f,
+                "{} is what `kattu restore` or `kattu recover` left when it was cut short, and {} holds nothing: a member \
+                 would begin with nothing there. Remove {} and repeat it; if it was `kattu recover`, give the newest \
+                 {}.lost-quorum-* its name back first",
+                aside.display(),
+                data_dir.display(),
+                aside.display(),
+                data_dir.display()
+            ),
         }
     }
 }
@@ -184,9 +240,13 @@ pub async fn start(config: RuntimeConfig) -> Result<Running, StartError> {
     raft_config(&config, config.members.iter().map(|member| member.id))
         .check()
         .map_err(StartError::Config)?;
-    let group = GroupId(0);
+    let group = GROUP;
     let own = config.members.iter().find(|member| member.id == config.id).cloned();
     let own = own.ok_or(StartError::Config("a member must be among the members"))?;
+    // A place that cannot be looked at is complained of when it is opened.
+    if let Ok(Some(aside)) = kattu_rebuild::unfinished(&kattu_rebuild::RealPlaces, &config.data_dir) {
+        return Err(StartError::Unfinished { data_dir: config.data_dir, aside });
+    }
     if !config.join && !config.data_dir.join(kattu_wal::IDENTITY).exists() {
         // Before it listens itself: of members that begin together, none waits for another one's answer.
         join::begin(config.cluster_id, &own, &config.members).await.map_err(StartError::Join)?;
@@ -289,6 +349,7 @@ pub async fn start(config: RuntimeConfig) -> Result<Running, StartError> {
         room,
         watch,
         alarms: Default::default(),
+        likeness: Default::default(),
         fetches: VecDeque::new(),
         _engine: engine.clone(),
     };
@@ -339,12 +400,7 @@ async fn open(
     own: &Member,
     group: GroupId,
 ) -> Result<(Wal, Recovered, Identity), StartError> {
-    let options = WalOptions {
-        // A proposal goes only into space that is already allocated, so a segment has room for several.
-        segment_bytes: config.segment_bytes.max(4 * config.request_bytes_max as u64),
-        reserve_bytes: config.reserve_bytes,
-        ..WalOptions::default()
-    };
+    let options = config.wal_options();
     let mut dir = DataDir::open(Arc::new(RealFiles::create(&config.data_dir)?))?;
     match dir.identity() {
         None if config.join => {
@@ -355,33 +411,39 @@ async fn open(
             ));
             dir.create(identity, &options)?;
         }
-        None => dir.create(first_identity(config, own, group), &options)?,
+        None => dir.create(config.first_identity(), &options)?,
         // Flags do not say who joined: others gave it its id.
         Some(identity) if config.join || identity.joined.is_some() => {}
         Some(_) => dir.expect(config.cluster_id, config.id)?,
     }
     let identity = dir.identity().expect("it has one by now").clone();
+    outlast_promise(&dir, config).await?;
     let (wal, mut recovered) = Wal::mend(dir, options)?;
     let recovered = recovered.remove(&group).unwrap_or_default();
     Ok((wal, recovered, identity))
 }
 
-/// The identity of one of the members a cluster begins with.
-fn first_identity(config: &RuntimeConfig, own: &Member, group: GroupId) -> Identity {
-    let members = config.members.iter().map(|member| InitialMember {
-        id: member.id,
-        name: member.name.clone(),
-        peer_urls: member.peer_urls.clone(),
+/// What this member promises to leaders, for as long as its election timeout, was longer when it ran last: then that is
+/// over before it says anything, because a leader may still count on it. From then on this run's promise is what counts.
+/// [replication-protocols L-4]
+async fn outlast_promise(dir: &DataDir, config: &RuntimeConfig) -> Result<(), StartError> {
+    let own = config.leadership.lease.map_or(Duration::ZERO, |_| config.election_timeout);
+    let noted = dir.promise()?;
+    let before = noted.clone().unwrap_or_else(|what| {
+        crate::report::warn(format_args!("nobody knows what this member has promised: promise: {what}"));
+        PROMISE_MAX
     });
-    Identity {
-        cluster: config.cluster_id,
-        node: config.id,
-        incarnation: Incarnation(entropy()),
-        name: own.name.clone(),
-        groups: vec![group],
-        members: members.collect(),
-        joined: None,
+    if own < before {
+        crate::report::info(format_args!(
+            "waits for {before:?} before it starts: it has promised that to leaders with --lease-reads, and promises less \
+             from now on"
+        ));
+        tokio::time::sleep(before).await;
     }
+    if noted != Ok(own) {
+        dir.set_promise(own)?;
+    }
+    Ok(())
 }
 
 /// The identity that a running cluster gives a member.

@@ -75,13 +75,15 @@ async fn the_log_stays_short(place: Place) {
     }
     for i in 0..3 {
         let engine = cluster.engine(i);
+        let metrics = engine.metrics();
         until("snapshots are taken and segments go", async || {
             let status = status(&engine).await;
-            LogIndex(100) < status.first && status.first <= status.snapshot.next()
+            // Who falls behind, on a busy machine, is fed by one instead.
+            let snapshots = metrics.snapshots_taken.get() + metrics.snapshots_installed.get();
+            LogIndex(100) < status.first && status.first <= status.snapshot.next() && 2 <= snapshots
         })
         .await;
-        assert!(engine.metrics().snapshots_taken.get() >= 2);
-        assert_eq!(engine.metrics().snapshots_failed.get(), 0);
+        assert_eq!(metrics.snapshots_failed.get(), 0);
     }
     // The log that makes a snapshot due, twice (one is being taken), what stays, and segments that are made ready.
     assert!(most < 4 << 20, "{most} bytes of log at the most, 8 MiB were written");

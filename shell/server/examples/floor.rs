@@ -44,7 +44,7 @@ impl Replica for Lone {
             Request::Change(_) | Request::MoveLeader(_) | Request::Pin(_) => {
                 return Outcome::Refused(Refusal::Stopping);
             }
-            Request::Status => ReplyBody::Status(Status {
+            Request::Status => ReplyBody::Status(Box::new(Status {
                 id: SELF,
                 term: TERM,
                 leader: Some(SELF),
@@ -56,7 +56,7 @@ impl Replica for Lone {
                 store_bytes: store.stats().bytes,
                 store_bytes_in_use: store.stats().bytes_in_use,
                 ..Status::default()
-            }),
+            })),
         };
         Outcome::Done(Reply { term: TERM, body })
     }

@@ -329,10 +329,11 @@ fn leadership(given: &Reader<'_>) -> Result<Leadership, ConfigError> {
         return Err(given
             .wrong(flag, "says something about leases, which are off; add --lease-reads or leave it out"));
     }
-    let lease = Lease { rho: rho as u32, margin: Duration::from_millis(margin) };
+    let lease = Lease { rho: rho as u32, margin: Duration::from_millis(margin), watch: true };
     Ok(Leadership {
         priority: given.number("election-priority", 100, 0, 255)? as u8,
         hand_over: given.switch("leader-handover")?,
+        leave_slow_disk: given.one_of("leave-slow-disk", &[("true", true), ("false", false)])?,
         suspicion: (0 < suspicion).then(|| Duration::from_millis(suspicion)),
         lease: leases.then_some(lease),
     })

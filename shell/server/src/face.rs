@@ -236,7 +236,7 @@ impl<R: Replica> Face<R> {
     /// If the replica is stopping or overloaded.
     pub async fn status(&self) -> Result<contract::Status, Status> {
         match self.call(contract::Request::Status).await?.body {
-            ReplyBody::Status(status) => Ok(status),
+            ReplyBody::Status(status) => Ok(*status),
             other => Err(mismatch("a status", &other)),
         }
     }

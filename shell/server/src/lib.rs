@@ -22,7 +22,6 @@
 #![forbid(unsafe_code)]
 
 mod auth;
-pub mod backup;
 mod body;
 mod cluster;
 pub mod compactor;
@@ -53,6 +52,7 @@ mod status;
 
 pub use compactor::Retention;
 pub use face::FaceConfig;
+pub use kattu_rebuild::backup;
 pub use kattu_runtime::metrics::{ALLOCATED_BYTES, ALLOCATIONS};
 pub use listen::{serve_clients, serve_metrics};
 pub use replica::Replica;

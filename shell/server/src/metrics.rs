@@ -49,8 +49,13 @@ fn member<R: Replica>(page: &mut Page, face: &Face<R>, status: &Status) {
             "Whether the log is shorter than what this member has promised to keep",
             metrics.log_damaged.get(),
         );
+        let name = "kattu_log_lost_total";
+        page.counter(name, "Times this member had lost what it had acknowledged", metrics.lost_log.get());
         let name = "kattu_peer_lost_matches_total";
         page.counter(name, "Times a peer had lost what it had acknowledged", metrics.lost_matches.get());
+        let name = "kattu_slow_disk_left_total";
+        let about = "Times this member let another one lead because of its slow disk";
+        page.counter(name, about, metrics.slow_disk_left.get());
         page.counter(
             "kattu_scrubs_total",
             "Times all files were read in search of damage",
@@ -70,6 +75,20 @@ fn member<R: Replica>(page: &mut Page, face: &Face<R>, status: &Status) {
     page.labelled("kattu_role", "The part this member plays", "role", role);
     let name = "kattu_has_lease";
     page.gauge(name, "Whether this leader may answer reads by its clock", u8::from(status.has_lease));
+    let name = "kattu_lease_denied";
+    page.head(name, "Voters that do not promise what this leader's leases need", "gauge");
+    for member in &status.lease_without {
+        page.line(name, &format!("server_id=\"{:x}\"", member.0), 1);
+    }
+    let name = "kattu_clocks_apart_ppm";
+    page.head(
+        name,
+        "What a voter's clock is proven to gain on this leader's, beyond what leases trust",
+        "gauge",
+    );
+    for (member, gains) in &status.clocks_apart {
+        page.line(name, &format!("server_id=\"{:x}\"", member.0), gains);
+    }
     page.gauge("kattu_term", "Current term", status.term.0);
     page.gauge("kattu_log_first_index", "First index of the log", status.first.0);
     page.gauge("kattu_log_last_index", "Last index of the log", status.last.0);

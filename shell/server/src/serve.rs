@@ -55,6 +55,8 @@ pub enum ServeError {
     },
     /// The data directory is damaged, somebody else's, or in use.
     Data(WalError),
+    /// What was to be in the data directory was never finished.
+    Unfinished(String),
     /// Something else.
     Failed(String),
 }
@@ -66,7 +68,7 @@ impl ServeError {
         match self {
             ServeError::Failed(_) => 1,
             ServeError::Config(_) | ServeError::Port { .. } => 2,
-            ServeError::Data(_) => 4,
+            ServeError::Data(_) | ServeError::Unfinished(_) => 4,
         }
     }
 }
@@ -74,7 +76,9 @@ impl ServeError {
 impl fmt::Display for ServeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            ServeError::Config(what) | ServeError::Failed(what) => f.write_str(what),
+            ServeError::Config(what) | ServeError::Failed(what) | ServeError::Unfinished(what) => {
+                f.write_str(what)
+            }
             ServeError::Port { address, flag, error } if error.kind() == io::ErrorKind::AddrInUse => {
                 write!(f, "{address} is in use by another process; stop that one or change {flag}")
             }
@@ -223,6 +227,7 @@ fn start_error(error: StartError) -> ServeError {
         }
         StartError::Config(rule) => ServeError::Config(rule.to_string()),
         StartError::Join(what) => ServeError::Config(what),
+        StartError::Unfinished { .. } => ServeError::Unfinished(error.to_string()),
         StartError::Thread(_) | StartError::Snapshot(_) => ServeError::Failed(error.to_string()),
     }
 }

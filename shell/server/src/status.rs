@@ -27,6 +27,20 @@ pub fn status_json(status: &Status, name: &str, log_bytes: u64) -> String {
     if status.serving_unconfirmed {
         problems.push("serializable reads are served before a leader has confirmed the state".to_string());
     }
+    for member in &status.lease_without {
+        problems.push(format!(
+            "--lease-reads is on here, but member {:x} has it not, or a shorter --election-timeout",
+            member.0
+        ));
+    }
+    for (member, gains) in &status.clocks_apart {
+        problems.push(format!(
+            "the clocks of member {:x} and of this one run apart by {} ppm or more, and --clock-drift-ppm trusts less: reads \
+             are confirmed by a round until another leader is elected",
+            member.0,
+            gains.unsigned_abs()
+        ));
+    }
     let problems: Vec<String> = problems.iter().map(|text| json::string(text)).collect();
     format!(
         "{{\"member_id\":\"{:x}\",\"name\":{},\"role\":\"{}\",\"has_lease\":{},\"leader_id\":\"{:x}\",\"term\":{},\"revision\":{},\
@@ -84,6 +98,34 @@ mod tests {
         assert!(json.contains("\"role\":\"learner\",\"has_lease\":false,"), "{json}");
         let json = status_json(&Status { role: "leader", has_lease: true, ..Status::default() }, "n", 0);
         assert!(json.contains("\"role\":\"leader\",\"has_lease\":true,"), "{json}");
+    }
+
+    #[test]
+    fn who_denies_this_leader_its_leases_is_named() {
+        let status = Status {
+            leader: Some(NodeId(1)),
+            role: "leader",
+            lease_without: vec![NodeId(0xab)],
+            ..Status::default()
+        };
+        let json = status_json(&status, "n", 0);
+        let said = "--lease-reads is on here, but member ab has it not, or a shorter --election-timeout";
+        assert!(json.ends_with(&format!("\"errors\":[\"{said}\"]}}")), "{json}");
+    }
+
+    #[test]
+    fn clocks_that_run_apart_are_named() {
+        let status = Status {
+            leader: Some(NodeId(1)),
+            role: "leader",
+            clocks_apart: vec![(NodeId(0xab), -12_000)],
+            ..Status::default()
+        };
+        let json = status_json(&status, "n", 0);
+        assert!(
+            json.contains("\"errors\":[\"the clocks of member ab and of this one run apart by 12000 ppm"),
+            "{json}"
+        );
     }
 
     #[test]

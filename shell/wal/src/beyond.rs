@@ -9,9 +9,14 @@
 //! behind the newest that is named there, if no unreadable block can have named a newer one. A block whose payload alone is
 //! bad still names its entries, since each record's header has a checksum of its own. Where nothing bounds it better, the
 //! term does: no entry is of a newer one than the newest that the member has seen.
+//!
+//! A disk may also give back what a sector held before: a block of this very place, whole, from before the log was cut
+//! there once. Only its neighbours tell: of two blocks of which the later does not follow the earlier, or has a lower number,
+//! one is not what was written last, and says nothing about what was. Nor does a block whose record numbers are behind those
+//! that are believed: after a cut they go on behind all that was seen.
 //! Knows nothing of: files, what is done with it.
 
-use crate::block::{Block, BlockHeader, HEADER_BYTES};
+use crate::block::{Block, BlockHeader, CRC_AT, HEADER_BYTES};
 use crate::error::WalError;
 use crate::extent::Extent;
 use crate::walk::Position;
@@ -32,8 +37,28 @@ pub(crate) struct Damage {
 #[derive(Debug, Default)]
 pub(crate) struct Beyond {
     groups: BTreeMap<GroupId, GroupBeyond>,
-    /// Numbers of blocks that could be read, or whose entries could.
-    readable: BTreeSet<u64>,
+    /// Blocks that could be read, or whose entries could, by their numbers.
+    readable: BTreeMap<u64, Links>,
+    /// The highest number so far.
+    highest: u64,
+    /// Numbers that do not ascend from place to place.
+    disordered: BTreeSet<u64>,
+}
+
+/// What ties a block to its neighbours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Links {
+    /// Checksum of the block before it, as it says.
+    pub chain: u32,
+    /// Its own.
+    pub crc: u32,
+}
+
+/// The last block that is believed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Believed {
+    pub number: u64,
+    pub crc: u32,
 }
 
 /// Of one group.
@@ -55,10 +80,13 @@ impl Beyond {
         self.groups.get(&group).copied().unwrap_or_default()
     }
 
-    /// A whole block.
-    pub fn take(&mut self, block: &Block, segment: &[u8]) {
+    /// A whole block; `believed` are the record numbers up to which the log is believed.
+    pub fn take(&mut self, block: &Block, segment: &[u8], believed: &BTreeMap<GroupId, Lsn>) {
+        if block.groups.iter().any(|row| Some(&row.lsn) < believed.get(&row.group)) {
+            return; // from before a cut
+        }
         let number = block.header.number;
-        self.readable.insert(number);
+        self.reads(number, Links { chain: block.header.chain, crc: block.crc });
         for (range, record) in &block.records {
             let payload = &segment[range.start + RECORD_HEADER_BYTES..range.end];
             self.take_record(record, number, payload);
@@ -113,20 +141,45 @@ impl Beyond {
         if header.number != number || next != end || records.len() != header.records as usize {
             return;
         }
-        self.readable.insert(number);
+        let crc = u32::from_le_bytes(bytes[CRC_AT].try_into().expect("four bytes"));
+        self.reads(number, Links { chain: header.chain, crc });
         for record in records {
             self.take_record(&record, number, &[]);
         }
     }
 
+    fn reads(&mut self, number: u64, links: Links) {
+        self.readable.insert(number, links);
+        if number <= self.highest {
+            self.disordered.extend([number, self.highest]);
+        }
+        self.highest = self.highest.max(number);
+    }
+
     /// A position that is surely not before the last one that this disk has promised to keep of a group. `believed` is the
-    /// number of the last block that is believed, `last` what the log holds up to there, `term` the newest term that the
-    /// member has seen.
-    pub fn floor(&self, id: GroupId, believed: u64, last: EntryId, term: Term) -> EntryId {
+    /// last block that is believed, `last` what the log holds up to there, `term` the newest term that the member has seen.
+    pub fn floor(&self, id: GroupId, believed: Believed, last: EntryId, term: Term) -> EntryId {
         let group = self.group(id);
-        let newest = self.readable.last().copied().unwrap_or_default();
-        let unreadable = (believed + 1..newest).rev().find(|number| !self.readable.contains(number));
+        let newest = self.readable.last_key_value().map_or(0, |(&number, _)| number);
+        // The last that is believed may itself be what the place held before.
+        let first = believed.number + u64::from(!self.is_doubtful(believed, believed.number));
+        let unreadable = (first..=newest)
+            .rev()
+            .find(|&number| !self.readable.contains_key(&number) || self.is_doubtful(believed, number));
         let is_bounded = unreadable.is_none_or(|number| number < group.named_in);
         if is_bounded { group.newest.max(last) } else { EntryId { term: term.next(), index: LogIndex(0) } }
+    }
+
+    /// Whether the block of this number may be another one than was written last.
+    fn is_doubtful(&self, believed: Believed, number: u64) -> bool {
+        let crc_of = |number: u64| match number == believed.number {
+            true => Some(believed.crc),
+            false => self.readable.get(&number).map(|links| links.crc),
+        };
+        // Whether a block follows the one before it, if both are there.
+        let follows =
+            |number: u64| Some(crc_of(number.checked_sub(1)?)? == self.readable.get(&number)?.chain);
+        let breaks_before = follows(number) == Some(false) && follows(number + 1) != Some(true);
+        self.disordered.contains(&number) || breaks_before || follows(number + 1) == Some(false)
     }
 }

@@ -23,6 +23,9 @@ pub const SECTOR: usize = 512;
 /// Bytes before the records.
 pub const HEADER_BYTES: usize = 80;
 
+/// Where the header has the block's checksum.
+pub(crate) const CRC_AT: Range<usize> = 8..12;
+
 /// Bytes of a row of the group table.
 pub const ROW_BYTES: usize = 32;
 
@@ -137,7 +140,7 @@ impl BlockHeader {
         out[64..72].copy_from_slice(&self.synced.segment.to_le_bytes());
         out[72..80].copy_from_slice(&self.synced.offset.to_le_bytes());
         let crc = header_checksum(crc, out);
-        out[8..12].copy_from_slice(&crc.to_le_bytes());
+        out[CRC_AT].copy_from_slice(&crc.to_le_bytes());
         crc
     }
 

@@ -14,6 +14,8 @@ use crate::wal::WalOptions;
 use std::io;
 use std::sync::Arc;
 
+pub(crate) mod promise;
+
 /// The file that says whose directory this is: without it, the directory is nobody's yet. `docs/formats/identity.md`
 pub const IDENTITY: &str = "identity";
 const LOCK: &str = "lock";
@@ -145,7 +147,7 @@ impl DataDir {
             if leftover || name.starts_with('.') || name == "lost+found" {
                 continue;
             }
-            if name.starts_with("floor-") {
+            if name.starts_with("floor-") || name == promise::PROMISE {
                 let what = format!("the file is missing although {name} holds a promise");
                 return Err(WalError::damaged(IDENTITY, 0, what));
             }

@@ -1,4 +1,4 @@
-//! Floors: where a group's log ended before damage cut it, kept in a file of its own until the log is there again.
+//! Floors: where a group's log ended before damage cut it, or a disk lost its end without a trace, kept in a file of its own until the log is there again.
 //!
 //! ```text
 //!  0       4      8     12      16        24     32      40   (64 bytes)
@@ -60,6 +60,22 @@ pub(crate) fn load(
     group: GroupId,
     term: Term,
 ) -> Result<Option<EntryId>, WalError> {
+    match look(files, identity, group)? {
+        None => Ok(None),
+        Some(Ok(floor)) => Ok(Some(floor)),
+        Some(Err(_)) => {
+            let bound = EntryId { term: term.next(), index: LogIndex(0) };
+            store(files, identity, group, bound).map(|()| Some(bound))
+        }
+    }
+}
+
+/// What the floor of a group says, if it has one, or why it cannot be read. Changes nothing.
+pub(crate) fn look(
+    files: &dyn Files,
+    identity: &Identity,
+    group: GroupId,
+) -> Result<Option<Result<EntryId, String>>, WalError> {
     let name = name_of(group);
     let read = |error: std::io::Error| WalError::io(&name, "read", &error);
     let file = match files.open(&name) {
@@ -67,29 +83,86 @@ pub(crate) fn load(
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(read(error)),
     };
-    let unknown = || {
-        let bound = EntryId { term: term.next(), index: LogIndex(0) };
-        store(files, identity, group, bound).map(|()| Some(bound))
-    };
-    if file.bytes().map_err(read)? != BYTES as u64 {
-        return unknown();
+    let found = file.bytes().map_err(read)?;
+    if found != BYTES as u64 {
+        return Ok(Some(Err(format!("{found} bytes, expected {BYTES}"))));
     }
     let mut bytes = [0; BYTES];
     file.read_at(0, &mut bytes).map_err(read)?;
     let u32_at = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
     let u64_at = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
-    let is_ours = (u32_at(0), u32_at(12), u64_at(16)) == (MAGIC, group.0, identity.file_id(0));
-    if u32_at(8) != checksum(&bytes) || !is_ours {
-        return unknown();
+    if u32_at(8) != checksum(&bytes) {
+        return Ok(Some(Err("checksum mismatch".into())));
+    }
+    if (u32_at(0), u32_at(12), u64_at(16)) != (MAGIC, group.0, identity.file_id(0)) {
+        return Ok(Some(Err("it is of another member, group or directory".into())));
     }
     if u32_at(4) != VERSION {
         return Err(WalError::OtherFormat { file: name, found: u32_at(4), supported: VERSION });
     }
-    Ok(Some(EntryId { term: Term(u64_at(24)), index: LogIndex(u64_at(32)) }))
+    Ok(Some(Ok(EntryId { term: Term(u64_at(24)), index: LogIndex(u64_at(32)) })))
 }
 
-/// Forgets the floor of a group.
+/// Forgets the floor of a group, durably: a file that came back and could not be read any more would be bounded by the term
+/// alone, and its member might be needed by then.
 pub(crate) fn forget(files: &dyn Files, group: GroupId) -> Result<(), WalError> {
     let name = name_of(group);
-    files.remove(&name).map_err(|error| WalError::io(&name, "remove", &error))
+    files.remove(&name).map_err(|error| WalError::io(&name, "remove", &error))?;
+    files.sync_names().map_err(|error| WalError::syncing(&name, &error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sim::SimDisk;
+    use crate::{DataDir, Item, WalOptions, inspect};
+    use kattu_raft::{Incarnation, NodeId};
+    use std::sync::Arc;
+
+    const GROUP: GroupId = GroupId(0);
+    const FLOOR: EntryId = EntryId { term: Term(3), index: LogIndex(77) };
+
+    fn looked_at(disk: &SimDisk) -> Vec<Result<EntryId, String>> {
+        let mut floors = Vec::new();
+        let mut note = |item| {
+            if let Item::Floor { state, .. } = item {
+                floors.push(state);
+            }
+        };
+        inspect(disk, &mut note).expect("a directory");
+        floors
+    }
+
+    #[test]
+    fn a_look_shows_a_floor_sees_damage_to_any_byte_of_it_and_changes_nothing() {
+        let disk = SimDisk::new();
+        let identity = Identity::single(0xC1, NodeId(0xA), Incarnation(7), "n1");
+        let options = WalOptions {
+            segment_bytes: 64 << 10,
+            reserve_bytes: 4096,
+            window_bytes: 4096,
+            block_bytes: 4096,
+        };
+        let mut dir = DataDir::open(Arc::new(disk.clone())).expect("nobody else has it");
+        dir.create(identity.clone(), &options).expect("made");
+        assert_eq!(looked_at(&disk), []);
+        store(&disk, &identity, GROUP, FLOOR).expect("stored");
+        assert_eq!(looked_at(&disk), [Ok(FLOOR)]);
+
+        let name = name_of(GROUP);
+        let whole = disk.contents(&name).expect("it is there");
+        for byte in 0..whole.len() {
+            let mut flipped = whole.clone();
+            flipped[byte] ^= 1 << (byte % 8);
+            disk.set_contents(&name, Some(flipped.clone()));
+            assert_eq!(looked_at(&disk), [Err("checksum mismatch".to_string())], "byte {byte}");
+            assert_eq!(disk.contents(&name), Some(flipped));
+        }
+        let cut = whole[..40].to_vec();
+        disk.set_contents(&name, Some(cut));
+        assert_eq!(looked_at(&disk), [Err("40 bytes, expected 64".to_string())]);
+        let bound = EntryId { term: Term(6), index: LogIndex(0) };
+        assert_eq!(load(&disk, &identity, GROUP, Term(5)).expect("read"), Some(bound));
+        assert_eq!(looked_at(&disk), [Ok(bound)], "a start writes it anew");
+    }
 }

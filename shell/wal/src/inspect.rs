@@ -3,10 +3,12 @@
 //! Knows nothing of: how a line is printed, exit codes.
 
 use crate::block::flags;
+use crate::dir::promise::{self, PROMISE};
 use crate::dir::{IDENTITY, read_identity};
 use crate::error::WalError;
 use crate::extent::Extent;
 use crate::files::Files;
+use crate::floor;
 use crate::identity::Identity;
 use crate::replay::Replay;
 use crate::segment::{DATA_START, name_of};
@@ -17,6 +19,7 @@ use kattu_raft::{EntryHead, EntryId, GroupId, HardState, LogIndex, Lsn};
 use kattu_wire::record::RecordKind;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::time::Duration;
 
 /// One thing that is in a data directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,6 +34,18 @@ pub enum Item {
         place: usize,
         /// Its generation, what it says, and the record number; or why it is bad.
         state: Result<(u64, HardState, Lsn), String>,
+    },
+    /// Where a group's log ended before damage cut it; until it has grown back.
+    Floor {
+        /// The group.
+        group: GroupId,
+        /// The position; or why it cannot be read.
+        state: Result<EntryId, String>,
+    },
+    /// How long this member's promises to leaders last; only where there were leases.
+    Promise {
+        /// The time; or why it cannot be read.
+        state: Result<Duration, String>,
     },
     /// An entry.
     Entry {
@@ -109,6 +124,10 @@ impl fmt::Display for Item {
             Item::Slot { group, place, state: Err(what) } => {
                 write!(f, "slot {place}    group {}  bad: {what}", group.0)
             }
+            Item::Floor { group, state: Ok(floor) } => write!(f, "floor     group {}  at {floor}", group.0),
+            Item::Floor { group, state: Err(what) } => write!(f, "floor     group {}  bad: {what}", group.0),
+            Item::Promise { state: Ok(promise) } => write!(f, "promise   lasts {promise:?}"),
+            Item::Promise { state: Err(what) } => write!(f, "promise   bad: {what}"),
             Item::Entry { at, group, head, payload_bytes } => write!(
                 f,
                 "{at:<9} group {}  entry {}  {:?}  stamp {}  {payload_bytes} bytes",
@@ -192,8 +211,15 @@ fn look(files: &dyn Files, visit: &mut dyn FnMut(Item)) -> Result<Verdict, WalEr
             let state = slot.map(|slot| (slot.generation, slot.hard, slot.lsn));
             visit(Item::Slot { group, place, state });
         }
+        if let Some(state) = floor::look(files, &identity, group)? {
+            visit(Item::Floor { group, state });
+        }
     }
-    let covered = look_at_snapshots(files, &identity, visit)?;
+    let promise = promise::look(files, &identity)?;
+    if let Some(state) = promise.clone() {
+        visit(Item::Promise { state });
+    }
+    let (covered, bad) = look_at_snapshots(files, &identity, visit)?;
     let mut replay = Replay::new(&identity.groups, 0);
     let walked = walk(files, &identity, &mut |met| {
         for (range, record) in &met.block.records {
@@ -252,8 +278,19 @@ fn look(files: &dyn Files, visit: &mut dyn FnMut(Item)) -> Result<Verdict, WalEr
                 "the log of group {} begins after {base}, the newest good snapshot ends at {}",
                 id.0, newest.0
             );
+            // A damaged one that would cover it is what is damaged; the log itself is whole.
+            let covers = |file: &&String| {
+                snapshot::named(file).is_some_and(|(group, last)| group == *id && base.index <= last.index)
+            };
+            if let Some(file) = bad.iter().rev().find(covers) {
+                return Err(WalError::damaged(file, 0, what));
+            }
             return Err(WalError::damaged(&name_of(walked.segments[0].generation), DATA_START, what));
         }
+    }
+    // It is only ever replaced as a whole: no loss of power leaves it like this. A log that is damaged was told of first.
+    if let Some(Err(what)) = promise {
+        return Err(WalError::damaged(PROMISE, 0, what));
     }
     Ok(match walked.torn {
         Some(torn) => Verdict::TornTail {
@@ -266,16 +303,16 @@ fn look(files: &dyn Files, visit: &mut dyn FnMut(Item)) -> Result<Verdict, WalEr
     })
 }
 
-/// Shows and checks every snapshot. Returns up to where good ones cover each group.
+/// Shows and checks every snapshot. Returns up to where good ones cover each group, and the files of bad ones, ascending.
 fn look_at_snapshots(
     files: &dyn Files,
     identity: &Identity,
     visit: &mut dyn FnMut(Item),
-) -> Result<BTreeMap<GroupId, LogIndex>, WalError> {
+) -> Result<(BTreeMap<GroupId, LogIndex>, Vec<String>), WalError> {
     let mut names = files.names().map_err(|error| WalError::io(&files.place(), "list", &error))?;
     names.retain(|name| snapshot::named(name).is_some());
     names.sort_unstable();
-    let mut covered = BTreeMap::new();
+    let (mut covered, mut bad) = (BTreeMap::new(), Vec::new());
     for file in names {
         let checked = snapshot::check(files, identity.cluster, &file);
         if let Ok(snapshot) = &checked {
@@ -286,7 +323,10 @@ fn look_at_snapshots(
             Err(WalError::Damaged { offset, what, .. }) => Err(format!("at byte {offset}: {what}")),
             other => other.map_err(|error| error.to_string()),
         };
+        if state.is_err() {
+            bad.push(file.clone());
+        }
         visit(Item::Snapshot { file, state });
     }
-    Ok(covered)
+    Ok((covered, bad))
 }

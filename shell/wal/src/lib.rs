@@ -51,6 +51,7 @@ extern crate kattu_plant;
 
 mod beyond;
 pub mod block;
+mod cold;
 mod dir;
 mod error;
 mod extent;
@@ -69,6 +70,7 @@ pub mod snapshot;
 mod wal;
 mod walk;
 
+pub use cold::ColdFiles;
 pub use dir::{DataDir, IDENTITY};
 pub use error::WalError;
 pub use files::{Files, LogFile};

@@ -63,6 +63,10 @@ impl RealFiles {
         Ok(RealFiles { dir: dir.to_owned() })
     }
 
+    pub(crate) fn open_to_read(&self, name: &str) -> io::Result<RealFile> {
+        File::open(self.path(name)).map(RealFile)
+    }
+
     fn path(&self, name: &str) -> PathBuf {
         self.dir.join(name)
     }
@@ -142,7 +146,7 @@ impl LockGuard for RealLock {
 }
 
 #[derive(Debug)]
-struct RealFile(File);
+pub(crate) struct RealFile(pub(crate) File);
 
 impl LogFile for RealFile {
     fn bytes(&self) -> io::Result<u64> {

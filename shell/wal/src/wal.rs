@@ -116,6 +116,8 @@ struct Group {
     has_entries: bool,
     /// Where the log ended that damage cut, until it has grown there again.
     floor: Option<EntryId>,
+    /// A floor that is to be made durable before anything else.
+    told_floor: Option<EntryId>,
 }
 
 /// The open log.
@@ -274,6 +276,7 @@ impl Wal {
                     touched: false,
                     has_entries: false,
                     floor: None,
+                    told_floor: None,
                 },
             );
         }
@@ -329,6 +332,10 @@ impl Wal {
         group.appended = record.lsn;
         match &record.body {
             LogBody::HardState(hard) => group.hard = Some((*hard, record.lsn)),
+            LogBody::Floor(floor) => {
+                group.told_floor = group.told_floor.max(Some(*floor));
+                group.touched = true;
+            }
             LogBody::Commit(index) => {
                 let last = group.extent.last;
                 assert!(*index <= last.index, "commit {} past the last entry {last}", index.0);
@@ -392,11 +399,11 @@ impl Wal {
     #[must_use]
     pub fn is_dirty(&self) -> bool {
         !self.pending.is_empty()
-            || self.groups.values().any(|group| group.hard.is_some())
+            || self.groups.values().any(|group| group.hard.is_some() || group.told_floor.is_some())
             || self.end() != self.synced
     }
 
-    /// Stores term and vote durably, then writes what was gathered.
+    /// Stores term, vote and floor durably, then writes what was gathered.
     ///
     /// # Errors
     /// [`WalError::NoSpace`]: what could not be written waits for the next call. Any other error poisons the log.
@@ -413,6 +420,7 @@ impl Wal {
                 return Err(self.poison(error));
             }
         }
+        self.keep_told_floors()?;
         if self.pending.is_open() {
             self.seal(0);
         }
@@ -659,7 +667,7 @@ impl Wal {
         self.synced = self.end();
         self.free_used();
         if self.groups.values().any(|group| group.floor.is_some()) {
-            self.forget_floors();
+            self.forget_floors()?;
         }
         Ok(())
     }

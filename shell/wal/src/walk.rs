@@ -26,8 +26,9 @@ use crate::error::WalError;
 use crate::files::Files;
 use crate::identity::Identity;
 use crate::segment::{DATA_START, check_header, generation_of, is_bad_header, name_of};
-use kattu_raft::SharedBytes;
+use kattu_raft::{GroupId, Lsn, SharedBytes};
 use kattu_wire::RecordError;
+use std::collections::BTreeMap;
 use std::fmt;
 
 /// A place in the log.
@@ -78,6 +79,8 @@ pub(crate) struct Walked {
     pub synced: Position,
     /// The last block's flags.
     pub flags: u16,
+    /// Record numbers up to here.
+    pub lsns: BTreeMap<GroupId, Lsn>,
     pub torn: Option<Torn>,
     /// What was promised is not there: the log cannot be believed from its end on.
     pub damage: Option<Damage>,
@@ -147,6 +150,7 @@ pub(crate) fn walk(
         number: 0,
         synced: Position::default(),
         flags: 0,
+        lsns: BTreeMap::new(),
         torn: None,
         damage: None,
         headless: Vec::new(),
@@ -203,6 +207,7 @@ pub(crate) fn walk(
                     walked.number = block.header.number;
                     walked.synced = walked.synced.max(block.header.synced);
                     walked.flags = block.header.flags;
+                    walked.lsns.extend(block.groups.iter().map(|row| (row.group, row.lsn)));
                     rotated = block.header.flags & flags::ROTATE != 0;
                     at += padded(block.header.len);
                     found.block_bytes += padded(block.header.len) as u64;
@@ -222,7 +227,7 @@ pub(crate) fn walk(
         }
 
         // The log ended in this segment or before it: whatever is here must not have been promised.
-        if walked.end.segment == generation {
+        if walked.end.segment == generation && Block::parse(&bytes, at, file_id, generation).is_err() {
             beyond.take_ruin(&bytes, at, file_id, generation, walked.number + 1);
         }
         for block in whole_blocks(&bytes, at, file_id, generation) {
@@ -237,7 +242,7 @@ pub(crate) fn walk(
                 let error = WalError::damaged(&name_of(segment), offset, what);
                 walked.damage = Some(Damage { error, beyond: Beyond::default() });
             }
-            beyond.take(&block, &bytes);
+            beyond.take(&block, &bytes, &walked.lsns);
             torn_blocks += 1;
         }
         let start = Position { segment: generation, offset: at as u64 };

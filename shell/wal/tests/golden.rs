@@ -10,6 +10,7 @@ use kattu_wal::sim::SimDisk;
 use kattu_wal::{DataDir, Wal};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 const SEGMENT: &str = "log-0000000000000001.seg";
 
@@ -80,6 +81,15 @@ fn joined_and_cut() -> [Vec<u8>; 2] {
     ["identity", "floor-00000000"].map(|name| disk.contents(name).unwrap())
 }
 
+/// A directory whose member promises a second.
+fn promised() -> SimDisk {
+    let (disk, _) = sample();
+    let dir = DataDir::open(Arc::new(disk.clone())).unwrap();
+    dir.set_promise(PROMISE).unwrap();
+    disk
+}
+
+const PROMISE: Duration = Duration::from_millis(1000);
 const SECOND: &str = "log-0000000000000002.seg";
 const SNAPSHOT: &str = "snapshot-00000000-0000000000000003-0000000000000001.snap";
 
@@ -121,6 +131,7 @@ fn a_directory_is_written_as_ever() {
     samples.push(("snapshot", disk.contents(SNAPSHOT).unwrap()));
     let [identity, floor] = joined_and_cut();
     samples.extend([("identity-joined", identity), ("floor", floor)]);
+    samples.push(("promise", promised().contents("promise").unwrap()));
     for (name, bytes) in samples {
         if std::env::var_os("KATTU_UPDATE").is_some() {
             std::fs::write(path(name), hex(&bytes)).unwrap();
@@ -162,6 +173,9 @@ fn the_samples_are_read() {
     disk.set_contents("identity", Some(bytes("identity")));
     disk.set_contents(SEGMENT, Some(segment));
     disk.set_contents("slots-00000000", Some(slots));
-    let (mut wal, recovered) = open(&disk, &mut twin.clone()).unwrap();
+    disk.set_contents("promise", Some(bytes("promise")));
+    assert_eq!(DataDir::open(Arc::new(disk.clone())).unwrap().promise(), Ok(Ok(PROMISE)));
+    let mut twin = Twin { promises: vec![PROMISE], ..twin };
+    let (mut wal, recovered) = open(&disk, &mut twin).unwrap();
     check(&twin, &mut wal, &recovered);
 }

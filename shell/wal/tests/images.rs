@@ -8,12 +8,15 @@
 
 mod common;
 
-use common::{GROUPS, Step, Twin, check, open, recovered_tails, run, run_with};
+use common::{GROUPS, OPTIONS, Step, Twin, check, open, read_all, recovered_tails, run, run_with};
+use kattu_raft::{GroupId, Recovered};
 use kattu_wal::sim::{Dice, Fault, SimDisk, Speed};
+use kattu_wal::{DataDir, Wal, WalError};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-const A: kattu_raft::GroupId = GROUPS[0];
-const B: kattu_raft::GroupId = GROUPS[1];
+const A: GroupId = GROUPS[0];
+const B: GroupId = GROUPS[1];
 
 /// What is under way when the power goes out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -39,9 +42,13 @@ enum Transition {
     Joining,
     /// Configurations are appended, overwritten, committed, covered by snapshots.
     Membership,
+    /// What the member promises to leaders is noted, and replaced by a shorter or a longer one.
+    Promise,
+    /// A damaged log is cut by a start, which writes floors; the power goes out in that.
+    Mend,
 }
 
-const ALL: [Transition; 16] = [
+const ALL: [Transition; 18] = [
     Transition::Creation,
     Transition::Append,
     Transition::Unsynced,
@@ -58,6 +65,8 @@ const ALL: [Transition; 16] = [
     Transition::Install,
     Transition::Joining,
     Transition::Membership,
+    Transition::Promise,
+    Transition::Mend,
 ];
 
 /// A story that is about `transition`, of sizes that `dice` chooses.
@@ -92,6 +101,24 @@ fn story(transition: Transition, dice: &mut Dice) -> Vec<Step> {
                 story.extend([Step::Restart].into_iter().filter(|_| dice.one_in(3)));
             }
             story.push(Step::Sync);
+        }
+        Transition::Promise => {
+            for _ in 0..3 {
+                story.extend([some(dice, 500)].into_iter().filter(|_| dice.one_in(2)));
+                story.push(Step::Promise(dice.below(4) * 1000));
+                story.extend([some(dice, 500), Step::Sync].into_iter().filter(|_| dice.one_in(3)));
+            }
+            story.push(Step::Sync);
+        }
+        Transition::Mend => {
+            for _ in 0..3 {
+                let which = group(dice);
+                story.extend([some(dice, 1500), Step::Commit(which), Step::Sync]);
+                let over = [Step::Truncate(which, 1 + dice.below(3)), some(dice, 300)];
+                story.extend(over.into_iter().filter(|_| dice.one_in(2)));
+                story.extend([Step::Hard(group(dice), Some(2)), some(dice, 1500), Step::Sync]);
+            }
+            story.extend([Step::Mark].into_iter().filter(|_| dice.one_in(2)));
         }
         Transition::Append => {
             for _ in 0..3 {
@@ -259,8 +286,73 @@ fn cut_in_recovery(image: &SimDisk, twin: &Twin, seed: u64) -> u64 {
     tried
 }
 
+/// A directory whose log is damaged somewhere such that a start can mend it, and loses entries of which a floor tells;
+/// and what that start finds.
+fn damaged(whole: &SimDisk, dice: &mut Dice) -> (SimDisk, BTreeMap<GroupId, Recovered>, u64) {
+    let places = blocks(whole);
+    for _ in 0..1000 {
+        let (segment, at) = places[dice.below(places.len() as u64) as usize];
+        let name = format!("log-{segment:016x}.seg");
+        let mut bytes = whole.contents(&name).expect("a block was seen in it");
+        let len = u32::from_le_bytes(bytes[at + 16..at + 20].try_into().expect("four bytes"));
+        bytes[at + dice.below(u64::from(len)) as usize] ^= 1 << dice.below(8);
+        let disk = whole.copy();
+        disk.set_contents(&name, Some(bytes));
+        let uncut = disk.copy();
+        let Ok((_, found)) = mend(&uncut) else { continue };
+        if found.values().any(|group| group.floor.is_some()) {
+            let operations = uncut.operations();
+            return (disk, found, operations);
+        }
+    }
+    panic!("nothing of {} blocks can be mended", places.len());
+}
+
+fn mend(disk: &SimDisk) -> Result<(Wal, BTreeMap<GroupId, Recovered>), WalError> {
+    Wal::mend(DataDir::open(Arc::new(disk.clone()))?, OPTIONS)
+}
+
+/// All images of one mend, cut at each of its operations: the next start brings it to the same end, no floor is lower, and
+/// no further start forgets one.
+fn sweep_mend(seed: u64, counts: &mut Counts) {
+    let mut dice = Dice::new(seed);
+    let story = story(Transition::Mend, &mut dice);
+    let whole = SimDisk::new();
+    let (twin, outcome) = run_with(Twin { joins: true, ..Twin::default() }, &whole, &story);
+    outcome.expect("the story runs to its end with power");
+    let (disk, expected, operations) = damaged(&whole, &mut dice);
+    for cut in 0..=operations {
+        let torn = disk.copy();
+        torn.lose_power_after(cut);
+        let ended = mend(&torn); // what is not needed any more is removed without an answer
+        assert!(ended.is_ok() || cut < operations, "{:?}", ended.err());
+        drop(ended);
+        counts.doubts_max = counts.doubts_max.max(torn.doubts());
+        torn.each_crash_image(seed ^ cut, 12, &mut |image| {
+            let (mut wal, found) = mend(&image).unwrap_or_else(|error| panic!("cut at {cut}: {error}"));
+            for (&group, expected) in &expected {
+                let (found, history) = (&found[&group], &twin.groups[&group]);
+                assert_eq!((found.last, found.hard), (expected.last, expected.hard), "cut at {cut}");
+                assert!(expected.floor <= found.floor, "cut at {cut}: {:?}", found.floor);
+                let entries = read_all(&mut wal, group, found.last.index);
+                let ever = history.moments.iter().any(|moment| moment.entries == entries);
+                assert!(ever, "cut at {cut}: group {} was never {entries:?}", group.0);
+            }
+            drop(wal);
+            let (_, again) = open(&image, &mut twin.clone()).expect("what was mended is whole");
+            for (group, found) in &found {
+                assert_eq!(again[group].floor, found.floor, "cut at {cut}: a restart forgets it");
+            }
+            *counts.images.entry(Transition::Mend).or_default() += 1;
+        });
+    }
+}
+
 /// All images of one story, cut at each of its operations.
 fn sweep(transition: Transition, seed: u64, counts: &mut Counts) {
+    if transition == Transition::Mend {
+        return sweep_mend(seed, counts);
+    }
     let story = story(transition, &mut Dice::new(seed));
     let whole = SimDisk::new();
     let nobody = || Twin { joins: transition == Transition::Joining, ..Twin::default() };

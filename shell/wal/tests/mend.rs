@@ -6,9 +6,11 @@
 mod common;
 
 use common::{GROUPS, OPTIONS, Step, Twin, run_as};
-use kattu_raft::{EntryId, GroupId, Incarnation, LogBody, LogIndex, LogRecord, Lsn, NodeId, Recovered, Term};
-use kattu_wal::sim::SimDisk;
-use kattu_wal::{DataDir, Files, Identity, InitialMember, Wal, WalError};
+use kattu_raft::{
+    EntryId, GroupId, HardState, Incarnation, LogBody, LogIndex, LogRecord, Lsn, NodeId, Recovered, Term,
+};
+use kattu_wal::sim::{Damage, Place, SimDisk, Truth};
+use kattu_wal::{DataDir, Files, Identity, InitialMember, Wal, WalError, WalOptions};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -245,6 +247,121 @@ fn a_floor_stays_until_the_log_has_reached_it_and_is_forgotten_then() {
 }
 
 #[test]
+fn a_floor_that_a_leader_told_of_is_durable_and_stays_until_the_log_has_reached_it() {
+    let (disk, _) = directory(identity(), true);
+    let (mut wal, recovered) = open_strictly(&disk).unwrap();
+    let Recovered { last, lsn, floor, .. } = recovered[&A];
+    assert_eq!(floor, None, "nothing on this disk says that it has lost something");
+    let ahead = |by: u64| EntryId { term: last.term, index: LogIndex(last.index.0 + by) };
+    let mut lsn = lsn.0;
+    let mut write = |wal: &mut Wal, body: LogBody| {
+        lsn += 1;
+        wal.append(A, &[LogRecord { lsn: Lsn(lsn), body }]).unwrap();
+        assert!(wal.is_dirty());
+        assert_eq!(wal.sync().unwrap(), [(A, Lsn(lsn))]);
+    };
+    write(&mut wal, LogBody::Floor(ahead(2)));
+    write(&mut wal, LogBody::Floor(ahead(1))); // says nothing new
+    drop(wal);
+    let _ = disk.power_fails(7, u64::MAX);
+    let disk = disk.mount();
+    let (mut wal, recovered) = open_strictly(&disk).unwrap();
+    assert_eq!(recovered[&A].floor, Some(ahead(2)));
+    assert_eq!(recovered[&B].floor, None);
+    for by in [1, 2] {
+        let entry = common::entry(A, last.term.0, ahead(by).index.0, 9, 10);
+        write(&mut wal, LogBody::Entry(entry));
+        assert_eq!(disk.contents("floor-00000000").is_some(), by < 2, "after {by}");
+    }
+    // One that came back damaged would be bounded by the term alone.
+    let comes_back = |image: &SimDisk| image.contents("floor-00000000").is_some();
+    assert!(!disk.crash_images(3, 16).iter().any(comes_back), "it is gone for good");
+    drop(wal);
+    assert_eq!(open_strictly(&disk).unwrap().1[&A].floor, None);
+}
+
+#[test]
+fn a_floor_whose_end_cannot_be_made_durable_ends_the_log() {
+    let (disk, _) = directory(identity(), true);
+    let (mut wal, recovered) = open_strictly(&disk).unwrap();
+    let Recovered { last, lsn, .. } = recovered[&A];
+    let floor = EntryId { term: last.term, index: last.index.next() };
+    wal.append(A, &[LogRecord { lsn: Lsn(lsn.0 + 1), body: LogBody::Floor(floor) }]).unwrap();
+    wal.sync().unwrap();
+    let entry = common::entry(A, floor.term.0, floor.index.0, 9, 10);
+    wal.append(A, &[LogRecord { lsn: Lsn(lsn.0 + 2), body: LogBody::Entry(entry) }]).unwrap();
+    disk.fail_syncs_after(1); // that of the entry succeeds
+    let error = wal.sync().expect_err("the name stays");
+    assert!(error.is_failed_sync() && error.ends_the_log(), "{error}");
+    assert!(wal.sync().expect_err("it is over").ends_the_log());
+}
+
+#[test]
+fn a_sector_that_is_as_it_was_before_a_cut_names_nothing_as_promised() {
+    let options = WalOptions { segment_bytes: 1 << 16, ..OPTIONS };
+    let disk = SimDisk::new();
+    let dir = || DataDir::open(Arc::new(disk.clone())).unwrap();
+    dir().create(identity(), &options).unwrap();
+    let (mut wal, _) = Wal::open(dir(), options).unwrap();
+    let mut lsn = 0;
+    let mut write = |wal: &mut Wal, term: u64, index: u64| {
+        lsn += 2;
+        let hard = LogBody::HardState(HardState { term: Term(term), vote: None });
+        wal.append(A, &[LogRecord { lsn: Lsn(lsn - 1), body: hard }]).unwrap();
+        let body = LogBody::Entry(common::entry(A, term, index, 9, 10));
+        wal.append(A, &[LogRecord { lsn: Lsn(lsn), body }]).unwrap();
+        wal.sync().unwrap();
+    };
+    // Blocks of one sector, entries and idle marks in turn. The second entry is lost: the log is cut there and goes on.
+    for index in 1..=5 {
+        write(&mut wal, 1, index);
+        wal.mark().unwrap();
+    }
+    drop(wal);
+    let old = disk.contents(FIRST).unwrap();
+    let sector = |number: usize| 4096 + number * 512..4096 + (number + 1) * 512;
+    let mut bytes = old.clone();
+    bytes[sector(2)].fill(0);
+    disk.set_contents(FIRST, Some(bytes));
+    let (mut wal, recovered) = Wal::mend(dir(), options).unwrap();
+    let Recovered { last, floor, .. } = recovered[&A];
+    assert_eq!((last.index.0, floor), (1, Some(EntryId::new(1, 5))));
+    // Where the new log has its last entry the old one had a mark, which names nothing.
+    for index in 2..=5 {
+        write(&mut wal, 2, index);
+    }
+    wal.mark().unwrap();
+    drop(wal);
+    let promised = EntryId::new(2, 5);
+    let new = disk.contents(FIRST).unwrap();
+    let differ: Vec<_> =
+        (0..10).map(sector).filter(|sector| old[sector.clone()] != new[sector.clone()]).collect();
+    assert_eq!(differ.len(), 8, "five blocks, and three that were cleared");
+    let mut cuts = 0;
+    for sector in differ {
+        let disk = disk.copy();
+        let mut bytes = new.clone();
+        bytes[sector.clone()].copy_from_slice(&old[sector.clone()]);
+        disk.set_contents(FIRST, Some(bytes));
+        let dir = DataDir::open(Arc::new(disk)).unwrap();
+        let (_, found) = Wal::mend(dir, options).unwrap_or_else(|error| panic!("{sector:?}: {error}"));
+        let Recovered { last, floor, .. } = found[&A];
+        assert!(promised <= last || Some(promised) <= floor, "{sector:?}: {last}, floor {floor:?}");
+        cuts += u32::from(last < promised);
+    }
+    assert_eq!(cuts, 4, "who loses the mark has lost nothing");
+
+    // The last entry is lost, and far behind it an old one is back, with a number as if it were newer.
+    let mut bytes = new.clone();
+    bytes[sector(5)].fill(0);
+    bytes[sector(8)].copy_from_slice(&old[sector(8)]);
+    disk.set_contents(FIRST, Some(bytes));
+    let Recovered { last, floor, .. } = Wal::mend(dir(), options).unwrap().1[&A];
+    assert_eq!(last, EntryId::new(2, 4));
+    assert!(Some(promised) <= floor, "floor {floor:?}");
+}
+
+#[test]
 fn a_mend_that_is_cut_anywhere_is_brought_to_its_end_by_the_next_start() {
     for idle_mark in [true, false] {
         let (disk, twin) = damaged(idle_mark);
@@ -303,4 +420,28 @@ fn a_vote_that_only_the_lost_blocks_knew_of_is_still_missed() {
     let error = mend(&disk).unwrap_err().to_string();
     assert!(error.contains("a vote is lost"), "{error}");
     assert_eq!(disk.contents(FIRST), before, "nothing is cut");
+}
+
+#[test]
+fn damage_that_only_an_unsynced_block_tells_of_is_forgotten_when_the_power_goes_and_the_disk_says_so() {
+    let damaged = |last: Step| {
+        let story = [Step::Entries(A, vec![300]), Step::Sync, Step::Entries(A, vec![400]), Step::Sync];
+        let disk = SimDisk::new();
+        let (_, outcome) =
+            run_as(identity(), &disk, &[&story[..], &[Step::Entries(A, vec![500]), last]].concat());
+        outcome.unwrap();
+        disk.process_dies(u64::MAX);
+        // The second block, which the third one calls synced.
+        disk.damage(Damage::Flip(Place::LogTail), 7).unwrap();
+        assert_eq!(disk.truth(), Truth::Refuse, "it is noticed as things are");
+        disk
+    };
+    let is_kept = |disk: &SimDisk| {
+        let mut kept = disk.crash_images(1, 16).into_iter().map(|image| mend(&image).unwrap().1[&A].floor);
+        kept.all(|floor| floor >= Some(EntryId::new(1, 2)))
+    };
+    let disk = damaged(Step::Write);
+    assert!(!disk.tells_all() && !is_kept(&disk));
+    let disk = damaged(Step::Sync);
+    assert!(disk.tells_all() && is_kept(&disk));
 }

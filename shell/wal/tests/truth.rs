@@ -320,6 +320,7 @@ impl Life {
             | Step::Hard(..)
             | Step::Commit(_)
             | Step::Restart
+            | Step::Promise(_)
             | Step::Config(..)
             | Step::Snapshot(_)
             | Step::Base(..)

@@ -161,7 +161,7 @@ fn mean(members: &[PerPut]) -> PerPut {
 }
 
 /// Puts at the leader, from Kattu's own load tool.
-fn load(kattu: &Path, cluster: &Cluster, leader: usize, total: u64) -> Result<Value, Failure> {
+pub(super) fn load(kattu: &Path, cluster: &Cluster, leader: usize, total: u64) -> Result<Value, Failure> {
     let mut bench = Command::new(kattu);
     bench.args(["bench", "put", "--endpoints", cluster.endpoint(leader)]);
     bench.args(["--clients", CLIENTS, "--conns", CONNECTIONS, "--total", &total.to_string()]);

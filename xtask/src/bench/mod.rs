@@ -5,6 +5,7 @@
 mod cells;
 mod cluster;
 mod counts;
+mod digest;
 mod floor;
 mod meter;
 mod pairs;
@@ -14,19 +15,20 @@ mod report;
 
 use crate::shell::Failure;
 
-/// `cargo xtask bench etcd|comeback|counts|failover|floor|replay|snapshot-pause …`
+/// `cargo xtask bench etcd|comeback|counts|digest|failover|floor|replay|snapshot-pause …`
 pub fn run(words: &[&str]) -> Result<(), Failure> {
     match words {
         ["etcd", rest @ ..] => pairs::run(rest),
         ["comeback", rest @ ..] => crate::test::comeback(rest),
         ["counts", rest @ ..] => counts::run(rest),
+        ["digest", rest @ ..] => digest::run(rest),
         ["failover", rest @ ..] => crate::test::gaps(rest),
         ["floor", rest @ ..] => floor::run(rest),
         ["replay", rest @ ..] => replay::run(rest),
         ["snapshot-pause", rest @ ..] => pause::run(rest),
         _ => Err(Failure::usage(format!("cargo xtask bench does not know `{}`", words.join(" "))).then(
             "cargo xtask bench etcd [--pairs N] [--quick] [--only CELL] [--side etcd|kattu], \
-                   cargo xtask bench comeback [--keys N], cargo xtask bench counts [--total PUTS], cargo xtask bench failover [--trials N] [--target etcd], \
+                   cargo xtask bench comeback [--keys N], cargo xtask bench counts [--total PUTS], cargo xtask bench digest [--total PUTS], cargo xtask bench failover [--trials N] [--target etcd], \
                    cargo xtask bench floor, cargo xtask bench replay [--total PUTS], \
                    cargo xtask bench snapshot-pause [--keys N]",
         )),

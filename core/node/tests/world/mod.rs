@@ -63,7 +63,7 @@ pub fn raft_config(id: NodeId, size: u64) -> Config {
         election_timeout: ET,
         heartbeat_interval: ET / 10,
         pre_vote: true,
-        leadership: Default::default(),
+        leadership: Leadership { hand_over: true, ..Leadership::default() },
         check_quorum: true,
         parallel_append: true,
         pipelining: true,
@@ -213,11 +213,18 @@ impl World {
         member.keeper = Keeper::thaw([bytes]).expect("the same, but for that").of_member(NodeId(id));
     }
 
+    /// Tells all others how eager a member is to lead.
+    pub fn prefer(&mut self, id: u64, priority: u8) {
+        for other in self.members.keys().copied().filter(|other| other.0 != id).collect::<Vec<_>>() {
+            self.give(other.0, Event::Priority(NodeId(id), priority));
+        }
+    }
+
     /// How a member says it is doing.
     pub fn status(&mut self, id: u64) -> Status {
         let ticket = self.ask(id, Request::Status);
         match self.outcome(id, ticket) {
-            Some(Outcome::Done(Reply { body: ReplyBody::Status(status), .. })) => status.clone(),
+            Some(Outcome::Done(Reply { body: ReplyBody::Status(status), .. })) => (**status).clone(),
             other => panic!("{other:?}"),
         }
     }
@@ -442,7 +449,7 @@ fn log(disk: &[LogRecord]) -> (EntryId, Vec<Entry>) {
         match &record.body {
             LogBody::Entry(entry) => entries.push(entry.clone()),
             LogBody::Truncate(from) => entries.retain(|e| e.id().index < *from),
-            LogBody::HardState(_) | LogBody::Commit(_) => {}
+            LogBody::HardState(_) | LogBody::Commit(_) | LogBody::Floor(_) => {}
             LogBody::Base(new) => {
                 let holds = base == *new || entries.iter().any(|e| e.id() == *new);
                 base = *new;

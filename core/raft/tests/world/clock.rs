@@ -30,6 +30,11 @@ impl Clock {
         *self = Clock { since: now, shown: self.at(now), rate: rate(ppm) };
     }
 
+    /// From now on it shows this and what is added to it, as after a machine was started anew.
+    pub fn show(&mut self, now: Instant, shown: Instant) {
+        (self.since, self.shown) = (now, shown);
+    }
+
     /// What it shows at the world's moment `now`.
     pub fn at(&self, now: Instant) -> Instant {
         let elapsed = u128::from(now.0 - self.since.0) * self.rate / MILLION;

@@ -92,6 +92,7 @@ impl State {
                 self.base = *base;
                 self.committed = self.committed.max(base.index);
             }
+            LogBody::Floor(_) => {} // in a place of its own
         }
     }
 
@@ -134,6 +135,9 @@ impl Disk {
         let records = records.min(self.pending.len());
         for record in self.pending.drain(..records) {
             self.durable.take(&record);
+            if let LogBody::Floor(floor) = &record.body {
+                self.floor = self.floor.max(Some(*floor));
+            }
         }
         (records > 0).then_some(self.durable.lsn)
     }
@@ -162,6 +166,13 @@ impl Disk {
         self.durable.log.truncate(kept);
         self.durable.committed = self.durable.committed.min(self.durable.last().index);
         self.written = self.durable.clone();
+    }
+
+    /// Everything after the first `kept` entries is gone, and nothing says so: the disk had lied, or is an older copy.
+    pub fn forget(&mut self, kept: usize) {
+        let floor = self.floor;
+        self.damage(kept, true);
+        self.floor = floor;
     }
 
     /// Whether this entry is durable here, or was until damage took it.

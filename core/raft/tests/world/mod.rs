@@ -5,6 +5,7 @@
 pub mod clock;
 pub mod disk;
 pub mod leading;
+pub mod pace;
 pub mod safety;
 pub mod show;
 pub mod storm;
@@ -108,6 +109,8 @@ pub struct World {
     pub journal: Vec<String>,
     /// Reads that a lease answered at once.
     pub lease_reads: u64,
+    /// Clocks that leaders found to run apart.
+    pub clocks_apart: u64,
     pub show_messages: bool,
     pub show_disk: bool,
     /// A storm's.
@@ -127,6 +130,7 @@ impl World {
             leading: Leading::default(),
             journal: Vec::new(),
             lease_reads: 0,
+            clocks_apart: 0,
             show_messages: false,
             show_disk: false,
             weather: storm::Weather::default(),
@@ -238,6 +242,7 @@ impl World {
         } = effects;
         assert!(compute.is_empty());
         for event in &trace {
+            self.clocks_apart += u64::from(matches!(event, Trace::ClocksApart { .. }));
             if !matches!(event, Trace::Term(_)) {
                 self.journal.push(format!("{}: {}", id.0, show::trace(event)));
             }

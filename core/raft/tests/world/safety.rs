@@ -230,6 +230,7 @@ fn check_honesty(id: NodeId, peers: &Peers, envelope: &Envelope) {
         | Message::ReadIndexReply(_)
         | Message::SnapshotChunk(_)
         | Message::SnapshotReply(_)
-        | Message::TimeoutNow(_) => {}
+        | Message::TimeoutNow(_)
+        | Message::Lost(_) => {}
     }
 }

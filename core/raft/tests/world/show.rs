@@ -67,6 +67,7 @@ pub fn envelope(envelope: &Envelope) -> String {
             format!("snapshot {} next {}{refused}", reply.last, reply.next)
         }
         Message::TimeoutNow(_) => "campaign now".into(),
+        Message::Lost(lost) => format!("you have lost what you had up to {}", lost.upto),
     };
     format!("{}→{} t{} {text}", from.0, to.0, term.0)
 }
@@ -78,6 +79,7 @@ pub fn record(record: &LogRecord) -> String {
         LogBody::Entry(written) => format!("entry {}", entry(written)),
         LogBody::Commit(index) => format!("commit mark {}", index.0),
         LogBody::Base(base) => format!("base {base}"),
+        LogBody::Floor(floor) => format!("floor {floor}"),
     };
     format!("#{} {text}", record.lsn.0)
 }
@@ -129,8 +131,18 @@ pub fn trace(trace: &Trace) -> String {
         Trace::Configured(at) => format!("is configured by {}", at.0),
         Trace::Suspects(leader) => format!("suspects {}", leader.0),
         Trace::TransferBegan(target) => format!("hands over to {}", target.0),
+        Trace::SlowDisk { own, fastest, its } => {
+            format!("took {own:?} for a write, {} took {its:?}", fastest.0)
+        }
+        Trace::LeaseWithout { peer, promise } => format!("has no promise of {} but {promise:?}", peer.0),
+        Trace::ClocksApart { peer, gains } => {
+            format!("proves that the clock of {} gains {gains} ppm", peer.0)
+        }
         Trace::LostMatch { peer, matched, last } => {
             format!("{} has lost its log from {} to {}", peer.0, last.0 + 1, matched.0)
+        }
+        Trace::ToldOfLoss { floor, last } => {
+            format!("is told that its log, which ends at {last}, went up to {floor}")
         }
         Trace::TransferFailed(target) => format!("gives up handing over to {}", target.0),
     }

@@ -77,17 +77,42 @@ fn draw_group(dice: &mut Dice) -> Vec<Config> {
 /// Who shall lead and how: leases in half of the groups that may have them, hints believed or not.
 fn draw_leadership(dice: &mut Dice, configs: &mut [Config], clocks: Clocks) {
     let rho = [5_000, 100_000][dice.roll(2)];
-    let lease = Lease { rho, margin: Duration::from_millis(dice.roll(3) as u64 * 10) };
+    // Beyond the bound it is the reads that shall tell.
+    let watch = clocks == Clocks::Within;
+    let lease = Lease { rho, margin: Duration::from_millis(dice.roll(3) as u64 * 10), watch };
     let (leased, suspicious, hands_over) = (dice.one_in(2), !dice.one_in(4), dice.one_in(5));
     for config in configs {
         let may = config.check_quorum && (leased || clocks == Clocks::Beyond);
         config.leadership = Leadership {
             priority: [100, 100, 100, 0, 255][dice.roll(5)],
             hand_over: hands_over,
+            leave_slow_disk: false,
             suspicion: Some(Duration::from_millis(1 + dice.roll(10) as u64)).filter(|_| suspicious),
             lease: Some(lease).filter(|_| may),
         };
     }
+}
+
+/// Members that were not all told the same: in some groups with leases, some have none, or a shorter election timeout, and
+/// promise less than others count on. From a roll of its own, so that the rest of the storm stays what it was.
+fn draw_disagreement(seed: u64, configs: &mut [Config], clocks: Clocks) {
+    let mut dice = Dice(seed ^ 0x4c65_6173_6573);
+    if !dice.one_in(3) || clocks == Clocks::Beyond {
+        return;
+    }
+    for config in configs {
+        match dice.roll(3) {
+            0 => config.leadership.lease = None,
+            1 => config.election_timeout /= 2,
+            _ => {}
+        }
+    }
+}
+
+/// In half of the groups leaders leave slow disks. From a roll of its own, too.
+fn draw_slow_disks(seed: u64, configs: &mut [Config]) {
+    let leaves = Dice(seed ^ 0x536c_6f77).one_in(2);
+    configs.iter_mut().for_each(|config| config.leadership.leave_slow_disk = leaves);
 }
 
 /// Any time, and a rate that is wrong by what is allowed, or by far more.
@@ -481,6 +506,8 @@ pub fn with_clocks(seed: u64, steps: usize, clocks: Clocks) -> World {
     let mut dice = Dice(seed);
     let mut configs = draw_group(&mut dice);
     draw_leadership(&mut dice, &mut configs, clocks);
+    draw_disagreement(seed, &mut configs, clocks);
+    draw_slow_disks(seed, &mut configs);
     // A member that is removed and cannot be told asks for votes, and only pre-vote and stickiness keep that harmless.
     let members_change = configs[0].pre_vote && !dice.one_in(3);
     let may_lose = configs[0].voters.len() >= 3 && !members_change;
@@ -503,6 +530,10 @@ pub fn with_clocks(seed: u64, steps: usize, clocks: Clocks) -> World {
         }
         blow(&mut world, &mut dice, &mut proposals);
     }
+    assert_eq!(
+        world.clocks_apart, 0,
+        "no_clock_is_accused_in_vain: all of them are within their bound [F42]"
+    );
     if clocks == Clocks::Within {
         clear_up(&mut world); // clocks that run as they like may keep a group from ever agreeing
     }

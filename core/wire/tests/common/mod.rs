@@ -3,12 +3,12 @@
 
 use kattu_node::contract::{Forward, ForwardReply, MemberInfo, MemberRefusal, Members, PeerMessage, Refusal};
 use kattu_raft::message::{
-    Append, AppendReply, AppendVerdict, PreVote, PreVoteReply, ReadIndex, ReadIndexReply, SnapshotChunk,
-    SnapshotReply, TimeoutNow, Vote, VoteReply,
+    Append, AppendReply, AppendVerdict, Lost, PreVote, PreVoteReply, ReadIndex, ReadIndexReply,
+    SnapshotChunk, SnapshotReply, TimeoutNow, Vote, VoteReply,
 };
 use kattu_raft::{
-    Entry, EntryHead, EntryId, EntryKind, Envelope, Form, GroupId, Incarnation, LogIndex, Membership,
-    Message, NodeId, Round, SharedBytes, SnapshotMeta, Stamp, Term,
+    ClockReading, Duration, Entry, EntryHead, EntryId, EntryKind, Envelope, Form, GroupId, Incarnation,
+    Instant, LogIndex, Membership, Message, NodeId, Round, SharedBytes, SnapshotMeta, Stamp, Term,
 };
 use kattu_wire::{Codec, Frame, FrameWriter, Goodbye, Hello, Lane, Refused, Welcome, record_encode};
 use kattu_wire::{Introduction, Join, Known, Removed, Roll};
@@ -56,7 +56,13 @@ fn roll() -> Roll {
 
 /// Every kind of frame, by name; the names are those of the golden files.
 pub fn one_of_each() -> Vec<(&'static str, Frame)> {
-    let verdict = |verdict| envelope(Message::AppendReply(AppendReply { round: Round(9), verdict }));
+    let (round, promise, disk) = (Round(9), Duration::from_millis(1000), Duration::from_micros(250));
+    let verdict = |verdict| {
+        let tells = matches!(verdict, AppendVerdict::Match { .. });
+        let clock =
+            tells.then_some(ClockReading { run: 0x0102_0304_0506_0708, at: Instant(86_400_000_000_000) });
+        envelope(Message::AppendReply(AppendReply { round, promise, clock, disk, verdict }))
+    };
     let last = EntryId::new(4, 12);
     vec![
         (
@@ -162,6 +168,7 @@ pub fn one_of_each() -> Vec<(&'static str, Frame)> {
             envelope(Message::SnapshotReply(SnapshotReply { last, next: 8192, refused: false })),
         ),
         ("timeout-now", envelope(Message::TimeoutNow(TimeoutNow))),
+        ("lost", envelope(Message::Lost(Lost { upto: last }))),
         ("read-index-later", envelope(Message::ReadIndexReply(ReadIndexReply { batch: 3, index: None }))),
         (
             "forward",

@@ -160,7 +160,7 @@ impl Deposed {
                 (operation, get("a", Consistency::Linearizable))
             }
         };
-        self.record(client, What::Invoke { member, operation });
+        self.record(client, What::Invoke { member, operation, level: None });
         self.world.ask(member, request)
     }
 

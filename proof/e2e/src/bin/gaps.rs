@@ -38,6 +38,7 @@ fn main() -> ExitCode {
         }
     }
     let is_ours = kattu_e2e::kattu().file_name().is_none_or(|name| name != "etcd");
+    let is_judged = is_ours && flags.is_empty(); // the goal is one for default settings
     let report = kattu_e2e::gaps::run(trials, flags, |trial, gap| {
         if (trial + 1).is_multiple_of(20) {
             println!("{:>4} of {trials}: this one {:.1} ms", trial + 1, gap.as_secs_f64() * 1e3);
@@ -54,7 +55,7 @@ fn main() -> ExitCode {
         println!("lost: {key}");
     }
     let is_fast = at(0.5) <= MEDIAN_MAX && at(0.99) <= P99_MAX;
-    if is_ours {
+    if is_judged {
         let verdict = if is_fast { "holds" } else { "DOES NOT HOLD" };
         println!("goal with default settings: median <= 50 ms, 99 % <= 150 ms: {verdict}");
     }
@@ -64,7 +65,7 @@ fn main() -> ExitCode {
         report.acknowledged,
         report.lost.len()
     );
-    let is_good = report.lost.is_empty() && (is_fast || !is_ours);
+    let is_good = report.lost.is_empty() && (is_fast || !is_judged);
     if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 

@@ -52,8 +52,8 @@ fn main() -> ExitCode {
             );
             ExitCode::from(u8::from(!sum.violations.is_empty()))
         }
-        (Some("shrink"), Some(seed), _) => {
-            let options = Options::default();
+        (Some("shrink"), Some(seed), seconds) => {
+            let options = Options { seconds, ..Options::default() };
             let report = run_storm(seed, &options);
             if report.violation.is_none() {
                 println!("seed {seed} breaks no promise");
@@ -85,7 +85,7 @@ fn main() -> ExitCode {
         }
         _ => {
             eprintln!(
-                "sim hash SEED [SECONDS] | storms FIRST COUNT [SECONDS] | shrink SEED | speed [SECONDS]"
+                "sim hash SEED [SECONDS] | storms FIRST COUNT [SECONDS] | shrink SEED [SECONDS] | speed [SECONDS]"
             );
             ExitCode::from(2)
         }

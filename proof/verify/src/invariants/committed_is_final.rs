@@ -1,5 +1,9 @@
-//! Committed is final: no entry that is committed ever leaves a log that holds it, whether its member knows of the
-//! commit or not. [replication-protocols O8; Ongaro14 §3.6.3]
+//! Committed is final: no entry that a member knows to be committed leaves its log, and none that was committed in its own
+//! term or an earlier one, whether it knows of the commit or not. [replication-protocols O8; Ongaro14 §3.6.3]
+//!
+//! What a later term has committed does not count yet: somebody who still follows the leader of an earlier one (its messages
+//! were long under way) may hold such an entry, and be made to drop it, because that leader need not have it. Whoever
+//! was counted for the commit knows the later term.
 
 use super::Checked;
 use super::ghost::{Ghost, expect};
@@ -13,11 +17,13 @@ pub(super) fn truncated(ghost: &Ghost, place: usize, first: LogIndex) -> Checked
     expect(member.committed < first, NAME, || {
         format!("{:?} truncates from {first:?}, its commit index is {:?}", member.id, member.committed)
     })?;
-    let end = member.log.last().index.min(ghost.chosen.last().index);
+    let term = member.hard.term;
+    let committed = LogIndex(ghost.chosen_in.partition_point(|&chosen_in| chosen_in <= term) as u64);
+    let end = member.log.last().index.min(committed);
     for index in (first.0..=end.0).map(LogIndex) {
         let held = member.log.line(index);
         expect(held != ghost.chosen.line(index), NAME, || {
-            format!("{:?} truncates {held:?} at {index:?}, which is committed", member.id)
+            format!("{:?} truncates {held:?} at {index:?} in {term:?}, which is committed", member.id)
         })?;
     }
     Ok(())

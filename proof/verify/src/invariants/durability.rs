@@ -29,8 +29,9 @@ pub(super) fn durable(ghost: &mut Ghost, place: usize, lsn: Lsn) -> Checked {
         let number = *pending;
         let (member, chosen) = ghost.member_and_chosen(place);
         match member.sink(chosen) {
-            // A hint: it travels with the next block, and losing it costs time only. [ST17]
-            None | Some(Pending::Commit) => continue,
+            // A hint: it travels with the next block, and losing it costs time only [ST17]; and what has a place of its
+            // own, without a number.
+            None | Some(Pending::Commit | Pending::Floor(_)) => continue,
             Some(Pending::Hard(hard)) => super::votes::durable(ghost, place, hard),
             Some(Pending::Truncate(_) | Pending::Entry(_) | Pending::Base(_)) => {}
         }
@@ -54,9 +55,22 @@ pub(super) fn recovered(ghost: &mut Ghost, place: usize, recovered: &Recovered) 
     let hards: Vec<HardState> = std::iter::once(member.disk_hard)
         .chain(member.pending.iter().filter_map(|(_, pending)| match pending {
             Pending::Hard(hard) => Some(*hard),
-            Pending::Truncate(_) | Pending::Entry(_) | Pending::Commit | Pending::Base(_) => None,
+            Pending::Truncate(_)
+            | Pending::Entry(_)
+            | Pending::Commit
+            | Pending::Base(_)
+            | Pending::Floor(_) => None,
         }))
         .collect();
+    // What a leader told it comes back, unless the whole directory is older than that.
+    let says = recovered.floor.unwrap_or_default().max(recovered.last);
+    expect(harm == Some(Harm::Older) || member.disk_floor.unwrap_or_default() <= says, NAME, || {
+        format!(
+            "{id:?} comes back with a log up to {} and the floor {:?}; its disk held the floor {:?}",
+            recovered.last, recovered.floor, member.disk_floor
+        )
+    })?;
+    member.floor = member.floor.filter(|floor| recovered.last < *floor).min(recovered.floor);
     let snapshot = recovered.snapshot.as_ref().map_or(EntryId::default(), |snapshot| snapshot.last);
     let committed_there = chosen.term(snapshot.index);
     expect(committed_there == Some(snapshot.term), NAME, || {

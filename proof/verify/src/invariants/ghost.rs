@@ -126,6 +126,7 @@ pub(super) enum Pending {
     Entry(Line),
     Commit,
     Base(EntryId),
+    Floor(EntryId),
 }
 
 /// One member.
@@ -173,6 +174,9 @@ pub(super) struct Member {
     pub(super) has_lost: bool,
     /// The log that it once promised to keep, as long as its disk does not hold one that is as complete.
     pub(super) lost: Option<Log>,
+    /// Where its log ended, as a leader told it: as it left for the disk, and as it is on the disk.
+    pub(super) floor: Option<EntryId>,
+    pub(super) disk_floor: Option<EntryId>,
 }
 
 /// What becomes of a log while its member is down.
@@ -213,12 +217,15 @@ impl Member {
             harm: None,
             has_lost: false,
             lost: None,
+            floor: None,
+            disk_floor: None,
         }
     }
 
     /// The end of the most complete log that it has promised to keep.
     pub(super) fn promised(&self) -> EntryId {
-        self.lost.as_ref().map_or(EntryId::default(), Log::last).max(self.log.last())
+        let lost = self.lost.as_ref().map_or(EntryId::default(), Log::last);
+        lost.max(self.log.last()).max(self.floor.unwrap_or_default())
     }
 
     /// Whether it has acknowledged an entry and still owes it, on its disk or not.
@@ -247,6 +254,10 @@ impl Member {
                 Pending::Entry(line)
             }
             LogBody::Commit(_) => Pending::Commit,
+            LogBody::Floor(floor) => {
+                self.floor = self.floor.max(Some(*floor));
+                Pending::Floor(*floor)
+            }
             LogBody::Base(base) => {
                 if self.log.term(base.index) != Some(base.term) {
                     self.persisted = self.persisted.min(self.committed); // the rest of the log is gone
@@ -268,10 +279,14 @@ impl Member {
             Pending::Truncate(first) => self.disk.truncate(first),
             Pending::Entry(line) => self.disk.append(line),
             Pending::Commit => {}
+            Pending::Floor(floor) => self.disk_floor = self.disk_floor.max(Some(floor)),
             Pending::Base(base) => self.disk.rebase(base, LogIndex(0), chosen),
         }
         let last = self.disk.last();
         let _made_good = self.lost.take_if(|lost| lost.last() <= last);
+        if self.disk_floor.is_some_and(|floor| floor <= last) {
+            (self.floor, self.disk_floor) = (self.floor.filter(|floor| last < *floor), None);
+        }
         Some(pending)
     }
 }

@@ -1,10 +1,12 @@
 //! Match: a leader never believes more of a peer than the peer has acknowledged to it in this term (which is true, see
-//! `acknowledgements.rs`); and its belief falls only when it says that the peer's disk has lost something, and it has.
+//! `acknowledgements.rs`); and its belief falls only when it says that the peer's disk has lost something, and it has. Nobody
+//! is told of a loss that was none, and whoever is told votes from then on by what it had (`votes.rs`).
 //! [Ongaro14 fig. 3.1; fault-model NT5, ST14]
 
 use super::Checked;
 use super::ghost::{Ghost, expect};
-use kattu_raft::{LogIndex, NodeId, Term};
+use kattu_raft::message::{Envelope, Message};
+use kattu_raft::{EntryId, LogIndex, NodeId, Term};
 
 const NAME: &str = "matches";
 
@@ -30,5 +32,26 @@ pub(super) fn stepped(
     let acknowledged = ghost.acknowledged.get(&(term, peer)).copied().unwrap_or_default();
     expect(matched <= acknowledged, NAME, || {
         format!("{id:?} leads {term:?}: match of {peer:?} is {matched:?}, it acknowledged {acknowledged:?}")
+    })
+}
+
+/// A message leaves: who is told of a loss has lost something, and had acknowledged that much.
+pub(super) fn sent(ghost: &Ghost, place: usize, envelope: &Envelope) -> Checked {
+    let Message::Lost(lost) = &envelope.message else { return Ok(()) };
+    let (id, peer, term) = (ghost.at(place).id, envelope.to, envelope.term);
+    let acknowledged = ghost.acknowledged.get(&(term, peer)).copied().unwrap_or_default();
+    let pruned = ghost.at(place).log.base().index;
+    let has_lost = ghost.member(peer).is_some_and(|peer| peer.has_lost);
+    expect(has_lost && lost.upto.index <= acknowledged.max(pruned), NAME, || {
+        format!("{id:?} tells {peer:?} of a loss up to {}; it acknowledged {acknowledged:?}", lost.upto)
+    })
+}
+
+/// A member takes what it was told for its floor: only if it has lost something, and that lies beyond its log.
+pub(super) fn floored(ghost: &Ghost, place: usize, floor: EntryId) -> Checked {
+    let member = ghost.at(place);
+    let last = member.log.last();
+    expect(member.has_lost && last < floor, NAME, || {
+        format!("{:?} has a log up to {last} and takes {floor} for what it has lost", member.id)
     })
 }

@@ -119,6 +119,7 @@ impl Invariants {
         let served_before = ghost.at(place).served_before.max(ghost.at(place).served);
         let snapshot = ghost.at(place).snapshot;
         let (has_lost, lost) = (ghost.at(place).has_lost, ghost.at(place).lost.clone());
+        let floor = ghost.at(place).floor;
         let covered = recovered.snapshot.as_ref().map_or(LogIndex(0), |snapshot| snapshot.last.index);
         let agreed = (1..=found.last().index.min(ghost.chosen.last().index).0)
             .map(LogIndex)
@@ -139,6 +140,8 @@ impl Invariants {
             snapshot,
             has_lost,
             lost,
+            floor,
+            disk_floor: floor,
             persisted: found.last().index,
             agreed: agreed.unwrap_or_default(),
             log: found.clone(),
@@ -192,6 +195,7 @@ impl Invariants {
                     message_terms::sent(ghost, place, view, envelope)?;
                     votes::sent(ghost, place, envelope)?;
                     acknowledgements::sent(ghost, place, envelope)?;
+                    matches::sent(ghost, place, envelope)?;
                 }
                 PeerMessage::Forward(forward) => {
                     message_terms::forwarded(ghost, place, view, forward.from, forward.term)?;
@@ -236,10 +240,12 @@ impl Invariants {
         ghost::expect(ran, "told_in_order", || format!("{:?} crashes and does not run", member.id))
     }
 
-    /// A member lost its data directory: it counts as one that never was, and what others know of it is void.
+    /// A member lost its data directory: it counts as one that never was, and what others know of it is void. But a
+    /// leader that was telling the one before it of a loss goes on with that.
     pub fn wiped(&mut self, member: NodeId) {
         let place = self.ghost.place(member);
-        *self.ghost.at_mut(place) = Member::new(member);
+        let has_lost = self.ghost.at(place).has_lost;
+        *self.ghost.at_mut(place) = Member { has_lost, ..Member::new(member) };
         self.forget_votes(member);
     }
 
@@ -373,6 +379,7 @@ fn persisted(ghost: &mut Ghost, place: usize, view: &View, record: &LogRecord) -
             line = Some(new);
         }
         LogBody::Base(base) => bases::rebased(ghost, place, *base)?,
+        LogBody::Floor(floor) => matches::floored(ghost, place, *floor)?,
         LogBody::Commit(_) => {}
     }
     let (member, chosen) = ghost.member_and_chosen(place);

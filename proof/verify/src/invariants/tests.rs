@@ -1,9 +1,9 @@
 //! Traces by hand: for each invariant one that breaks it, and one that nearly does.
 
 use super::*;
-use kattu_raft::message::{Append, AppendReply, AppendVerdict, Envelope, Message, Vote, VoteReply};
+use kattu_raft::message::{Append, AppendReply, AppendVerdict, Envelope, Lost, Message, Vote, VoteReply};
 use kattu_raft::{
-    EntryHead, EntryId, EntryKind, Form, GroupId, HardState, Incarnation, Round, SharedBytes, Stamp,
+    Duration, EntryHead, EntryId, EntryKind, Form, GroupId, HardState, Incarnation, Round, SharedBytes, Stamp,
 };
 
 /// A cluster of three that is told, step by step, what its members do.
@@ -44,6 +44,9 @@ fn hard(term: u64, vote: u64) -> LogBody {
 fn matches(upto: u64) -> Message {
     Message::AppendReply(AppendReply {
         round: Round(1),
+        promise: Duration::ZERO,
+        clock: None,
+        disk: Duration::ZERO,
         verdict: AppendVerdict::Match { upto: LogIndex(upto) },
     })
 }
@@ -329,6 +332,32 @@ fn a_committed_entry_that_leaves_a_log_is_caught_whoever_knows_of_the_commit() {
 }
 
 #[test]
+fn what_a_later_term_has_committed_may_leave_the_log_of_one_that_follows_an_earlier_leader() {
+    // 2 holds 1.1, is cut off, and hears only now of the leader of term 2, which lacks it.
+    let truncates = |committed_in: u64| {
+        let mut cluster = Cluster::committed();
+        cluster.invariants.ghost.chosen_in[0] = Term(committed_in);
+        cluster.votes_by_decree(3, 2);
+        let place = cluster.invariants.ghost.place(NodeId(3));
+        let reign = ghost::Reign::new(NodeId(3), &cluster.invariants.ghost.at(place).log);
+        cluster.invariants.ghost.reigns.insert(Term(2), reign);
+        let bodies = vec![hard(2, 0), LogBody::Truncate(LogIndex(1))];
+        cluster.step(2, bodies, vec![], |view| {
+            (view.term, view.leader) = (Term(2), Some(NodeId(3)));
+            (view.verified, view.persisted) = (LogIndex(0), LogIndex(0));
+        })
+    };
+    truncates(3).expect("the leader of term 2 need not hold it");
+    caught(truncates(2), "committed_is_final");
+    caught(truncates(1), "committed_is_final");
+    // Whoever knows of the commit keeps the entry whatever the term is.
+    let mut cluster = Cluster::committed();
+    cluster.step(2, vec![], vec![], |view| view.committed = LogIndex(1)).expect("its leader has");
+    cluster.invariants.ghost.chosen_in[0] = Term(3);
+    caught(cluster.step(2, vec![LogBody::Truncate(LogIndex(1))], vec![], |_| {}), "committed_is_final");
+}
+
+#[test]
 fn what_counts_as_persisted_is_on_the_disk() {
     let mut cluster = Cluster::led();
     caught(cluster.step(1, vec![], vec![], |view| view.persisted = LogIndex(1)), "marks");
@@ -391,6 +420,26 @@ fn a_match_that_falls_is_caught_unless_the_peer_has_lost_its_log_and_the_leader_
     caught(falls(false, true), "matches");
     caught(falls(true, false), "matches");
     falls(true, true).expect("it begins anew");
+}
+
+#[test]
+fn who_is_told_of_a_loss_has_lost_something_in_this_life_or_one_before() {
+    let told = |has_lost: bool, is_wiped: bool| {
+        let mut cluster = Cluster::committed();
+        cluster.step(2, vec![], vec![(1, matches(1))], |_| {}).expect("it is");
+        if has_lost {
+            cluster.crash_and_cut(Some(EntryId::new(1, 1))).expect("it says so");
+        }
+        if is_wiped {
+            cluster.invariants.wiped(NodeId(2));
+        }
+        let lost = Message::Lost(Lost { upto: EntryId::new(1, 1) });
+        cluster.step(1, vec![], vec![(2, lost)], |_| {})
+    };
+    told(true, false).expect("its log was cut");
+    told(true, true).expect("its leader goes on telling what the directory before this one had lost");
+    caught(told(false, false), "matches");
+    caught(told(false, true), "matches");
 }
 
 #[test]

@@ -1,34 +1,35 @@
 //! Revisions never go back: whoever looks later sees no older state. [fault-model P2, P3]
 //!
 //! Rule:  an operation that began after another had ended shows a revision not below the other's, and above it if it
-//!        wrote. A serializable read may show an older one, but never one below what the same member has shown in the
-//!        same life [ST17], and never one whose making had not begun.
+//!        wrote. A read of another level may show an older one, but never one below what the same member has shown such
+//!        readers in the same life [ST17], and never one whose making had not begun. What else sessions and bounded reads
+//!        are promised: `session.rs`, `bounded.rs`.
 //! Reads: only the header's revisions, so a wrong specification cannot blind it. Linear.
 //! Knows nothing of: keys and values.
 
 use super::{Summary, Violation, summary};
 use crate::history::{Record, What};
-use crate::operations::{End, Operation, paired};
+use crate::operations::{End, Freshness, Operation, paired};
 use std::collections::BTreeMap;
 
 const NAME: &str = "revisions_never_back";
 
 /// A revision that somebody has been shown.
 #[derive(Clone, Copy, Default)]
-struct Shown {
-    revision: i64,
-    by: u64,
+pub(super) struct Shown {
+    pub(super) revision: i64,
+    pub(super) by: u64,
 }
 
 impl Shown {
-    fn raise(&mut self, revision: i64, by: u64) {
+    pub(super) fn raise(&mut self, revision: i64, by: u64) {
         if self.revision < revision {
             *self = Shown { revision, by };
         }
     }
 }
 
-/// What one member has shown serializable readers in its present life.
+/// What one member has shown readers who need not see the newest, in its present life.
 #[derive(Clone, Copy, Default)]
 struct Member {
     life: u64,
@@ -75,7 +76,7 @@ pub(super) fn over(history: &[Record], operations: &[Operation<'_>]) -> Result<S
                 let operation = &operations[number];
                 let End::Done(revision, _) = operation.end else { continue };
                 judged += 1;
-                if operation.is_serializable() {
+                if operation.freshness() != Freshness::Linearizable {
                     let member = members.entry(operation.member).or_default();
                     let before = begun[number].member;
                     if member.life == before.life {

@@ -5,6 +5,8 @@
 //! | [`revision_order`] | every answer is the specification's, in revision order and real time | revisions |
 //! | [`linearizable`] | some order of the operations explains every answer | nothing but the answers |
 //! | [`revisions_never_back`] | no revision is shown after a higher one was | nothing |
+//! | [`sessions_read_what_they_saw`] | no session is shown less than it was told before, at whichever member | nothing |
+//! | [`bounded_reads_are_recent`] | no bounded read misses what was answered longer ago than its bound | times |
 //! | [`txn_atomic`] | a transaction is seen whole or not at all | mod revisions |
 //! | [`durable`] | every acknowledged write is there at the end | revisions |
 //!
@@ -14,17 +16,21 @@
 
 mod atomic;
 mod back;
+mod bounded;
 mod durable;
 mod linearizable;
 mod revision_order;
+mod session;
 #[cfg(test)]
 pub(crate) mod testing;
 
 pub use atomic::txn_atomic;
 pub use back::revisions_never_back;
+pub use bounded::bounded_reads_are_recent;
 pub use durable::{LostWrite, durable, lost_writes};
 pub use linearizable::linearizable;
 pub use revision_order::revision_order;
+pub use session::sessions_read_what_they_saw;
 
 use crate::history::{Answer, Operation, Pair, Record, What};
 use crate::operations::{End, Malformed, Operation as Paired, may_write};
@@ -93,7 +99,7 @@ pub fn judge_all(history: &[Record], last: &FinalState) -> Result<Summary, Viola
     let mut judged = 0;
     let mut undecided = 0;
     let mut summary = Summary::default();
-    for judge in [revisions_never_back, txn_atomic] {
+    for judge in [revisions_never_back, sessions_read_what_they_saw, bounded_reads_are_recent, txn_atomic] {
         summary = judge(history)?;
         judged += summary.judged;
     }
@@ -112,7 +118,7 @@ fn with_final_read(history: &[Record], last: &FinalState) -> Vec<Record> {
     let client = history.iter().map(|record| record.client).max().unwrap_or(0) + 1;
     let answer = Answer::Range { kvs: last.kvs.clone(), more: false, count: last.kvs.len() as i64 };
     let mut records = history.to_vec();
-    let asked = What::Invoke { member: 0, operation: Operation::everything() };
+    let asked = What::Invoke { member: 0, operation: Operation::everything(), level: None };
     let told = What::Done { revision: Some(last.revision), answer: Ok(answer) };
     records.extend([asked, told].map(|what| Record { at, client, id, what }));
     records

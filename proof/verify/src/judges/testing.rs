@@ -1,6 +1,6 @@
 //! Histories by hand, for the judges' own tests.
 
-use crate::history::{Answer, Compare, Operation, Pair, Record, Rejection, What};
+use crate::history::{Answer, Compare, Level, Operation, Pair, Record, Rejection, What};
 
 pub fn put(key: &str, value: &str) -> Operation {
     Operation::Put { key: key.to_string(), value: value.to_string() }
@@ -47,7 +47,12 @@ pub fn read(pairs: &[(&str, &str, i64, i64, i64)]) -> Answer {
 }
 
 pub fn invoke(id: u64, operation: Operation) -> (u64, What) {
-    (id, What::Invoke { member: 1, operation })
+    (id, What::Invoke { member: 1, operation, level: None })
+}
+
+/// The same at a level, of any member.
+pub fn invoke_at(id: u64, member: u64, operation: Operation, level: Level) -> (u64, What) {
+    (id, What::Invoke { member, operation, level: Some(level) })
 }
 
 pub fn done(id: u64, revision: i64, answer: Answer) -> (u64, What) {

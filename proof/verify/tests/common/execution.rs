@@ -1,9 +1,10 @@
 //! Random correct executions: clients of a store that does everything at one instant, with lost answers, refusals,
 //! lagging members and their deaths.
 
-use kattu_verify::history::{Answer, Compare, How, Operation, Record, Target, What};
+use kattu_verify::history::{Answer, Compare, How, Level, Operation, Record, Target, What};
 use kattu_verify::judges::FinalState;
 use kattu_verify::spec::Spec;
+use std::collections::BTreeMap;
 
 pub struct Rng(pub u64);
 
@@ -35,8 +36,8 @@ pub struct Shape {
 
 enum Client {
     Idle,
-    Asked { id: u64, member: u64, operation: Operation, fate: Fate },
-    Answered { id: u64, what: What },
+    Asked { id: u64, member: u64, operation: Operation, fate: Fate, level: Option<Level>, lags: Option<i64> },
+    Answered { id: u64, what: What, level: Option<Level> },
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -48,6 +49,12 @@ enum Fate {
 
 struct Execution {
     rng: Rng,
+    /// For the levels of reads: a stream of its own, so that what is asked does not hang on them.
+    levels: Rng,
+    /// The highest revision that each session was told.
+    sessions: BTreeMap<u64, i64>,
+    /// The highest revision that anybody had been told, by time; ascending.
+    past: Vec<(u64, i64)>,
     shape: Shape,
     spec: Spec,
     compacted: i64,
@@ -63,6 +70,9 @@ struct Execution {
 pub fn execute(seed: u64, shape: Shape) -> (Vec<Record>, FinalState) {
     let mut execution = Execution {
         rng: Rng(seed),
+        levels: Rng(seed ^ 0x1e7e15),
+        sessions: BTreeMap::new(),
+        past: Vec::new(),
         shape,
         spec: Spec::new(),
         compacted: -1,
@@ -102,26 +112,33 @@ impl Execution {
                     } else {
                         Fate::Answer
                     };
-                    self.record(
-                        client,
-                        id,
-                        What::Invoke { member: member + 1, operation: operation.clone() },
-                    );
-                    Client::Asked { id, member, operation, fate }
+                    let level = self.level(client);
+                    let lags = self.least(level, &operation);
+                    let asked = What::Invoke { member: member + 1, operation: operation.clone(), level };
+                    self.record(client, id, asked);
+                    Client::Asked { id, member, operation, fate, level, lags }
                 }
-                Client::Asked { id, member, operation, fate } => {
+                Client::Asked { id, member, operation, fate, level, lags } => {
                     let what = match fate {
-                        Fate::Answer => self.answer(member, &operation),
+                        Fate::Answer => self.answer(member, &operation, level, lags),
                         Fate::Refusal => What::Refused { reason: "busy".to_string() },
                         Fate::Unknown => {
                             self.adrift.push(operation);
                             What::Unknown { reason: "timed out".to_string() }
                         }
                     };
-                    Client::Answered { id, what }
+                    Client::Answered { id, what, level }
                 }
-                Client::Answered { id, what } => {
+                Client::Answered { id, what, level } => {
                     idle += 1;
+                    if let What::Done { revision: Some(revision), .. } = what {
+                        let highest = self.past.last().map_or(revision, |&(_, last)| last.max(revision));
+                        self.past.push((self.now(), highest));
+                        if let Some(Level::Session(session)) = level {
+                            let told = self.sessions.entry(session).or_insert(revision);
+                            *told = (*told).max(revision);
+                        }
+                    }
                     self.record(client, id, what);
                     Client::Idle
                 }
@@ -142,8 +159,36 @@ impl Execution {
     }
 
     fn record(&mut self, client: u32, id: u64, what: What) {
-        let at = self.records.len() as u64 * 10;
+        let at = self.now();
         self.records.push(Record { at, client, id, what });
+    }
+
+    fn now(&self) -> u64 {
+        self.records.len() as u64 * 10
+    }
+
+    /// Two clients share a session; some calls belong to it.
+    fn level(&mut self, client: u32) -> Option<Level> {
+        match self.levels.below(100) {
+            _ if self.shape.many == 0 => None,
+            0..25 => Some(Level::Session(u64::from(client / 2))),
+            25..50 => Some(Level::Bounded(self.levels.below(20) * self.levels.below(20))),
+            _ => None,
+        }
+    }
+
+    /// The oldest revision that may be shown, where that need not be the newest.
+    fn least(&self, level: Option<Level>, operation: &Operation) -> Option<i64> {
+        match (operation, level?) {
+            (Operation::Range { revision: 0, serializable: false, .. }, Level::Session(session)) => {
+                Some(self.sessions.get(&session).copied().unwrap_or(1))
+            }
+            (Operation::Range { revision: 0, serializable: false, .. }, Level::Bounded(age)) => {
+                let older = self.past.partition_point(|&(at, _)| at + age < self.now());
+                Some(older.checked_sub(1).map_or(1, |newest| self.past[newest].1))
+            }
+            _ => None,
+        }
     }
 
     fn apply(&mut self, operation: &Operation) -> Result<(i64, Answer), kattu_verify::history::Rejection> {
@@ -154,9 +199,17 @@ impl Execution {
         told
     }
 
-    fn answer(&mut self, member: u64, operation: &Operation) -> What {
-        if let Operation::Range { serializable: true, .. } = operation {
+    fn answer(
+        &mut self,
+        member: u64,
+        operation: &Operation,
+        level: Option<Level>,
+        lags: Option<i64>,
+    ) -> What {
+        let is_serializable = matches!(operation, Operation::Range { serializable: true, .. });
+        if let Some(least) = lags.or(is_serializable.then_some(1)) {
             let applied = &mut self.members[member as usize];
+            *applied = (*applied).max(least);
             let behind = (self.spec.revision() - *applied) as u64;
             *applied += self.rng.below(behind + 1) as i64;
             let applied = *applied;
@@ -169,7 +222,11 @@ impl Execution {
             self.spec.set_compacted(self.compacted);
             return What::Done { revision: Some(applied), answer: told };
         }
-        match self.apply(operation) {
+        let told = self.apply(operation);
+        if level.is_some() {
+            self.members[member as usize] = self.spec.revision(); // what it shows such readers it has
+        }
+        match told {
             Ok((revision, answer)) => What::Done { revision: Some(revision), answer: Ok(answer) },
             Err(rejection) => What::Done { revision: None, answer: Err(rejection) },
         }

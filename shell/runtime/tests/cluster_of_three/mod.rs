@@ -136,6 +136,11 @@ impl Cluster {
         running.thread.join().expect("its thread ends");
     }
 
+    /// What it is told when it starts next.
+    pub fn tell(&mut self, i: usize, change: impl FnOnce(&mut RuntimeConfig)) {
+        change(&mut self.configs[i]);
+    }
+
     pub fn restart(&mut self, i: usize) {
         self.try_restart(i).expect("it starts");
     }
@@ -261,7 +266,7 @@ pub fn get(key: &str) -> Request {
 
 pub async fn status(engine: &Engine) -> Status {
     match engine.call(Request::Status).await {
-        Outcome::Done(Reply { body: ReplyBody::Status(status), .. }) => status,
+        Outcome::Done(Reply { body: ReplyBody::Status(status), .. }) => *status,
         other => panic!("no status: {other:?}"),
     }
 }

@@ -110,6 +110,12 @@ pub const FLAGS: &[Flag] = &[
         "a leader offers its office to a member of higher priority that is well",
     ),
     works(
+        "leave-slow-disk",
+        Switch,
+        "true",
+        "a leader whose disk is far slower than another member's lets that one lead; all members or none",
+    ),
+    works(
         "suspicion-delay",
         Number,
         "2",

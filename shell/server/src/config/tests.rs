@@ -44,19 +44,22 @@ fn without_flags_it_is_a_cluster_of_one_on_etcds_ports() {
 #[test]
 fn leadership_is_etcds_unless_somebody_chooses_otherwise() {
     let plain = config(&[]);
-    assert_eq!(plain.leadership, Leadership::default());
+    assert_eq!(plain.leadership, Leadership { leave_slow_disk: true, ..Leadership::default() });
     assert_eq!(plain.read_consistency, Consistency::Linearizable);
     let chosen = config(&[
         "--election-priority=200",
         "--leader-handover",
+        "--leave-slow-disk=false",
         "--suspicion-delay=0",
         "--lease-reads",
         "--clock-drift-ppm=1000",
         "--lease-margin=5",
         "--read-consistency=bounded=100ms",
     ]);
-    let lease = Lease { rho: 1000, margin: Duration::from_millis(5) };
-    let leadership = Leadership { priority: 200, hand_over: true, suspicion: None, lease: Some(lease) };
+    let lease = Lease { rho: 1000, margin: Duration::from_millis(5), watch: true };
+    let (hand_over, leave_slow_disk) = (true, false);
+    let leadership =
+        Leadership { priority: 200, hand_over, leave_slow_disk, suspicion: None, lease: Some(lease) };
     assert_eq!(chosen.leadership, leadership);
     assert_eq!(chosen.read_consistency, Consistency::Bounded(Duration::from_millis(100)));
 }
@@ -70,6 +73,7 @@ fn what_cannot_be_meant_of_leadership_is_refused_by_name() {
         (&["--lease-margin=1"], "--lease-reads"),
         (&["--lease-reads", "--clock-drift-ppm=1000000"], "--clock-drift-ppm"),
         (&["--lease-reads=maybe"], "--lease-reads"),
+        (&["--leave-slow-disk=no"], "--leave-slow-disk"),
         (&["--read-consistency=session=1"], "--read-consistency"),
         (&["--read-consistency=stale"], "--read-consistency"),
     ] {

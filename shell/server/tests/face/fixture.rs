@@ -95,7 +95,7 @@ impl LoneStore {
                 Request::Change(_) => ReplyBody::Changed(vec![]),
                 Request::MoveLeader(_) => ReplyBody::Moved,
                 Request::Pin(_) => ReplyBody::Pinned(Box::new(Keeper::new(vec![]).pin())),
-                Request::Status => ReplyBody::Status(status(state)),
+                Request::Status => ReplyBody::Status(Box::new(status(state))),
             };
             Outcome::Done(Reply { term: Term(TERM), body })
         })

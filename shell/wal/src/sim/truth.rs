@@ -13,7 +13,8 @@
 //! Knows nothing of: how the log is recovered.
 
 use super::SimDisk;
-use super::content::{SECTOR, bytes_of};
+use super::content::{SECTOR, bytes_of, image_of};
+use super::damage::Replaced;
 use super::inode::Inode;
 use super::state::State;
 use crate::block::{Block, flags, padded};
@@ -193,9 +194,21 @@ impl State {
             (views(&segments, |views| &views.actual), views(&segments, |views| &views.right));
         let (blocks, _) = chain(&identity, &right);
         let is_gone = |block: &Found| !is_whole(block, &actual, &right);
-        let synced = blocks.iter().filter(|block| !is_gone(block)).map(|block| block.synced).max();
+        // What vouches must be on the medium: should the power go while the log is mended, it is still there.
+        let vouches = blocks.iter().filter(|block| !is_gone(block) && self.is_firm(block));
+        let synced = vouches.map(|block| block.synced).max();
         blocks.iter().filter(|block| is_gone(block)).all(|block| Some(block.at) < synced)
             && self.truth_of_all_slots(&identity, &actual, &blocks) == Truth::Whole
+    }
+}
+
+impl State {
+    /// Whether the medium holds a block as it is read.
+    fn is_firm(&self, block: &Found) -> bool {
+        let Some(file) = self.file(&crate::segment::name_of(block.at.segment)) else { return false };
+        let first = block.at.offset as usize / SECTOR;
+        let mut sectors = first..first + padded(block.len) / SECTOR;
+        sectors.all(|sector| file.medium(sector) == file.content.sector(sector))
     }
 }
 
@@ -284,10 +297,18 @@ impl SimDisk {
         good.filter_map(|(name, _)| crate::snapshot::named(name)).map(|(_, last)| last).collect()
     }
 
-    /// Whether everything that is gone is noticed: a log that is mended then owes nothing that it does not know of.
+    /// Whether everything that is gone is noticed, whenever the power goes: a log that is mended then owes nothing that it
+    /// does not know of.
     #[must_use]
     pub fn tells_all(&self) -> bool {
         self.state().tells_all()
+    }
+
+    /// A log was opened that lacks whole files, and nothing was lost with them: they are gone for good. One that came back
+    /// later would stand before a gap, because the log has gone on without it.
+    pub fn forget_needless(&self) {
+        let is_needless = |replaced: &Replaced| replaced.by.is_none() && replaced.truth <= Truth::Either;
+        self.state().replaced.retain(|_, replaced| !is_needless(replaced));
     }
 
     /// What the disk holds now is what it ought to hold: what was gone is gone, and was made good in another way.
@@ -295,12 +316,16 @@ impl SimDisk {
         let mut state = self.state();
         state.replaced.clear();
         for inode in &mut state.inodes {
-            let Inode { wronged, ghosts, doubtful, .. } = inode;
-            // What a process still reads as it wrote it is not gone yet.
-            let is_hidden = |sector: &usize| {
-                ghosts.contains_key(sector) || doubtful.iter().any(|doubtful| doubtful.sector == *sector)
-            };
-            wronged.retain(|sector, _| is_hidden(sector));
+            let Inode { wronged, ghosts, doubtful, content, .. } = inode;
+            // What a process still reads as it wrote it is not gone yet; and that is what it ought to be.
+            let is_doubtful = |sector: &usize| doubtful.iter().any(|doubtful| doubtful.sector == *sector);
+            wronged.retain(|sector, right| {
+                let is_ghost = ghosts.contains_key(sector);
+                if is_ghost {
+                    *right = image_of(content.sector(*sector));
+                }
+                is_ghost || is_doubtful(sector)
+            });
         }
     }
 }

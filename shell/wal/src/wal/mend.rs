@@ -11,7 +11,7 @@
 //! Knows nothing of: elections, where entries come from again.
 
 use super::Wal;
-use crate::beyond::GroupBeyond;
+use crate::beyond::{Believed, GroupBeyond};
 use crate::error::WalError;
 use crate::files::Files;
 use crate::floor;
@@ -76,12 +76,13 @@ impl Mender<'_> {
     ) -> Result<(BTreeMap<GroupId, EntryId>, Option<WalError>), WalError> {
         let mut floors = BTreeMap::new();
         let mut cut = Vec::new();
+        let believed = Believed { number: self.walked.number, crc: self.walked.chain };
         for (&id, group) in &mut replay.groups {
             let term = slots[&id].newest.hard.term;
             let mut known = floor::load(self.files, self.identity, id, term)?;
             if let Some(damage) = &self.walked.damage {
                 let last = group.extent.last;
-                let found = damage.beyond.floor(id, self.walked.number, last, term);
+                let found = damage.beyond.floor(id, believed, last, term);
                 let beyond = damage.beyond.group(id);
                 group.lsn = group.lsn.max(beyond.lsn);
                 if last < found {
@@ -133,17 +134,45 @@ impl Wal {
     /// The floor of a group whose log is open now; one that the log has reached again is forgotten.
     pub(super) fn floor(&mut self, id: GroupId, floor: Option<EntryId>) -> Result<Option<EntryId>, WalError> {
         self.groups.get_mut(&id).expect("the identity names all groups").floor = floor;
-        self.forget_floors();
+        self.forget_floors()?;
         Ok(self.groups[&id].floor)
     }
 
-    /// What is durable may have reached a floor: then that says nothing any more. Should its file come back, it will have
-    /// been reached by the next start.
-    pub(super) fn forget_floors(&mut self) {
+    /// Makes durable what others have said of a log that is shorter than it was. [fault-model ST14]
+    pub(super) fn keep_told_floors(&mut self) -> Result<(), WalError> {
+        let (mut syncs, mut kept) = (0, Ok(()));
         for (&id, group) in &mut self.groups {
-            if group.floor.take_if(|floor| *floor <= group.written.last).is_some() {
-                let _ = floor::forget(&*self.files, id);
+            let Some(told) = group.told_floor.filter(|told| group.floor < Some(*told)) else {
+                group.told_floor = None;
+                continue;
+            };
+            kept = floor::store(&*self.files, &self.identity, id, told);
+            if kept.is_err() {
+                break;
+            }
+            (group.floor, group.told_floor) = (Some(told), None);
+            syncs += 1;
+        }
+        self.stats.writes += syncs;
+        self.stats.syncs += syncs;
+        kept.map_err(|error| match error {
+            WalError::NoSpace { .. } => error, // said again with the next write
+            other => self.poison(other),
+        })
+    }
+
+    /// What is durable may have reached a floor: then that says nothing any more. Should its file stay, it will have been
+    /// reached by the next start; a failed sync ends the log, as any does. [fault-model F11]
+    pub(super) fn forget_floors(&mut self) -> Result<(), WalError> {
+        let mut forgotten = Ok(());
+        for (&id, group) in &mut self.groups {
+            if group.floor.take_if(|floor| *floor <= group.written.last).is_some()
+                && let Err(error) = floor::forget(&*self.files, id)
+                && error.is_failed_sync()
+            {
+                forgotten = Err(error);
             }
         }
+        forgotten.map_err(|error| self.poison(error))
     }
 }

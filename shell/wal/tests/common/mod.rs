@@ -10,6 +10,7 @@ use kattu_wal::sim::SimDisk;
 use kattu_wal::{DataDir, Identity, InitialMember, SnapshotStore, Wal, WalError, WalOptions};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 pub const GROUPS: [GroupId; 2] = [GroupId(0), GroupId(3)];
 
@@ -51,6 +52,8 @@ pub enum Step {
     Prepare,
     /// The process stops in good order and starts again.
     Restart,
+    /// The same; the new one promises leaders so many milliseconds, and notes it before it opens the log.
+    Promise(u64),
 }
 
 /// One group at one moment.
@@ -115,6 +118,8 @@ pub struct Twin {
     pub created: bool,
     /// It is made as that of a member that joins others.
     pub joins: bool,
+    /// What it may have noted of its promises: the last one whose writing was answered, and one that was begun since.
+    pub promises: Vec<Duration>,
     /// The disk may have lied about snapshots: one that is gone or damaged is no surprise, one that is wrong is.
     pub snapshots_may_be_hurt: bool,
 }
@@ -128,7 +133,8 @@ impl Default for Twin {
             acked: 0,
         };
         let groups = GROUPS.iter().map(|&group| (group, history())).collect();
-        Twin { groups, created: false, joins: false, snapshots_may_be_hurt: false }
+        let promises = vec![Duration::ZERO];
+        Twin { groups, created: false, joins: false, promises, snapshots_may_be_hurt: false }
     }
 }
 
@@ -155,6 +161,7 @@ impl Twin {
             LogBody::Base(base) => moment.rebase(*base),
             LogBody::Entry(entry) => moment.entries.push(entry.clone()),
             LogBody::Commit(index) => moment.commit = *index,
+            LogBody::Floor(floor) => unreachable!("nobody tells of a loss up to {floor} here"),
         }
         let lsn = moment.lsn;
         history.moments.push(moment);
@@ -234,6 +241,7 @@ impl Twin {
             | Step::Mark
             | Step::Prepare
             | Step::Restart
+            | Step::Promise(_)
             | Step::Snapshot(_)
             | Step::Tidy(_) => (GROUPS[0], Vec::new()),
         }
@@ -336,7 +344,11 @@ pub fn open(disk: &SimDisk, twin: &mut Twin) -> Result<(Wal, BTreeMap<GroupId, R
         twin.created = true;
     }
     assert_eq!(dir.identity(), Some(&twin.identity()));
-    Wal::open(dir, OPTIONS)
+    let promise = dir.promise()?.unwrap_or_else(|what| panic!("a power cut is no damage: promise: {what}"));
+    assert!(twin.promises.contains(&promise), "{promise:?} is noted, not one of {:?}", twin.promises);
+    let opened = Wal::open(dir, OPTIONS)?;
+    twin.promises = vec![promise]; // and what is on the disk now stays there
+    Ok(opened)
 }
 
 /// What a step does to the snapshots: a base follows the one that covers it.
@@ -402,6 +414,16 @@ pub fn step(disk: &SimDisk, wal: Wal, twin: &mut Twin, step: &Step) -> Result<Wa
             if let Some(task) = wal.wants_segment() {
                 wal.accept(task.run())?;
             }
+        }
+        Step::Promise(milliseconds) => {
+            wal.close()?;
+            twin.ack();
+            let dir = DataDir::open(Arc::new(disk.clone()))?;
+            let promise = Duration::from_millis(*milliseconds);
+            twin.promises.push(promise);
+            dir.set_promise(promise)?;
+            twin.promises = vec![promise];
+            wal = Wal::open(dir, OPTIONS)?.0;
         }
         Step::Restart => {
             wal.close()?;

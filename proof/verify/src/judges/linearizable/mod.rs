@@ -11,9 +11,9 @@
 //! | `search.rs` | the order that explains all answers, or that there is none |
 //! | `shrink.rs` | of a part that has none: the least that has none |
 //!
-//! Sound. It overlooks: reads of the past, create and mod revisions, serializable reads, compaction; and of a range read
-//! or a range delete over several parts, that it is one operation. `revision_order` judges all of these. A part with
-//! so much open that the search would not end is `undecided`.
+//! Sound. It overlooks: reads of the past, create and mod revisions, reads that need not be linearizable, compaction; and
+//! of a range read or a range delete over several parts, that it is one operation. `revision_order` judges all of these. A
+//! part with so much open that the search would not end is `undecided`.
 //! Cost: about linear while few operations overlap.
 //! Knows nothing of: revisions, members.
 

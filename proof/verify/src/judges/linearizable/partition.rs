@@ -6,7 +6,7 @@
 
 use super::model::{Condition, Key, Step, Target, Txn, Value};
 use crate::history::{Answer, How, Operation as Asked, Target as Wanted};
-use crate::operations::{End, Operation, Place, is_serializable, may_write};
+use crate::operations::{End, Freshness, Operation, Place, may_write};
 use crate::spec::covers;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound;
@@ -58,7 +58,7 @@ pub(super) fn parts(operations: &[Operation<'_>]) -> Vec<Part> {
 
 /// What takes part: final answers to linearizable questions of the present, and open writes.
 fn is_judged(operation: &Operation<'_>) -> bool {
-    if is_serializable(operation.asked) {
+    if operation.freshness() != Freshness::Linearizable {
         return false;
     }
     match (operation.asked, operation.end) {

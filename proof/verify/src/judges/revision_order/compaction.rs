@@ -1,13 +1,14 @@
 //! What was compacted when, and whether refusals by revision were right.
 //!
 //! A compaction makes no revision, so it has no place of its own in the order. What is certain: it came before every
-//! operation that shows a higher revision than it, and before every linearizable operation that began after its end.
-//! Compactions that succeed ascend, each is by itself one.
+//! operation that shows a higher revision than it, and before every linearizable operation that began after its end; of
+//! reads of other levels, those that must have seen it: a session's that was told of it, a bounded one that was asked
+//! longer after its end than the bound. Compactions that succeed ascend, each is by itself one.
 //! Knows nothing of: keys.
 
 use super::{Violation, told, violation};
 use crate::history::{Answer, Operation as Asked, Rejection};
-use crate::operations::{End, Operation};
+use crate::operations::{End, Freshness, Operation};
 use std::collections::BTreeMap;
 
 /// Nothing is compacted.
@@ -54,6 +55,57 @@ pub(super) fn judge(operations: &[Operation<'_>]) -> Result<Compacted, Violation
     Ok(Compacted { when_begun, by_revision })
 }
 
+/// What is certainly there at some moment, for somebody.
+#[derive(Clone, Copy)]
+struct Known {
+    compacted: i64,
+    reached: i64,
+}
+
+impl Known {
+    const NOTHING: Known = Known { compacted: NEVER, reached: 1 };
+
+    fn add(&mut self, operation: &Operation<'_>) {
+        let End::Done(revision, _) = operation.end else { return };
+        self.reached = self.reached.max(revision);
+        if let Asked::Compact { revision } = operation.asked {
+            self.compacted = self.compacted.max(*revision);
+        }
+    }
+}
+
+/// What answers so far have made certain: for everybody, for each session, and in the past.
+struct Answers {
+    all: Known,
+    sessions: BTreeMap<u64, Known>,
+    /// After the answers until this time; ascending.
+    past: Vec<(u64, Known)>,
+}
+
+impl Answers {
+    fn add(&mut self, operation: &Operation<'_>) {
+        self.all.add(operation);
+        self.past.push((operation.ended_at, self.all));
+        if let Some(session) = operation.session() {
+            self.sessions.entry(session).or_insert(Known::NOTHING).add(operation);
+        }
+    }
+
+    /// What this operation must see.
+    fn known_to(&self, operation: &Operation<'_>) -> Known {
+        match operation.freshness() {
+            Freshness::Linearizable => self.all,
+            Freshness::Session(session) => self.sessions.get(&session).copied().unwrap_or(Known::NOTHING),
+            Freshness::Bounded(age) => {
+                let older =
+                    self.past.partition_point(|&(at, _)| at.saturating_add(age) < operation.invoked_at);
+                older.checked_sub(1).map_or(Known::NOTHING, |newest| self.past[newest].1)
+            }
+            Freshness::Serializable => Known::NOTHING,
+        }
+    }
+}
+
 /// Goes through the history in time: what is certainly, and what is possibly compacted; what revision is certainly
 /// reached.
 fn sweep(operations: &[Operation<'_>]) -> Result<Vec<i64>, Violation> {
@@ -62,40 +114,36 @@ fn sweep(operations: &[Operation<'_>]) -> Result<Vec<i64>, Violation> {
         .collect();
     ends.sort_by_key(|&number| operations[number].ended);
     let mut ends = ends.into_iter().peekable();
-    let (mut certain, mut possible, mut reached) = (NEVER, NEVER, 1);
-    let mut when_begun = vec![NEVER; operations.len()];
-    let mut reached_when_begun = vec![1; operations.len()];
-    let end = |number: usize, certain: &mut i64, possible: i64, reached: &mut i64, begun: &[i64]| {
+    let mut possible = NEVER;
+    let mut answers = Answers { all: Known::NOTHING, sessions: BTreeMap::new(), past: Vec::new() };
+    let mut when_begun = vec![Known::NOTHING; operations.len()];
+    let end = |number: usize, answers: &mut Answers, possible: i64, begun: &[Known]| {
         let operation = &operations[number];
         match operation.end {
-            End::Done(revision, _) => {
-                *reached = (*reached).max(revision);
-                if let Asked::Compact { revision } = operation.asked {
-                    *certain = (*certain).max(*revision);
-                }
+            End::Done(..) => {
+                answers.add(operation);
                 Ok(())
             }
-            End::Rejected(rejection) => judge_rejection(operation, rejection, possible, begun[number]),
+            End::Rejected(rejection) => {
+                judge_rejection(operation, rejection, possible, begun[number].reached)
+            }
             End::Refused | End::Unknown => Ok(()),
         }
     };
     for (number, operation) in operations.iter().enumerate() {
         while let Some(ended) = ends.next_if(|&other| operations[other].ended < operation.invoked) {
-            end(ended, &mut certain, possible, &mut reached, &reached_when_begun)?;
+            end(ended, &mut answers, possible, &when_begun)?;
         }
-        if !operation.is_serializable() {
-            when_begun[number] = certain;
-            reached_when_begun[number] = reached;
-        }
+        when_begun[number] = answers.known_to(operation);
         if let (Asked::Compact { revision }, End::Done(..) | End::Unknown) = (operation.asked, operation.end)
         {
             possible = possible.max(*revision);
         }
     }
     for ended in ends {
-        end(ended, &mut certain, possible, &mut reached, &reached_when_begun)?;
+        end(ended, &mut answers, possible, &when_begun)?;
     }
-    Ok(when_begun)
+    Ok(when_begun.into_iter().map(|known| known.compacted).collect())
 }
 
 /// A refusal must have had a reason: a compaction that may have been, a revision that may not have been reached.

@@ -14,7 +14,7 @@
 //! that came too late to show (an acknowledged write is never dropped from the order, so a lost one always shows, in a
 //! shared revision or in a read).
 //! Cost: n log n without open writes.
-//! Knows nothing of: members, but that serializable reads may lag.
+//! Knows nothing of: members, but that reads of the weaker levels may lag.
 
 mod compaction;
 mod gaps;

@@ -1,0 +1,319 @@
+//! Clocks: whether a voter's clock runs apart from its leader's by more than leases trust.
+//!
+//! ```text
+//!  leader   asked₁ ──┐          ┌── heard₁ ─── … ─── asked₂ ──┐          ┌── heard₂ ──▶
+//!  voter             └─ shown₁ ─┘                             └─ shown₂ ─┘
+//!
+//!  between the two the voter's clock has run for exactly      shown₂ − shown₁,
+//!  and the leader's for something between                     asked₂ − heard₁  and  heard₂ − asked₁
+//! ```
+//!
+//! In:    heartbeats that leave; answers to them, each with what the voter's own clock showed.
+//! Out:   a proof that two clocks run apart, and by how much at least. The leader's lease is over for its term then.
+//! Rules: [fault-model F42; replication-protocols L-1, L-8; docs/decisions/0008]
+//!   1. What took place between two answers took some true time T. A clock that is wrong by at most ρ shows between
+//!      T·(1−ρ) and T·(1+ρ) for it. So while both are, one shows at most (1+ρ)/(1−ρ) of the other; more is a proof that one
+//!      of them is worse than leases trust, whatever the network and the processes did meanwhile.
+//!   2. Nobody is accused without a proof: a message that takes long, a process that is stopped, an answer that comes twice
+//!      only widen what the leader's clock may have shown. Nanoseconds are rounded, and ε is given, in the voter's favour.
+//!   3. A reading says of which run of its process it is: a machine that was started anew counts from nothing.
+//!   4. Every answer to another heartbeat is compared with two earlier ones: the tightest of this window and that of the
+//!      window before. So there is always a long base line to be sensitive, and none so long that a clock which has only
+//!      now begun to run apart hides behind a past in which it was right.
+//!   5. A proof does not say which of the two clocks is wrong. So the leader believes its own no more either: its lease
+//!      ends, for the rest of the term, and reads are confirmed by a round. (L-6, L-8)
+//!
+//! What this cannot do: two clocks that run apart must be seen doing so. Between an election and the first proof, which
+//! takes the length of a round trip divided by the excess, leases are as wrong as the clocks.
+//! Knows nothing of: how clocks are read, what is done about one that is wrong.
+
+use crate::lease::Lease;
+use crate::message::AppendReply;
+use crate::raft::Raft;
+use crate::replication::View;
+use crate::role::Role;
+use crate::types::{Duration, Instant, NodeId, Round};
+use alloc::vec::Vec;
+
+/// A window is so many election timeouts: at ten milliseconds for a round trip and an election timeout of a second, what
+/// remains unseen for ever is a difference of 0.03 %.
+const WINDOW: u32 = 60;
+
+/// Heartbeats whose beginning is remembered. Who takes longer to answer proves nothing.
+const BEATS: usize = 8;
+
+/// Each end of a difference of two readings may be rounded by as much.
+const GRAIN: u64 = 2;
+
+/// Parts of a rate.
+const ONE: u128 = 1_000_000;
+
+/// What a peer's clock showed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ClockReading {
+    /// The run of its process. Readings of two runs have nothing to do with each other.
+    pub run: u64,
+    /// What the clock showed between the arrival of the round that is answered and the departure of the answer.
+    pub at: Instant,
+}
+
+/// When a leader's newest heartbeats began.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Beats {
+    at: [(Round, Instant); BEATS],
+}
+
+impl Beats {
+    /// A heartbeat begins, and leaves after this.
+    pub(crate) fn note(&mut self, round: Round, now: Instant) {
+        self.at.rotate_right(1);
+        self.at[0] = (round, now);
+    }
+
+    /// When the newest of these heartbeats began that had begun when this round did: whoever answers the round does so
+    /// after that.
+    fn began(&self, round: Round) -> Option<(Round, Instant)> {
+        let known = self.at.iter().filter(|(beat, _)| Round(0) < *beat && *beat <= round);
+        known.max_by_key(|(beat, _)| *beat).copied()
+    }
+}
+
+/// One reading of a peer's clock, and what ours showed before and after it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Point {
+    asked: Instant,
+    shown: Instant,
+    heard: Instant,
+}
+
+impl Point {
+    fn width(&self) -> Duration {
+        self.heard.since(self.asked)
+    }
+
+    /// By how many millionths at least the peer's clock gains on ours (loses, if negative) between the two, if that is more
+    /// than two clocks within the bound can. (1, 2)
+    fn run_apart(&self, other: &Point, lease: &Lease) -> Option<i32> {
+        let in_order = (self.shown, self.asked) <= (other.shown, other.asked);
+        let (first, second) = if in_order { (self, other) } else { (other, self) };
+        let slack = u128::from(GRAIN) + lease.margin.as_nanos();
+        let shown = u128::from(second.shown.0 - first.shown.0);
+        let most = u128::from(second.heard.0.saturating_sub(first.asked.0)) + u128::from(GRAIN);
+        let least = u128::from(second.asked.0.saturating_sub(first.heard.0)).saturating_sub(GRAIN.into());
+        let rho = u128::from(lease.rho).min(ONE);
+        let (at_least, at_most) = (shown.saturating_sub(slack), shown + slack);
+        if at_least * (ONE - rho) > most * (ONE + rho) {
+            let gains = (at_least - most) * ONE / most;
+            return Some(i32::try_from(gains).unwrap_or(i32::MAX));
+        }
+        if at_most * (ONE + rho) < least * (ONE - rho) {
+            let loses = (least - at_most) * ONE / least;
+            return Some(-i32::try_from(loses).unwrap_or(i32::MAX));
+        }
+        None
+    }
+}
+
+/// What a leader knows of one voter's clock.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Gauge {
+    /// The run of its process that the points are of.
+    run: u64,
+    /// The newest heartbeat whose answer was looked at.
+    beat: Round,
+    /// When this window began.
+    since: Instant,
+    /// What later points are compared with: the tightest of the window before, and of this one.
+    anchors: [Option<Point>; 2],
+    /// By how many millionths at least it gains (loses) on the leader's: proven, and so for the rest of the term.
+    pub(crate) apart: Option<i32>,
+}
+
+impl Gauge {
+    /// One more point. By how much the clocks run apart, if that is proven by it.
+    fn take(&mut self, run: u64, point: Point, lease: &Lease, window: Duration) -> Option<i32> {
+        if self.run != run || self.anchors[1].is_none() {
+            (self.run, self.since, self.anchors) = (run, point.heard, [None, Some(point)]);
+            return None;
+        }
+        let apart = self.anchors.iter().flatten().find_map(|anchor| anchor.run_apart(&point, lease));
+        if self.since + window <= point.heard {
+            (self.since, self.anchors) = (point.heard, [self.anchors[1], Some(point)]);
+        } else if self.anchors[1].is_some_and(|anchor| point.width() * 2 < anchor.width()) {
+            self.anchors[1] = Some(point); // not for less: the base line begins anew with it
+        }
+        apart
+    }
+
+    /// An answer came in. By how much this voter's clock runs apart from ours, if that is proven and news.
+    pub(crate) fn judge(
+        &mut self,
+        now: Instant,
+        from: NodeId,
+        reply: &AppendReply,
+        beats: &Beats,
+        view: &View<'_>,
+    ) -> Option<i32> {
+        let lease = view.config.leadership.lease.as_ref().filter(|lease| lease.watch)?;
+        let reading = reply.clock?;
+        if reply.round <= self.beat || self.apart.is_some() || !view.membership.is_voter(from) {
+            return None;
+        }
+        let (beat, asked) = beats.began(reply.round)?;
+        if beat <= self.beat {
+            return None; // its first answer was the tightest
+        }
+        self.beat = beat;
+        let heard = if planted!("clocks-compared-without-round-trips") { asked } else { now };
+        let point = Point { asked, shown: reading.at, heard };
+        self.apart = self.take(reading.run, point, lease, view.config.election_timeout * WINDOW);
+        self.apart
+    }
+}
+
+impl Raft {
+    /// What this peer's clock shows, for a leader who watches it.
+    pub(crate) fn own_clock(&self, now: Instant) -> Option<ClockReading> {
+        let watches = self.config.leadership.lease.is_some_and(|lease| lease.watch);
+        watches.then_some(ClockReading { run: self.read_nonce, at: now })
+    }
+
+    /// The voters whose clocks are proven to run apart from this leader's by more than leases trust, ascending, and by how
+    /// many millionths at least each gains (loses, if negative) on it. While there is one, this leader has no lease.
+    #[must_use]
+    pub fn clocks_apart(&self) -> Vec<(NodeId, i32)> {
+        let Role::Leader(leader) = &self.role else { return Vec::new() };
+        let apart = leader.peers.iter().filter_map(|(&peer, progress)| Some((peer, progress.gauge.apart?)));
+        apart.collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+    const SEC: u64 = 1_000_000_000;
+    const WINDOW: Duration = Duration::from_secs(60);
+
+    fn lease(rho: u32) -> Lease {
+        Lease { rho, margin: Duration::ZERO, watch: true }
+    }
+
+    /// What a clock shows after so much true time.
+    fn shows(time: u64, ppm: i64) -> u64 {
+        (i128::from(time) * (1_000_000 + i128::from(ppm)) / 1_000_000) as u64
+    }
+
+    /// A question that leaves at this true time, takes `there` and the answer `back`, by clocks that run so.
+    fn point(at: u64, there: u64, back: u64, ours: i64, theirs: i64) -> Point {
+        Point {
+            asked: Instant(shows(at, ours)),
+            shown: Instant(7 * SEC + shows(at + there, theirs)),
+            heard: Instant(shows(at + there + back, ours)),
+        }
+    }
+
+    #[test]
+    fn clocks_as_wrong_as_they_may_be_are_never_accused_however_long_they_are_watched() {
+        for rho in [0, 1, 500, 5_000, 100_000, 500_000] {
+            let wrong = i64::from(rho);
+            for (ours, theirs) in [(wrong, -wrong), (-wrong, wrong), (wrong, wrong), (0, wrong), (-wrong, 0)]
+            {
+                let anchor = point(3, 0, 0, ours, theirs);
+                for at in [4, 5, 1_001, MS + 1, SEC, 60 * SEC + 17, 3_600 * SEC, 10_000_000 * SEC + 3] {
+                    for (there, back) in [(0, 0), (1, 0), (0, 1), (MS, 3), (3, SEC)] {
+                        let later = point(at, there, back, ours, theirs);
+                        let found = anchor.run_apart(&later, &lease(rho));
+                        assert_eq!(found, None, "{rho}: {ours} {theirs} after {at} with {there} and {back}");
+                        assert_eq!(later.run_apart(&anchor, &lease(rho)), None, "in the other order");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn clocks_that_are_worse_are_accused_as_soon_as_that_exceeds_the_round_trips() {
+        for (theirs, gains) in [(30_000, true), (-30_000, false)] {
+            let anchor = point(0, MS, MS, 0, theirs);
+            let found = |at| anchor.run_apart(&point(at, MS, MS, 0, theirs), &lease(5_000));
+            assert_eq!(found(50 * MS), None, "two round trips of two milliseconds may be all of it");
+            let proven = found(10 * SEC).expect("0.3 s are more than that");
+            assert!(if gains {
+                (29_000..=30_000).contains(&proven)
+            } else {
+                (-30_000..=-29_000).contains(&proven)
+            });
+            let generous = Lease { margin: Duration::from_secs(1), ..lease(5_000) };
+            assert_eq!(anchor.run_apart(&point(10 * SEC, MS, MS, 0, theirs), &generous), None, "ε covers it");
+        }
+        let stands = Point { shown: Instant(500), ..point(10 * SEC, 0, 0, 0, 0) };
+        let before = Point { shown: Instant(500), ..point(SEC, 0, 0, 0, 0) };
+        assert_eq!(before.run_apart(&stands, &lease(5_000)), Some(-999_999), "a clock that stands still");
+        let back = Point { shown: Instant(100), ..stands };
+        assert!(before.run_apart(&back, &lease(5_000)).is_some(), "a clock that runs back");
+    }
+
+    #[test]
+    fn an_answer_that_takes_long_proves_nothing_and_gives_way_to_a_tighter_one() {
+        let mut gauge = Gauge::default();
+        let lease = lease(5_000);
+        let slow = point(0, 5 * SEC / 2, 5 * SEC / 2, 0, 400_000);
+        assert_eq!(gauge.take(1, slow, &lease, WINDOW), None, "nothing to compare it with");
+        let also_slow = point(6 * SEC, 3 * SEC / 2, 3 * SEC / 2, 0, 400_000);
+        assert_eq!(gauge.take(1, also_slow, &lease, WINDOW), None);
+        assert_eq!(gauge.anchors, [None, Some(slow)], "not half as wide");
+        let tight = point(6 * SEC, MS, MS, 0, 400_000);
+        assert_eq!(gauge.take(1, tight, &lease, WINDOW), None);
+        assert_eq!(gauge.anchors, [None, Some(tight)]);
+        let proof = point(7 * SEC, MS, MS, 0, 400_000);
+        assert!(gauge.take(1, proof, &lease, WINDOW).is_some_and(|gains| 390_000 < gains));
+    }
+
+    #[test]
+    fn another_run_begins_from_nothing() {
+        let mut gauge = Gauge::default();
+        let lease = lease(5_000);
+        assert_eq!(gauge.take(1, point(SEC, MS, MS, 0, 0), &lease, WINDOW), None);
+        let started_anew = Point { shown: Instant(3), ..point(2 * SEC, MS, MS, 0, 0) };
+        assert_eq!(gauge.take(2, started_anew, &lease, WINDOW), None);
+        assert_eq!(gauge.anchors, [None, Some(started_anew)]);
+    }
+
+    #[test]
+    fn a_clock_that_was_right_for_years_and_begins_to_run_apart_is_found_within_two_windows() {
+        let lease = lease(5_000);
+        for (excess, within) in [(12_000_u64, 120), (400_000, 4)] {
+            let mut gauge = Gauge::default();
+            let years = 100_000_000;
+            for at in (0..10).map(|n| n * 10_000_000).chain(years - 600..years) {
+                assert_eq!(gauge.take(1, point(at * SEC, MS, MS, 0, 0), &lease, WINDOW), None);
+            }
+            let found = (1..1000).find(|&after| {
+                let mut late = point((years + after) * SEC, MS, MS, 0, 0);
+                late.shown.0 += after * excess * 1_000;
+                gauge.take(1, late, &lease, WINDOW).is_some()
+            });
+            assert!(found.is_some_and(|after| after <= within), "{excess}: after {found:?} s");
+        }
+    }
+
+    #[test]
+    fn rounds_are_dated_by_the_heartbeat_before_them() {
+        let mut beats = Beats::default();
+        assert_eq!(beats.began(Round(3)), None);
+        for round in [2, 5, 6, 9] {
+            beats.note(Round(round), Instant(round * 10));
+        }
+        assert_eq!(beats.began(Round(1)), None);
+        assert_eq!(beats.began(Round(4)), Some((Round(2), Instant(20))));
+        assert_eq!(beats.began(Round(8)), Some((Round(6), Instant(60))));
+        assert_eq!(beats.began(Round(9)), Some((Round(9), Instant(90))));
+        for round in 10..10 + BEATS as u64 - 1 {
+            beats.note(Round(round), Instant(round * 10));
+        }
+        assert_eq!(beats.began(Round(8)), None, "that was too long ago");
+        assert_eq!(beats.began(Round(9)), Some((Round(9), Instant(90))));
+    }
+}

@@ -1,0 +1,167 @@
+//! Sessions read what they saw: at whichever member a session asks next, it sees no older state than it was told of.
+//! [fault-model P3]
+//!
+//! Rule:  a read at the level of a session shows a revision not below that of any answer which the session had when it
+//!        asked: of its reads, whatever member served them, and of its writes.
+//! Reads: only the header's revisions and the sessions' names. Linear. That the answer is the state of that revision is
+//!        `revision_order`'s matter, and what sessions were told of compaction, too.
+//! Overlooks: what a session was told without a revision (that its request was rejected).
+//! Knows nothing of: keys and values, members, positions of the log.
+
+use super::back::Shown;
+use super::{Summary, Violation, shown, summary};
+use crate::history::{Record, What};
+use crate::operations::{End, Freshness, paired};
+use std::collections::{BTreeMap, HashMap};
+
+const NAME: &str = "sessions_read_what_they_saw";
+
+/// Judges that no session is shown less than it was told before.
+///
+/// # Errors
+/// The first read of a session that shows an older state than the session has seen.
+pub fn sessions_read_what_they_saw(history: &[Record]) -> Result<Summary, Violation> {
+    let operations = paired(history)?;
+    let members: HashMap<u64, usize> = operations
+        .iter()
+        .enumerate()
+        .filter(|(_, operation)| operation.session().is_some())
+        .map(|(number, operation)| (operation.id, number))
+        .collect();
+    let mut told: BTreeMap<u64, Shown> = BTreeMap::new();
+    let mut when_begun: HashMap<u64, Shown> = HashMap::new();
+    let mut judged = 0;
+    for record in history {
+        let Some(operation) = members.get(&record.id).map(|&number| &operations[number]) else { continue };
+        let session = operation.session().expect("the map has those of sessions only");
+        match record.what {
+            What::Invoke { .. } => {
+                when_begun.insert(operation.id, told.get(&session).copied().unwrap_or_default());
+            }
+            What::Done { .. } => {
+                let End::Done(revision, _) = operation.end else { continue };
+                let least = when_begun[&operation.id];
+                if operation.freshness() == Freshness::Session(session) {
+                    judged += 1;
+                    if revision < least.revision {
+                        return Err(went_back(operation, session, revision, least));
+                    }
+                }
+                told.entry(session).or_default().raise(revision, operation.id);
+            }
+            What::Refused { .. } | What::Unknown { .. } | What::Crashed { .. } => {}
+        }
+    }
+    Ok(Summary { judged, ..summary(&operations) })
+}
+
+fn went_back(
+    operation: &crate::operations::Operation<'_>,
+    session: u64,
+    revision: i64,
+    least: Shown,
+) -> Violation {
+    let Shown { revision: higher, by } = least;
+    Violation {
+        property: NAME,
+        story: format!(
+            "operation {} ({}) of session {session} at n{} shows revision {revision}; before it began, the session had \
+             been told of {higher} (operation {by})",
+            operation.id,
+            shown(operation.asked),
+            operation.member
+        ),
+        operations: vec![by, operation.id],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::history::{Level, Rejection};
+    use crate::judges::testing::*;
+    use crate::judges::{judge_all, revision_order, revisions_never_back};
+
+    const MINE: Level = Level::Session(7);
+
+    /// A session writes at one member and reads at another one, which shows the state before.
+    fn behind(reader: Level) -> Vec<Record> {
+        timed(&[
+            invoke_at(1, 1, put("a", "1"), MINE),
+            done(1, 2, wrote()),
+            invoke_at(2, 2, get("a"), reader),
+            done(2, 1, read(&[])),
+        ])
+    }
+
+    #[test]
+    fn a_read_behind_a_write_of_its_session_is_caught_and_by_nobody_else() {
+        let violation = sessions_read_what_they_saw(&behind(MINE)).expect_err("it went back");
+        assert_eq!((violation.property, violation.operations), (NAME, vec![1, 2]));
+        assert!(violation.story.contains("session 7 at n2 shows revision 1"), "{}", violation.story);
+        assert!(revisions_never_back(&behind(MINE)).is_ok() && revision_order(&behind(MINE)).is_ok());
+        let last = crate::judges::FinalState { revision: 2, kvs: vec![] };
+        assert_eq!(judge_all(&behind(MINE), &last).expect_err("all judges").property, NAME);
+    }
+
+    #[test]
+    fn another_session_may_lag_behind() {
+        let summary = sessions_read_what_they_saw(&behind(Level::Session(8))).expect("it saw nothing yet");
+        assert_eq!(summary.judged, 1);
+    }
+
+    #[test]
+    fn what_any_member_showed_a_session_binds_all_others() {
+        for (first, member) in [(get("a"), 1), (get("a"), 2), (stale_get("a"), 2)] {
+            let shows = |revision| {
+                let history = timed(&[
+                    invoke_at(1, 1, first.clone(), MINE),
+                    done(1, 3, read(&[])),
+                    invoke_at(2, member, get("a"), MINE),
+                    done(2, revision, read(&[])),
+                ]);
+                sessions_read_what_they_saw(&history)
+            };
+            assert!(shows(2).is_err() && shows(3).is_ok() && shows(4).is_ok(), "n{member}");
+        }
+    }
+
+    #[test]
+    fn a_read_that_had_begun_before_its_session_was_told_may_lag() {
+        let history = timed(&[
+            invoke_at(2, 2, get("a"), MINE),
+            invoke_at(1, 1, put("a", "1"), MINE),
+            done(1, 2, wrote()),
+            done(2, 1, read(&[])),
+        ]);
+        assert!(sessions_read_what_they_saw(&history).is_ok());
+    }
+
+    #[test]
+    fn nobody_is_bound_by_open_writes_nor_by_requests_that_say_serializable() {
+        let open = [invoke_at(1, 1, put("a", "1"), MINE), unknown(1), invoke_at(2, 2, get("a"), MINE)];
+        let open = [&open[..], &[done(2, 1, read(&[]))]].concat();
+        assert!(sessions_read_what_they_saw(&timed(&open)).is_ok());
+        let stale = timed(&[
+            invoke_at(1, 1, put("a", "1"), MINE),
+            done(1, 2, wrote()),
+            invoke_at(2, 2, stale_get("a"), MINE),
+            done(2, 1, read(&[])),
+        ]);
+        assert!(sessions_read_what_they_saw(&stale).is_ok());
+    }
+
+    #[test]
+    fn a_session_that_was_told_of_a_revision_is_not_told_that_it_is_to_come() {
+        let asked = |session| {
+            timed(&[
+                invoke_at(1, 1, put("a", "1"), MINE),
+                done(1, 2, wrote()),
+                invoke_at(2, 2, range("a", "", 2, false), Level::Session(session)),
+                rejected(2, Rejection::Future),
+            ])
+        };
+        assert!(revision_order(&asked(7)).is_err());
+        assert!(revision_order(&asked(8)).is_ok());
+    }
+}

@@ -1,0 +1,33 @@
+//! Rebuild: backups, and new clusters made of them or of the one member that is left of a lost one.
+//!
+//! ```text
+//!   a member ─▶ backup.rs: pieces of a file ─▶ … ─▶ checked to its last byte ─▶ tables ─┐
+//!   a lost cluster's directory ─▶ restore.rs: snapshot and log to its very end ─▶ tables ─┤
+//!                                                                                       ▼
+//!   rebuild.rs: tables of a new cluster, revision raised ─▶ restore.rs: DIR.restoring, opened and checked ─▶ DIR
+//! ```
+//! All that happens to files and directories goes through the seams [`kattu_wal::Files`] and [`Places`], so that the
+//! simulator loses power in the middle of this very code.
+//! Knows nothing of: flags, faces, sockets, threads, async.
+#![forbid(unsafe_code)]
+
+/// Whether a bug is planted here, to prove that a judge would see it: a question of builds that prove judges, and
+/// `false`, which costs nothing, in all others. [docs/planted-bugs.md]
+#[cfg(not(kattu_planted))]
+macro_rules! planted {
+    ($($name:literal),+) => {
+        false
+    };
+}
+#[cfg(kattu_planted)]
+#[macro_use(planted)]
+extern crate kattu_plant;
+
+pub mod backup;
+pub mod places;
+mod rebuild;
+pub mod restore;
+
+pub use places::{Found, Places, RealPlaces};
+pub use rebuild::{RAISE_BY, RebuildError, Rebuilt, Recovery, from_backup, from_survivor};
+pub use restore::{NewMember, RestoreError, unfinished};
