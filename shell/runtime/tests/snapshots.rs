@@ -199,6 +199,7 @@ fn a_member_whose_snapshots_are_all_damaged_is_fed_by_its_leader() {
         files_of(&dir, "snapshot-", ".snap").iter().for_each(|path| flip_a_bit(path));
         cluster.restart(bad);
         assert_eq!(read(&cluster.engine(bad), "last").await.as_deref(), Some("written"));
-        assert_eq!(cluster.engine(bad).metrics().snapshots_installed.get(), 1);
+        // A second one, if the leader has taken its next meanwhile: it keeps no log behind it here.
+        assert!(1 <= cluster.engine(bad).metrics().snapshots_installed.get());
     });
 }
