@@ -40,6 +40,28 @@ Examples:
 Exit codes: 0 done; 1 refused, failed, violation found; 2 usage, configuration, port;
 3 unreachable or outcome unknown (the message says which); 4 data directory damaged, foreign or locked.";
 
+/// Flags that may stand before the verb, as etcdctl's do.
+const BEFORE_THE_VERB: [&str; 2] = ["--endpoints", "--timeout"];
+
+/// The same arguments, with those flags behind the verb that they are for: `--endpoints E get k` is `get k --endpoints E`.
+/// A verb that has no such flag refuses it by name.
+pub fn flags_behind_the_verb(mut args: Vec<OsString>) -> Vec<OsString> {
+    let mut verb = 1;
+    while let Some(word) = args.get(verb).and_then(|word| word.to_str()) {
+        verb += match word.split_once('=') {
+            Some((name, _)) if BEFORE_THE_VERB.contains(&name) => 1,
+            None if BEFORE_THE_VERB.contains(&word) => 2,
+            _ => break,
+        };
+    }
+    if verb < args.len() {
+        let flags: Vec<OsString> = args.drain(1..verb).collect();
+        let end = args.iter().position(|word| word == "--").unwrap_or(args.len());
+        args.splice(end..end, flags);
+    }
+    args
+}
+
 /// What the command can do.
 #[derive(Subcommand, Debug)]
 pub enum Verb {
@@ -141,6 +163,37 @@ mod tests {
     #[test]
     fn the_verbs_are_well_formed() {
         Cli::command().debug_assert();
+    }
+
+    fn moved(words: &[&str]) -> Vec<OsString> {
+        flags_behind_the_verb(words.iter().map(OsString::from).collect())
+    }
+
+    #[test]
+    fn flags_before_the_verb_are_the_verbs() {
+        let put = ["kattu", "put", "k", "v", "--endpoints", "a:1,b:2"];
+        assert_eq!(moved(&["kattu", "--endpoints", "a:1,b:2", "put", "k", "v"]), put);
+        assert_eq!(moved(&put), put);
+        let get = moved(&["kattu", "--timeout=1s", "--endpoints=a:1", "get", "--", "--timeout"]);
+        assert_eq!(get, ["kattu", "get", "--timeout=1s", "--endpoints=a:1", "--", "--timeout"]);
+        let parsed = format!("{:?}", Cli::try_parse_from(get).expect("understood").verb);
+        assert!(parsed.contains("\"a:1\"") && parsed.contains("timeout: 1s"), "{parsed}");
+        let member = moved(&["kattu", "--endpoints", "a:1", "member", "list"]);
+        assert!(Cli::try_parse_from(member).is_ok());
+    }
+
+    #[test]
+    fn flags_without_a_verb_and_flags_that_a_verb_has_not_are_refused_by_name() {
+        for words in
+            [&["kattu", "--endpoints"][..], &["kattu", "--endpoints", "a:1"], &["kattu", "--endpoints=a:1"]]
+        {
+            assert_eq!(moved(words), words);
+            assert!(Cli::try_parse_from(moved(words)).is_err());
+        }
+        let refused = Cli::try_parse_from(moved(&["kattu", "--endpoints", "a:1", "wal", "inspect", "d"]));
+        assert!(refused.expect_err("no cluster is asked").to_string().contains("'--endpoints'"));
+        let unknown = moved(&["kattu", "--ednpoints", "a:1", "get", "k"]);
+        assert!(Cli::try_parse_from(unknown).expect_err("misspelt").to_string().contains("'--ednpoints'"));
     }
 
     #[test]

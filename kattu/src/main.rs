@@ -47,7 +47,6 @@ mod wal;
 
 use clap::Parser;
 use cli::{Cli, Verb, WalVerb};
-use std::ffi::OsString;
 use std::process::ExitCode;
 
 #[cfg(not(feature = "count-allocations"))]
@@ -59,7 +58,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 static ALLOCATOR: allocator::Counting = allocator::Counting;
 
 fn main() -> ExitCode {
-    let args: Vec<OsString> = std::env::args_os().collect();
+    let args = cli::flags_behind_the_verb(std::env::args_os().collect());
     let outcome = match args.get(1).and_then(|first| first.to_str()) {
         Some("--version" | "-V" | "version") => output::print(cli::version().as_bytes()),
         // Its flags are etcd's, also in etcd's spellings, so that it reads them itself.

@@ -4,7 +4,7 @@
 
 use crate::shell::{Failure, cargo, run_logged};
 use crate::stage::Tally;
-use crate::test::{in_foreground, seed_of_commit, with_programs};
+use crate::test::{build_rig, in_foreground, seed_of_commit, with_programs};
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -32,6 +32,7 @@ pub fn run(verb: &str, words: &[&str]) -> Result<(), Failure> {
 
 fn slice(verb: &str, [count, most]: [&str; 2], seconds: &str, log: &Path) -> Result<Tally, Failure> {
     let seed = seed_of_commit().to_string();
+    build_rig("kattu-chaos", log)?;
     run_logged(&mut command(&[verb, count, most, "--most", seconds, "--seed", &seed]), log, LIMIT)?;
     let text = String::from_utf8_lossy(&std::fs::read(log)?).into_owned();
     Ok(tally(&text, &seed))

@@ -4,7 +4,7 @@
 
 use crate::shell::{Failure, cargo, run_logged};
 use crate::stage::Tally;
-use crate::test::{in_foreground, seed_of_commit, with_programs};
+use crate::test::{build_rig, in_foreground, seed_of_commit, with_programs};
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -32,6 +32,7 @@ pub fn run(words: &[&str]) -> Result<(), Failure> {
 /// A few trials with a seed of the commit's, and the proof that a lost write would have been seen.
 pub fn slice(log: &Path) -> Result<Tally, Failure> {
     let seed = seed_of_commit().to_string();
+    build_rig("kattu-power", log)?;
     run_logged(&mut power(&["--control", "--trials", CONTROLS, "--seed", &seed]), log, LIMIT)?;
     run_logged(&mut power(&["--trials", TRIALS, "--most", SECONDS, "--seed", &seed]), log, LIMIT)?;
     let text = String::from_utf8_lossy(&std::fs::read(log)?).into_owned();

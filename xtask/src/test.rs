@@ -13,7 +13,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 const BUILD_LIMIT: Duration = Duration::from_secs(1800);
-const E2E_LIMIT: Duration = Duration::from_secs(1200);
+const E2E_LIMIT: Duration = Duration::from_secs(2400);
 const DIFFERENTIAL_LIMIT: Duration = Duration::from_secs(600);
 
 /// Whom Kattu is compared with, and by how many requests.
@@ -173,7 +173,20 @@ pub fn with_programs(command: &mut Command) -> &mut Command {
     command.env("KATTU_BIN", shell::target().join("release/kattu")).env("KATTU_TOOLS", shell::tools_dir())
 }
 
+/// Builds what runs clusters on real disks, and lets what the build has written reach them: the first syncs of the members
+/// would have to wait for it.
+fn build_before_clusters(words: &[&str], log: &Path) -> Result<(), Failure> {
+    run_logged(&mut cargo(words), log, BUILD_LIMIT)?;
+    run_logged(&mut Command::new("sync"), log, BUILD_LIMIT)
+}
+
+/// The same for a rig: a profile that unwinds, because a rig that panics has mounts to take down.
+pub fn build_rig(package: &str, log: &Path) -> Result<(), Failure> {
+    build_before_clusters(&["build", "--locked", "--quiet", "--profile", "proof", "-p", package], log)
+}
+
 fn end_to_end(log: &Path) -> Result<Tally, Failure> {
+    build_before_clusters(&["test", "--locked", "--quiet", "-p", "kattu-e2e", "--no-run"], log)?;
     // Two tests at a time: they start clusters and mostly wait. Those that judge times see to it that they are alone.
     let mut test = cargo(&[
         "test",
@@ -394,7 +407,7 @@ fn fuzz(log: &Path, seconds: u64, only: Option<&str>) -> Result<Tally, Failure> 
     // Side by side: each has one thread, and what counts is for how long it goes on.
     let runs =
         targets.iter().map(|it| fuzz_run(&folder, &host, it, seconds)).collect::<Result<Vec<_>, _>>()?;
-    let limit = Duration::from_secs(seconds * 4 + 60);
+    let limit = Duration::from_secs(seconds * 4 + 600); // a corpus that has grown is read first
     std::thread::scope(|scope| {
         let runs = runs.into_iter().map(|mut run| scope.spawn(move || run_logged(&mut run, log, limit)));
         let runs: Vec<_> = runs.collect();

@@ -10,8 +10,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// strace lets go within this time, or never.
-const LET_GO_LIMIT: Duration = Duration::from_secs(10);
+/// strace lets go within this time, or never. It waits for each thread, and a thread for a sync that it is in.
+const LET_GO_LIMIT: Duration = Duration::from_secs(60);
 /// How long strace may look after a process that has died.
 const PATIENCE: Duration = Duration::from_secs(1);
 

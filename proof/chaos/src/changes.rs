@@ -94,7 +94,10 @@ impl Cluster {
                 Some(what) if BACK_LIMIT < begun.elapsed() => {
                     return Err(format!("members do not agree on who they are: {what}"));
                 }
-                Some(_) => std::thread::sleep(AGAIN_AFTER),
+                Some(_) => {
+                    std::thread::sleep(AGAIN_AFTER);
+                    self.part()?; // a change that was given up may have happened only now
+                }
             }
         }
     }

@@ -13,6 +13,9 @@ use kattu_verify::judges::FinalState;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+/// What a newcomer says that gives up asking.
+const NOBODY_TELLS: &str = "none of the other members tells who is in the cluster";
+
 /// After this the service is gone for good. Far longer than any election: the machine may be busy.
 pub const BACK_LIMIT: Duration = Duration::from_secs(40);
 
@@ -167,11 +170,18 @@ impl Cluster {
     /// # Errors
     /// Who and how.
     pub fn check_ended(&mut self) -> Result<(), String> {
+        let mut has_started = false;
         for member in &mut self.members {
             if let Some(status) = member.ended() {
                 // Nobody else knows as soon as it does; whether it is true is asked after the storm.
                 if member.standing != Standing::Spare && member.was_removed(status) && 0 < self.spare {
                     member.standing = Standing::Leaving;
+                    continue;
+                }
+                // Nobody answered the newcomer for as long as it asks: it is started again, as its operator would.
+                if !member.has_served() && member.says().contains(NOBODY_TELLS) {
+                    member.start(&[], &[])?;
+                    has_started = true;
                     continue;
                 }
                 return Err(format!(
@@ -181,6 +191,9 @@ impl Cluster {
                     tail(&member.says())
                 ));
             }
+        }
+        if has_started {
+            self.note_processes();
         }
         Ok(())
     }

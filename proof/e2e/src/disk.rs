@@ -45,7 +45,7 @@ pub fn missing(rig: Rig) -> Option<String> {
             if !Path::new("/dev/loop-control").exists() {
                 return Some("no loop devices".into());
             }
-            ["mkfs.ext4", "mount", "umount"]
+            ["mkfs.ext4", "mount", "umount", "fallocate"]
                 .into_iter()
                 .find(|program| !can_run(Command::new(program).arg("-V")))
                 .map(|program| format!("no {program}"))
@@ -74,6 +74,9 @@ fn can_run(command: &mut Command) -> bool {
 
 /// Files that a small disk has room for.
 const FILES_MAX: usize = 1024;
+
+/// Taken by writing when a disk is filled: the file system keeps some of what it calls free for itself.
+const SLACK: u64 = 8 << 20;
 
 /// A file system of a few MiB. Declare it before the cluster on it: that is dropped, and so ended, first.
 pub struct SmallDisk {
@@ -122,6 +125,14 @@ impl SmallDisk {
     pub fn fill(&self, leave: u64) {
         let mut file =
             File::options().create(true).append(true).open(self.ballast()).expect("a ballast file");
+        // Most of it is allocated, not written: bytes would have to reach the disk before a member's next sync does.
+        let at = file.metadata().expect("its size").len();
+        let most = self.free_and_size().0.saturating_sub(leave + SLACK) & !4095;
+        if 0 < most {
+            let range = ["-o", &at.to_string(), "-l", &most.to_string()];
+            // Somebody may have taken some of it meanwhile: then all is taken by writing.
+            let _ = run(Command::new("fallocate").args(range).arg(self.ballast()));
+        }
         let chunk = vec![0x5A; 64 << 10];
         loop {
             let take = self.free_and_size().0.saturating_sub(leave);
@@ -133,6 +144,7 @@ impl SmallDisk {
 
     /// Takes everything, and goes on taking whatever becomes free, until the ballast is let go.
     pub fn hoard(&self) -> Hoard {
+        self.fill(0);
         let stop = Arc::new(AtomicBool::new(false));
         let (stopped, path) = (stop.clone(), self.ballast());
         let thread = std::thread::spawn(move || {

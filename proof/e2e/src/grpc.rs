@@ -1,7 +1,9 @@
 //! A client of one server, blocking: what a test says in one line.
 //!
-//! Knows nothing of: retries; an error is what the test wants to see.
+//! An error is what the test wants to see; but what is named "surely" is asked again while its outcome is open.
+//! Knows nothing of: who leads.
 
+use crate::process::until;
 use kattu_proto::etcdserverpb::cluster_client::ClusterClient;
 use kattu_proto::etcdserverpb::kv_client::KvClient;
 use kattu_proto::etcdserverpb::maintenance_client::MaintenanceClient;
@@ -18,6 +20,14 @@ const MESSAGE_BYTES_MAX: usize = 64 << 20;
 /// Longer than a server's own limit for a proposal.
 const CALL_LIMIT: Duration = Duration::from_secs(12);
 
+/// Certainly without effect: both are judged before anything is proposed.
+const NOT_PROPOSED: [&str; 2] = ["etcdserver: no leader", "etcdserver: unhealthy cluster"];
+
+/// Nobody could serve the call, or nobody knows what became of it: it may be asked again.
+pub fn is_passing(status: &Status) -> bool {
+    matches!(status.code(), Code::Unavailable | Code::DeadlineExceeded)
+}
+
 /// One endpoint.
 pub struct Kv {
     runtime: Runtime,
@@ -30,6 +40,8 @@ impl Kv {
     pub fn of(address: &str) -> Kv {
         let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
         let endpoint = Endpoint::from_shared(format!("http://{address}")).expect("an address");
+        // A rig may drop packets: a connection that is not there soon is tried anew, and the kernel's pauses are not waited for.
+        let endpoint = endpoint.connect_timeout(Duration::from_secs(1));
         let channel = runtime.block_on(async { endpoint.connect_lazy() });
         Kv { runtime, channel, limit: CALL_LIMIT }
     }
@@ -75,6 +87,19 @@ impl Kv {
         self.block_on(async { client.put(request).await }).map(tonic::Response::into_inner)
     }
 
+    /// KV.Put, asked again while its outcome is open; for values whose repetition does no harm.
+    #[track_caller]
+    pub fn put_surely(&self, key: impl Into<Vec<u8>>, value: impl Into<Vec<u8>>) {
+        let (key, value): (Vec<u8>, Vec<u8>) = (key.into(), value.into());
+        until("a put", || match self.put(key.clone(), value.clone()) {
+            Ok(_) => Some(()),
+            Err(status) => {
+                assert!(is_passing(&status), "{status}");
+                None
+            }
+        });
+    }
+
     /// The value of a key by a linearizable read.
     pub fn get(&self, key: impl Into<Vec<u8>>) -> Result<Option<Vec<u8>>, Status> {
         let response = self.range(RangeRequest { key: key.into(), ..RangeRequest::default() })?;
@@ -111,6 +136,48 @@ impl Kv {
         let request = MemberAddRequest { peer_ur_ls: vec![peer_url.to_string()], is_learner };
         let added = self.block_on(async { client.member_add(request).await })?;
         Ok(added.into_inner().member.map_or(0, |member| member.id))
+    }
+
+    /// The id of the member that is reached at this peer URL, if the list can be had and has it.
+    pub fn id_at(&self, peer_url: &str) -> Option<u64> {
+        let members = self.members().ok()?;
+        members.iter().find(|member| member.peer_ur_ls.iter().any(|url| url == peer_url)).map(|it| it.id)
+    }
+
+    /// Whether the list has this member, if the list can be had.
+    pub fn is_listed(&self, id: u64) -> Option<bool> {
+        Some(self.members().ok()?.iter().any(|member| member.id == id))
+    }
+
+    /// Cluster.MemberAdd, asked again while its outcome is open: who is listed then has been added.
+    #[track_caller]
+    pub fn member_add_surely(&self, peer_url: &str, is_learner: bool) -> u64 {
+        let mut is_open = false;
+        until("the member is added", || {
+            let status = match self.member_add(peer_url, is_learner) {
+                Ok(id) => return Some(id),
+                Err(status) => status,
+            };
+            let is_done = is_open && status.message() == "etcdserver: Peer URLs already exists";
+            assert!(is_done || is_passing(&status), "{status}");
+            is_open |= !NOT_PROPOSED.contains(&status.message());
+            self.id_at(peer_url).filter(|_| is_open)
+        })
+    }
+
+    /// Cluster.MemberRemove, asked again while its outcome is open, or while too many members are held up to tell
+    /// whether they would be a quorum: who is not listed then has been removed.
+    #[track_caller]
+    pub fn member_remove_surely(&self, id: u64) {
+        let mut is_open = false;
+        until("the member is removed", || {
+            let Err(status) = self.member_remove(id) else { return Some(()) };
+            let held_up = status.message().ends_with("not enough started members");
+            let is_done = is_open && status.message() == "etcdserver: member not found";
+            assert!(held_up || is_done || is_passing(&status), "{status}");
+            is_open |= !held_up && !NOT_PROPOSED.contains(&status.message());
+            (is_open && self.is_listed(id) == Some(false)).then_some(())
+        });
     }
 
     /// Cluster.MemberRemove; who is left.

@@ -70,8 +70,7 @@ pub fn run(
     let (mut outages, mut disk_stalls) = (Vec::new(), Vec::new());
     for kill in 0..kills {
         // The load runs at full speed before each kill.
-        let before = load.acknowledged_count();
-        crate::until("the load goes on", || (before + 200 < load.acknowledged_count()).then_some(()));
+        load.wait_for_more(200);
         let leader = cluster.leader();
         let survivors: Vec<String> =
             (0..3).filter(|i| *i != leader).map(|i| cluster.members[i].address()).collect();
@@ -135,13 +134,14 @@ fn outage(survivors: &[String], kill: usize) -> Duration {
 }
 
 /// Syncs a small file again and again, to tell a slow service from a slow disk.
-struct DiskWatch {
+pub(crate) struct DiskWatch {
     stop: Arc<AtomicBool>,
     thread: std::thread::JoinHandle<Duration>,
 }
 
 impl DiskWatch {
-    fn start(folder: &std::path::Path) -> DiskWatch {
+    /// Starts on a thread of its own, with a file in this folder.
+    pub(crate) fn start(folder: &std::path::Path) -> DiskWatch {
         let path = folder.join("disk-watch");
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = stop.clone();
@@ -161,7 +161,8 @@ impl DiskWatch {
         DiskWatch { stop, thread }
     }
 
-    fn stop(self) -> Duration {
+    /// Ends it; returns the longest that one write with its sync took.
+    pub(crate) fn stop(self) -> Duration {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.join().expect("the disk can be written")
     }
@@ -221,6 +222,18 @@ impl Load {
     /// Puts acknowledged so far.
     pub fn acknowledged_count(&self) -> u64 {
         self.count.load(Ordering::Relaxed)
+    }
+
+    /// Waits for so many more acknowledgements, however slowly they come; panics if they cease.
+    #[track_caller]
+    fn wait_for_more(&self, count: u64) {
+        let mut seen = self.acknowledged_count();
+        let goal = seen + count;
+        while seen < goal {
+            seen = crate::until("the load goes on", || {
+                Some(self.acknowledged_count()).filter(|now| seen < *now)
+            });
+        }
     }
 
     /// Stops the clients; returns the acknowledged keys.

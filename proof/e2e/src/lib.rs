@@ -19,7 +19,7 @@ pub mod tree;
 
 pub use cluster::{Cluster, Member, Options};
 pub use grpc::Kv;
-pub use process::{Ended, kattu, tool, until};
+pub use process::{Ended, kattu, tool, until, until_within};
 
 /// The path of a tool, or returns from the test with a line that is counted.
 #[macro_export]

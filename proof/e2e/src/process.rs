@@ -3,6 +3,7 @@
 //! Knows nothing of: clusters.
 
 use std::io::Write;
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -52,9 +53,16 @@ pub fn own_folder(what: &str) -> PathBuf {
 /// A loopback address that nobody else on this machine uses: from our process id and a counter.
 pub fn own_host() -> String {
     static TAKEN: AtomicU32 = AtomicU32::new(0);
-    let number = TAKEN.fetch_add(1, Ordering::Relaxed);
     let process = std::process::id();
-    format!("127.{}.{}.{}", 1 + ((process >> 8) & 0x1f), process & 0xff, 1 + number % 254)
+    for _ in 0..254 {
+        let number = TAKEN.fetch_add(1, Ordering::Relaxed);
+        let host = format!("127.{}.{}.{}", 1 + ((process >> 8) & 0x1f), process & 0xff, 1 + number % 254);
+        // Another run may have a process id that ends in the same bits, or have left a member behind.
+        if [2379, 2380].iter().all(|port| TcpListener::bind((&host[..], *port)).is_ok()) {
+            return host;
+        }
+    }
+    panic!("no loopback address at which nobody listens")
 }
 
 /// How a program ended.
@@ -139,13 +147,19 @@ fn drain(mut pipe: impl std::io::Read + Send + 'static) -> std::thread::JoinHand
 
 /// Waits for a condition; panics with its name if it never holds.
 #[track_caller]
-pub fn until<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
-    let end = Instant::now() + WAIT_LIMIT;
+pub fn until<T>(what: &str, condition: impl FnMut() -> Option<T>) -> T {
+    until_within(WAIT_LIMIT, what, condition)
+}
+
+/// The same with a limit of its own, for what takes long by its nature.
+#[track_caller]
+pub fn until_within<T>(limit: Duration, what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
+    let end = Instant::now() + limit;
     loop {
         if let Some(value) = condition() {
             return value;
         }
-        assert!(Instant::now() < end, "after {WAIT_LIMIT:?} still not: {what}");
+        assert!(Instant::now() < end, "after {limit:?} still not: {what}");
         std::thread::sleep(Duration::from_millis(20));
     }
 }

@@ -2,6 +2,7 @@
 //! refuses, naming file and offset, what was damaged at rest.
 
 use kattu_e2e::{Cluster, Kv, Options, until};
+use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::FileExt;
@@ -34,10 +35,10 @@ fn hello(min: u16, max: u16, cluster: u64, from: u64, to: u64) -> Vec<u8> {
     frame(1, 1, &fields)
 }
 
-/// Sends bytes, then reads until the other side closes or says nothing more.
+/// Sends bytes, then reads until the other side closes, which it does when it has read our end.
 fn talk(address: &str, bytes: &[u8]) -> Vec<u8> {
     let mut stream = TcpStream::connect(address).expect("the port is open");
-    stream.set_read_timeout(Some(Duration::from_secs(2))).expect("a limit");
+    stream.set_read_timeout(Some(Duration::from_secs(15))).expect("a limit");
     // The other side may close while we still write.
     let _ = stream.write_all(bytes);
     let _ = stream.shutdown(std::net::Shutdown::Write);
@@ -249,9 +250,9 @@ fn damage_to_the_log_of_a_member_that_runs_is_found_by_its_scrub_and_mended_from
     let mut cluster = Cluster::with("scrub", Options { members: 3, flags });
     let leader = cluster.leader();
     let kv = cluster.members[leader].kv();
-    kv.put("marked", MARKER).expect("a put");
+    kv.put_surely("marked", MARKER);
     for i in 0..50 {
-        kv.put(format!("after{i}"), "x".repeat(100)).expect("a put");
+        kv.put_surely(format!("after{i}"), "x".repeat(100));
     }
     let hit = (leader + 1) % 3;
     let member = &mut cluster.members[hit];
@@ -269,7 +270,7 @@ fn damage_to_the_log_of_a_member_that_runs_is_found_by_its_scrub_and_mended_from
     let ended = member.wait_end();
     ended.expect_code(1);
     assert!(ended.err.contains("the scrub found damage") && ended.err.contains(name), "{}", ended.err);
-    kv.put("without", "it").expect("two of three");
+    kv.put_surely("without", "it"); // two of three
     member.start();
     assert_eq!(member.kv().get("marked").expect("a read"), Some(MARKER.to_vec()));
     assert_eq!(member.kv().get("without").expect("a read"), Some(b"it".to_vec()));
@@ -284,33 +285,44 @@ fn damage_to_all_snapshots_of_a_member_that_runs_is_told_by_its_scrub_and_does_n
     let leader = cluster.leader();
     let kv = cluster.members[leader].kv();
     let member = &mut cluster.members[(leader + 1) % 3];
-    let snapshots = |data: &Path| -> Vec<PathBuf> {
+    let ending_in = |data: &Path, ending: &str| -> BTreeSet<PathBuf> {
         let entries = std::fs::read_dir(data).expect("its directory").flatten();
         entries
             .map(|entry| entry.path())
-            .filter(|path| path.extension().is_some_and(|it| it == "snap"))
+            .filter(|path| path.extension().is_some_and(|it| it == ending))
             .collect()
     };
+    let snapshots = |data: &Path| ending_in(data, "snap");
     let log_begins = |data: &Path| data.join("log-0000000000000001.seg").exists();
     let mut written = 0;
     until("its log rests on a snapshot", || {
-        kv.put(format!("large{}", written % 20), "x".repeat(100 << 10)).expect("a put");
+        kv.put_surely(format!("large{}", written % 20), "x".repeat(100 << 10));
         written += 1;
         (!snapshots(&member.data).is_empty() && !log_begins(&member.data)).then_some(())
     });
-    let hit = snapshots(&member.data);
-    for file in &hit {
-        let mut bytes = std::fs::read(file).expect("a snapshot");
-        let middle = bytes.len() / 2;
-        bytes[middle] ^= 0x10;
-        std::fs::write(file, bytes).expect("written");
+    // One that is being taken would take the place of those that are damaged.
+    until("no snapshot is under way", || {
+        let before = snapshots(&member.data);
+        std::thread::sleep(Duration::from_secs(1));
+        (snapshots(&member.data) == before && ending_in(&member.data, "part").is_empty()).then_some(())
+    });
+    let mut hit = Vec::new();
+    for path in snapshots(&member.data) {
+        // It may be removed even now, and must not be made anew.
+        let Ok(file) = std::fs::File::options().read(true).write(true).open(&path) else { continue };
+        let middle = file.metadata().expect("its length").len() / 2;
+        let mut byte = [0];
+        file.read_exact_at(&mut byte, middle).expect("a byte");
+        file.write_all_at(&[byte[0] ^ 0x10], middle).expect("written");
+        hit.push(path.file_name().expect("a name").to_string_lossy().into_owned());
     }
-    let name = hit[0].file_name().expect("a name").to_string_lossy().into_owned();
+    assert!(!hit.is_empty(), "its log rests on no snapshot any more");
     until("the scrub tells of it", || {
         let said = member.log_text();
-        said.lines().any(|line| line.contains("the scrub found damage") && line.contains(&name)).then_some(())
+        let mut told = said.lines().filter(|line| line.contains("the scrub found damage"));
+        told.any(|line| hit.iter().any(|name| line.contains(name))).then_some(())
     });
-    kv.put("after", "it").expect("a put");
+    kv.put_surely("after", "it");
     assert_eq!(member.kv().get("after").expect("it still runs"), Some(b"it".to_vec()));
     member.kill();
     member.start();

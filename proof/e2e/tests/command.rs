@@ -5,6 +5,7 @@ use kattu_e2e::{Cluster, Options, kattu, until};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 fn at(endpoints: &str, words: &[&str]) -> Command {
     let mut command = Command::new(kattu());
@@ -113,6 +114,10 @@ fn status_and_member_list_have_the_promised_fields() {
     }
     assert_eq!(status.iter().filter(|one| one["role"] == json!("leader")).count(), 1);
 
+    until("every member has told its name", || {
+        let members = cluster.members[0].kv().members().ok()?;
+        (members.len() == 3 && members.iter().all(|member| !member.name.is_empty())).then_some(())
+    });
     assert_eq!(says(&e, &["member-list", "-o", "json"]), says(&e, &["member", "list", "-o", "json"]));
     let members = run(&mut at(&e, &["member", "list", "-o", "json"])).json();
     let members = members.as_array().expect("an array");
@@ -264,13 +269,16 @@ impl Drop for Dev {
     }
 }
 
-/// A port with room for members above it, unlikely to be anybody's.
+/// A port with room for members above it, unlikely to be anybody's: no test of this process gets the same.
 fn base_port() -> u16 {
-    let mut port = 20_000 + (std::process::id() % 10_000) as u16;
-    while (0..30).any(|i| std::net::TcpListener::bind(("127.0.0.1", port + i)).is_err()) {
-        port += 31;
+    static TAKEN: AtomicU32 = AtomicU32::new(0);
+    loop {
+        let turn = TAKEN.fetch_add(1, Ordering::Relaxed);
+        let port = 20_000 + ((std::process::id() + 31 * turn) % 10_000) as u16;
+        if (0..30).all(|i| std::net::TcpListener::bind(("127.0.0.1", port + i)).is_ok()) {
+            return port;
+        }
     }
-    port
 }
 
 #[test]

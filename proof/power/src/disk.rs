@@ -33,7 +33,7 @@ pub struct Layout {
 /// The kernel's end of a file system that a process serves.
 const FUSE: &str = "/dev/fuse";
 /// A mount that does not go away for longer than this is let go lazily.
-const UNMOUNT_LIMIT: Duration = Duration::from_secs(5);
+const UNMOUNT_LIMIT: Duration = Duration::from_secs(30);
 
 /// An empty file system, as an image.
 ///

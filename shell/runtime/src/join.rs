@@ -22,8 +22,8 @@ use kattu_wire::Roll;
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
-/// How long the others may take to say whether they know somebody who begins.
-const KNOWN_MAX: Duration = Duration::from_secs(1);
+/// How long the others may take to say whether they know somebody who begins: longer than a disk may hold them up.
+const KNOWN_MAX: Duration = Duration::from_secs(3);
 /// How long one member may take to answer: longer than a quorum may take to confirm what it says.
 const ANSWER_MAX: Duration = Duration::from_secs(3);
 /// Times that everybody is asked while nobody knows.

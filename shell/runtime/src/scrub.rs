@@ -109,7 +109,7 @@ fn look(place: &std::path::Path) -> Found {
         }
     });
     match verdict {
-        Ok(Verdict::Damaged { file, .. }) if file == PROMISE => {} // told above
+        Ok(Verdict::Damaged { file, .. }) if is_told(&found, &file) => {}
         Ok(Verdict::Damaged { file, offset, what }) => {
             let what = format!("{file}: damaged at byte {offset}: {what}");
             found.insert((file, what));
@@ -120,6 +120,12 @@ fn look(place: &std::path::Path) -> Found {
         Ok(Verdict::Clean { .. } | Verdict::TornTail { .. }) | Err(_) => {}
     }
     found
+}
+
+/// Whether damage to this file has been told already, with what becomes of it. Of slots it has not: each bad one promises
+/// repair from the other.
+fn is_told(found: &Found, file: &str) -> bool {
+    !file.starts_with("slots-") && found.iter().any(|(told, _)| told == file)
 }
 
 #[cfg(test)]
@@ -173,5 +179,15 @@ mod tests {
         assert!(found.len() == 1 && found[0].1.contains("31 bytes, expected 32"), "{found:?}");
         std::fs::write(&file, &whole).expect("written");
         assert_eq!(look(&scratch.0), Found::new());
+    }
+
+    #[test]
+    fn one_damaged_file_is_told_once_and_two_bad_slots_with_the_verdict() {
+        let found =
+            ["snapshot-1.snap", "promise", "slots-00000000"].map(|file| (file.to_owned(), "bad".to_owned()));
+        let found = Found::from(found);
+        assert!(is_told(&found, "snapshot-1.snap") && is_told(&found, "promise"));
+        assert!(!is_told(&found, "slots-00000000"));
+        assert!(!is_told(&found, "snapshot-2.snap") && !is_told(&found, "log-0000000000000001.seg"));
     }
 }

@@ -35,13 +35,15 @@ async fn attempt() -> Option<()> {
         assert_eq!(read(&cluster.engine(i), "k199").await.map(|value| value.len()), Some(1990));
     }
     let terms: Vec<_> = (0..3).map(|i| cluster.engine(i).term()).collect();
+    let leaders_seen: Vec<_> = (0..3).map(|i| cluster.engine(i).metrics().leader_changes.get()).collect();
     // Followers first: the leader's log can only be longer than theirs, by entries it alone knows.
     for i in (0..3).filter(|&i| i != leader).chain([leader]) {
         cluster.stop(i);
     }
     let logs: Vec<Vec<Entry>> = cluster.data_dirs().iter().map(|dir| log_of(dir)).collect();
     let leaders = &logs[leader];
-    let led_all_along = terms.iter().all(|&other| other == term)
+    let led_all_along = leaders_seen.iter().all(|&seen| seen == 1)
+        && terms.iter().all(|&other| other == term)
         && logs.iter().flatten().all(|entry| entry.id().term == term);
     if !led_all_along {
         return None;

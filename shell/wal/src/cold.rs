@@ -149,9 +149,11 @@ mod tests {
         std::fs::write(&path, &content).expect("written");
         File::open(&path).and_then(|file| file.sync_all()).expect("on the disk");
 
+        // Parts of this program are read from the disk, too, when they are needed first.
+        let noise = BYTES as u64 / 2;
         let before = read_from_disks();
         assert_eq!(std::fs::read(&path).expect("read"), content);
-        assert_eq!(read_from_disks(), before, "what was just written is read from memory");
+        assert!(read_from_disks() - before < noise, "what was just written is read from memory");
         let files = ColdFiles::existing(&dir).expect("it is there");
         let on_a_disk = rustix::fs::statfs(&dir).expect("a file system").f_type != 0x0102_1994; // tmpfs
         for _ in 0..2 {
@@ -160,7 +162,7 @@ mod tests {
             files.open("log").expect("open").read_at(0, &mut found).expect("read");
             assert_eq!(found, content);
             let read = read_from_disks() - before;
-            assert!(!on_a_disk || BYTES as u64 <= read, "{read} bytes came from the disk");
+            assert!(!on_a_disk || noise <= read, "{read} bytes came from the disk");
         }
         std::fs::remove_dir_all(&dir).expect("removed");
     }

@@ -152,17 +152,18 @@ pub(crate) fn restore_header(
     file.sync()
 }
 
-/// Makes a file of `header` and zeros under the name `aside`, synced. When it cannot, nothing is left of it: a full disk
+/// Makes a file of `header` and zeros of what was `created` under the name `aside`, synced. When it cannot, nothing is left of it: a full disk
 /// gets its bytes back.
 fn fill(
     files: &dyn Files,
+    created: std::io::Result<Box<dyn LogFile>>,
     aside: &str,
     name: &str,
     header: &[u8],
     len: u64,
 ) -> Result<Box<dyn LogFile>, WalError> {
     let filled = || {
-        let file = files.create(aside)?;
+        let file = created?;
         file.allocate(len)?;
         let zeros = vec![0; FILL_BYTES.min(len as usize)];
         let mut at = 0;
@@ -195,7 +196,7 @@ pub(crate) fn create(
     let name = name_of(generation);
     let aside = format!("{name}.tmp");
     let header = header_bytes(identity, generation, len, 0);
-    let file = fill(files, &aside, &name, &header, len)?;
+    let file = fill(files, files.create(&aside), &aside, &name, &header, len)?;
     publish(files, &aside, &name, len)?;
     Ok(Segment { generation, len, file })
 }
@@ -322,8 +323,13 @@ impl SegmentTask {
         make_reserve(&*self.files, self.reserve)?;
         while prepared.segments.len() < min {
             let (generation, aside) = self.next(prepared);
+            let name = name_of(generation);
             let header = header_bytes(&self.identity, generation, self.len, 0);
-            let file = fill(&*self.files, &aside, &name_of(generation), &header, self.len)?;
+            let created = {
+                let _open = self.gate.enter(&name)?; // the log's next owner makes a file of this name, too
+                self.files.create(&aside)
+            };
+            let file = fill(&*self.files, created, &aside, &name, &header, self.len)?;
             prepared.segments.push((Segment { generation, len: self.len, file }, aside));
         }
         Ok(())

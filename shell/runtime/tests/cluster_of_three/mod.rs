@@ -74,6 +74,7 @@ impl Cluster {
             SocketAddr::from(([127, 1 + (pid >> 8) as u8 % 250, pid as u8, 10 * number as u8 + i], 2380))
         };
         let root = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("cluster-{pid}-{number}"));
+        let _ = std::fs::remove_dir_all(&root); // of a run that was killed and had the same process id
         let members: Vec<Member> = (1..=size)
             .map(|i| Member {
                 id: NodeId(i.into()),
@@ -188,13 +189,13 @@ impl Cluster {
     /// Waits for the end that a member comes to by itself.
     pub async fn end_of(&mut self, i: usize) -> Option<End> {
         let running = self.running[i].take().expect("it runs");
-        for _ in 0..1000 {
+        for _ in 0..6000 {
             if running.thread.is_finished() {
                 return running.thread.join().expect("its thread ends");
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
-        panic!("it goes on for 20 s");
+        panic!("it goes on for two minutes");
     }
 
     /// Its disk is empty again.
@@ -203,7 +204,7 @@ impl Cluster {
     }
 
     pub async fn leader(&self) -> usize {
-        for _ in 0..600 {
+        for _ in 0..6000 {
             for i in 0..self.running.len() {
                 if self.running[i].is_some() && status(&self.engine(i)).await.role == "leader" {
                     return i;
@@ -272,13 +273,15 @@ pub async fn status(engine: &Engine) -> Status {
 }
 
 pub async fn put_until_done(engine: &Engine, key: &str, value: &str) {
+    let mut last = None;
     for _ in 0..100 {
-        if let Outcome::Done(_) = engine.call(put(key, value)).await {
-            return;
+        match engine.call(put(key, value)).await {
+            Outcome::Done(_) => return,
+            other => last = Some(other),
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    panic!("put {key} never succeeded");
+    panic!("put {key} never succeeded: {last:?}");
 }
 
 pub async fn read(engine: &Engine, key: &str) -> Option<String> {

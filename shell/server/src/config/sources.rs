@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use toml::de::{DeTable, DeValue};
 
 /// Variables that other verbs of the command read, or the project's own tests.
-const OTHERS: [&str; 7] = [
+const OTHERS: [&str; 15] = [
     "KATTU_ENDPOINTS",
     "KATTU_TIMEOUT",
     "KATTU_BIN",
@@ -21,6 +21,14 @@ const OTHERS: [&str; 7] = [
     "KATTU_SEED",
     "KATTU_SEEDS",
     "KATTU_UPDATE",
+    "KATTU_KILLS",
+    "KATTU_KEEP",
+    "KATTU_ETCD",
+    "KATTU_BUGS",
+    "KATTU_IMAGES",
+    "KATTU_IMAGES_SEED",
+    "KATTU_TRUTH_STORIES",
+    "KATTU_TRUTH_SEED",
 ];
 
 /// Whether a variable is no setting of ours: another verb's, or one that Kubernetes puts beside every process when

@@ -49,7 +49,7 @@ async fn garbage_costs_its_sender_the_connection_and_nobody_else_anything() {
 
 #[tokio::test]
 async fn every_beginning_of_a_preface_that_goes_no_further_ends_at_the_deadline() {
-    let deadline = Duration::from_millis(50);
+    let deadline = Duration::from_millis(500); // it holds for the well-behaved client, too
     let face = Face::start_with(FaceConfig { header_deadline: deadline, ..Default::default() }).await;
     let half_head = b"GET /health HTTP/1.1\r\nhost:";
     for beginning in [&b""[..], &PREFACE[..1], &PREFACE[..23], half_head] {
@@ -100,7 +100,8 @@ async fn a_client_that_vanishes_while_it_waits_is_waited_for_no_longer() {
     call.abort();
     eventually(|| face.store.set(|state| state.waiting) == 0).await;
     let put = face.config.counters.of(kattu_server::rpc::Rpc::Put);
-    assert_eq!(put.handled[Code::Cancelled as usize].get(), 1, "counted as cancelled");
+    // Counted as cancelled, a moment after it is waited for no longer.
+    eventually(|| put.handled[Code::Cancelled as usize].get() == 1).await;
     face.store.set(|state| state.silent = false);
     assert_serving(&face).await;
 }
