@@ -316,7 +316,9 @@ impl Cluster {
                 false => member.last_end(),
             };
             match status {
-                Some(status) if member.was_removed(status) => member.standing = Standing::Spare,
+                Some(status) if member.was_removed(status) || member.has_asked_in_vain() => {
+                    member.standing = Standing::Spare;
+                }
                 Some(status) => {
                     return Err(format!(
                         "{} was removed and ended with {}: {}",

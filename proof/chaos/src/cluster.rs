@@ -13,9 +13,6 @@ use kattu_verify::judges::FinalState;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// What a newcomer says that gives up asking.
-const NOBODY_TELLS: &str = "none of the other members tells who is in the cluster";
-
 /// After this the service is gone for good. Far longer than any election: the machine may be busy.
 pub const BACK_LIMIT: Duration = Duration::from_secs(40);
 
@@ -179,7 +176,7 @@ impl Cluster {
                     continue;
                 }
                 // Nobody answered the newcomer for as long as it asks: it is started again, as its operator would.
-                if !member.has_served() && member.says().contains(NOBODY_TELLS) {
+                if member.has_asked_in_vain() {
                     member.start(&[], &[])?;
                     has_started = true;
                     continue;

@@ -427,6 +427,7 @@ impl Trial {
         }
         let begun = Instant::now();
         while !self.cluster.votes(victim) {
+            self.cluster.check_ended()?;
             if BACK_LIMIT < begun.elapsed() {
                 let said = tail(&self.cluster.members[victim].says());
                 return Err(format!("n{victim} is new and has no vote after {BACK_LIMIT:?}: {said}"));

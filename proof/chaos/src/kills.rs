@@ -339,6 +339,10 @@ impl Trial {
             let killed = ended.is_some_and(|status| strike.harm == Harm::Kill && status.signal() == Some(9));
             *was_met = killed || (strike.harm != Harm::Kill && calls::was_injected(&self.trace));
             let is_over = enough <= self.recorder.acknowledged() || STRIKE_LIMIT < begun.elapsed();
+            if ended.is_some() && !*was_met && self.cluster.members[self.victim].has_asked_in_vain() {
+                self.cluster.members[self.victim].start(&strike.wrapper(&self.trace), &[])?;
+                continue;
+            }
             if ended.is_some() && !*was_met {
                 return Err(format!(
                     "n{} ended with {} although nothing was done to it: {}",

@@ -244,6 +244,11 @@ impl Member {
         self.wrote_from(self.anew_at).contains("is ready to serve client requests")
     }
 
+    /// It is new, and gave up because nobody answered it for as long as it asks.
+    pub fn has_asked_in_vain(&self) -> bool {
+        !self.has_served() && self.says().contains("none of the other members tells who is in the cluster")
+    }
+
     fn wrote_from(&self, at: u64) -> String {
         let mut text = Vec::new();
         let read = File::open(&self.log).and_then(|mut log| {

@@ -136,7 +136,13 @@ fn outage(survivors: &[String], kill: usize) -> Duration {
 /// Syncs a small file again and again, to tell a slow service from a slow disk.
 pub(crate) struct DiskWatch {
     stop: Arc<AtomicBool>,
-    thread: std::thread::JoinHandle<Duration>,
+    thread: Option<std::thread::JoinHandle<Duration>>,
+}
+
+impl Drop for DiskWatch {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
 }
 
 impl DiskWatch {
@@ -158,13 +164,13 @@ impl DiskWatch {
             }
             longest
         });
-        DiskWatch { stop, thread }
+        DiskWatch { stop, thread: Some(thread) }
     }
 
     /// Ends it; returns the longest that one write with its sync took.
-    pub(crate) fn stop(self) -> Duration {
+    pub(crate) fn stop(mut self) -> Duration {
         self.stop.store(true, Ordering::Relaxed);
-        self.thread.join().expect("the disk can be written")
+        self.thread.take().expect("it runs").join().expect("the disk can be written")
     }
 }
 

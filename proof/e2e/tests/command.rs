@@ -272,13 +272,14 @@ impl Drop for Dev {
 /// A port with room for members above it, unlikely to be anybody's: no test of this process gets the same.
 fn base_port() -> u16 {
     static TAKEN: AtomicU32 = AtomicU32::new(0);
-    loop {
+    for _ in 0..300 {
         let turn = TAKEN.fetch_add(1, Ordering::Relaxed);
         let port = 20_000 + ((std::process::id() + 31 * turn) % 10_000) as u16;
         if (0..30).all(|i| std::net::TcpListener::bind(("127.0.0.1", port + i)).is_ok()) {
             return port;
         }
     }
+    panic!("no thirty free ports in a row");
 }
 
 #[test]

@@ -60,8 +60,8 @@ fn settle_on(member: &mut Member, disk: &SmallDisk) {
 
 /// A cluster whose members have a small disk each. The cluster is the last one, so that it ends first.
 fn on_small_disks(what: &str, options: Options) -> (Vec<SmallDisk>, Cluster) {
-    let mut cluster = Cluster::plan(what, options);
-    let disks: Vec<SmallDisk> = cluster
+    let mut planned = Cluster::plan(what, options);
+    let disks: Vec<SmallDisk> = planned
         .members
         .iter_mut()
         .map(|member| {
@@ -70,6 +70,7 @@ fn on_small_disks(what: &str, options: Options) -> (Vec<SmallDisk>, Cluster) {
             disk
         })
         .collect();
+    let mut cluster = planned;
     cluster.start_all();
     (disks, cluster)
 }
@@ -495,14 +496,22 @@ fn a_leader_whose_sync_or_write_fails_stops_and_the_others_go_on() {
     a_failing_call_on_the_leader("inline", &fault("pwrite64", "error=EIO", "5"), FAILED);
 }
 
+/// Who ends meanwhile is gone when strace lets go of the call.
+fn a_leader_whose_disk_hangs(log_io: &str) {
+    let hangs = fault("fdatasync", "delay_enter=12000000", "7");
+    a_failing_call_on_the_leader(log_io, &hangs, "a disk call has not returned for");
+}
+
 #[test]
-fn a_leader_whose_disk_hangs_ends_and_the_others_go_on() {
+fn a_leader_whose_disk_hangs_ends_and_the_others_go_on_log_inline() {
     need_rig!(Rig::Inject);
-    for log_io in ["inline", "thread"] {
-        // Who ends meanwhile is gone when strace lets go of the call.
-        let hangs = fault("fdatasync", "delay_enter=12000000", "7");
-        a_failing_call_on_the_leader(log_io, &hangs, "a disk call has not returned for");
-    }
+    a_leader_whose_disk_hangs("inline");
+}
+
+#[test]
+fn a_leader_whose_disk_hangs_ends_and_the_others_go_on_log_on_a_thread() {
+    need_rig!(Rig::Inject);
+    a_leader_whose_disk_hangs("thread");
 }
 
 /// The leader of three gets a disk that is slow, and not so slow that anybody would miss it.
@@ -528,7 +537,7 @@ fn a_leader_with_a_slow_disk(log_io: &str) {
     // A disk that holds up the others keeps it for a while: then it tries again.
     let left =
         metric(&cluster.members[slow], "kattu_slow_disk_left_total").and_then(|left| left.parse().ok());
-    assert!(Some(1) <= left, "{left:?}");
+    assert!((Some(1)..=Some(3)).contains(&left), "it takes its office back again and again: {left:?}");
     assert!(cluster.members[slow].is_running(), "{}", cluster.members[slow].log_text());
     assert_eq!(cluster.members[slow].pid(), pid);
     drop(attached);

@@ -56,7 +56,8 @@ fn promote(kv: &Kv, id: u64, what: &str) {
     let mut is_open = false;
     until(what, || {
         let Err(status) = kv.member_promote(id) else { return Some(()) };
-        if status.message() == IN_SYNC {
+        // A voter that its disk holds up counts as lost for the moment.
+        if status.message() == IN_SYNC || status.message().ends_with("not enough started members") {
             return None;
         }
         // The office may move meanwhile: then nobody knows what became of it, and it may have been done.
@@ -500,7 +501,7 @@ fn leadership_moves_where_it_is_asked_to_and_never_to_a_learner() {
 #[test]
 fn a_leader_that_is_told_to_stop_hands_over_first() {
     let mut cluster = Cluster::start("hand-over", 3);
-    let (mut handed_over, mut log) = (0, String::new());
+    let (mut handed_over, mut early, mut log) = (0, 0, String::new());
     // It has a second for that, and then ends as it is: where the disk stands still for longer, the round does not count.
     for round in 0..10 {
         let (leader, leader_id, term) = until("a leader tells its term", || {
@@ -510,9 +511,15 @@ fn a_leader_that_is_told_to_stop_hands_over_first() {
             leads.then_some((leader, status.leader, status.raft_term))
         });
         let others: Vec<usize> = (0..3).filter(|i| *i != leader).collect();
+        let begun = Instant::now();
         assert_eq!(cluster.members[leader].stop("TERM"), Some(0));
+        let took = begun.elapsed();
         log = cluster.members[leader].log_text();
-        handed_over += u32::from(log.contains("handed its leadership over to member"));
+        let handed = log.contains("handed its leadership over to member");
+        handed_over += u32::from(handed);
+        // Who goes without that has used its second up, or had lost the office a moment before: once, perhaps.
+        early += u32::from(!handed && took < Duration::from_millis(800));
+        assert!(early <= 1, "round {round}: gone after {took:?} without handing over:\n{log}");
         until("another one leads", || {
             let status = cluster.members[others[0]].kv().status().ok()?;
             (![0, leader_id].contains(&status.leader) && term < status.raft_term).then_some(())

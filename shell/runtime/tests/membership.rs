@@ -32,12 +32,16 @@ async fn judged(engine: &Engine, change: &MemberChange) -> (Outcome, bool) {
 async fn change(engine: &Engine, change: MemberChange) -> Vec<MemberInfo> {
     match judged(engine, &change).await {
         (Outcome::Done(Reply { body: ReplyBody::Changed(list), .. }), _) => list,
-        (Outcome::Refused(Refusal::Member(MemberRefusal::IdUsed | MemberRefusal::NotFound)), true) => loop {
-            let asked = engine.call(Request::Members(Consistency::Linearizable)).await;
-            if let Outcome::Done(Reply { body: ReplyBody::Members(members), .. }) = asked {
-                break members.list;
+        (Outcome::Refused(Refusal::Member(MemberRefusal::IdUsed | MemberRefusal::NotFound)), true) => {
+            for _ in 0..1000 {
+                let asked = engine.call(Request::Members(Consistency::Linearizable)).await;
+                if let Outcome::Done(Reply { body: ReplyBody::Members(members), .. }) = asked {
+                    return members.list;
+                }
+                tokio::time::sleep(Duration::from_millis(20)).await;
             }
-        },
+            panic!("{change:?} may have been made, and nobody lists the members");
+        }
         (other, _) => panic!("{change:?}: {other:?}"),
     }
 }

@@ -195,7 +195,8 @@ fn a_member_whose_snapshots_are_all_damaged_is_fed_by_its_leader() {
         let bad = (leader + 1) % 3;
         let engine = cluster.engine(bad);
         until("it has taken one", async || status(&engine).await.snapshot > LogIndex(0)).await;
-        put_until_done(&engine, "last", "written").await; // and its log is cut
+        until("its log is cut", async || LogIndex(1) < status(&engine).await.first).await;
+        put_until_done(&engine, "last", "written").await; // and that is on its disk
         cluster.kill(bad);
         let dir = cluster.data_dirs().remove(bad);
         files_of(&dir, "snapshot-", ".snap").iter().for_each(|path| flip_a_bit(path));

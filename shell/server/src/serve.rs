@@ -38,6 +38,7 @@ const HAND_OVER_DEADLINE: Duration = Duration::from_secs(1);
 const CLOSE_DEADLINE: Duration = Duration::from_secs(2);
 /// After a signal the process ends within this time, come what may: the log is made for worse.
 const SIGNAL_DEADLINE: Duration = Duration::from_millis(4500);
+const _: () = assert!(SIGNAL_DEADLINE.as_millis() < 5000, "operators are promised five seconds");
 
 /// Why a member did not run, or did not end well.
 #[derive(Debug)]

@@ -152,8 +152,8 @@ pub(crate) fn restore_header(
     file.sync()
 }
 
-/// Makes a file of `header` and zeros of what was `created` under the name `aside`, synced. When it cannot, nothing is left of it: a full disk
-/// gets its bytes back.
+/// Fills the file that was `created` under the name `aside` with `header` and zeros, and syncs it. When it cannot, nothing
+/// is left of it: a full disk gets its bytes back.
 fn fill(
     files: &dyn Files,
     created: std::io::Result<Box<dyn LogFile>>,
@@ -282,7 +282,7 @@ impl Gate {
         let closed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match *closed {
             false => Ok(closed),
-            true => Err(WalError::io(name, "prune", &std::io::Error::other("the log was closed"))),
+            true => Err(WalError::io(name, "change", &std::io::Error::other("the log was closed"))),
         }
     }
 }
@@ -298,8 +298,11 @@ impl SegmentTask {
         match done {
             Ok(()) => Ok(prepared),
             Err(error) => {
-                for (_, aside) in &prepared.segments {
-                    let _ = self.files.remove(aside); // the error is what counts
+                // Whoever owns the directory after this log removes what it has left, and makes files of the same names.
+                if let Ok(_open) = self.gate.enter("log") {
+                    for (_, aside) in &prepared.segments {
+                        let _ = self.files.remove(aside); // the error is what counts
+                    }
                 }
                 Err(error)
             }
@@ -320,7 +323,10 @@ impl SegmentTask {
             }
             prepared.used_below = used.generation + 1;
         }
-        make_reserve(&*self.files, self.reserve)?;
+        {
+            let _open = self.gate.enter("reserve")?;
+            make_reserve(&*self.files, self.reserve)?;
+        }
         while prepared.segments.len() < min {
             let (generation, aside) = self.next(prepared);
             let name = name_of(generation);

@@ -346,6 +346,26 @@ fn what_outlives_the_log_changes_nothing_in_a_directory_that_has_another_owner()
 }
 
 #[test]
+fn a_segment_that_is_made_ahead_too_late_is_not_made() {
+    let disk = SimDisk::new();
+    let mut twin = Twin::default();
+    let (mut wal, _) = open(&disk, &mut twin).unwrap();
+    let late = wal.wants_segment().expect("the next one is not there yet");
+    drop(wal);
+    let (mut wal, _) = open(&disk, &mut twin).unwrap();
+    let own = wal.wants_segment().expect("nor for its next owner").run().expect("made");
+    use kattu_wal::Files;
+    let names = disk.names().unwrap();
+    assert!(late.run().unwrap_err().to_string().contains("the log was closed"));
+    assert_eq!(disk.names().unwrap(), names, "both make files of the same names");
+    wal.accept(Ok(own)).expect("it is whole");
+    wal = go_on(&disk, wal, &mut twin, &[Step::Entries(A, vec![900; 6]), Step::Sync]);
+    drop(wal);
+    let (mut wal, recovered) = open(&disk, &mut twin).unwrap();
+    check(&twin, &mut wal, &recovered);
+}
+
+#[test]
 fn an_entry_that_was_pruned_is_not_read_and_the_ones_after_it_are() {
     let disk = SimDisk::new();
     let mut twin = Twin::default();

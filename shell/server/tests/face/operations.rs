@@ -11,6 +11,7 @@ use kattu_raft::{Entry, EntryHead, EntryId, EntryKind, Form, NodeId, Stamp, Term
 use kattu_server::backup::Backup;
 use pb::alarm_request::AlarmAction;
 use pb::maintenance_client::MaintenanceClient;
+use std::time::Duration;
 use tonic::Code;
 use tonic::transport::Channel;
 
@@ -41,15 +42,23 @@ fn answer(face: &Face, body: ReplyBody) {
     face.store.set(|state| state.instead = Some(Outcome::Done(Reply { term: Term(TERM), body })));
 }
 
-async fn whole(maintenance: &mut MaintenanceClient<Channel>) -> (Vec<u8>, Vec<u64>) {
-    // Other tests of this process look at everything, too, and there is room for only a few at a time.
-    let mut stream = loop {
+/// Asks until there is room: other tests of this process look at everything, too, and only a few may at a time.
+async fn admitted(maintenance: &mut MaintenanceClient<Channel>) -> tonic::Streaming<pb::SnapshotResponse> {
+    let end = tokio::time::Instant::now() + Duration::from_secs(60);
+    loop {
         match maintenance.snapshot(pb::SnapshotRequest {}).await {
-            Ok(stream) => break stream.into_inner(),
-            Err(status) => assert_eq!(status.code(), Code::ResourceExhausted, "{status:?}"),
+            Ok(stream) => return stream.into_inner(),
+            Err(status) => {
+                assert_eq!(status.code(), Code::ResourceExhausted, "{status:?}");
+                assert!(tokio::time::Instant::now() < end, "no room becomes free: {status:?}");
+            }
         }
-        tokio::task::yield_now().await;
-    };
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+async fn whole(maintenance: &mut MaintenanceClient<Channel>) -> (Vec<u8>, Vec<u64>) {
+    let mut stream = admitted(maintenance).await;
     let (mut bytes, mut remaining) = (Vec::new(), Vec::new());
     while let Some(piece) = stream.message().await.expect("a piece") {
         assert_eq!(piece.version, "3.7.0");
@@ -82,13 +91,7 @@ async fn readers_that_go_away_leave_room_for_others() {
         assert!(stream.message().await.expect("a piece").is_some());
     }
     // Each is given up as soon as it finds nobody.
-    loop {
-        match maintenance.snapshot(pb::SnapshotRequest {}).await {
-            Ok(_) => break,
-            Err(status) => assert_eq!(status.code(), Code::ResourceExhausted, "{status:?}"),
-        }
-        tokio::task::yield_now().await;
-    }
+    drop(admitted(&mut maintenance).await);
 }
 
 #[tokio::test]
