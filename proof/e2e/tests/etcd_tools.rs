@@ -57,6 +57,10 @@ fn works_with(program: &Path, name: &str) {
     let cluster = patient(name, 3);
     let etcdctl = Etcdctl { program, endpoints: cluster.endpoints() };
 
+    // The first thing that the README asks of a new cluster, with nothing in it.
+    assert_eq!(etcdctl.says(&["endpoint", "status"]).lines().count(), 3);
+    let table = etcdctl.says(&["endpoint", "status", "-w", "table"]);
+    assert!(cluster.members.iter().all(|member| table.contains(&member.address())), "{table}");
     assert_eq!(etcdctl.says(&["put", "a1", "one"]), "OK\n");
     assert_eq!(etcdctl.says(&["put", "a2", "two"]), "OK\n");
     assert_eq!(etcdctl.says(&["put", "a3", "three"]), "OK\n");

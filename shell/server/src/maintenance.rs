@@ -31,6 +31,9 @@ const VERSIONS_PER_STEP: usize = 4096;
 /// Pieces of a stream that wait for their reader.
 const PIECES_AHEAD: usize = 2;
 
+/// What a store without anything in it is said to take: etcd's file is never empty, and etcdctl 3.6 divides by its size.
+const DB_SIZE_MIN: u64 = 1;
+
 /// Status: this member's own view, without asking anybody.
 ///
 /// # Errors
@@ -46,7 +49,7 @@ pub async fn status<R: Replica>(face: &Face<R>, message: Bytes) -> Result<Bytes,
     Ok(encode::frame(&pb::StatusResponse {
         header: Some(face.header(status.term, status.revision)),
         version: ETCD_VERSION.to_string(),
-        db_size: as_i64(status.store_bytes),
+        db_size: as_i64(status.store_bytes.max(DB_SIZE_MIN)),
         leader: status.leader.map_or(0, |leader| leader.0),
         raft_index: status.committed.0,
         raft_term: status.term.0,

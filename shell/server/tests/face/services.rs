@@ -13,8 +13,10 @@ use tonic::Code;
 async fn a_status_shows_versions_sizes_and_progress() {
     let face =
         Face::start_with(kattu_server::FaceConfig { quota_bytes: 1 << 30, ..Default::default() }).await;
-    face.kv().await.put(put("a", "1")).await.unwrap();
     let mut maintenance = MaintenanceClient::new(face.channel().await);
+    let empty = maintenance.status(pb::StatusRequest {}).await.unwrap().into_inner();
+    assert_eq!((empty.db_size_in_use, empty.db_size), (0, 1), "etcdctl divides by the second");
+    face.kv().await.put(put("a", "1")).await.unwrap();
     let status = maintenance.status(pb::StatusRequest {}).await.unwrap().into_inner();
     assert_eq!(status.version, "3.7.3");
     assert_eq!(status.storage_version, "3.7.0");
