@@ -15,6 +15,7 @@
 //! | `vows.rs` | what members must show of themselves at the end |
 //! | `calls.rs`, `kills.rs` | one trial of `cargo xtask kills` |
 //! | `flips.rs` | one trial of `cargo xtask flips` |
+//! | `slow_link.rs` | `cargo xtask bench slow-link` |
 //! | `campaign.rs` | many of them: progress, tables, the last line |
 //!
 //! The judges are `kattu_verify`'s. What happens here depends on seeds only as far as real processes can: a seed repeats
@@ -39,6 +40,7 @@ pub mod proxy;
 pub mod random;
 pub mod record;
 pub mod rules;
+pub mod slow_link;
 pub mod storm;
 pub mod target;
 pub mod trial;

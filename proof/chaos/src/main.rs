@@ -1,4 +1,4 @@
-//! `cargo xtask chaos` and `cargo xtask kills`.
+//! `cargo xtask chaos`, `kills`, `flips` and `bench slow-link`.
 //!
 //! Chaos runs itself again in a network and a mount namespace of its own where that is allowed, and says so where not.
 //! Knows nothing of: how trials work.
@@ -6,6 +6,7 @@
 
 use kattu_chaos::campaign::{Wish, chaos, flips, kills};
 use kattu_chaos::place;
+use kattu_chaos::slow_link;
 use kattu_chaos::target::Target;
 use std::process::{ExitCode, Stdio};
 use std::time::{Duration, SystemTime};
@@ -21,8 +22,25 @@ cargo xtask chaos|kills|flips [--trials N] [--seed S] [--target kattu|etcd]
   --jobs J         trials at once, kills only (2)
   --most T         begin no trial after so many seconds";
 
+const SLOW_LINK_USAGE: &str = "\
+cargo xtask bench slow-link [--mb N] [--bandwidth MB/S] [--reads yes|no] [--resets yes|no]
+  --mb N           how far behind the follower is (56; at most 60: further behind it is sent a snapshot)
+  --bandwidth B    of its link (10, then 50)
+  --reads, --resets   only with, or only without";
+
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
+    if let Some((first, rest)) = words.split_first()
+        && first == "slow-link"
+    {
+        return match parse_slow_link(rest) {
+            Ok(wish) => slow_link::run(&wish),
+            Err(why) => {
+                eprintln!("{why}\n{SLOW_LINK_USAGE}");
+                ExitCode::from(2)
+            }
+        };
+    }
     let (verb, wish) = match parse(&words) {
         Ok(parsed) => parsed,
         Err(why) => {
@@ -116,4 +134,31 @@ fn parse(words: &[String]) -> Result<(Verb, Wish), String> {
         }
     }
     Ok((verb, wish))
+}
+
+/// More than this behind, a member with the settings it is delivered with gets a snapshot.
+const BEHIND_MB_MAX: u64 = 60;
+
+fn parse_slow_link(words: &[String]) -> Result<slow_link::Wish, String> {
+    let mut wish = slow_link::Wish::default();
+    for pair in words.chunks(2) {
+        let [flag, value] = pair else { return Err(format!("{} needs a value", pair[0])) };
+        let number = |most: u64| {
+            let number = value.parse::<u64>().ok().filter(|number| (1..=most).contains(number));
+            number.ok_or_else(|| format!("{flag} {value}: a number from 1 to {most}"))
+        };
+        let only = || match value.as_str() {
+            "yes" => Ok(Some(true)),
+            "no" => Ok(Some(false)),
+            other => Err(format!("{flag} {other}: yes or no")),
+        };
+        match flag.as_str() {
+            "--mb" => wish.behind = number(BEHIND_MB_MAX)? * 1_000_000,
+            "--bandwidth" => wish.bandwidths = vec![number(4_000)? as u32 * 1_000_000],
+            "--reads" => wish.reads = only()?,
+            "--resets" => wish.resets = only()?,
+            other => return Err(format!("`{other}` is not known here")),
+        }
+    }
+    Ok(wish)
 }

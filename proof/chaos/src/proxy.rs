@@ -268,6 +268,7 @@ impl Pump {
     }
 }
 
+/// Writes until the end, or until the connection is reset, by chance or because the link is.
 async fn give(
     links: &Links,
     from: usize,
@@ -275,21 +276,41 @@ async fn give(
     mut sink: OwnedWriteHalf,
     mut receiver: mpsc::Receiver<Outgoing>,
 ) {
+    let is_reset = tokio::select! {
+        is_reset = deliver(links, from, to, &mut sink, &mut receiver) => is_reset,
+        () = links.until_reset(from, to) => {
+            links.count("reset");
+            true
+        }
+    };
+    if is_reset {
+        let socket: &TcpStream = sink.as_ref();
+        let _ = socket2::SockRef::from(socket).set_linger(Some(Duration::ZERO));
+        // Without this, dropping the half would end it politely.
+        sink.forget();
+    } else {
+        let _ = sink.shutdown().await;
+    }
+}
+
+/// Writes what comes, each piece when its time has come; whether it ends with a reset.
+async fn deliver(
+    links: &Links,
+    from: usize,
+    to: usize,
+    sink: &mut OwnedWriteHalf,
+    receiver: &mut mpsc::Receiver<Outgoing>,
+) -> bool {
     while let Some(outgoing) = receiver.recv().await {
-        let Outgoing::Bytes { at, bytes } = outgoing else {
-            let socket: &TcpStream = sink.as_ref();
-            let _ = socket2::SockRef::from(socket).set_linger(Some(Duration::ZERO));
-            // Without this, dropping the half would end it politely.
-            sink.forget();
-            return;
-        };
+        let Outgoing::Bytes { at, bytes } = outgoing else { return true };
         links.until_due(from, to, at).await;
         links.until_open(from, to).await;
         if sink.write_all(&bytes).await.is_err() {
-            return;
+            return false;
         }
+        links.pass(from, to, bytes.len());
     }
-    let _ = sink.shutdown().await;
+    false
 }
 
 #[cfg(test)]

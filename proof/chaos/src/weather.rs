@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -40,6 +41,10 @@ pub struct Links {
     members: usize,
     state: Mutex<State>,
     changed: watch::Sender<u64>,
+    /// Bytes that came out at the other end, by link.
+    passed: Vec<AtomicU64>,
+    /// Times that all connections of a link were to end.
+    resets: Vec<watch::Sender<u64>>,
 }
 
 #[derive(Debug)]
@@ -52,7 +57,37 @@ impl Links {
     /// Calm everywhere.
     pub fn new(members: usize) -> Links {
         let state = State { weather: vec![Weather::default(); members * members], counts: Counts::new() };
-        Links { members, state: Mutex::new(state), changed: watch::Sender::new(0) }
+        let links = members * members;
+        Links {
+            members,
+            state: Mutex::new(state),
+            changed: watch::Sender::new(0),
+            passed: (0..links).map(|_| AtomicU64::new(0)).collect(),
+            resets: (0..links).map(|_| watch::Sender::new(0)).collect(),
+        }
+    }
+
+    /// Bytes that have come out of the link from one member to another, over all its connections.
+    pub fn passed(&self, from: usize, to: usize) -> u64 {
+        self.passed[from * self.members + to].load(Ordering::Relaxed)
+    }
+
+    /// Notes bytes that came out of a link.
+    pub fn pass(&self, from: usize, to: usize, bytes: usize) {
+        self.passed[from * self.members + to].fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// Resets every connection that carries bytes from one member to another; what is under way on them is lost.
+    pub fn reset(&self, from: usize, to: usize) {
+        self.resets[from * self.members + to].send_modify(|times| *times += 1);
+    }
+
+    /// Returns when a link that is up now is reset.
+    pub async fn until_reset(&self, from: usize, to: usize) {
+        let mut resets = self.resets[from * self.members + to].subscribe();
+        if resets.changed().await.is_err() {
+            std::future::pending::<()>().await; // nobody can ask for one any more
+        }
     }
 
     /// The weather from one member to another.

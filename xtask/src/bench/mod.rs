@@ -15,7 +15,7 @@ mod report;
 
 use crate::shell::Failure;
 
-/// `cargo xtask bench etcd|comeback|counts|digest|failover|floor|replay|snapshot-pause …`
+/// `cargo xtask bench etcd|comeback|counts|digest|failover|floor|replay|slow-link|snapshot-pause …`
 pub fn run(words: &[&str]) -> Result<(), Failure> {
     match words {
         ["etcd", rest @ ..] => pairs::run(rest),
@@ -25,11 +25,13 @@ pub fn run(words: &[&str]) -> Result<(), Failure> {
         ["failover", rest @ ..] => crate::test::gaps(rest),
         ["floor", rest @ ..] => floor::run(rest),
         ["replay", rest @ ..] => replay::run(rest),
+        ["slow-link", rest @ ..] => crate::chaos::run("slow-link", rest),
         ["snapshot-pause", rest @ ..] => pause::run(rest),
         _ => Err(Failure::usage(format!("cargo xtask bench does not know `{}`", words.join(" "))).then(
             "cargo xtask bench etcd [--pairs N] [--quick] [--only CELL] [--side etcd|kattu], \
                    cargo xtask bench comeback [--keys N], cargo xtask bench counts [--total PUTS], cargo xtask bench digest [--total PUTS], cargo xtask bench failover [--trials N] [--target etcd], \
                    cargo xtask bench floor, cargo xtask bench replay [--total PUTS], \
+                   cargo xtask bench slow-link [--mb N] [--bandwidth MB/S] [--reads yes|no] [--resets yes|no], \
                    cargo xtask bench snapshot-pause [--keys N]",
         )),
     }

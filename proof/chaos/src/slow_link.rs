@@ -1,0 +1,331 @@
+//! `cargo xtask bench slow-link`: a follower that is far behind a link of limited bandwidth comes back.
+//!
+//! Method: three members with the settings they are delivered with, every connection between them through the link proxy.
+//! One follower is killed, values are written until it is behind by so many bytes, its link is given a bandwidth, and it is
+//! started again. Timed is until it has applied what the leader had when it started; counted are the bytes that came out of
+//! its link meanwhile. Reads ask for rounds of all members all the time, or nobody reads; resets end every connection of
+//! the link every five seconds, or nothing does.
+//!
+//! ```text
+//!   goodput = bytes of keys and values that are new to the follower / bytes that crossed the link to it
+//!   time    ≤ 1.3 · those bytes / bandwidth
+//! ```
+//! Knows nothing of: how members send.
+
+use crate::member::Member;
+use crate::place::Place;
+use crate::proxy::{Processes, Proxy};
+use crate::target::Target;
+use crate::weather::Weather;
+use kattu_e2e::{Kv, until_within};
+use kattu_proto::etcdserverpb::RangeRequest;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// What must be held. [fault-model P14]
+const GOODPUT_MIN: f64 = 0.85;
+/// The same, of the time that the link needs for what is missing.
+const TIME_MAX: f64 = 1.3;
+/// Bytes of each value: small enough that many travel together, large enough that their heads do not count.
+const VALUE_BYTES: usize = 8 << 10;
+const WRITERS: usize = 16;
+const READERS: usize = 4;
+const RESET_EVERY: Duration = Duration::from_secs(5);
+/// What is not done after this many times the time that the link needs never will be.
+const PATIENCE: f64 = 8.0;
+const MEMBERS: usize = 3;
+const WAIT_LIMIT: Duration = Duration::from_secs(60);
+
+/// What is tried.
+#[derive(Clone, Debug)]
+pub struct Wish {
+    /// Bytes that the follower is behind.
+    pub behind: u64,
+    /// Bytes per second of its link.
+    pub bandwidths: Vec<u32>,
+    /// Only what has reads, or what has none.
+    pub reads: Option<bool>,
+    /// Only what has resets, or what has none.
+    pub resets: Option<bool>,
+}
+
+impl Default for Wish {
+    fn default() -> Wish {
+        Wish { behind: 56_000_000, bandwidths: vec![10_000_000, 50_000_000], reads: None, resets: None }
+    }
+}
+
+/// One of the combinations.
+#[derive(Clone, Copy, Debug)]
+struct Cell {
+    bandwidth: u32,
+    reads: bool,
+    resets: bool,
+}
+
+/// What came of it.
+#[derive(Clone, Copy, Debug)]
+struct Outcome {
+    /// Bytes of keys and values that were new to the follower.
+    news: u64,
+    /// Bytes that came out of the link to it.
+    crossed: u64,
+    took: Duration,
+    /// It has what the leader had.
+    is_back: bool,
+    /// Linearizable reads answered meanwhile.
+    reads: u64,
+    resets: u64,
+}
+
+impl Outcome {
+    fn goodput(&self) -> f64 {
+        self.news as f64 / self.crossed.max(1) as f64
+    }
+
+    /// How long it took, in times that the link needs.
+    fn times(&self, bandwidth: u32) -> f64 {
+        self.took.as_secs_f64() * f64::from(bandwidth) / self.news.max(1) as f64
+    }
+
+    fn verdict(&self, cell: Cell) -> &'static str {
+        match () {
+            () if !self.is_back => "stays behind",
+            () if self.goodput() < GOODPUT_MIN => "wastes the link",
+            () if TIME_MAX < self.times(cell.bandwidth) => "too slow",
+            () => "good",
+        }
+    }
+}
+
+/// Tries all combinations and prints a line for each.
+pub fn run(wish: &Wish) -> ExitCode {
+    let picked =
+        |only: Option<bool>| [false, true].into_iter().filter(move |it| only.is_none_or(|only| only == *it));
+    let mut cells = Vec::new();
+    for &bandwidth in &wish.bandwidths {
+        for reads in picked(wish.reads) {
+            cells.extend(picked(wish.resets).map(|resets| Cell { bandwidth, reads, resets }));
+        }
+    }
+    println!(
+        "| link, MB/s | reads | resets | new, MB | crossed, MB | goodput | s | … of what the link needs | verdict |"
+    );
+    println!("|---|---|---|---|---|---|---|---|---|");
+    let mut bad = 0;
+    for (number, &cell) in cells.iter().enumerate() {
+        let folder = folder(number);
+        let outcome = match one(cell, wish.behind, &folder) {
+            Ok(outcome) => outcome,
+            Err(why) => {
+                println!("{cell:?}: {why}; see {}", folder.display());
+                return ExitCode::FAILURE;
+            }
+        };
+        let mb = |bytes: u64| bytes as f64 / 1e6;
+        println!(
+            "| {:.0} | {} | {} | {:.1} | {:.1} | {:.2} | {:.1} | {:.2} | {} |",
+            mb(u64::from(cell.bandwidth)),
+            if cell.reads {
+                format!("{:.0}/s", outcome.reads as f64 / outcome.took.as_secs_f64())
+            } else {
+                "none".into()
+            },
+            outcome.resets,
+            mb(outcome.news),
+            mb(outcome.crossed),
+            outcome.goodput(),
+            outcome.took.as_secs_f64(),
+            outcome.times(cell.bandwidth),
+            outcome.verdict(cell),
+        );
+        if outcome.verdict(cell) == "good" {
+            let _ = std::fs::remove_dir_all(&folder);
+        } else {
+            println!("  logs in {}", folder.display());
+            bad += 1;
+        }
+    }
+    println!(
+        "{} passed, {bad} failed: goodput ≥ {GOODPUT_MIN}, time ≤ {TIME_MAX} of what the link needs",
+        cells.len() - bad
+    );
+    if bad == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn folder(number: usize) -> PathBuf {
+    let name = format!("slow-link-{}-{number}", std::process::id());
+    let folder = kattu_e2e::process::root().join("target/chaos").join(name);
+    let _ = std::fs::remove_dir_all(&folder);
+    std::fs::create_dir_all(&folder).expect("target/chaos can be written");
+    folder
+}
+
+/// The members, each as it is delivered.
+fn members(place: &Place, folder: &Path) -> Result<Vec<Member>, String> {
+    let program = Target::Kattu.program()?;
+    let url = |face: &str| format!("http://{face}:2380");
+    let roll: Vec<String> =
+        place.seats.iter().enumerate().map(|(i, seat)| format!("n{i}={}", url(&seat.face))).collect();
+    let of_seat = |(i, seat): (usize, &crate::place::Seat)| {
+        let name = format!("n{i}");
+        let data = folder.join(&name);
+        let mut words = kattu_e2e::cluster::flags(&name, &seat.host, &data, &roll.join(","), "slow-link");
+        let face =
+            words.iter().position(|word| word == "--initial-advertise-peer-urls").expect("it is a flag");
+        words[face + 1] = url(&seat.face);
+        words.insert(0, "serve".into());
+        let log = folder.join(format!("{name}.log"));
+        Member::new(name, seat.clone(), data, log, program.clone(), words)
+    };
+    Ok(place.seats.iter().enumerate().map(of_seat).collect())
+}
+
+fn note(processes: &Processes, members: &[Member]) {
+    *processes.lock().expect("nobody panics with it") = members.iter().map(Member::process).collect();
+}
+
+fn applied(member: &Member) -> Option<u64> {
+    member.kv.status().ok().map(|status| status.raft_applied_index)
+}
+
+fn one(cell: Cell, behind: u64, folder: &Path) -> Result<Outcome, String> {
+    crate::cluster::need_real_disk(folder)?;
+    let place = Place::loopback(MEMBERS, true);
+    let processes = Processes::default();
+    let proxy = Proxy::start(&place.seats, false, 1, processes.clone())?;
+    let mut members = members(&place, folder)?;
+    for member in &mut members {
+        member.start(&[], &[])?;
+    }
+    note(&processes, &members);
+    until_within(WAIT_LIMIT, "all serve", || members.iter().all(Member::serves).then_some(()));
+    let leader = until_within(WAIT_LIMIT, "one leads", || members.iter().position(Member::leads));
+    let follower = (leader + 1) % MEMBERS;
+    let witness = (leader + 2) % MEMBERS;
+    members[follower].kill();
+    write(&members[leader].seat.host, behind)?;
+
+    let goal = until_within(WAIT_LIMIT, "the leader's state", || applied(&members[leader]));
+    let limited = Weather { bandwidth: cell.bandwidth, ..Weather::default() };
+    for other in [leader, witness] {
+        proxy.links.set(other, follower, limited);
+        proxy.links.set(follower, other, limited);
+    }
+    let crossed_before = proxy.links.passed(leader, follower);
+    let stop = Arc::new(AtomicBool::new(false));
+    let asked = Arc::new(AtomicU64::new(0));
+    let readers: Vec<_> = (0..if cell.reads { READERS } else { 0 })
+        .map(|reader| {
+            let host = members[if reader % 2 == 0 { leader } else { witness }].seat.host.clone();
+            let (stop, asked) = (stop.clone(), asked.clone());
+            std::thread::spawn(move || read(&host, &stop, &asked))
+        })
+        .collect();
+    members[follower].start(&[], &[])?;
+    note(&processes, &members);
+    // What the link is busy with counts from its first byte on; before it, a process starts.
+    until_within(WAIT_LIMIT, "the leader's first byte", || {
+        (crossed_before + 4096 < proxy.links.passed(leader, follower)).then_some(())
+    });
+    let begun = Instant::now();
+    let limit = Duration::from_secs_f64(PATIENCE * behind as f64 / f64::from(cell.bandwidth))
+        + Duration::from_secs(5);
+    let (mut is_back, mut resets, mut reset_at) = (false, 0, begun + RESET_EVERY);
+    while !is_back && begun.elapsed() < limit {
+        std::thread::sleep(Duration::from_millis(20));
+        is_back = applied(&members[follower]).is_some_and(|index| goal <= index);
+        if cell.resets && reset_at <= Instant::now() && !is_back {
+            proxy.links.reset(leader, follower);
+            (resets, reset_at) = (resets + 1, reset_at + RESET_EVERY);
+        }
+    }
+    let took = begun.elapsed();
+    let crossed = proxy.links.passed(leader, follower) - crossed_before;
+    stop.store(true, Ordering::Relaxed);
+    for reader in readers {
+        reader.join().map_err(|_| "a reader panicked".to_string())?;
+    }
+    let news = if is_back { behind } else { new_bytes(&members[follower], behind) };
+    if let Some(ended) =
+        members.iter_mut().find_map(|member| member.ended().map(|status| (member.name.clone(), status)))
+    {
+        return Err(format!("{} ended by itself: {}", ended.0, crate::member::shown(ended.1)));
+    }
+    Ok(Outcome { news, crossed, took, is_back, reads: asked.load(Ordering::Relaxed), resets })
+}
+
+/// What a follower that is not back has got so far, by the keys that it holds.
+fn new_bytes(member: &Member, behind: u64) -> u64 {
+    let all = RangeRequest {
+        key: b"slow/".to_vec(),
+        range_end: b"slow0".to_vec(),
+        count_only: true,
+        serializable: true,
+        ..RangeRequest::default()
+    };
+    let held = member.reader.range(all).map_or(0, |answer| answer.count as u64);
+    (held * (VALUE_BYTES as u64 + KEY_BYTES)).min(behind)
+}
+
+const KEY_BYTES: u64 = 16;
+
+fn key(number: u64) -> String {
+    format!("slow/{number:011}")
+}
+
+/// Puts so many bytes, each key once.
+fn write(host: &str, bytes: u64) -> Result<(), String> {
+    let count = bytes.div_ceil(VALUE_BYTES as u64 + KEY_BYTES);
+    let next = AtomicU64::new(0);
+    let failed = std::sync::Mutex::new(None);
+    std::thread::scope(|scope| {
+        for _ in 0..WRITERS {
+            scope.spawn(|| {
+                let kv = Kv::of(&format!("{host}:2379"));
+                loop {
+                    let number = next.fetch_add(1, Ordering::Relaxed);
+                    if count <= number {
+                        return;
+                    }
+                    if let Err(status) = kv.put(key(number), vec![b'x'; VALUE_BYTES]) {
+                        *failed.lock().expect("nobody panics with it") = Some(status.to_string());
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    failed.into_inner().expect("nobody panics with it").map_or(Ok(()), Err)
+}
+
+fn read(host: &str, stop: &AtomicBool, asked: &AtomicU64) {
+    let kv = Kv::of(&format!("{host}:2379"));
+    while !stop.load(Ordering::Relaxed) {
+        if kv.get(key(0)).is_ok() {
+            asked.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn outcome(crossed: u64, seconds: f64, is_back: bool) -> Outcome {
+        let took = Duration::from_secs_f64(seconds);
+        Outcome { news: 50_000_000, crossed, took, is_back, reads: 0, resets: 0 }
+    }
+
+    #[test]
+    fn a_link_is_wasted_too_slow_or_not_enough_for_ever() {
+        let cell = Cell { bandwidth: 10_000_000, reads: false, resets: false };
+        assert_eq!(outcome(51_000_000, 5.2, true).verdict(cell), "good");
+        assert_eq!(outcome(60_000_000, 6.0, true).verdict(cell), "wastes the link");
+        assert_eq!(outcome(51_000_000, 6.6, true).verdict(cell), "too slow");
+        assert_eq!(outcome(51_000_000, 5.2, false).verdict(cell), "stays behind");
+    }
+}
