@@ -19,6 +19,7 @@
 //! | `faults.rs`, `trace.rs`, `words.rs`, `report.rs` | what is counted and told |
 //! | `run.rs`, `campaign.rs`, `shrink.rs` | one storm, many, the smallest that fails |
 //! | `elections.rs` | how long clusters are without a leader |
+//! | `service.rs`, `load.rs` | how well clusters serve: slow links, and requests that come at a rate |
 //! | `dice.rs`, `clock.rs`, `queue.rs` | chance, time, order |
 //!
 //! ```
@@ -39,6 +40,7 @@ mod diverge;
 pub mod elections;
 pub mod faults;
 pub mod inject;
+pub mod load;
 mod log;
 mod net;
 mod operator;
@@ -49,6 +51,7 @@ mod report;
 mod rerun;
 mod restore;
 mod run;
+pub mod service;
 mod shrink;
 mod snapshots;
 mod storm;

@@ -15,7 +15,7 @@ use crate::queue::Queue;
 use crate::trace::Trace;
 use crate::world::Event;
 use kattu_node::contract::{Forward, Members, PeerMessage};
-use kattu_raft::{GroupId, Incarnation, LinkEnd, NodeId, SharedBytes, Term};
+use kattu_raft::{GroupId, Incarnation, LinkEnd, Message, NodeId, SharedBytes, Term};
 use kattu_wire::{Codec, Frame, FrameWriter, Hello, PROTOCOL_MAX, PROTOCOL_MIN};
 use std::collections::VecDeque;
 
@@ -23,6 +23,11 @@ use std::collections::VecDeque;
 const LANE_BYTES_MAX: u64 = 1 << 20;
 /// What the system's buffers take before a lane counts as having something unsent.
 const SOCKET_BYTES: u64 = 16 << 10;
+/// As much as production's lanes hold back. [shell/runtime `LANE_BYTES_MAX`]
+const WIRE_LANE_BYTES_MAX: u64 = 32 << 20;
+/// What Linux lets the buffers of one connection grow to by itself, about (`net.ipv4.tcp_wmem`, its third number, halved
+/// for its bookkeeping).
+const WIRE_SOCKET_BYTES: u64 = 2 << 20;
 /// Largest frame believed.
 const FRAME_BYTES_MAX: usize = 32 << 20;
 /// A connection whose peer is silent for so long is given up.
@@ -88,7 +93,7 @@ struct Lane {
     free_at: u64,
     last_arrival: u64,
     /// Frames sent into a cut or a clog, waiting to leave.
-    held: VecDeque<SharedBytes>,
+    held: VecDeque<Outgoing>,
     held_bytes: u64,
     held_since: u64,
     /// Of a lane on demand: an attempt to open it is planned or under way.
@@ -97,6 +102,50 @@ struct Lane {
     not_before: u64,
     /// Something was sent on it since this was last looked at.
     used: bool,
+    /// On a link with a wire: what waits for it, the frame that is leaving first.
+    queue: VecDeque<Outgoing>,
+    queue_bytes: u64,
+    /// What the wire still has to take of the first one, in bytes times [`SEC`].
+    first_left: u64,
+    /// When it was last pushed to, and how much at that very moment: so much a driver has not flushed yet.
+    pushed: (u64, u64),
+}
+
+/// A frame that is to leave.
+#[derive(Clone, Debug)]
+struct Outgoing {
+    bytes: SharedBytes,
+    /// Bytes of entries and of snapshots' pieces in it.
+    load: u64,
+}
+
+/// What a link can carry, for all its lanes together. What is on several lanes at once shares it by equal parts, as
+/// connections on one wire do.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wire {
+    /// Bytes per second.
+    pub(crate) rate: u64,
+    /// What the system's buffers of one connection take before a lane counts as having something unsent.
+    pub(crate) socket_bytes: u64,
+    /// What one lane may hold back; one message always passes.
+    pub(crate) lane_bytes_max: u64,
+    /// Up to when its work is counted.
+    counted: u64,
+    /// Only the newest plan counts.
+    plan: u32,
+}
+
+impl Wire {
+    /// A wire of `rate` bytes per second between buffers as large as in production.
+    pub(crate) fn new(rate: u64) -> Wire {
+        Wire {
+            rate,
+            socket_bytes: WIRE_SOCKET_BYTES,
+            lane_bytes_max: WIRE_LANE_BYTES_MAX,
+            counted: 0,
+            plan: 0,
+        }
+    }
 }
 
 /// What a direction does to frames.
@@ -110,6 +159,10 @@ pub(crate) struct Path {
     pub(crate) clog: Option<u64>,
     pub(crate) corrupt_next: u16,
     pub(crate) cut_off_next: u16,
+    /// What it can carry, if that is limited.
+    wire: Option<Wire>,
+    /// Bytes of entries and pieces of snapshots that have crossed it.
+    pub(crate) carried: u64,
     museum: VecDeque<Old>,
 }
 
@@ -227,9 +280,16 @@ impl Net {
             !matches!(message, PeerMessage::Forward(_)) || self.lanes[self.at(to, from)][BULK].up;
         let link = &mut self.lanes[at];
         let is_clogged = self.paths[at].clog.is_some();
+        let wire = self.paths[at].wire;
+        let now = around.now;
+        let unsent = |lane: &Lane| match &wire {
+            Some(wire) => lane.unsent_of(wire, now),
+            None => lane.unsent(is_clogged),
+        };
+        let lane_bytes_max = wire.map_or(LANE_BYTES_MAX, |wire| wire.lane_bytes_max);
         let kind = if message.is_chunk() {
             SNAPSHOT
-        } else if message.is_control() && link[BULK].unsent(is_clogged) > 0 && link[CONTROL].up {
+        } else if message.is_control() && unsent(&link[BULK]) > 0 && link[CONTROL].up {
             if is_clogged {
                 around.tally.add(Fault::F37);
             }
@@ -240,7 +300,7 @@ impl Net {
         let lane = &mut link[kind];
         // One message waits until a lane on demand is open.
         let may_wait = kind == SNAPSHOT && lane.held.is_empty();
-        if !is_answerable || !(lane.up || may_wait) || lane.unsent(is_clogged) > LANE_BYTES_MAX {
+        if !is_answerable || !(lane.up || may_wait) || unsent(lane) > lane_bytes_max {
             around.trace.mix(3);
             return match message {
                 PeerMessage::Forward(forward) => Some(forward),
@@ -251,6 +311,7 @@ impl Net {
         self.codec.encode_message(&message, &mut self.writer);
         let mut bytes = Vec::with_capacity(self.writer.len());
         self.writer.pieces().for_each(|piece| bytes.extend_from_slice(piece));
+        let load = load_of(&message);
         let bytes = SharedBytes::from(bytes);
         if self.keeps_old && self.dice.one_in(8) {
             let term = match &message {
@@ -270,11 +331,11 @@ impl Net {
         if kind == SNAPSHOT && !self.lanes[at][kind].up {
             let lane = &mut self.lanes[at][kind];
             lane.held_bytes += bytes.len() as u64;
-            lane.held.push_back(bytes);
+            lane.held.push_back(Outgoing { bytes, load });
             self.want(around, from, to);
             return None;
         }
-        self.send_bytes(around, from, to, kind, bytes);
+        self.send_out(around, from, to, kind, Outgoing { bytes, load });
         None
     }
 
@@ -290,14 +351,7 @@ impl Net {
         }
     }
 
-    fn send_bytes(
-        &mut self,
-        around: &mut Around<'_>,
-        from: usize,
-        to: usize,
-        kind: usize,
-        bytes: SharedBytes,
-    ) {
+    fn send_out(&mut self, around: &mut Around<'_>, from: usize, to: usize, kind: usize, frame: Outgoing) {
         let at = self.at(from, to);
         let now = around.now;
         let path = &mut self.paths[at];
@@ -311,10 +365,13 @@ impl Net {
                     let connection = lane.connection;
                     around.queue.plan(now + SILENCE_MAX, Event::Silence { from, to, lane: kind, connection });
                 }
-                lane.held_bytes += bytes.len() as u64;
-                lane.held.push_back(bytes);
+                lane.held_bytes += frame.bytes.len() as u64;
+                lane.held.push_back(frame);
             }
             return;
+        }
+        if path.wire.is_some() {
+            return self.put_on_wire(around, from, to, kind, frame);
         }
         if let Some(rate) = path.clog
             && kind != CONTROL
@@ -325,13 +382,122 @@ impl Net {
                     let connection = lane.connection;
                     around.queue.plan(lane.free_at, Event::Drain { from, to, lane: kind, connection });
                 }
-                lane.held_bytes += bytes.len() as u64;
-                lane.held.push_back(bytes);
+                lane.held_bytes += frame.bytes.len() as u64;
+                lane.held.push_back(frame);
                 return;
             }
-            lane.free_at = now + bytes.len() as u64 * SEC / rate.max(1);
+            lane.free_at = now + frame.bytes.len() as u64 * SEC / rate.max(1);
         }
-        self.transmit(around, from, to, kind, bytes);
+        self.transmit(around, from, to, kind, frame);
+    }
+
+    // ── Wires ──
+
+    /// Limits what a direction carries, from now on; without a limit what still waits for the wire leaves at once.
+    pub(crate) fn set_wire(&mut self, around: &mut Around<'_>, from: usize, to: usize, wire: Option<Wire>) {
+        self.count_wire(from, to, around.now);
+        let at = self.at(from, to);
+        let plan = self.paths[at].wire.map_or(0, |wire| wire.plan);
+        self.paths[at].wire = wire.map(|wire| Wire { counted: around.now, plan, ..wire });
+        if wire.is_some() {
+            return self.plan_wire(around, from, to);
+        }
+        for kind in LANES {
+            let lane = &mut self.lanes[at][kind];
+            lane.queue_bytes = 0;
+            for frame in std::mem::take(&mut lane.queue) {
+                self.transmit(around, from, to, kind, frame);
+            }
+        }
+    }
+
+    fn put_on_wire(&mut self, around: &mut Around<'_>, from: usize, to: usize, kind: usize, frame: Outgoing) {
+        self.count_wire(from, to, around.now);
+        let at = self.at(from, to);
+        let lane = &mut self.lanes[at][kind];
+        let len = frame.bytes.len() as u64;
+        let pushed = if lane.pushed.0 == around.now { lane.pushed.1 } else { 0 };
+        lane.pushed = (around.now, pushed + len);
+        lane.queue_bytes += len;
+        lane.queue.push_back(frame);
+        if lane.queue.len() == 1 {
+            lane.first_left = len * SEC;
+            self.plan_wire(around, from, to);
+        }
+    }
+
+    /// What the wire has done since this was last asked.
+    fn count_wire(&mut self, from: usize, to: usize, now: u64) {
+        let at = self.at(from, to);
+        let Some(wire) = &mut self.paths[at].wire else { return };
+        let elapsed = now - std::mem::replace(&mut wire.counted, now);
+        let busy = self.lanes[at].iter().filter(|lane| !lane.queue.is_empty()).count() as u64;
+        if busy == 0 {
+            return;
+        }
+        let share = elapsed.saturating_mul(wire.rate) / busy;
+        for lane in self.lanes[at].iter_mut().filter(|lane| !lane.queue.is_empty()) {
+            lane.first_left = lane.first_left.saturating_sub(share);
+        }
+    }
+
+    /// Plans when the next frame has left.
+    fn plan_wire(&mut self, around: &mut Around<'_>, from: usize, to: usize) {
+        let at = self.at(from, to);
+        let Some(wire) = &mut self.paths[at].wire else { return };
+        wire.plan += 1;
+        let busy = self.lanes[at].iter().filter(|lane| !lane.queue.is_empty());
+        let lefts: Vec<u64> = busy.map(|lane| lane.first_left).collect();
+        let Some(least) = lefts.iter().min() else { return };
+        let takes = least.saturating_mul(lefts.len() as u64).div_ceil(wire.rate.max(1));
+        around.queue.plan(around.now + takes, Event::Wire { from, to, plan: wire.plan });
+    }
+
+    /// A frame has left the wire, if this is the newest plan for it.
+    pub(crate) fn on_wire(&mut self, around: &mut Around<'_>, from: usize, to: usize, plan: u32) {
+        let at = self.at(from, to);
+        if self.paths[at].wire.is_none_or(|wire| wire.plan != plan) {
+            return;
+        }
+        self.count_wire(from, to, around.now);
+        for kind in LANES {
+            let lane = &mut self.lanes[at][kind];
+            if lane.first_left > 0 {
+                continue;
+            }
+            let Some(frame) = lane.queue.pop_front() else { continue };
+            lane.queue_bytes -= frame.bytes.len() as u64;
+            lane.first_left = lane.queue.front().map_or(0, |next| next.bytes.len() as u64 * SEC);
+            self.transmit(around, from, to, kind, frame);
+        }
+        self.plan_wire(around, from, to);
+    }
+
+    /// A connection ends: what had left of the frame under way is counted, and the other lanes have the wire to themselves.
+    fn leave_wire(&mut self, around: &mut Around<'_>, from: usize, to: usize, kind: usize) {
+        let at = self.at(from, to);
+        if self.paths[at].wire.is_none() || self.lanes[at][kind].queue.is_empty() {
+            return;
+        }
+        self.count_wire(from, to, around.now);
+        let lane = &mut self.lanes[at][kind];
+        if let Some(frame) = lane.queue.front() {
+            let len = frame.bytes.len() as u64;
+            self.paths[at].carried += frame.load * (len - lane.first_left / SEC) / len.max(1);
+        }
+        lane.queue.clear();
+        lane.queue_bytes = 0;
+        self.plan_wire(around, from, to);
+    }
+
+    /// Whether a member's bulk lane to another one is open.
+    pub(crate) fn is_up(&self, from: usize, to: usize) -> bool {
+        self.lanes[self.at(from, to)][BULK].up
+    }
+
+    /// Bytes that all lanes of a direction hold back.
+    pub(crate) fn waiting(&self, from: usize, to: usize) -> u64 {
+        self.lanes[self.at(from, to)].iter().map(|lane| lane.queue_bytes + lane.held_bytes).sum()
     }
 
     /// The next frame of a clogged lane leaves.
@@ -347,20 +513,23 @@ impl Net {
         if lane.connection != connection || path.cut_by().is_some() {
             return;
         }
-        let Some(bytes) = lane.held.pop_front() else { return };
-        lane.held_bytes -= bytes.len() as u64;
+        let Some(frame) = lane.held.pop_front() else { return };
+        let len = frame.bytes.len() as u64;
+        lane.held_bytes -= len;
         lane.held_since = around.now;
-        lane.free_at = around.now + bytes.len() as u64 * SEC / rate.max(1);
+        lane.free_at = around.now + len * SEC / rate.max(1);
         if !lane.held.is_empty() {
             around.queue.plan(lane.free_at, Event::Drain { from, to, lane: kind, connection });
         }
-        self.transmit(around, from, to, kind, bytes);
+        self.transmit(around, from, to, kind, frame);
     }
 
     /// A frame is on its way, whatever happens to it there.
-    fn transmit(&mut self, around: &mut Around<'_>, from: usize, to: usize, kind: usize, bytes: SharedBytes) {
+    fn transmit(&mut self, around: &mut Around<'_>, from: usize, to: usize, kind: usize, frame: Outgoing) {
         let at = self.at(from, to);
+        let Outgoing { bytes, load } = frame;
         let path = &mut self.paths[at];
+        path.carried += load;
         let lane = &mut self.lanes[at][kind];
         let len = bytes.len() as u64;
         let mut harm = Harm::None;
@@ -566,6 +735,7 @@ impl Net {
         for peer in (0..self.members).filter(|&peer| peer != member) {
             for lane in LANES {
                 let at = self.at(member, peer);
+                self.leave_wire(around, member, peer, lane);
                 let outgoing = &mut self.lanes[at][lane];
                 let was_up = outgoing.up;
                 outgoing.close();
@@ -641,6 +811,7 @@ impl Net {
         redial: bool,
     ) {
         let at = self.at(from, to);
+        self.leave_wire(around, from, to, lane);
         let state = &mut self.lanes[at][lane];
         let was_up = state.up;
         if was_up {
@@ -725,8 +896,8 @@ impl Net {
             state.held_bytes = 0;
             let waiting = std::mem::take(&mut state.held);
             around.queue.plan(around.now + SILENCE_MAX, Event::Silence { from, to, lane, connection });
-            for bytes in waiting {
-                self.send_bytes(around, from, to, lane, bytes);
+            for frame in waiting {
+                self.send_out(around, from, to, lane, frame);
             }
         }
     }
@@ -787,8 +958,11 @@ impl Net {
                         continue;
                     }
                     state.held_bytes = 0;
-                    for bytes in std::mem::take(&mut state.held) {
-                        self.transmit(around, from, to, lane, bytes);
+                    for frame in std::mem::take(&mut state.held) {
+                        match self.paths[at].wire {
+                            Some(_) => self.put_on_wire(around, from, to, lane, frame),
+                            None => self.transmit(around, from, to, lane, frame),
+                        }
                     }
                 }
             }
@@ -798,9 +972,15 @@ impl Net {
     /// The storm is over: every path is clear.
     pub(crate) fn calm(&mut self, around: &mut Around<'_>) {
         self.weather = Weather::default();
+        for from in 0..self.members {
+            for to in 0..self.members {
+                self.set_wire(around, from, to, None);
+            }
+        }
         for path in &mut self.paths {
+            let carried = path.carried;
             let museum = std::mem::take(&mut path.museum);
-            *path = Path { museum, ..Path::default() };
+            *path = Path { museum, carried, ..Path::default() };
         }
         self.let_go(around);
         // A connection that is silent on one side is noticed at the next reset; the calm does not wait for that.
@@ -820,11 +1000,28 @@ impl Lane {
         if is_clogged { self.held_bytes } else { self.held_bytes.saturating_sub(SOCKET_BYTES) }
     }
 
+    /// The same on a wire. What was pushed at this very moment counts whole: a driver looks before it flushes.
+    fn unsent_of(&self, wire: &Wire, now: u64) -> u64 {
+        let just_pushed = if self.pushed.0 == now { self.pushed.1 } else { 0 };
+        self.queue_bytes.saturating_sub(wire.socket_bytes).max(just_pushed.min(self.queue_bytes))
+            + self.held_bytes
+    }
+
     fn close(&mut self) {
         self.up = false;
         self.connection += 1;
         self.held.clear();
         self.held_bytes = 0;
+    }
+}
+
+/// Bytes of entries and of snapshots' pieces in a message: what a link is there for.
+fn load_of(message: &PeerMessage) -> u64 {
+    let PeerMessage::Raft(envelope) = message else { return 0 };
+    match &envelope.message {
+        Message::Append(append) => append.entries.iter().map(|entry| entry.len() as u64).sum(),
+        Message::SnapshotChunk(chunk) => chunk.bytes.len() as u64,
+        _ => 0,
     }
 }
 

@@ -21,7 +21,7 @@ use kattu_node::contract::{
     Request, Space, Ticket,
 };
 use kattu_node::{Keeper, Node};
-use kattu_raft::{Duration, Entry, Fetch, LogIndex, LogRecord, Lsn, NodeId, Trace};
+use kattu_raft::{Duration, Entry, Fetch, LogBody, LogIndex, LogRecord, Lsn, NodeId, Trace};
 use kattu_wal::WalError;
 use kattu_wal::sim::SimDisk;
 use std::collections::{BTreeMap, VecDeque};
@@ -140,6 +140,8 @@ pub(crate) struct Process {
     space: Space,
     log_full: bool,
     store_bytes: u64,
+    /// Bytes of entries that went to its log in this run.
+    pub(crate) entry_bytes: u64,
     looked_at: Option<u64>,
     /// It has applied its own removal.
     pub(crate) is_gone: bool,
@@ -199,6 +201,7 @@ impl Process {
             space: Space { log_bytes: 0, short: false },
             log_full: false,
             store_bytes: 0,
+            entry_bytes: 0,
             looked_at: None,
             is_gone: false,
             goes_wrong: false,
@@ -361,6 +364,7 @@ impl Process {
             self.watch_lease(sh)?;
         }
         note(sh, self.id(), &self.scratch);
+        self.note_taken(sh);
         let Effects { persist, send, fetch, apply, reply, compute, trace, read_chunks, store_chunks } =
             &mut self.scratch;
         self.effects.read_chunks.append(read_chunks);
@@ -373,6 +377,22 @@ impl Process {
         compute.clear();
         trace.clear();
         Ok(())
+    }
+
+    /// What came from the leader and goes to the disk was worth sending.
+    fn note_taken(&mut self, sh: &mut Shared) {
+        let own = self.id();
+        self.entry_bytes += self.scratch.persist.iter().map(record_bytes).sum::<u64>();
+        let Some(leader) = self.node.raft().leader().filter(|leader| *leader != own) else { return };
+        let goodput = &mut sh.service.goodput;
+        for record in &self.scratch.persist {
+            if let LogBody::Entry(entry) = &record.body {
+                goodput.took_entry(leader, own, entry.id(), entry.len() as u64);
+            }
+        }
+        for piece in &self.scratch.store_chunks {
+            goodput.took_piece(leader, own, piece.meta.last, piece.offset, piece.bytes.len() as u64);
+        }
     }
 
     /// A lease is over when its leader's clock says so; meanwhile nobody else leads, if clocks are as good as believed.
@@ -974,7 +994,7 @@ impl Process {
 
 fn record_bytes(record: &LogRecord) -> u64 {
     match &record.body {
-        kattu_raft::LogBody::Entry(entry) => entry.len() as u64,
+        LogBody::Entry(entry) => entry.len() as u64,
         _ => 0,
     }
 }

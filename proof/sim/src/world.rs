@@ -9,6 +9,7 @@ use crate::clock::{Clock, MS, SEC};
 use crate::dice::Dice;
 use crate::diverge::Diverged;
 use crate::faults::{Fault, Tally};
+use crate::load::{LOAD_FROM, Load};
 use crate::log::{GROUP, Log};
 use crate::net::{Around, CLUSTER, Flying, Heard, Net, id_of};
 use crate::operator::{Asked, Operator, info_of};
@@ -16,6 +17,7 @@ use crate::plan::{Disagrees, Pace, Plan, Settings};
 use crate::process::{End, Process};
 use crate::queue::Queue;
 use crate::report::{Deeds, Violation};
+use crate::service::Service;
 use crate::snapshots::thaw;
 use crate::trace::{Told, Trace};
 use crate::watch::Watch;
@@ -111,6 +113,12 @@ pub(crate) enum Event {
         lane: usize,
         connection: u32,
     },
+    /// A frame has left the wire of a link.
+    Wire {
+        from: usize,
+        to: usize,
+        plan: u32,
+    },
     Dial {
         from: usize,
         to: usize,
@@ -177,6 +185,10 @@ pub(crate) enum Event {
     Flood {
         place: usize,
     },
+    /// The next request of a stream of load.
+    Load {
+        stream: usize,
+    },
     /// A flapping cut changes.
     Flap {
         place: usize,
@@ -202,6 +214,7 @@ pub(crate) struct Shared {
     pub(crate) net: Net,
     pub(crate) dice: Dice,
     pub(crate) diverged: Diverged,
+    pub(crate) service: Service,
     /// Who has come back with less than it had promised, by which fault, and nobody has noticed yet.
     pub(crate) forgot: BTreeMap<NodeId, Fault>,
     /// Events handled by members.
@@ -294,6 +307,7 @@ pub(crate) struct World {
     pub(crate) probing: Vec<(u64, usize)>,
     pub(crate) last_read: Option<(u64, What)>,
     pub(crate) operator: Operator,
+    pub(crate) load: Load,
 }
 
 fn encoder() -> RecordEncoder {
@@ -324,6 +338,7 @@ impl World {
             watch: Watch::new(&voters),
             net: Net::new(seed, count, &plan.pace, retry_max, keeps_old),
             dice: Dice::new(seed, "processes"),
+            service: Service::default(),
             diverged: Diverged::new(plan.kinds.has(crate::inject::Kind::Diverge)),
             forgot: BTreeMap::new(),
             events: 0,
@@ -376,6 +391,7 @@ impl World {
             probing: Vec::new(),
             last_read: None,
             operator: Operator::new(seed),
+            load: Load::new(seed),
             plan,
         };
         world.plan_beginning();
@@ -486,6 +502,11 @@ impl World {
                 net.drain(&mut around, (from, to, lane), connection);
                 Ok(())
             }
+            Event::Wire { from, to, plan } => {
+                let (net, mut around) = self.sh.net();
+                net.on_wire(&mut around, from, to, plan);
+                Ok(())
+            }
             Event::Dial { from, to, lane, connection } => {
                 let answers = self.members[to].process.is_some() && !self.is_paused(to);
                 let (net, mut around) = self.sh.net();
@@ -513,6 +534,10 @@ impl World {
             }
             Event::Client { client } => self.on_client(client),
             Event::Arrive { operation } => self.on_arrival(operation),
+            Event::Answer { operation, outcome, .. } if LOAD_FROM <= operation => {
+                self.load_answered(operation, &outcome);
+                Ok(())
+            }
             Event::Answer { operation, outcome, .. } if self.clients.asked[operation as usize].is_wish => {
                 self.on_wish_answer(operation, &outcome)?;
                 self.on_answer(operation, What::Refused { reason: "told".into() })
@@ -528,6 +553,7 @@ impl World {
             Event::Inject { place } => self.inject(place),
             Event::Over { place } => self.over(place),
             Event::Flood { place } => self.flood(place),
+            Event::Load { stream } => self.on_load(stream),
             Event::Flap { place, cut } => self.flap(place, cut),
             Event::Stop { member, run, until, down } => {
                 if self.runs(member, run) {
@@ -752,6 +778,10 @@ impl World {
         let (net, mut around) = self.sh.net();
         net.ended(&mut around, member, silently);
         for operation in waiting {
+            if LOAD_FROM <= operation {
+                self.load_ended(operation, false);
+                continue;
+            }
             if self.clients.asked[operation as usize].is_wish {
                 self.on_wish_answer(operation, &Outcome::Unknown(Doubt::Stopping))?;
             }
@@ -1100,6 +1130,7 @@ impl World {
     ) -> Result<(), Violation> {
         let id = id_of(member);
         self.sh.watch.restarted(id, &recovered)?;
+        self.sh.service.goodput.lost(id, recovered.last.index);
         let (incarnation, joined) = (wal.identity().incarnation, wal.identity().joined.clone());
         let began_with: Vec<usize> = (0..self.plan.members as usize).collect();
         // Whoever joined takes nobody for a voter before its log or a snapshot says so.

@@ -9,6 +9,7 @@
 //! | `convert.rs` | histories' words ↔ the store's words |
 //! | `judges/` | one file per promise to clients |
 //! | `invariants/` | one file per invariant of the protocol |
+//! | `service/` | one file per promise about time and means |
 //!
 //! A judge that never catches anything is not a judge: docs/invariants.md names, for each, the planted bug that it must
 //! catch.
@@ -21,4 +22,5 @@ pub mod invariants;
 pub mod judges;
 pub mod lines;
 pub mod operations;
+pub mod service;
 pub mod spec;

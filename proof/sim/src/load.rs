@@ -1,0 +1,150 @@
+//! Load: requests that come at a rate, whether those before them were answered or not, each timed.
+//!
+//! An open loop: a member that stops for a second makes a second's requests late, not one. No history tells of them, because
+//! what is judged of them is when they were answered.
+//! Knows nothing of: what is done with the times.
+
+use crate::clock::SEC;
+use crate::dice::Dice;
+use crate::report::Violation;
+use crate::world::{Event, World};
+use kattu_kv::api::{Command, KeyRange, Put, Query, Range};
+use kattu_node::command::encode_kv;
+use kattu_node::contract::{Consistency, Outcome, Request};
+use std::collections::BTreeMap;
+
+/// Operations of load are numbered from here on, so that no history's number is ever one of them.
+pub(crate) const LOAD_FROM: u64 = 1 << 40;
+
+/// What is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Ask {
+    /// A put of a value of so many bytes under one of so many keys.
+    Put {
+        /// Bytes of the value.
+        bytes: usize,
+        /// Keys.
+        keys: u64,
+    },
+    /// A linearizable read of one of so many keys.
+    Get {
+        /// Keys.
+        keys: u64,
+    },
+}
+
+/// Requests of one kind that come at a rate.
+#[derive(Clone, Copy, Debug)]
+pub struct Stream {
+    /// What is asked.
+    pub ask: Ask,
+    /// How often, each second.
+    pub per_second: u64,
+}
+
+/// One request, when its fate is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timed {
+    /// Of which stream, by its number.
+    pub stream: usize,
+    /// When it was asked for, in nanoseconds.
+    pub asked: u64,
+    /// When it was answered.
+    pub answered: u64,
+    /// Whether it was done; otherwise it was refused or is open.
+    pub done: bool,
+}
+
+/// All streams of a world, and what became of their requests.
+#[derive(Debug)]
+pub(crate) struct Load {
+    dice: Dice,
+    streams: Vec<Stream>,
+    /// Streams beyond these have ended.
+    on: Vec<bool>,
+    asked: BTreeMap<u64, (usize, u64)>,
+    number: u64,
+    pub(crate) timed: Vec<Timed>,
+}
+
+impl Load {
+    pub(crate) fn new(seed: u64) -> Load {
+        Load {
+            dice: Dice::new(seed, "load of service"),
+            streams: Vec::new(),
+            on: Vec::new(),
+            asked: BTreeMap::new(),
+            number: LOAD_FROM,
+            timed: Vec::new(),
+        }
+    }
+
+    fn request(&mut self, ask: Ask) -> Request {
+        let key = |dice: &mut Dice, keys: u64| format!("load{:08}", dice.below(keys)).into_bytes();
+        match ask {
+            Ask::Put { bytes, keys } => {
+                let put = Put { key: key(&mut self.dice, keys), value: vec![b'.'; bytes], ..Put::default() };
+                Request::Write(encode_kv(&Command::Put(put)))
+            }
+            Ask::Get { keys } => {
+                let start = key(&mut self.dice, keys);
+                let range = Range { keys: KeyRange { start, end: Vec::new() }, ..Range::default() };
+                Request::Read(Query::Range(range), Consistency::Linearizable)
+            }
+        }
+    }
+}
+
+impl World {
+    /// Requests come from now on; the stream's number.
+    pub(crate) fn begin_load(&mut self, stream: Stream) -> usize {
+        let number = self.load.streams.len();
+        self.load.streams.push(stream);
+        self.load.on.push(true);
+        self.sh.queue.plan(self.sh.now, Event::Load { stream: number });
+        number
+    }
+
+    /// No more of them come.
+    pub(crate) fn end_load(&mut self, stream: usize) {
+        self.load.on[stream] = false;
+    }
+
+    /// The next request of a stream goes to whoever leads, or to anybody.
+    pub(crate) fn on_load(&mut self, number: usize) -> Result<(), Violation> {
+        if !self.load.on[number] {
+            return Ok(());
+        }
+        let Stream { ask, per_second } = self.load.streams[number];
+        let gap = SEC / per_second.max(1);
+        self.sh.queue.plan(self.sh.now + gap, Event::Load { stream: number });
+        let operation = self.load.number;
+        self.load.number += 1;
+        self.load.asked.insert(operation, (number, self.sh.now));
+        let up = self.up();
+        let Some(member) = self.leader().or(up.first().copied()) else {
+            self.load_ended(operation, false);
+            return Ok(());
+        };
+        let request = self.load.request(ask);
+        let process = self.members[member].process.as_mut().expect("it is up");
+        match process.call(operation, request) {
+            Ok(()) => {
+                let run = self.members[member].run;
+                self.sh.queue.plan(self.sh.now, Event::Wake { member, run });
+            }
+            Err(_) => self.load_ended(operation, false),
+        }
+        Ok(())
+    }
+
+    /// A request of a stream has been answered, or never will be.
+    pub(crate) fn load_answered(&mut self, operation: u64, outcome: &Outcome) {
+        self.load_ended(operation, matches!(outcome, Outcome::Done(_)));
+    }
+
+    pub(crate) fn load_ended(&mut self, operation: u64, done: bool) {
+        let Some((stream, asked)) = self.load.asked.remove(&operation) else { return };
+        self.load.timed.push(Timed { stream, asked, answered: self.sh.now, done });
+    }
+}

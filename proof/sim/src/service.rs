@@ -1,0 +1,182 @@
+//! Service: situations that ask how well a cluster serves, not whether it is right: what crosses a slow link, how long a
+//! member takes to catch up.
+//!
+//! Members, disks and frames are those of storms, with the limits of production. A link carries so many bytes per second,
+//! for all its lanes together; the judges are those of `kattu_verify::service`.
+//! Knows nothing of: how results are shown.
+
+use crate::clock::{MS, SEC};
+use crate::load::{Ask, Stream, Timed};
+use crate::net::{BULK, CONTROL, Wire, id_of};
+use crate::plan::Plan;
+use crate::report::Violation;
+use crate::trace::Told;
+use crate::world::World;
+use kattu_node::SnapshotLimits;
+use kattu_raft::{LinkEnd, LogIndex};
+use kattu_verify::service::{Goodput, LinkCount};
+use std::sync::{Arc, Mutex};
+
+/// What the judges of service are told while a world runs.
+#[derive(Debug, Default)]
+pub(crate) struct Service {
+    pub(crate) goodput: Goodput,
+}
+
+/// Nothing else takes longer than this.
+const PATIENCE: u64 = 60 * SEC;
+/// Bytes of the values that put a follower behind.
+const VALUE_BYTES: usize = 32 << 10;
+/// How fast they are written, in bytes per second.
+const FILL_RATE: u64 = 64 << 20;
+
+/// A follower that comes back far behind, over a link that only is slow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SlowLink {
+    /// What the link carries each way, in bytes per second.
+    pub rate: u64,
+    /// How far behind the follower is, in bytes of entries.
+    pub behind: u64,
+    /// Linearizable reads per second meanwhile.
+    pub reads: u64,
+    /// Puts of 1 KiB per second meanwhile.
+    pub writes: u64,
+    /// The link's connections are reset this often, in nanoseconds; 0 never.
+    pub reset_every: u64,
+}
+
+/// What came of it.
+#[derive(Clone, Debug)]
+pub struct CaughtUp {
+    /// What crossed the link from the follower's return until it had caught up, or until patience ended.
+    pub link: LinkCount,
+    /// Bytes that it lacked when it came back.
+    pub behind: u64,
+    /// How long, since its links were open, until it held what the leader held when it came back, in nanoseconds; none if it never did.
+    pub took: Option<u64>,
+    /// How long these bytes take on the link alone.
+    pub ideal: u64,
+    /// Requests meanwhile.
+    pub timed: Vec<Timed>,
+    /// Most bytes that waited for the link in the leader's lanes.
+    pub waiting_max: u64,
+}
+
+impl CaughtUp {
+    /// How much longer it took than the link alone would have; infinite if it never caught up.
+    #[must_use]
+    pub fn stretch(&self) -> f64 {
+        self.took.map_or(f64::INFINITY, |took| took as f64 / self.ideal as f64)
+    }
+}
+
+/// A follower is stopped, the others write until it is far behind, and it comes back over a slow link.
+///
+/// # Errors
+/// A promise that did not hold meanwhile, or a cluster that does not come to rest before.
+pub fn slow_link(seed: u64, situation: &SlowLink) -> Result<CaughtUp, Violation> {
+    let mut plan = Plan::steady(seed, 3, 0);
+    plan.load.clients = 0;
+    plan.settings.snapshots = SnapshotLimits { log_bytes_min: u64::MAX, keep_bytes: 0 }; // the log is what it gets
+    plan.settings.segment_bytes = 16 << 20;
+    let mut world = World::new(plan, Arc::new(Mutex::new(Told::default())));
+    if !world.run_while(PATIENCE, |world| !world.is_level())? {
+        return Err(Violation::new("a_cluster_comes_to_rest", "it has not within a minute"));
+    }
+    let Some(leader) = world.leader() else {
+        return Err(Violation::new("peace_keeps_its_leader", "nobody leads although nothing happened"));
+    };
+    let follower = (leader + 1) % 3;
+    world.members[follower].down = u64::MAX >> 1;
+    world.kill_as(follower, "is stopped", false, |_| false)?;
+
+    let before = world.log_bytes(leader);
+    let fill =
+        Stream { ask: Ask::Put { bytes: VALUE_BYTES, keys: 64 }, per_second: FILL_RATE / VALUE_BYTES as u64 };
+    let filling = world.begin_load(fill);
+    let wanted = before + situation.behind;
+    let fills = |world: &mut World| world.log_bytes(leader) < wanted;
+    if !world.run_while(world.sh.now + PATIENCE, fills)? {
+        return Err(Violation::new("writes_are_taken", "two members of three did not take what was written"));
+    }
+    world.end_load(filling);
+    world.run_until(world.sh.now + SEC)?;
+    world.load.timed.clear();
+
+    for (from, to) in [(leader, follower), (follower, leader)] {
+        let (net, mut around) = world.sh.net();
+        net.set_wire(&mut around, from, to, Some(Wire::new(situation.rate)));
+    }
+    let target = world.raft(leader).map_or(LogIndex(0), |raft| raft.last_id().index);
+    let behind = world.log_bytes(leader) - before;
+    let first = world.link_count(leader, follower);
+    world.plan_start(follower, world.sh.now);
+    let is_apart =
+        |world: &mut World| !(world.sh.net.is_up(leader, follower) && world.sh.net.is_up(follower, leader));
+    if !world.run_while(world.sh.now + PATIENCE, is_apart)? {
+        return Err(Violation::new(
+            "links_open",
+            "the follower is back, and its links stay closed for a minute",
+        ));
+    }
+    let began = world.sh.now;
+    for (ask, per_second) in [
+        (Ask::Get { keys: 64 }, situation.reads),
+        (Ask::Put { bytes: 1 << 10, keys: 1 << 16 }, situation.writes),
+    ] {
+        if per_second > 0 {
+            world.begin_load(Stream { ask, per_second });
+        }
+    }
+
+    let ideal = behind.saturating_mul(SEC) / situation.rate;
+    let end = began + 4 * ideal + SEC;
+    let mut reset_at = began + situation.reset_every;
+    let mut waiting_max = 0;
+    let mut took = None;
+    while world.sh.now < end && took.is_none() {
+        world.run_until(world.sh.now + 10 * MS)?;
+        waiting_max = waiting_max.max(world.sh.net.waiting(leader, follower));
+        let held = world.raft(follower).map_or(LogIndex(0), kattu_raft::Raft::persisted_index);
+        took = (target <= held).then(|| world.sh.now - began);
+        if situation.reset_every > 0 && reset_at <= world.sh.now {
+            reset_at += situation.reset_every;
+            for lane in [BULK, CONTROL] {
+                let (net, mut around) = world.sh.net();
+                net.close(&mut around, leader, follower, lane, LinkEnd::ByPeer, true);
+                net.close(&mut around, follower, leader, lane, LinkEnd::ByPeer, true);
+            }
+        }
+    }
+    let link = first.until(world.link_count(leader, follower));
+    Ok(CaughtUp { link, behind, took, ideal, timed: std::mem::take(&mut world.load.timed), waiting_max })
+}
+
+impl World {
+    fn raft(&self, member: usize) -> Option<&kattu_raft::Raft> {
+        Some(self.members[member].process.as_ref()?.node.raft())
+    }
+
+    /// Everybody follows one leader, and holds what it has committed.
+    fn is_level(&self) -> bool {
+        let Some(leader) = self.leader().and_then(|leader| self.raft(leader)) else { return false };
+        let committed = leader.committed();
+        committed > LogIndex(0)
+            && (0..self.members.len()).all(|member| {
+                self.raft(member).is_some_and(|raft| {
+                    raft.leader() == Some(leader.id()) && committed <= raft.persisted_index()
+                })
+            })
+    }
+
+    /// Bytes of entries that a member has taken from clients, by what its peers were sent: all that its log grew by.
+    fn log_bytes(&self, leader: usize) -> u64 {
+        self.members[leader].process.as_ref().map_or(0, |process| process.entry_bytes)
+    }
+
+    /// What has crossed a link, and what of it was new.
+    fn link_count(&mut self, from: usize, to: usize) -> LinkCount {
+        let taken = self.sh.service.goodput.count(id_of(from), id_of(to)).taken;
+        LinkCount { sent: self.sh.net.path(from, to).carried, taken }
+    }
+}
