@@ -8,6 +8,7 @@ use crate::ended::{Ended, Outcome};
 use crate::output;
 use crate::serve as one;
 use clap::Args;
+use kattu_runtime::report::{self, LogOptions};
 use kattu_server::config::{self, Command, ServeConfig};
 use kattu_server::serve::{self, ServeError};
 use std::path::{Path, PathBuf};
@@ -49,6 +50,7 @@ enum News {
 pub fn run(args: &DevArgs) -> Outcome {
     let ports = ports(args.nodes, args.base_port)?;
     let configs = configs(&ports, &args.data_dir)?;
+    report::start(LogOptions::default()).map_err(Ended::failed)?;
     one::prepare();
     let signal = serve::stop_on_signal().map_err(Ended::failed)?;
     let (stop, stopping) = watch::channel(false);
@@ -93,6 +95,7 @@ pub fn run(args: &DevArgs) -> Outcome {
             }
         }
     }
+    report::flush();
     first_failure.map_or(Ok(()), |error| Err(explain(error)))
 }
 
@@ -131,7 +134,7 @@ fn explain(error: ServeError) -> Ended {
             error.exit_code(),
             format!("{error} (a cluster goes on only with the --nodes and --base-port it was made with)"),
         ),
-        _ => one::ended(error),
+        _ => Ended::with_code(error.exit_code(), error),
     }
 }
 

@@ -5,11 +5,11 @@
 use crate::cli;
 use crate::ended::{Ended, Outcome};
 use crate::output;
+use kattu_runtime::report;
 use kattu_server::config::{self, Command};
 use kattu_server::serve;
 use rustix::process::{Resource, getrlimit, setrlimit};
 use std::ffi::OsString;
-use std::io::Write;
 
 /// Runs one member until SIGTERM or SIGINT.
 pub fn run(args: &[OsString]) -> Outcome {
@@ -24,17 +24,22 @@ pub fn run(args: &[OsString]) -> Outcome {
         Command::Version => return output::print(cli::version().as_bytes()),
         Command::Serve(config, warnings) => (*config, warnings),
     };
+    report::start(config.log.clone()).map_err(|error| Ended::usage(format!("--log-outputs: {error}")))?;
     for line in warnings {
-        let _ = writeln!(std::io::stderr(), "kattu: warning: {line}");
+        report::warn(format_args!("{line}"));
     }
     prepare();
     let stop = serve::stop_on_signal().map_err(Ended::failed)?;
-    serve::run(config, stop, || {}).map_err(ended)
+    let served = serve::run(config, stop, || {}).map_err(|error| ended(&error));
+    report::flush();
+    served
 }
 
-/// A server's failure by the command's table.
-pub fn ended(error: serve::ServeError) -> Ended {
-    Ended::with_code(error.exit_code(), error)
+/// A server's failure by the command's table. It is said where the member says everything: whoever reads standard error
+/// may have stopped reading long ago, and must not keep the process from its end.
+pub fn ended(error: &serve::ServeError) -> Ended {
+    report::error(format_args!("{error}"));
+    Ended::with_code(error.exit_code(), "")
 }
 
 /// What a process with members in it begins with: every client is an open file, and the soft limit is often 1,024; free

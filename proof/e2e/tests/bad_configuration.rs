@@ -101,20 +101,12 @@ fn flags_that_are_wrong_or_not_offered_are_refused_by_name() {
 
 #[test]
 fn flags_of_etcd_that_do_nothing_are_accepted_with_one_warning_each() {
-    let flags = [
-        "--snapshot-count",
-        "10000",
-        "--log-level",
-        "warn",
-        "--max-wals=5",
-        "--pre-vote",
-        "--metrics",
-        "basic",
-    ];
+    let flags =
+        ["--snapshot-count", "10000", "--logger", "zap", "--max-wals=5", "--pre-vote", "--metrics", "basic"];
     let options = Options { members: 1, flags: flags.map(str::to_string).into() };
     let cluster = Cluster::with("warnings", options);
     let log = cluster.members[0].log_text();
-    for flag in ["--snapshot-count", "--log-level", "--max-wals", "--pre-vote", "--metrics"] {
+    for flag in ["--snapshot-count", "--logger ", "--max-wals", "--pre-vote", "--metrics"] {
         assert_eq!(log.lines().filter(|line| line.contains(flag)).count(), 1, "{flag}:\n{log}");
     }
 }

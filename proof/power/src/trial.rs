@@ -574,8 +574,8 @@ impl Trial {
         let said = (0..self.plan.members + self.plan.spare)
             .map(|i| std::fs::read_to_string(self.folder.join(format!("n{i}.log"))).unwrap_or_default());
         for line in said.collect::<String>().lines() {
-            self.outcome.snapshots.0 += u64::from(line.starts_with("kattu: snapshot up to "));
-            self.outcome.snapshots.1 += u64::from(line.starts_with("kattu: starts from snapshot-"));
+            self.outcome.snapshots.0 += u64::from(line.contains(" info  snapshot up to "));
+            self.outcome.snapshots.1 += u64::from(line.contains(" info  starts from snapshot-"));
         }
         let failed = !self.outcome.violations.is_empty() || self.outcome.rig.is_some();
         if failed && !lying || std::env::var_os("KATTU_KEEP").is_some() {

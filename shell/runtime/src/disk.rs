@@ -354,7 +354,7 @@ impl Log {
                 report::warn(format_args!(
                     "an entry read back from the log is not what was written: {error}"
                 ));
-                report::warn(format_args!(
+                report::last_words(format_args!(
                     "stopping, so that the next start mends the log from the other members"
                 ));
                 std::process::exit(1);
@@ -436,7 +436,7 @@ impl Log {
 
 /// The log failed: what it holds is unknown until it is read back.
 fn fatal(error: &WalError) -> ! {
-    report::warn(format_args!("the log failed, stopping: {error}"));
+    report::last_words(format_args!("the log failed, stopping: {error}"));
     std::process::abort();
 }
 

@@ -9,7 +9,7 @@ use crate::engine::Engine;
 use crate::greeting::{self, Greeting, Received};
 use crate::inbox::Inbox;
 use crate::metrics::Metrics;
-use crate::report;
+use crate::report::{self, Cause};
 use kattu_node::contract::{Event, PeerMessage};
 use kattu_node::newcomer;
 use kattu_raft::{Duration, GroupId, LinkEnd, NodeId, SharedBytes};
@@ -30,6 +30,14 @@ const GREETING_MAX: Duration = Duration::from_secs(5);
 const CONFIRM_MAX: Duration = Duration::from_secs(2);
 /// Bytes asked for in one read.
 const READ_BYTES: usize = 64 << 10;
+/// What a newcomer causes when it asks who the members are: as often as it likes.
+const NEWCOMER: Cause = Cause::of("a newcomer asked who the members are");
+
+/// What strangers cause, by the host they come from.
+fn stranger(address: &str) -> Cause {
+    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+    Cause { what: "peer connections refused", whose: crc32c::crc32c(host.as_bytes()).into() }
+}
 
 /// Listens for peers until it is dropped; must be called inside a `LocalSet`.
 pub(crate) struct Hearing {
@@ -89,24 +97,34 @@ impl Hearing {
             Ok(Ok(Received::Newcomer(join))) => {
                 let reached = join.peer_urls.join(",");
                 return match self.tell(&mut socket).await {
-                    Ok(()) => report::info(format_args!(
-                        "told a newcomer from {address} who the members are; it will be reached at {reached}"
-                    )),
-                    Err(reason) => report::warn(format_args!(
-                        "could not tell a newcomer from {address} (at {reached}) who the members are: {reason}"
-                    )),
+                    Ok(()) => report::info_of(
+                        NEWCOMER,
+                        format_args!(
+                            "told a newcomer from {address} who the members are; it will be reached at {reached}"
+                        ),
+                    ),
+                    Err(reason) => report::warn_of(
+                        NEWCOMER,
+                        format_args!(
+                            "could not tell a newcomer from {address} (at {reached}) who the members are: {reason}"
+                        ),
+                    ),
                 };
             }
             Ok(Ok(Received::Beginner)) => return,
             Ok(Err(reason)) => {
                 self.metrics.peer_rejected.add(1);
-                return report::warn(format_args!("peer connection from {address} refused: {reason}"));
+                return report::warn_of(
+                    stranger(address),
+                    format_args!("peer connection from {address} refused: {reason}"),
+                );
             }
             Err(_) => {
                 self.metrics.peer_rejected.add(1);
-                return report::warn(format_args!(
-                    "peer connection from {address} closed: no greeting in 5 s"
-                ));
+                return report::warn_of(
+                    stranger(address),
+                    format_args!("peer connection from {address} closed: no greeting in 5 s"),
+                );
             }
         };
         let from = hello.from;
@@ -121,7 +139,8 @@ impl Hearing {
             Ok(Ok(end)) => end,
             Ok(Err(reason)) => {
                 self.metrics.peer_rejected.add(1);
-                report::warn(format_args!("connection of member {:x} closed: {reason}", from.0));
+                let cause = Cause { what: "the connection of a member closed", whose: from.0 };
+                report::warn_of(cause, format_args!("connection of member {:x} closed: {reason}", from.0));
                 LinkEnd::Otherwise
             }
             Err(stopped) if stopped.is_panic() => std::panic::resume_unwind(stopped.into_panic()),

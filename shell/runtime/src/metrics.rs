@@ -39,6 +39,12 @@ pub static ALLOCATIONS: Counter = Counter::new();
 /// Bytes of those allocations.
 pub static ALLOCATED_BYTES: Counter = Counter::new();
 
+/// Lines for the operator that found no room in the queue of an output, or that the output refused.
+pub static LOG_LINES_DROPPED: Counter = Counter::new();
+
+/// Lines for the operator that were held back because their cause had its lines for a while.
+pub static LOG_LINES_HELD_BACK: Counter = Counter::new();
+
 /// How many log records this process has laid out: on followers none, on a leader one per entry.
 #[must_use]
 pub fn records_encoded() -> u64 {

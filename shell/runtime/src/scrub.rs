@@ -49,7 +49,7 @@ pub(crate) fn start(
                 metrics.scrub_damages.add(1);
                 report::warn(format_args!("the scrub found damage: {what}"));
                 if has_peers && file.starts_with("log-") {
-                    report::warn(format_args!(
+                    report::last_words(format_args!(
                         "stopping, so that the next start mends the log from the other members"
                     ));
                     std::process::exit(1);

@@ -272,7 +272,7 @@ impl Worker {
 
     fn complain(&self, what: &str, error: &WalError) {
         if error.is_failed_sync() {
-            report::warn(format_args!("a sync beside the log failed, stopping: {error}"));
+            report::last_words(format_args!("a sync beside the log failed, stopping: {error}"));
             std::process::abort();
         }
         report::warn(format_args!("{what}: {error}"));
@@ -318,7 +318,7 @@ impl Worker {
             Ok(None) => {} // the member stops
             Err(_) if self.stop.load(Ordering::Relaxed) => {}
             Err(reason) => {
-                report::warn(format_args!(
+                report::last_words(format_args!(
                     "the snapshot that the log begins after cannot be read, stopping: {reason}; a restart asks another member for one"
                 ));
                 std::process::abort();

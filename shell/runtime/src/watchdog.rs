@@ -79,7 +79,7 @@ impl Watch {
             while let Some(counts) = watch.upgrade() {
                 for (work, what) in WORK {
                     if looks[work as usize].look(counts[work as usize].load(Ordering::Relaxed)) {
-                        report::warn(format_args!(
+                        report::last_words(format_args!(
                             "{what} for {limit:?}: stopping, so that clients move on to other members; restart this \
                              one when its machine is well"
                         ));

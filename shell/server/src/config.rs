@@ -16,6 +16,7 @@ use crate::compactor::Retention;
 use crate::level;
 use kattu_node::contract::Consistency;
 use kattu_raft::{Duration, Leadership, Lease, NodeId};
+use kattu_runtime::report::{Format, Level, LogOptions, Output};
 use kattu_runtime::{Member, Place};
 use membership::Names;
 use sources::{Asked, Setting, Settings};
@@ -102,6 +103,8 @@ pub struct ServeConfig {
     pub reserve_bytes: u64,
     /// A disk call that takes longer ends the process.
     pub disk_stall: Duration,
+    /// What is said to the operator, how, and where.
+    pub log: LogOptions,
 }
 
 /// What `kattu serve` was asked for.
@@ -239,6 +242,7 @@ fn build(given: &Reader<'_>) -> Result<ServeConfig, ConfigError> {
         digest_interval: Duration::from_millis(given.number("digest-interval", 60_000, 0, 86_400_000)?),
         reserve_bytes: given.number("disk-reserve-bytes", 64 << 20, 0, 1 << 40)?,
         disk_stall: Duration::from_millis(given.number("disk-stall-timeout", 10_000, 100, 3_600_000)?),
+        log: log(given)?,
         name,
         data_dir,
     })
@@ -372,6 +376,41 @@ fn retention(given: &Reader<'_>) -> Result<Retention, ConfigError> {
         Some(period) if period <= Duration::from_secs(100 * 365 * 86_400) => Ok(Retention::Period(period)),
         _ => Err(wrong("expected a duration such as 30m or 1h, or a number of hours")),
     }
+}
+
+/// Etcd's flags for log lines. Its three levels above `error` are that one here.
+fn log(given: &Reader<'_>) -> Result<LogOptions, ConfigError> {
+    let levels = [
+        ("info", Level::Info),
+        ("debug", Level::Debug),
+        ("warn", Level::Warn),
+        ("error", Level::Error),
+        ("dpanic", Level::Error),
+        ("panic", Level::Error),
+        ("fatal", Level::Error),
+    ];
+    let flag = "log-outputs";
+    let mut outputs = Vec::new();
+    for name in given.text(flag).unwrap_or("stderr").split(',').map(str::trim) {
+        let output = match name {
+            "stderr" | "default" => Output::Stderr,
+            "stdout" => Output::Stdout,
+            "" => return Err(given.wrong(flag, "an output has no name: stderr, stdout, or a path")),
+            "systemd/journal" => {
+                return Err(given.wrong(flag, "systemd takes standard error to its journal: say stderr"));
+            }
+            path => Output::File(PathBuf::from(path)),
+        };
+        if outputs.contains(&output) {
+            return Err(given.wrong(flag, format!("{name} stands there twice")));
+        }
+        outputs.push(output);
+    }
+    Ok(LogOptions {
+        level: given.one_of("log-level", &levels)?,
+        format: given.one_of("log-format", &[("console", Format::Console), ("json", Format::Json)])?,
+        outputs,
+    })
 }
 
 /// A quota of 0 or below means none, as in etcd.

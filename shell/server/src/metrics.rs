@@ -11,7 +11,10 @@ use crate::process;
 use crate::replica::Replica;
 use crate::rpc::Rpc;
 use kattu_node::contract::Status;
-use kattu_runtime::metrics::{ALLOCATED_BYTES, ALLOCATIONS, Metrics, SYNC_BUCKETS_US, records_encoded};
+use kattu_runtime::metrics::{
+    ALLOCATED_BYTES, ALLOCATIONS, LOG_LINES_DROPPED, LOG_LINES_HELD_BACK, Metrics, SYNC_BUCKETS_US,
+    records_encoded,
+};
 use std::fmt::{Display, Write};
 use tonic::Code;
 
@@ -256,6 +259,14 @@ fn snapshots(page: &mut Page, metrics: &Metrics) {
 }
 
 fn process(page: &mut Page) {
+    let name = "kattu_log_lines_dropped_total";
+    page.counter(name, "Log lines lost because nobody read them fast enough", LOG_LINES_DROPPED.get());
+    let name = "kattu_log_lines_held_back_total";
+    page.counter(
+        name,
+        "Log lines held back because there were many of their cause",
+        LOG_LINES_HELD_BACK.get(),
+    );
     let Some(facts) = process::look() else { return };
     page.counter("process_cpu_seconds_total", "CPU time used, in seconds", facts.cpu_seconds);
     page.gauge("process_resident_memory_bytes", "Memory in use", facts.resident_bytes);

@@ -114,7 +114,7 @@ pub fn stop_on_signal() -> io::Result<watch::Receiver<bool>> {
             }
             let _ = sender.send(true);
             tokio::time::sleep(SIGNAL_DEADLINE).await;
-            report::warn(format_args!("stopping took too long; ending now"));
+            report::last_words(format_args!("stopping took too long; ending now"));
             std::process::exit(0);
         });
     })?;

@@ -58,7 +58,7 @@ const fn refused(name: &'static str, shape: Shape, why: &'static str) -> Flag {
 const NO_TLS: &str = "TLS is not supported yet";
 const NO_AUTH: &str = "authentication is not supported yet";
 const NO_DISCOVERY: &str = "discovery is not supported; list the members with --initial-cluster";
-const NO_LOG_FILES: &str = "Kattu writes plain lines to standard error";
+const ONE_LOGGER: &str = "there is one: see --log-level, --log-format, --log-outputs";
 const ALWAYS_COMPARES: &str = "members compare what they made of the log every --digest-interval";
 const BY_BYTES: &str = "snapshots are taken by bytes of log: --snapshot-log-bytes";
 
@@ -198,6 +198,14 @@ pub const FLAGS: &[Flag] = &[
         "10000",
         "milliseconds after which a disk, node or store that hangs ends the process",
     ),
+    works("log-level", Text, "info", "lines that matter less are not said: debug, info, warn, error"),
+    works("log-format", Text, "console", "what a line looks like: console or json"),
+    works(
+        "log-outputs",
+        List,
+        "stderr",
+        "where lines go: stderr, stdout, paths of files; whoever reads them holds nobody up",
+    ),
     tolerated("corrupt-check-time", Text, ALWAYS_COMPARES),
     tolerated("compact-hash-check-time", Text, ALWAYS_COMPARES),
     tolerated("experimental-corrupt-check-time", Text, ALWAYS_COMPARES),
@@ -205,9 +213,7 @@ pub const FLAGS: &[Flag] = &[
     tolerated("experimental-compact-hash-check-enabled", Switch, ALWAYS_COMPARES),
     tolerated("experimental-initial-corrupt-check", Switch, ALWAYS_COMPARES),
     tolerated("snapshot-count", Number, BY_BYTES),
-    tolerated("log-level", Text, NO_LOG_FILES),
-    tolerated("logger", Text, NO_LOG_FILES),
-    tolerated("log-outputs", List, NO_LOG_FILES),
+    tolerated("logger", Text, ONE_LOGGER),
     tolerated("max-wals", Number, BY_BYTES),
     tolerated("max-snapshots", Number, BY_BYTES),
     tolerated("strict-reconfig-check", Switch, "Kattu is always strict"),

@@ -390,7 +390,8 @@ mod tests {
         assert_eq!(
             judged(&["--snapshot-count=5", "--logger", "zap"]),
             Ok(vec![
-                "--logger has no effect: Kattu writes plain lines to standard error".to_string(),
+                "--logger has no effect: there is one: see --log-level, --log-format, --log-outputs"
+                    .to_string(),
                 "--snapshot-count has no effect: snapshots are taken by bytes of log: --snapshot-log-bytes"
                     .to_string(),
             ])

@@ -210,3 +210,29 @@ fn a_complaint_names_the_variable_it_came_from() {
     let error = load_with(&[], &[("ETCD_CERT_FILE", "/x")]).unwrap_err().to_string();
     assert_eq!(error, "ETCD_CERT_FILE (--cert-file): TLS is not supported yet");
 }
+
+#[test]
+fn log_lines_go_where_etcds_flags_say() {
+    assert_eq!(config(&[]).log, LogOptions::default());
+    let chosen =
+        config(&["--log-level=fatal", "--log-format=json", "--log-outputs=stdout,/var/log/k.log,default"]);
+    let file = Output::File(PathBuf::from("/var/log/k.log"));
+    assert_eq!(
+        chosen.log,
+        LogOptions {
+            level: Level::Error,
+            format: Format::Json,
+            outputs: vec![Output::Stdout, file, Output::Stderr]
+        }
+    );
+    for (arg, says) in [
+        ("--log-level=loud", "debug"),
+        ("--log-format=xml", "console, json"),
+        ("--log-outputs=stderr,default", "twice"),
+        ("--log-outputs=stderr,", "no name"),
+        ("--log-outputs=systemd/journal", "say stderr"),
+    ] {
+        let refused = refusal(&[arg]);
+        assert!(refused.starts_with(arg.split('=').next().unwrap()) && refused.contains(says), "{refused}");
+    }
+}
