@@ -25,7 +25,7 @@ const WAL: &str = "kattu-wal";
 const REBUILD: &str = "kattu-rebuild";
 
 /// All bugs that can be planted.
-pub static BUGS: [Bug; 114] = [
+pub static BUGS: [Bug; 115] = [
     // core/raft: elections
     bug(
         RAFT,
@@ -90,6 +90,14 @@ pub static BUGS: [Bug; 114] = [
         "A follower that hears its leader answers requests for votes all the same.",
         Trial::Scene,
         &["partial_partition_costs_no_election"],
+    ),
+    bug(
+        RAFT,
+        "unfit-member-never-asks-again",
+        "our own: found by review",
+        "A voter that may not campaign when its wait is over, because its snapshots are lost, waits for ever from then on.",
+        Trial::Scene,
+        &["a_majority_that_can_talk_has_a_leader"],
     ),
     // core/raft: log and commit
     bug(

@@ -141,13 +141,12 @@ impl Canonical {
     }
 
     fn timer(&self, timer: &Timer) -> Timer {
-        if self.in_time && timer.started != Instant::NEVER {
+        if self.in_time {
             let timeout = timer.timeout.min(self.election_timeout);
             let waited = self.now.since(timer.started).min(timeout);
             return Timer { started: CANONICAL_NOW - waited, timeout }; // it may begin anew, with its whole length
         }
         match timer.deadline() {
-            Instant::NEVER => Timer::OFF,
             at if at <= self.now => Timer { started: CANONICAL_NOW, timeout: Duration::ZERO },
             _ => Timer { started: CANONICAL_NOW, timeout: self.election_timeout * 2 },
         }

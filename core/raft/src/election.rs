@@ -123,10 +123,15 @@ impl Raft {
         if now < self.role.timer_deadline() {
             return;
         }
-        if !self.is_voter() || self.needs_snapshot() {
-            self.take_role(Role::Follower(Follower { timer: Timer::OFF, following: None }), effects);
-        } else if self.is_damaged() && !planted!("damaged-member-leads") {
-            let timer = self.election_timer(now); // its log may be whole again by then
+        let may_not = !self.is_voter()
+            || self.needs_snapshot()
+            || self.is_damaged() && !planted!("damaged-member-leads");
+        if may_not {
+            // It asks itself again after a while: by then it may vote, hold a state, or have a whole log.
+            let timer = match planted!("unfit-member-never-asks-again") {
+                true => Timer { started: Instant::NEVER, timeout: Duration::ZERO },
+                false => self.election_timer(now),
+            };
             self.take_role(Role::Follower(Follower { timer, following: None }), effects);
         } else if self.config.pre_vote && !self.electorate().is_alone(self.config.id) {
             let hurry = self.hurry(now);

@@ -17,11 +17,11 @@ use crate::marks::Marks;
 use crate::membership::Membership;
 use crate::message::{Envelope, Message};
 use crate::rng::Rng;
-use crate::role::{Follower, Role};
+use crate::role::{Follower, Role, Timer};
 use crate::slow_disk::DiskTime;
 use crate::snapshot::{Incoming, Installing, SnapshotMeta};
 use crate::trace::Trace;
-use crate::types::{EntryId, Instant, LogIndex, Lsn, NodeId, Stamp, Term};
+use crate::types::{Duration, EntryId, Instant, LogIndex, Lsn, NodeId, Stamp, Term};
 use alloc::vec::Vec;
 
 /// One peer of one group. Its whole state: cloning it forks the peer, equal states behave equally forever.
@@ -111,6 +111,7 @@ impl Raft {
         let belongs =
             |at: &LogIndex, membership: &Membership| *at <= committed && membership.contains(config.id);
         let belonged = configurations.all().any(|(at, membership)| belongs(at, membership));
+        let timer = Timer { started: now, timeout: Duration::ZERO }; // until the state is there that it is drawn from
         let mut raft = Raft {
             log,
             configurations,
@@ -132,7 +133,7 @@ impl Raft {
             floor: floor.filter(|floor| last < *floor),
             term: hard.term,
             vote: hard.vote,
-            role: Role::Follower(Follower { timer: crate::role::Timer::OFF, following: None }),
+            role: Role::Follower(Follower { timer, following: None }),
             rng,
             config,
         };

@@ -136,9 +136,6 @@ pub(crate) struct Timer {
 }
 
 impl Timer {
-    /// A wait that has no end.
-    pub(crate) const OFF: Timer = Timer { started: Instant::NEVER, timeout: Duration::ZERO };
-
     /// When the wait is over.
     pub(crate) fn deadline(&self) -> Instant {
         self.started + self.timeout

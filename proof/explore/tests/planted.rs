@@ -64,6 +64,7 @@ const FOUND: &[(&str, &str, &str)] = &[
 const BEYOND: &[(&str, &str)] = &[
     ("check-quorum-hears-one", "breaks no promise: a leader stays that should go"),
     ("stickiness-switched-off", "breaks no promise: a leader goes that should stay"),
+    ("unfit-member-never-asks-again", "no member of a scope loses its snapshots"),
     ("acknowledgement-of-an-older-term", "takes a crash and two more leaders"),
     ("probe-hint-taken-for-match", "takes entries of four terms"),
     ("log-pruned-by-what-is-applied", "a snapshot of a scope covers all that is applied"),
