@@ -25,7 +25,7 @@ const WAL: &str = "kattu-wal";
 const REBUILD: &str = "kattu-rebuild";
 
 /// All bugs that can be planted.
-pub static BUGS: [Bug; 115] = [
+pub static BUGS: [Bug; 116] = [
     // core/raft: elections
     bug(
         RAFT,
@@ -98,6 +98,14 @@ pub static BUGS: [Bug; 115] = [
         "A voter that may not campaign when its wait is over, because its snapshots are lost, waits for ever from then on.",
         Trial::Scene,
         &["a_majority_that_can_talk_has_a_leader"],
+    ),
+    bug(
+        RAFT,
+        "pre-candidate-votes-and-asks-on",
+        "mutant of rule E7",
+        "A pre-candidate that votes for a candidate of its term goes on to ask for itself.",
+        Trial::Scene,
+        &["who_elects_a_leader_keeps_it"],
     ),
     // core/raft: log and commit
     bug(

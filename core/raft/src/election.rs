@@ -228,8 +228,8 @@ impl Raft {
             self.vote = Some(from);
             self.record_hard_state(effects);
         }
-        if granted && let Role::Follower(follower) = &mut self.role {
-            follower.timer.started = now;
+        if granted {
+            self.wait_for_elected(now, effects);
         }
         if planted!("vote-told-before-sync") {
             effects.send.push(self.envelope(from, Message::VoteReply(VoteReply { granted })));
@@ -237,6 +237,17 @@ impl Raft {
         }
         // Held until the vote is on disk: a vote forgotten in a crash could be cast twice in one term.
         self.send_when_durable(self.envelope(from, Message::VoteReply(VoteReply { granted })), effects);
+    }
+
+    /// Who has given its vote waits a whole timeout for what comes of it, and asks for nobody else's: answers to a question
+    /// of its own would let it depose whom it has just elected. [E7]
+    fn wait_for_elected(&mut self, now: Instant, effects: &mut Effects) {
+        match &mut self.role {
+            Role::Follower(follower) => follower.timer.started = now,
+            Role::PreCandidate(_) if planted!("pre-candidate-votes-and-asks-on") => {}
+            Role::PreCandidate(_) => self.become_follower(now, effects),
+            Role::Candidate(_) | Role::Leader(_) => {} // its vote of this term is its own
+        }
     }
 
     /// A quorum of votes makes the leader of the term.

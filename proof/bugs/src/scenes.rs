@@ -5,6 +5,7 @@
 //! | `check-quorum-hears-one` | a leader that a quorum does not answer steps down |
 //! | `stickiness-switched-off` | a partial partition costs no election |
 //! | `unfit-member-never-asks-again` | two of three that are whole have a leader (`elections.rs`) |
+//! | `pre-candidate-votes-and-asks-on` | who has elected a leader does not depose it (`elections.rs`) |
 //! | `read-without-a-quorum-round`, `older-round-confirms-reads`, `reads-outlive-their-leader` | what clients were told is linearizable (`deposed.rs`) |
 //! | `late-append-confirms-a-restart` | a member never serves an older state than it did before its restart |
 //! | `session-read-behind-its-session` | a session reads what it has seen, wherever it asks |
@@ -53,6 +54,7 @@ pub fn trial(name: &str, seed: u64) {
         "check-quorum-hears-one" => a_leader_that_one_peer_hears(seed),
         "stickiness-switched-off" => a_link_between_two_of_three(seed),
         "unfit-member-never-asks-again" => elections::a_member_that_is_whole_again(seed),
+        "pre-candidate-votes-and-asks-on" => elections::a_vote_of_who_asks_itself(seed),
         "read-without-a-quorum-round" => deposed::a_read(seed),
         "older-round-confirms-reads" => deposed::an_answer_from_before_the_read(seed),
         "reads-outlive-their-leader" => deposed::the_next_leader_is_heard_of(seed),

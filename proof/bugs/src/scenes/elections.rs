@@ -44,3 +44,67 @@ pub(super) fn a_member_that_is_whole_again(seed: u64) {
         "a_majority_that_can_talk_has_a_leader: two of three are whole, and nobody asks who may lead"
     );
 }
+
+/// The third asks whether it would be elected, and votes for the first before that is answered.
+pub(super) fn a_vote_of_who_asks_itself(seed: u64) {
+    let mut world = World::started((1..=3).map(|id| config(id, 3, 0)).collect(), seed);
+    let (ask, vote) = (Duration::ZERO, ET * 3);
+    // The first campaigns in term 1, and the second has voted for it; nothing has come to the third.
+    asks(&mut world, ONE, ask);
+    hand_over(&mut world, ONE, TWO);
+    hand_over(&mut world, TWO, ONE);
+    world.sync(ONE, usize::MAX);
+    hand_over(&mut world, ONE, TWO);
+    world.sync(TWO, usize::MAX);
+    let elects = taken(&mut world, TWO, ONE);
+    let wants = taken(&mut world, ONE, THREE);
+    // The second loses patience, and the third learns the term from it; then it asks itself.
+    asks(&mut world, TWO, vote);
+    hand_over(&mut world, TWO, THREE);
+    world.sync(THREE, usize::MAX);
+    world.wire.clear();
+    asks(&mut world, THREE, Duration::ZERO);
+    let own_question = taken(&mut world, THREE, TWO);
+    for envelope in wants {
+        world.deliver(envelope);
+    }
+    world.sync(THREE, usize::MAX);
+    for envelope in elects {
+        world.deliver(envelope);
+    }
+    hand_over(&mut world, THREE, ONE);
+    assert!(world.raft(ONE).is_leader(), "scene: two of three have voted for n1");
+    for envelope in own_question {
+        world.deliver(envelope);
+    }
+    world.sync(TWO, usize::MAX);
+    hand_over(&mut world, TWO, THREE);
+    world.settle();
+    assert!(
+        world.raft(ONE).is_leader(),
+        "who_elects_a_leader_keeps_it: n3 has voted for n1 in term 1, and is {} in {:?}",
+        world.raft(THREE).role_name(),
+        world.raft(THREE).term()
+    );
+}
+
+/// A member's wait is over, after so much time at least.
+fn asks(world: &mut World, id: NodeId, wait: Duration) {
+    world.now = (world.now + wait).max(world.due(id));
+    world.tick(id);
+}
+
+/// Takes what is on its way from one to the other off the wire.
+fn taken(world: &mut World, from: NodeId, to: NodeId) -> Vec<kattu_raft::Envelope> {
+    let (taken, kept) =
+        world.wire.drain(..).partition(|envelope| (envelope.from, envelope.to) == (from, to));
+    world.wire = kept;
+    taken
+}
+
+/// What is on its way from one to the other arrives.
+fn hand_over(world: &mut World, from: NodeId, to: NodeId) {
+    for envelope in taken(world, from, to) {
+        world.deliver(envelope);
+    }
+}
