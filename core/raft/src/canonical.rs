@@ -449,7 +449,7 @@ pub(crate) mod tests {
     }
 
     /// Leads member 2, which gets a snapshot; the record of the log's base is not durable.
-    fn sender(now: Instant, silence: Duration) -> Raft {
+    pub(crate) fn sender(now: Instant, silence: Duration) -> Raft {
         let from_two = |term, message| Envelope { term: Term(term), message, ..heartbeat(1) };
         let mut raft = raft(1, now - silence);
         let mut effects = Effects::default();

@@ -20,7 +20,8 @@ impl Raft {
         let Role::Leader(leader) = &self.role else { return };
         let unsynced = planted!("own-match-before-sync", "single-member-answers-before-sync");
         let own = if unsynced { self.log.last().index } else { self.marks.persisted };
-        let held = |voter: NodeId| leader.peers.get(&voter).map_or(own, |progress| progress.matched);
+        let me = self.config.id;
+        let held = |voter: NodeId| leader.of_voter(me, voter, own, |progress| progress.matched);
         let membership = self.configurations.newest();
         let Some(mut index) = membership.reached(held) else { return };
         if planted!("joint-commit-counted-in-one-set") {
@@ -97,5 +98,25 @@ impl Raft {
             }
             Role::PreCandidate(_) | Role::Candidate(_) => None,
         };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::canonical::tests::sender;
+    use crate::role::Role;
+    use crate::{Duration, Effects, EntryKind, Instant, NodeId};
+
+    #[test]
+    #[should_panic(expected = "NodeId(2) votes, and its leader NodeId(1) has not met it")]
+    fn a_voter_that_its_leader_has_not_met_lends_it_no_disk() {
+        let now = Instant(1000);
+        let mut raft = sender(now, Duration::ZERO);
+        let mut effects = Effects::default();
+        raft.propose(now, EntryKind::Command, b"", &mut effects).expect("it leads");
+        let written = effects.persist.last().expect("its log takes it").lsn;
+        let Role::Leader(leader) = &mut raft.role else { panic!("it leads") };
+        leader.peers.remove(&NodeId(2));
+        raft.persisted(now, written, &mut effects);
     }
 }

@@ -330,7 +330,8 @@ impl Raft {
         if now < leader.check_at {
             return;
         }
-        let heard_at = |voter: NodeId| leader.peers.get(&voter).map_or(now, |progress| progress.heard_at);
+        let me = self.config.id;
+        let heard_at = |voter: NodeId| leader.of_voter(me, voter, now, |progress| progress.heard_at);
         let quorum_heard_at = match planted!("check-quorum-hears-one") {
             true => leader.peers.values().map(|progress| progress.heard_at).max(),
             false => self.configurations.newest().reached(heard_at),

@@ -210,8 +210,8 @@ impl Raft {
     /// The newest round that a quorum has answered with promises that are long enough; we keep our own. (L-3)
     fn promised_round(&self) -> Option<Round> {
         let Role::Leader(leader) = &self.role else { return None };
-        let promised =
-            |voter: NodeId| leader.peers.get(&voter).map_or(leader.round, |progress| progress.promised_round);
+        let (me, own) = (self.config.id, leader.round);
+        let promised = |voter: NodeId| leader.of_voter(me, voter, own, |progress| progress.promised_round);
         let membership = self.configurations.newest();
         if planted!("lease-counted-in-one-set") {
             return crate::quorum::quorum_value(membership.voters.iter().map(|&voter| promised(voter)));

@@ -219,8 +219,8 @@ impl Raft {
     /// The newest round that a quorum has answered; we answer ourselves.
     pub(crate) fn confirmed_round(&self) -> Option<Round> {
         let Role::Leader(leader) = &self.role else { return None };
-        let answered =
-            |voter: NodeId| leader.peers.get(&voter).map_or(leader.round, |progress| progress.heard_round);
+        let (me, own) = (self.config.id, leader.round);
+        let answered = |voter: NodeId| leader.of_voter(me, voter, own, |progress| progress.heard_round);
         self.configurations.newest().reached(answered)
     }
 

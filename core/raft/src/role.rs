@@ -142,6 +142,27 @@ impl Timer {
     }
 }
 
+impl Leader {
+    /// What a voter has reached: `own` for this leader itself, `me`, and of everybody else what its progress says. A voter
+    /// without progress is nobody: taken for this leader, it would lend its disk, its promise and its word to a stranger.
+    ///
+    /// # Panics
+    /// If `voter` is neither; whoever changes the configuration meets its members before anything is counted.
+    pub(crate) fn of_voter<T>(
+        &self,
+        me: NodeId,
+        voter: NodeId,
+        own: T,
+        of_peer: impl Fn(&Progress) -> T,
+    ) -> T {
+        if voter == me {
+            return own;
+        }
+        let progress = self.peers.get(&voter);
+        of_peer(progress.unwrap_or_else(|| panic!("{voter:?} votes, and its leader {me:?} has not met it")))
+    }
+}
+
 impl Role {
     /// Its name in the field.
     pub(crate) fn name(&self) -> &'static str {
