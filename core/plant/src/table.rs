@@ -25,7 +25,7 @@ const WAL: &str = "kattu-wal";
 const REBUILD: &str = "kattu-rebuild";
 
 /// All bugs that can be planted.
-pub static BUGS: [Bug; 116] = [
+pub static BUGS: [Bug; 117] = [
     // core/raft: elections
     bug(
         RAFT,
@@ -106,6 +106,14 @@ pub static BUGS: [Bug; 116] = [
         "A pre-candidate that votes for a candidate of its term goes on to ask for itself.",
         Trial::Scene,
         &["who_elects_a_leader_keeps_it"],
+    ),
+    bug(
+        RAFT,
+        "restarted-voter-deposes-its-leader",
+        "our own: found by review",
+        "A voter that has just started helps to replace the leader that has not reached it yet.",
+        Trial::Scene,
+        &["a_restart_and_a_lost_link_cost_no_election"],
     ),
     // core/raft: log and commit
     bug(

@@ -241,6 +241,7 @@ impl Raft {
             CANONICAL_NOW => Instant(0), // nothing is promised
             later => later,
         };
+        self.grace_until = Instant(0); // as if the start were long ago: what it refuses until then is as good as lost
         self.disk_time = DiskTime::default();
         self.handover.canonicalize(&canonical);
         self.rng = Rng::new(0, 0);

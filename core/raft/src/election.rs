@@ -63,8 +63,16 @@ impl Raft {
             | Message::TimeoutNow(_)
             | Message::Lost(_) => false,
         };
-        let bound = self.is_bound(now) || self.config.check_quorum && self.hears_leader(now);
+        let may_have_one = matches!(envelope.message, Message::PreVote(_)) && self.gives_grace(now);
+        let heeds_a_leader = self.config.check_quorum && (self.hears_leader(now) || may_have_one);
+        let bound = self.is_bound(now) || heeds_a_leader;
         asks_for_vote && envelope.term >= self.term && bound
+    }
+
+    /// Whether this voter started so short a time ago that its leader may not have reached it yet. Without that, one lost
+    /// link of another voter and a restart of this one would depose a leader that is well. [E3b]
+    fn gives_grace(&self, now: Instant) -> bool {
+        now < self.grace_until && !planted!("restarted-voter-deposes-its-leader")
     }
 
     fn hears_leader(&self, now: Instant) -> bool {

@@ -58,6 +58,8 @@ pub struct Raft {
     pub(crate) has_past: bool,
     /// See [`Raft::confirmed`].
     pub(crate) confirmed: Option<LogIndex>,
+    /// After a start with a past: no pre-vote before this. [`crate::election`]
+    pub(crate) grace_until: Instant,
     /// No vote, no pre-vote and no own campaign before this. [`crate::lease`]
     pub(crate) promise: Instant,
     /// Other members' priorities that are not the usual one, ascending by member.
@@ -126,6 +128,7 @@ impl Raft {
             fetches: Vec::new(),
             log_space: u64::MAX,
             has_past: lsn > Lsn(0),
+            grace_until: if lsn > Lsn(0) { now + config.heartbeat_interval * 2 } else { Instant(0) },
             confirmed: None,
             promise: Instant(0),
             priorities: Vec::new(),

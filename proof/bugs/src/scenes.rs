@@ -6,6 +6,7 @@
 //! | `stickiness-switched-off` | a partial partition costs no election |
 //! | `unfit-member-never-asks-again` | two of three that are whole have a leader (`elections.rs`) |
 //! | `pre-candidate-votes-and-asks-on` | who has elected a leader does not depose it (`elections.rs`) |
+//! | `restarted-voter-deposes-its-leader` | a restart and one lost link cost no election (`elections.rs`) |
 //! | `read-without-a-quorum-round`, `older-round-confirms-reads`, `reads-outlive-their-leader` | what clients were told is linearizable (`deposed.rs`) |
 //! | `late-append-confirms-a-restart` | a member never serves an older state than it did before its restart |
 //! | `session-read-behind-its-session` | a session reads what it has seen, wherever it asks |
@@ -55,6 +56,7 @@ pub fn trial(name: &str, seed: u64) {
         "stickiness-switched-off" => a_link_between_two_of_three(seed),
         "unfit-member-never-asks-again" => elections::a_member_that_is_whole_again(seed),
         "pre-candidate-votes-and-asks-on" => elections::a_vote_of_who_asks_itself(seed),
+        "restarted-voter-deposes-its-leader" => elections::a_restart_and_a_lost_link(seed),
         "read-without-a-quorum-round" => deposed::a_read(seed),
         "older-round-confirms-reads" => deposed::an_answer_from_before_the_read(seed),
         "reads-outlive-their-leader" => deposed::the_next_leader_is_heard_of(seed),

@@ -3,7 +3,7 @@
 //! Knows nothing of: stores, clients.
 
 use crate::protocol::world;
-use kattu_raft::{Duration, NodeId};
+use kattu_raft::{Duration, LinkEnd, NodeId};
 use world::{World, config};
 
 const ET: Duration = Duration::from_millis(1000);
@@ -85,6 +85,22 @@ pub(super) fn a_vote_of_who_asks_itself(seed: u64) {
         "who_elects_a_leader_keeps_it: n3 has voted for n1 in term 1, and is {} in {:?}",
         world.raft(THREE).role_name(),
         world.raft(THREE).term()
+    );
+}
+
+/// The third has just started, and the second loses its link to the leader, which is well.
+pub(super) fn a_restart_and_a_lost_link(seed: u64) {
+    let mut world = three(seed);
+    world.pass(Duration::from_millis(110 + seed % 60)); // the next heartbeat comes in time for nobody
+    world.crash(THREE, 0);
+    world.start(THREE);
+    world.act(TWO, |raft, now, effects| raft.link_closed(now, ONE, LinkEnd::ByPeer, effects));
+    world.pass(ET);
+    assert!(
+        world.raft(ONE).is_leader(),
+        "a_restart_and_a_lost_link_cost_no_election: n1 is {} in {:?}",
+        world.raft(ONE).role_name(),
+        world.raft(ONE).term()
     );
 }
 
