@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  linearizable ─▶ gathering ──drained──▶ confirming(batch) ──verdict(index)──▶ due at index ──handed out──▶ keeper
-//!                      ▲────────── verdict "ask again", or no verdict for a while ──┘
+//!                      ▲──────────────── verdict "ask again" ───────────────────┘
 //!  serializable ─▶ keeper, or waits until this replica may serve at all (ST17)
 //!  session(index) ─▶ the same, and waits until everything up to its index has been handed out
 //!  bounded(δ) ─▶ the same, if the last confirmed question was asked at most δ ago; else as linearizable
@@ -12,14 +12,15 @@
 //! believed, so no bound on anybody's clock is needed. One question serves all bounded reads of the next δ.
 //!
 //! One question to the leader stands for the whole batch [replication-protocols Q5, Q6]; reads are then served here.
-//! Few questions are open at once, and a refused one is not repeated at once: what waits meanwhile shares the next.
+//! Few questions are open at once, and a refused one is not repeated at once: what waits meanwhile shares the next. What is
+//! lost on its way raft asks again; a verdict on a later question is one on all that were asked before.
 //! The keeper's queue is ordered, so a read may be queued as soon as every entry up to its index has been.
 //! A read changes nothing, so one that cannot be served is always *refused*, never in doubt.
 //! Knows nothing of: writes, how leadership is confirmed.
 
 use crate::contract::{Consistency, Effects, KeeperTask, Outcome, Refusal, Ticket};
 use crate::node::{Node, answer};
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use kattu_kv::api::Query;
 use kattu_raft::{Instant, LogIndex, ReadBatch, ReadVerdict};
@@ -48,8 +49,6 @@ struct Confirming {
     reads: Vec<Waiting>,
     /// When the question was asked.
     asked_at: Instant,
-    /// When to ask again: the question or its answer may be lost.
-    ask_again: Instant,
 }
 
 /// All reads that wait for something.
@@ -63,8 +62,8 @@ pub(crate) struct Reads {
     due: VecDeque<(LogIndex, Vec<Waiting>)>,
     /// Serializable reads that came before this replica may serve.
     not_serving: VecDeque<Waiting>,
-    /// Reads of sessions that have seen more than was handed out here, by what they have seen.
-    behind_session: BTreeMap<LogIndex, Vec<Waiting>>,
+    /// Reads of sessions that have seen more than was handed out here.
+    behind_session: BehindSession,
     /// The newest question that was confirmed: when it was asked, and up to where everything answered before stands.
     fresh: Option<(Instant, LogIndex)>,
     batch: u64,
@@ -72,6 +71,53 @@ pub(crate) struct Reads {
     ask_after: Instant,
     /// Reads in all the queues above.
     count: usize,
+}
+
+/// Reads of sessions by what those have seen, and by when the oldest of each expires: a session may wait for something
+/// far ahead, so neither order follows from the other.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+struct BehindSession {
+    /// Oldest first; never empty.
+    by_seen: BTreeMap<LogIndex, VecDeque<Waiting>>,
+    /// When the oldest read of each place above expires.
+    by_expiry: BTreeSet<(Instant, LogIndex)>,
+}
+
+impl BehindSession {
+    fn deadline(&self) -> Option<Instant> {
+        self.by_expiry.first().map(|&(expires, _)| expires)
+    }
+
+    fn add(&mut self, seen: LogIndex, read: Waiting) {
+        let reads = self.by_seen.entry(seen).or_default();
+        if reads.is_empty() {
+            self.by_expiry.insert((read.expires, seen));
+        }
+        reads.push_back(read);
+    }
+
+    /// Those that have seen no more than `handed_out`: with what they have seen.
+    fn take_upto(&mut self, handed_out: LogIndex) -> Option<(LogIndex, VecDeque<Waiting>)> {
+        let first = self.by_seen.first_entry().filter(|first| *first.key() <= handed_out)?;
+        let (seen, reads) = first.remove_entry();
+        if let Some(oldest) = reads.front() {
+            self.by_expiry.remove(&(oldest.expires, seen));
+        }
+        Some((seen, reads))
+    }
+
+    /// One that has waited too long.
+    fn take_expired(&mut self, now: Instant) -> Option<Waiting> {
+        let &(expires, seen) = self.by_expiry.first().filter(|(expires, _)| *expires <= now)?;
+        self.by_expiry.remove(&(expires, seen));
+        let reads = self.by_seen.get_mut(&seen)?;
+        let read = reads.pop_front();
+        match reads.front() {
+            Some(next) => drop(self.by_expiry.insert((next.expires, seen))),
+            None => drop(self.by_seen.remove(&seen)),
+        }
+        read
+    }
 }
 
 impl Reads {
@@ -87,8 +133,8 @@ impl Reads {
             self.gathering.first().map(|read| read.expires),
             self.due.front().and_then(|(_, reads)| reads.first()).map(|read| read.expires),
             self.not_serving.front().map(|read| read.expires),
-            self.behind_session.values().flatten().map(|read| read.expires).min(),
-            self.confirming.values().map(|confirming| confirming.ask_again).min(),
+            self.behind_session.deadline(),
+            self.confirming.values().filter_map(|batch| batch.reads.first()).map(|read| read.expires).min(),
             Some(self.ask_after).filter(|&at| at != Instant(0)),
         ];
         fronts.into_iter().flatten().min().unwrap_or(Instant::NEVER)
@@ -104,7 +150,7 @@ impl Reads {
         let due = core::mem::take(&mut self.due).into_iter().flat_map(|(_, reads)| reads);
         let gathering = core::mem::take(&mut self.gathering).into_iter();
         let not_serving = core::mem::take(&mut self.not_serving).into_iter();
-        let behind = core::mem::take(&mut self.behind_session).into_values().flatten();
+        let behind = core::mem::take(&mut self.behind_session).by_seen.into_values().flatten();
         for read in confirming.chain(due).chain(gathering).chain(not_serving).chain(behind) {
             answer(effects, read.ticket, Outcome::Refused(Refusal::Stopping));
         }
@@ -136,7 +182,7 @@ impl Node {
             }
             Consistency::Session(seen) => {
                 self.reads.count += 1;
-                self.reads.behind_session.entry(seen).or_default().push(read);
+                self.reads.behind_session.add(seen, read);
             }
             Consistency::Bounded(_) | Consistency::Linearizable => {
                 match self.fresh_enough(now, consistency) {
@@ -174,42 +220,50 @@ impl Node {
         self.reads.batch += 1;
         let batch = self.reads.batch;
         let reads = core::mem::take(&mut self.reads.gathering);
-        let ask_again = now + self.config.raft.election_timeout / 2;
-        self.reads.confirming.insert(batch, Confirming { reads, asked_at: now, ask_again });
+        self.reads.confirming.insert(batch, Confirming { reads, asked_at: now });
         self.raft.read(now, ReadBatch(batch), out);
     }
 
     pub(crate) fn on_read_verdict(&mut self, now: Instant, verdict: ReadVerdict, effects: &mut Effects) {
-        let Some(confirming) = self.reads.confirming.remove(&verdict.batch.0) else {
-            return; // asked again meanwhile
-        };
+        let mut again = Vec::new();
+        while let Some(first) =
+            self.reads.confirming.first_entry().filter(|first| *first.key() <= verdict.upto.0)
+        {
+            let confirming = first.remove();
+            match verdict.index {
+                Some(index) => self.confirm(now, confirming, index, effects),
+                None => again.extend(confirming.reads),
+            }
+        }
+        if verdict.index.is_none() {
+            self.gather_again(again);
+            self.reads.ask_after = now + self.config.raft.heartbeat_interval;
+        }
+    }
+
+    /// These reads may be served from `index` on.
+    fn confirm(&mut self, now: Instant, confirming: Confirming, index: LogIndex, effects: &mut Effects) {
+        let Confirming { reads, asked_at } = confirming;
         let asked_at = match planted!("freshness-dated-by-its-answer") {
             true => now,
-            false => confirming.asked_at,
+            false => asked_at,
         };
-        let fresh = verdict.index.map(|index| (asked_at, index));
-        self.reads.fresh = self.reads.fresh.max(fresh);
-        match verdict.index {
-            Some(index) if index <= self.handed_out || planted!("read-served-before-apply") => {
-                for read in confirming.reads {
-                    self.reads.count -= 1;
-                    self.serve(read, index, effects);
-                }
+        self.reads.fresh = self.reads.fresh.max(Some((asked_at, index)));
+        if index <= self.handed_out || planted!("read-served-before-apply") {
+            for read in reads {
+                self.reads.count -= 1;
+                self.serve(read, index, effects);
             }
-            Some(index) => {
-                // Verdicts may overtake each other after a leader change; the later index serves both.
-                let behind = self.reads.due.back().map_or(index, |&(last, _)| index.max(last));
-                self.reads.due.push_back((behind, confirming.reads));
-            }
-            None => {
-                self.gather_again(confirming.reads);
-                self.reads.ask_after = now + self.config.raft.heartbeat_interval;
-            }
+        } else {
+            // Verdicts may overtake each other after a leader change; the later index serves both.
+            let behind = self.reads.due.back().map_or(index, |&(last, _)| index.max(last));
+            self.reads.due.push_back((behind, reads));
         }
     }
 
     /// Reads go back to the head of the queue, oldest first.
     fn gather_again(&mut self, mut reads: Vec<Waiting>) {
+        reads.sort_by_key(|read| read.expires); // some may have been asked about twice already
         reads.append(&mut self.reads.gathering);
         self.reads.gathering = reads;
     }
@@ -230,12 +284,9 @@ impl Node {
             }
         }
         if self.serves() {
-            while let Some(seen) = self.reads.behind_session.first_entry() {
-                let needs = (*seen.key()).max(self.serves_from);
-                if *seen.key() > self.handed_out {
-                    break;
-                }
-                for read in seen.remove() {
+            while let Some((seen, reads)) = self.reads.behind_session.take_upto(self.handed_out) {
+                let needs = seen.max(self.serves_from);
+                for read in reads {
                     self.reads.count -= 1;
                     self.serve(read, needs, effects);
                 }
@@ -258,7 +309,7 @@ impl Node {
         });
     }
 
-    /// Asks again where no answer came, and refuses whoever has waited too long.
+    /// Refuses whoever has waited too long.
     pub(crate) fn expire_reads(&mut self, now: Instant, effects: &mut Effects) {
         if self.reads.ask_after <= now {
             self.reads.ask_at_once();
@@ -266,34 +317,24 @@ impl Node {
         if self.reads.count == 0 {
             return;
         }
-        let overdue: Vec<u64> = self
-            .reads
-            .confirming
-            .iter()
-            .filter(|(_, c)| c.ask_again <= now)
-            .map(|(&batch, _)| batch)
-            .collect();
-        for batch in overdue.into_iter().rev() {
-            let confirming = self.reads.confirming.remove(&batch).expect("its key was just seen");
-            self.gather_again(confirming.reads);
-        }
         let refusal = if self.raft.leader().is_some() { Refusal::ReadTimedOut } else { Refusal::NoLeader };
         let expired = |read: &Waiting| read.expires <= now;
         let mut refused: Vec<(Ticket, Refusal)> = Vec::new();
         let gathering = &mut self.reads.gathering;
         let old = gathering.iter().take_while(|read| expired(read)).count();
         refused.extend(gathering.drain(..old).map(|read| (read.ticket, refusal)));
+        for batch in self.reads.confirming.values_mut() {
+            let old = batch.reads.iter().take_while(|read| expired(read)).count();
+            refused.extend(batch.reads.drain(..old).map(|read| (read.ticket, refusal)));
+        }
         for (_, reads) in &mut self.reads.due {
             let old = reads.iter().take_while(|read| expired(read)).count();
             refused.extend(reads.drain(..old).map(|read| (read.ticket, Refusal::ReadTimedOut)));
         }
         self.reads.due.retain(|(_, reads)| !reads.is_empty());
-        for reads in self.reads.behind_session.values_mut() {
-            refused.extend(
-                reads.extract_if(.., |read| expired(read)).map(|read| (read.ticket, Refusal::ReadTimedOut)),
-            );
+        while let Some(read) = self.reads.behind_session.take_expired(now) {
+            refused.push((read.ticket, Refusal::ReadTimedOut));
         }
-        self.reads.behind_session.retain(|_, reads| !reads.is_empty());
         while self.reads.not_serving.front().is_some_and(expired) {
             let read = self.reads.not_serving.pop_front().expect("its front was just seen");
             refused.push((read.ticket, Refusal::Replaying));
@@ -302,5 +343,63 @@ impl Node {
         for (ticket, refusal) in refused {
             answer(effects, ticket, Outcome::Refused(refusal));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every read that came and is not gone.
+    type Naive = Vec<(LogIndex, Waiting)>;
+
+    fn expired(naive: &mut Naive, now: Instant) -> Vec<Ticket> {
+        let mut gone: Vec<_> = naive.extract_if(.., |(_, read)| read.expires <= now).collect();
+        gone.sort_by_key(|(_, read)| read.ticket);
+        gone.into_iter().map(|(_, read)| read.ticket).collect()
+    }
+
+    #[test]
+    fn reads_of_sessions_agree_with_a_list_that_is_searched_every_time() {
+        let (mut reads, mut naive) = (BehindSession::default(), Naive::new());
+        let mut dice = 1_u64;
+        let mut die = |sides: u64| {
+            dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (dice >> 33) % sides
+        };
+        let (mut served, mut refused) = (0, 0);
+        for step in 1..20_000 {
+            let now = Instant(step);
+            match die(4) {
+                0 | 1 => {
+                    let (ticket, expires) = (Ticket(step), Instant(step + 40));
+                    let read = Waiting { ticket, wanted: Wanted::Pin, expires };
+                    let seen = LogIndex(die(30));
+                    reads.add(seen, read.clone());
+                    naive.push((seen, read));
+                }
+                2 => {
+                    let handed_out = LogIndex(die(12));
+                    let mut taken = Vec::new();
+                    while let Some((seen, reads)) = reads.take_upto(handed_out) {
+                        taken.extend(reads.into_iter().map(|read| (seen, read)));
+                    }
+                    let mut expected: Naive = naive.extract_if(.., |(seen, _)| *seen <= handed_out).collect();
+                    expected.sort_by_key(|(seen, read)| (*seen, read.ticket));
+                    served += taken.len();
+                    assert_eq!(taken, expected);
+                }
+                _ => {
+                    let mut gone: Vec<_> =
+                        core::iter::from_fn(|| reads.take_expired(now)).map(|read| read.ticket).collect();
+                    gone.sort_unstable();
+                    refused += gone.len();
+                    assert_eq!(gone, expired(&mut naive, now));
+                }
+            }
+            assert_eq!(reads.deadline(), naive.iter().map(|(_, read)| read.expires).min());
+            assert_eq!(reads.by_expiry.len(), reads.by_seen.len(), "one for each place");
+        }
+        assert!(served > 1000 && refused > 1000, "{served} served, {refused} refused");
     }
 }

@@ -4,6 +4,8 @@ mod world;
 
 use kattu_node::contract::*;
 use kattu_raft::{Duration, LinkEnd, LogIndex, Message, NodeId};
+use std::cell::Cell;
+use std::rc::Rc;
 use world::*;
 
 #[test]
@@ -188,6 +190,51 @@ fn a_lost_question_is_asked_again() {
     world.loses = Box::new(|_| false);
     world.pass(ET);
     assert!(is_done(world.outcome(follower, ticket)));
+}
+
+#[test]
+fn questions_that_a_leader_cannot_answer_do_not_pile_up() {
+    // Heartbeats come through and entries do not: somebody leads and commits nothing, not its own first entry.
+    let mut world = World::new(3);
+    let (asked, through) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(false)));
+    let (counted, goes_through) = (asked.clone(), through.clone());
+    world.loses = Box::new(move |message| {
+        let PeerMessage::Raft(envelope) = message else { return false };
+        counted.set(counted.get() + u32::from(matches!(envelope.message, Message::ReadIndex(_))));
+        let is_bulk = matches!(&envelope.message, Message::Append(append) if !append.entries.is_empty());
+        is_bulk && !goes_through.get()
+    });
+    world.elect();
+    let follower = world.follower();
+    let steps = 100;
+    let reads: Vec<Ticket> = (0..steps)
+        .map(|_| {
+            let read = world.ask(follower, get("a", Consistency::Linearizable));
+            world.pass(ET / 20);
+            read
+        })
+        .collect();
+    let heartbeats = steps / 2;
+    assert!(asked.get() <= 16 + heartbeats + 1, "{} questions in {heartbeats} heartbeats", asked.get());
+    assert!(reads.iter().all(|&read| world.outcome(follower, read).is_none()), "nobody could answer");
+    through.set(true);
+    world.pass(ET);
+    assert!(reads.iter().all(|&read| is_done(world.outcome(follower, read))), "everybody is answered");
+}
+
+#[test]
+fn reads_that_nobody_answers_are_refused_in_time() {
+    let mut world = World::new(3);
+    let leader = world.elect();
+    let follower = world.follower();
+    let is_answer = |m: &PeerMessage| matches!(m, PeerMessage::Raft(e) if matches!(e.message, Message::ReadIndexReply(_)));
+    world.loses = Box::new(is_answer);
+    let read = world.ask(follower, get("a", Consistency::Linearizable));
+    world.pass(Duration::from_millis(6900));
+    assert_eq!(world.outcome(follower, read), None);
+    assert_eq!(world.leader(), Some(leader));
+    world.pass(Duration::from_millis(200));
+    assert!(matches!(world.outcome(follower, read), Some(Outcome::Refused(Refusal::ReadTimedOut))));
 }
 
 #[test]

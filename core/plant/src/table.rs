@@ -25,7 +25,7 @@ const WAL: &str = "kattu-wal";
 const REBUILD: &str = "kattu-rebuild";
 
 /// All bugs that can be planted.
-pub static BUGS: [Bug; 117] = [
+pub static BUGS: [Bug; 118] = [
     // core/raft: elections
     bug(
         RAFT,
@@ -114,6 +114,14 @@ pub static BUGS: [Bug; 117] = [
         "A voter that has just started helps to replace the leader that has not reached it yet.",
         Trial::Scene,
         &["a_restart_and_a_lost_link_cost_no_election"],
+    ),
+    bug(
+        RAFT,
+        "open-questions-all-repeated",
+        "our own: found by review",
+        "A follower repeats every question that its leader has not answered, and not the newest only.",
+        Trial::Scene,
+        &["open_questions_are_bounded"],
     ),
     // core/raft: log and commit
     bug(

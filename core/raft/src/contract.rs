@@ -108,11 +108,11 @@ pub struct Fetch {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ReadBatch(pub u64);
 
-/// What became of a batch of linearizable reads.
+/// What became of batches of linearizable reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ReadVerdict {
-    /// The batch asked about.
-    pub batch: ReadBatch,
+    /// The batch that is judged, and with it every batch before it that has no verdict yet.
+    pub upto: ReadBatch,
     /// Serve once this index is applied here; `None`: leadership was lost or unknown, nothing was promised.
     pub index: Option<LogIndex>,
 }

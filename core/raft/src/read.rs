@@ -11,7 +11,9 @@
 //!        4. A follower asks its leader, which does 1–3; it serves when it has applied that far itself. [Q6]
 //!        5. A restarted follower asks once for itself: the answer covers everything it may have served before the
 //!           restart, which a late append from before could not promise. [fault-model ST17]
-//!        6. Losing the leader, or being it no longer, fails what is pending: reads are safe to ask again. [Q8]
+//!        6. An answer to one question answers all that were asked before it: it is about a later moment than they ask
+//!           for. So a follower repeats its newest question only, and nothing grows while a leader cannot answer.
+//!        7. Losing the leader, or being it no longer, fails what is pending: reads are safe to ask again. [Q8]
 //! Knows nothing of: what is read, who waits, leases.
 
 use crate::canonical::Canonical;
@@ -20,11 +22,14 @@ use crate::message::{Message, ReadIndex, ReadIndexReply};
 use crate::raft::Raft;
 use crate::role::{Follower, Role};
 use crate::types::{Instant, LogIndex, NodeId, Round};
-use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 /// The question a restarted follower asks for itself; no driver's batch has this number.
 const OWN_QUESTION: ReadBatch = ReadBatch(u64::MAX);
+
+/// Questions of one peer that wait for the next round; beyond it the oldest goes, whose answer a later one's is. A peer needs
+/// one. One of version 0.1 takes an answer for no other question, and has so many open.
+const QUESTIONS_MAX: usize = 16;
 
 /// Who asks a leader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -46,28 +51,72 @@ pub(crate) struct ReadRound {
 /// A leader's reads.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct ReadQueue {
-    /// They share the next round.
+    /// They share the next round. Of this peer's batches the newest only, of each other one's at most [`QUESTIONS_MAX`].
     pub(crate) waiting: Vec<Reader>,
     /// The round that is under way.
     pub(crate) under_way: Option<ReadRound>,
 }
 
-/// A follower's batches, oldest first, and when to ask for them again.
+impl ReadQueue {
+    /// Waits for the next round. A repeated question joins its first copy if that still waits.
+    fn join(&mut self, reader: Reader) {
+        let is_same = |waiting: &Reader| match (waiting, &reader) {
+            (Reader::Own(_), Reader::Own(_)) => true,
+            (waiting, reader) => waiting == reader,
+        };
+        self.waiting.retain(|waiting| !is_same(waiting));
+        if let Reader::Peer(peer, _) = reader {
+            let of_peer = |waiting: &Reader| matches!(waiting, Reader::Peer(from, _) if *from == peer);
+            let is_full = self.waiting.iter().filter(|&waiting| of_peer(waiting)).count() >= QUESTIONS_MAX;
+            if is_full && let Some(oldest) = self.waiting.iter().position(of_peer) {
+                self.waiting.remove(oldest);
+            }
+        }
+        self.waiting.push(reader);
+    }
+
+    /// This peer's own batches are answered, all of them.
+    fn forget_own(&mut self) {
+        let under_way = self.under_way.iter_mut().map(|round| &mut round.readers);
+        for readers in under_way.chain([&mut self.waiting]) {
+            readers.retain(|reader| !matches!(reader, Reader::Own(_)));
+        }
+    }
+}
+
+/// What a follower has asked its leader and has no answer to, and when to ask again.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Asked {
-    pub(crate) batches: VecDeque<ReadBatch>,
+    /// The first and the last of the batches that wait.
+    open: Option<(ReadBatch, ReadBatch)>,
     retry_at: Instant,
 }
 
 impl Default for Asked {
     fn default() -> Asked {
-        Asked { batches: VecDeque::new(), retry_at: Instant::NEVER }
+        Asked { open: None, retry_at: Instant::NEVER }
     }
 }
 
 impl Asked {
     pub(crate) fn retry_at(&self) -> Instant {
         self.retry_at
+    }
+
+    /// `batch` waits as well, as the newest.
+    fn add(&mut self, batch: ReadBatch) {
+        let first = self.open.map_or(batch, |(first, _)| first);
+        self.open = Some((first, batch));
+    }
+
+    /// `batch` is answered, and with it all that were asked before; `false` if it did not wait.
+    fn settle(&mut self, batch: ReadBatch) -> bool {
+        let Some((first, last)) = self.open else { return false };
+        if batch < first || last < batch {
+            return false;
+        }
+        self.open = (batch < last).then_some((ReadBatch(batch.0 + 1), last));
+        true
     }
 
     /// See [`crate::canonical`].
@@ -77,40 +126,55 @@ impl Asked {
 }
 
 impl Raft {
-    /// Asks from which index on the reads of `batch` may be served; the verdict comes with the effects, now or
-    /// later. Batch numbers ascend and are never used twice in one run; `u64::MAX` is not one.
+    /// Asks from which index on the reads of `batch` may be served. Its verdict comes with the effects, now or later, or
+    /// that of a later batch, which is its own too. Batch numbers ascend and are never used twice in one run; `u64::MAX`
+    /// is not one.
     pub fn read(&mut self, now: Instant, batch: ReadBatch, effects: &mut Effects) {
         if let Some(index) = self.index_by_lease(now) {
-            return effects.reads.push(ReadVerdict { batch, index: Some(index) });
+            if let Role::Leader(leader) = &mut self.role {
+                leader.reads.forget_own();
+            }
+            return effects.reads.push(ReadVerdict { upto: batch, index: Some(index) });
         }
         let retry_after = self.config.heartbeat_interval;
         match &mut self.role {
             Role::Leader(leader) => {
-                leader.reads.waiting.push(Reader::Own(batch));
+                leader.reads.join(Reader::Own(batch));
                 if self.configurations.newest().is_alone(self.config.id) {
                     self.start_read_round(now, effects); // no one to ask [Q7]
                 }
             }
             Role::Follower(Follower { following: Some(following), .. }) => {
                 let leader = following.leader;
-                following.asked.batches.push_back(batch);
+                following.asked.add(batch);
                 following.asked.retry_at = following.asked.retry_at.min(now + retry_after);
                 self.ask_leader(leader, batch, effects);
             }
             Role::Follower(Follower { following: None, .. }) => {
-                effects.reads.push(ReadVerdict { batch, index: None });
+                effects.reads.push(ReadVerdict { upto: batch, index: None });
             }
             Role::PreCandidate(_) | Role::Candidate(_) => {
-                effects.reads.push(ReadVerdict { batch, index: None })
+                effects.reads.push(ReadVerdict { upto: batch, index: None })
             }
         }
     }
 
     /// A leader was just found. A member that has a past asks it how far that past may have reached.
     pub(crate) fn ask_own_question(&mut self, now: Instant, effects: &mut Effects) {
-        if self.has_past && self.confirmed.is_none() {
-            self.read(now, OWN_QUESTION, effects);
+        let retry_at = now + self.config.heartbeat_interval;
+        if !self.asks_for_itself() {
+            return;
         }
+        if let Role::Follower(Follower { following: Some(following), .. }) = &mut self.role {
+            following.asked.retry_at = following.asked.retry_at.min(retry_at);
+            let leader = following.leader;
+            self.ask_leader(leader, OWN_QUESTION, effects);
+        }
+    }
+
+    /// Whether it wants to know for itself how far its past may have reached.
+    fn asks_for_itself(&self) -> bool {
+        self.has_past && self.confirmed.is_none()
     }
 
     fn ask_leader(&mut self, leader: NodeId, batch: ReadBatch, effects: &mut Effects) {
@@ -118,22 +182,29 @@ impl Raft {
         self.send_when_durable(self.envelope(leader, Message::ReadIndex(request)), effects);
     }
 
-    /// Questions or answers may have been lost: asks again.
+    /// Questions or answers may have been lost: asks the newest again, which stands for all.
     pub(crate) fn tick_asked_reads(&mut self, now: Instant, effects: &mut Effects) {
         let retry_at = now + self.config.heartbeat_interval;
+        let asks_for_itself = self.asks_for_itself();
         let Role::Follower(follower) = &mut self.role else { return };
         let Some(following) = &mut follower.following else { return };
         if now < following.asked.retry_at {
             return;
         }
-        following.asked.retry_at = retry_at;
-        let (leader, batches) = (following.leader, following.asked.batches.clone());
-        for batch in batches {
-            self.ask_leader(leader, batch, effects);
+        let (leader, open) = (following.leader, following.asked.open);
+        let newest = open.map(|(_, last)| last).or(asks_for_itself.then_some(OWN_QUESTION));
+        following.asked.retry_at = newest.map_or(Instant::NEVER, |_| retry_at);
+        if planted!("open-questions-all-repeated")
+            && let Some((first, last)) = open
+        {
+            (first.0..last.0).for_each(|batch| self.ask_leader(leader, ReadBatch(batch), effects));
+        }
+        if let Some(newest) = newest {
+            self.ask_leader(leader, newest, effects);
         }
     }
 
-    /// A follower asks. A repeated question joins its first copy if that still waits.
+    /// A follower asks.
     pub(crate) fn on_read_index(
         &mut self,
         now: Instant,
@@ -145,10 +216,7 @@ impl Raft {
             return effects.send.push(reply);
         }
         let Role::Leader(leader) = &mut self.role else { return };
-        let reader = Reader::Peer(from, request.batch);
-        if !leader.reads.waiting.contains(&reader) {
-            leader.reads.waiting.push(reader);
-        }
+        leader.reads.join(Reader::Peer(from, request.batch));
         if self.configurations.newest().is_alone(self.config.id) {
             self.start_read_round(now, effects);
         }
@@ -168,7 +236,7 @@ impl Raft {
         reply: &ReadIndexReply,
         effects: &mut Effects,
     ) {
-        let nonce = self.read_nonce;
+        let (nonce, asks_for_itself) = (self.read_nonce, self.asks_for_itself());
         let Role::Follower(follower) = &mut self.role else { return };
         let Some(following) = &mut follower.following else { return };
         if following.leader != from {
@@ -176,19 +244,15 @@ impl Raft {
         }
         following.told = following.told.max(reply.index.unwrap_or_default());
         let batch = ReadBatch(reply.batch.wrapping_sub(nonce));
-        let unanswered = batch == OWN_QUESTION && reply.index.is_none();
-        if unanswered {
-            // Asked again with the next retry, as long as this leader is heard.
-        } else if let Some(position) = following.asked.batches.iter().position(|asked| *asked == batch) {
-            following.asked.batches.remove(position);
-            if following.asked.batches.is_empty() {
-                following.asked.retry_at = Instant::NEVER;
-            }
-            if batch == OWN_QUESTION {
-                self.confirmed = self.confirmed.or(reply.index);
-            } else {
-                effects.reads.push(ReadVerdict { batch, index: reply.index });
-            }
+        let waited = following.asked.settle(batch);
+        if waited {
+            effects.reads.push(ReadVerdict { upto: batch, index: reply.index });
+        }
+        if asks_for_itself && (waited || batch == OWN_QUESTION) {
+            self.confirmed = reply.index; // without one it is asked again with the next retry
+        }
+        if following.asked.open.is_none() && !(asks_for_itself && self.confirmed.is_none()) {
+            following.asked.retry_at = Instant::NEVER;
         }
         self.advance_commit_as_follower(now, effects);
     }
@@ -236,7 +300,7 @@ impl Raft {
         let Some(ReadRound { index, readers, .. }) = leader.reads.under_way.take() else { return };
         for reader in readers {
             match reader {
-                Reader::Own(batch) => effects.reads.push(ReadVerdict { batch, index: Some(index) }),
+                Reader::Own(batch) => effects.reads.push(ReadVerdict { upto: batch, index: Some(index) }),
                 Reader::Peer(peer, batch) => {
                     if let Some(progress) = leader.peers.get_mut(&peer) {
                         progress.told_commit = progress.told_commit.max(index);
@@ -250,15 +314,10 @@ impl Raft {
 
     /// The role `former` is over: nothing is promised of what it had pending. [Q8]
     pub(crate) fn fail_reads(former: Role, effects: &mut Effects) {
-        let mut settle = |batch, index| {
-            if batch != OWN_QUESTION {
-                effects.reads.push(ReadVerdict { batch, index });
-            }
-        };
         match former {
             Role::Follower(follower) => {
-                let batches = follower.following.into_iter().flat_map(|following| following.asked.batches);
-                batches.for_each(|batch| settle(batch, None));
+                let open = follower.following.and_then(|following| following.asked.open);
+                effects.reads.extend(open.map(|(_, last)| ReadVerdict { upto: last, index: None }));
             }
             Role::Leader(leader) => {
                 let index = leader.reads.under_way.as_ref().map(|round| round.index);
@@ -266,7 +325,7 @@ impl Raft {
                 let under_way = leader.reads.under_way.into_iter().flat_map(|round| round.readers);
                 for reader in under_way.chain(leader.reads.waiting) {
                     match reader {
-                        Reader::Own(batch) => settle(batch, index),
+                        Reader::Own(batch) => effects.reads.push(ReadVerdict { upto: batch, index }),
                         Reader::Peer(..) => {} // learns of it by itself: its term moves, or it asks again
                     }
                 }

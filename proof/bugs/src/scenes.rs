@@ -7,6 +7,7 @@
 //! | `unfit-member-never-asks-again` | two of three that are whole have a leader (`elections.rs`) |
 //! | `pre-candidate-votes-and-asks-on` | who has elected a leader does not depose it (`elections.rs`) |
 //! | `restarted-voter-deposes-its-leader` | a restart and one lost link cost no election (`elections.rs`) |
+//! | `open-questions-all-repeated` | who waits for many answers repeats one question (`questions.rs`) |
 //! | `read-without-a-quorum-round`, `older-round-confirms-reads`, `reads-outlive-their-leader` | what clients were told is linearizable (`deposed.rs`) |
 //! | `late-append-confirms-a-restart` | a member never serves an older state than it did before its restart |
 //! | `session-read-behind-its-session` | a session reads what it has seen, wherever it asks |
@@ -31,6 +32,7 @@ mod elections;
 mod leases;
 mod members;
 mod odd;
+mod questions;
 mod rebuilt;
 mod slow_disks;
 #[path = "../../../core/node/tests/world/mod.rs"]
@@ -57,6 +59,7 @@ pub fn trial(name: &str, seed: u64) {
         "unfit-member-never-asks-again" => elections::a_member_that_is_whole_again(seed),
         "pre-candidate-votes-and-asks-on" => elections::a_vote_of_who_asks_itself(seed),
         "restarted-voter-deposes-its-leader" => elections::a_restart_and_a_lost_link(seed),
+        "open-questions-all-repeated" => questions::of_one_that_commits_nothing(seed),
         "read-without-a-quorum-round" => deposed::a_read(seed),
         "older-round-confirms-reads" => deposed::an_answer_from_before_the_read(seed),
         "reads-outlive-their-leader" => deposed::the_next_leader_is_heard_of(seed),

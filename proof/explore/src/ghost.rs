@@ -129,14 +129,17 @@ impl Ghost {
             }
         }
         for verdict in &step.verdicts {
-            let asked =
-                |read: &(u8, u8, u8)| usize::from(read.0) == member && u64::from(read.1) == verdict.batch.0;
-            let Some(position) = self.reads.iter().position(asked) else {
+            // A verdict is that of every batch before it, too.
+            let judged =
+                |read: &(u8, u8, u8)| usize::from(read.0) == member && u64::from(read.1) <= verdict.upto.0;
+            let (judged, waiting): (Vec<_>, Vec<_>) = self.reads.drain(..).partition(judged);
+            self.reads = waiting;
+            if judged.is_empty() {
                 return Err(format!(
                     "Linearizable reads: member {name} answers a read that nobody waits for"
                 ));
-            };
-            let (_, _, floor) = self.reads.remove(position);
+            }
+            let floor = judged.into_iter().map(|(_, _, floor)| floor).max().unwrap_or_default();
             if let Some(index) = verdict.index
                 && index < LogIndex(u64::from(floor))
             {

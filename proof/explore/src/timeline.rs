@@ -122,8 +122,8 @@ fn consequence(deed: &Deed) -> String {
     parts.extend(deed.commits.iter().map(|place| format!("commits {place}")));
     for verdict in &deed.verdicts {
         parts.push(match verdict.index {
-            Some(index) => format!("read {} is served from {}", verdict.batch.0, index.0),
-            None => format!("read {} fails", verdict.batch.0),
+            Some(index) => format!("read {} is served from {}", verdict.upto.0, index.0),
+            None => format!("read {} fails", verdict.upto.0),
         });
     }
     if deed.lease.read {

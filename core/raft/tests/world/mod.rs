@@ -279,19 +279,23 @@ impl World {
         self.leading.observe(id, &self.peers, &send);
         self.leading.check_leases(self.now, &self.peers);
         for verdict in reads {
-            let floor = self.peer(id).reading.remove(&verdict.batch.0);
-            let floor = floor.unwrap_or_else(|| panic!("{} answers read {} twice", id.0, verdict.batch.0));
-            let index = verdict.index;
-            self.journal.push(match index {
-                Some(index) => format!("{}: read {} may be served at {}", id.0, verdict.batch.0, index.0),
-                None => format!("{}: read {} failed", id.0, verdict.batch.0),
-            });
-            if let Some(index) = index {
-                assert!(
-                    floor <= index,
-                    "stale read at {}: index {index:?}, {floor:?} was committed before",
-                    id.0
-                );
+            let waiting = &mut self.peer(id).reading;
+            let later = waiting.split_off(&(verdict.upto.0 + 1));
+            let judged = std::mem::replace(waiting, later);
+            assert!(!judged.is_empty(), "{} answers read {} twice", id.0, verdict.upto.0);
+            for (read, floor) in judged {
+                let index = verdict.index;
+                self.journal.push(match index {
+                    Some(index) => format!("{}: read {read} may be served at {}", id.0, index.0),
+                    None => format!("{}: read {read} failed", id.0),
+                });
+                if let Some(index) = index {
+                    assert!(
+                        floor <= index,
+                        "stale read at {}: index {index:?}, {floor:?} was committed before",
+                        id.0
+                    );
+                }
             }
         }
         let work = install.into_iter().map(Work::Install).chain(apply.into_iter().map(Work::Apply));

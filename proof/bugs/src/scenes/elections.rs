@@ -4,6 +4,7 @@
 
 use crate::protocol::world;
 use kattu_raft::{Duration, LinkEnd, NodeId};
+use std::collections::VecDeque;
 use world::{World, config};
 
 const ET: Duration = Duration::from_millis(1000);
@@ -111,9 +112,8 @@ fn asks(world: &mut World, id: NodeId, wait: Duration) {
 }
 
 /// Takes what is on its way from one to the other off the wire.
-fn taken(world: &mut World, from: NodeId, to: NodeId) -> Vec<kattu_raft::Envelope> {
-    let (taken, kept) =
-        world.wire.drain(..).partition(|envelope| (envelope.from, envelope.to) == (from, to));
+fn taken(world: &mut World, from: NodeId, to: NodeId) -> VecDeque<kattu_raft::Envelope> {
+    let (taken, kept) = world.wire.drain(..).partition(|envelope| (envelope.from, envelope.to) == (from, to));
     world.wire = kept;
     taken
 }
