@@ -263,7 +263,7 @@ pub const SCOPES: &[Scope] = &[
         copies: 1,
         sync: Sync::Each,
         must_see: &[Mark::Elected, Mark::Reelected, Mark::Restarted],
-        pinned: 601_236,
+        pinned: 603_466,
         ..TINY
     },
     Scope {
@@ -365,7 +365,7 @@ pub const SCOPES: &[Scope] = &[
         crashes: 1,
         in_flight_max: 1,
         must_see: &[Mark::Reelected, Mark::ReadServed, Mark::Restarted],
-        pinned: 497_781,
+        pinned: 497_713,
         ..TINY
     },
     Scope {
@@ -392,7 +392,7 @@ pub const SCOPES: &[Scope] = &[
         crashes: 1,
         sync: Sync::Each,
         must_see: &[Mark::CommandCommitted, Mark::Restarted, Mark::ReadServed],
-        pinned: 483_813,
+        pinned: 507_373,
         ..TINY
     },
     Scope {
@@ -408,7 +408,7 @@ pub const SCOPES: &[Scope] = &[
         late_drain: true,
         sync: Sync::Each,
         must_see: &[Mark::Reelected, Mark::CommandCommitted, Mark::Restarted, Mark::ReadServed],
-        pinned: 855_244,
+        pinned: 882_308,
         ..TINY
     },
     Scope {
@@ -432,7 +432,7 @@ pub const SCOPES: &[Scope] = &[
             Mark::ChangeTruncated,
             Mark::Restarted,
         ],
-        pinned: 175_148,
+        pinned: 174_923,
         ..TINY
     },
     Scope {
@@ -447,7 +447,7 @@ pub const SCOPES: &[Scope] = &[
         in_flight_max: 2,
         sync: Sync::Each,
         must_see: &[Mark::JointCommitted, Mark::ChangeCompleted, Mark::Reelected, Mark::Restarted],
-        pinned: 46_816,
+        pinned: 46_226,
         ..TINY
     },
     Scope {
@@ -638,7 +638,7 @@ pub const SCOPES: &[Scope] = &[
         in_flight_max: 1,
         sync: Sync::AtOnce,
         must_see: &[Mark::ReadByLease, Mark::LeaseEnded, Mark::LeaseSlept],
-        pinned: 438_470,
+        pinned: 438_148,
         ..TINY
     },
     Scope {
