@@ -8,7 +8,7 @@ use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 use kattu_sim::campaign::{CAMPAIGN_STORMS, Sum, least, run_storms};
 use kattu_sim::faults::{Fault, NOT_BUILT};
-use kattu_sim::{Options, Plan, StormReport, run_plan, run_storm, shrink};
+use kattu_sim::{Family, Options, Plan, StormReport, run_plan, run_storm, shrink};
 use serde_json::{Value, json};
 use std::time::Instant;
 
@@ -56,6 +56,9 @@ pub struct SimArgs {
     /// Measure: so many elections in a cluster of five after its leader died, as a distribution
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=1_000_000), conflicts_with_all = ["storms", "minutes", "hash", "speed"])]
     elections: Option<u64>,
+    /// What the storms are about: all faults, or how well a cluster serves with one slow follower
+    #[arg(long, value_enum, default_value = "storms", conflicts_with_all = ["speed", "elections", "profile"])]
+    family: About,
     /// A situation in the place of storms, over the seeds of `--seed` and `--storms`
     #[arg(long, value_enum, conflicts_with_all = ["hash", "speed", "elections"])]
     profile: Option<Profile>,
@@ -65,6 +68,27 @@ pub struct SimArgs {
     /// Write the result as this
     #[arg(short, long, value_enum, default_value = "table")]
     output: Format,
+}
+
+/// What storms are about.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum About {
+    /// Faults of all kinds, and everything that clients were told
+    Storms,
+    /// Links of 1 to 100 MB/s and a follower that comes back far behind: goodput, progress, memory, steps, tail of writes
+    SlowLinks,
+    /// A follower with little CPU, and compactions: progress, memory, steps, tail of writes
+    SlowMembers,
+}
+
+impl From<About> for Family {
+    fn from(about: About) -> Family {
+        match about {
+            About::Storms => Family::Storms,
+            About::SlowLinks => Family::SlowLinks,
+            About::SlowMembers => Family::SlowMembers,
+        }
+    }
 }
 
 /// A situation by hand.
@@ -86,7 +110,8 @@ pub fn run(args: &SimArgs) -> Outcome {
     if let Some(Profile::SlowDisk) = args.profile {
         return slow_disk(args);
     }
-    let options = Options { seconds: args.minutes.map(|minutes| minutes * 60), ..Options::default() };
+    let family = Family::from(args.family);
+    let options = Options { seconds: args.minutes.map(|minutes| minutes * 60), family, ..Options::default() };
     if let (true, Some(seed)) = (args.hash, args.seed) {
         return output::print(format!("{:016x}\n", run_storm(seed, &options).hash).as_bytes());
     }
@@ -115,15 +140,15 @@ pub fn run(args: &SimArgs) -> Outcome {
     let shrunk =
         failed.first().filter(|_| args.output == Format::Table).map(|report| shrink(report, &options));
     let seconds = began.elapsed().as_secs_f64();
-    let too_rare = sum.faults.too_rare(least(sum.storms));
+    let too_rare = sum.faults.too_rare(least(sum.storms), family);
     match args.output {
-        Format::Json => output::print_json(&as_json(&sum, first..end, seconds))?,
+        Format::Json => output::print_json(&as_json(&sum, first..end, seconds, family))?,
         Format::Table => {
-            print_faults(&sum)?;
+            print_faults(&sum, family)?;
             if let Some(shrunk) = &shrunk {
                 print_timeline(&shrunk.report, shrunk.attempts)?;
             }
-            print_violations(&sum, args.minutes)?;
+            print_violations(&sum, args.minutes, family)?;
             print_last_line(&sum, first..end, seconds)?;
         }
     }
@@ -154,20 +179,26 @@ fn progress_bar(count: u64) -> ProgressBar {
     ProgressBar::new(count).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
 }
 
-fn print_faults(sum: &Sum) -> Outcome {
-    let rows = Fault::ALL.iter().map(|&fault| {
+fn print_faults(sum: &Sum, family: Family) -> Outcome {
+    let of_it: Vec<Fault> = Fault::ALL.iter().copied().filter(|&fault| family.has(fault)).collect();
+    let rows = of_it.iter().map(|&fault| {
         vec![fault.id().to_string(), fault.about().to_string(), sum.faults.count(fault).to_string()]
     });
     output::print_table(&["fault", "what", "times"], rows.collect())?;
-    let possible = Fault::ALL.len() * (Fault::ALL.len() - 1) / 2;
+    if family != Family::Storms {
+        return output::print(format!("members: {}\n{}", sum.deeds, sum.service).as_bytes());
+    }
+    let possible = of_it.len() * (of_it.len() - 1) / 2;
     let pairs = sum.faults.pairs();
     let mut text = format!("pairs of faults that met in one storm: {} of {possible}", pairs.len());
     if let (Some(rarest), true) = (pairs.iter().min_by_key(|(_, storms)| **storms), pairs.len() == possible) {
         let ((first, second), storms) = rarest;
         text += &format!("; the rarest, {} and {}, in {storms}", first.id(), second.id());
     } else if sum.storms >= CAMPAIGN_STORMS {
-        let missing = (0..Fault::ALL.len())
-            .flat_map(|first| Fault::ALL[first + 1..].iter().map(move |&second| (Fault::ALL[first], second)));
+        let missing = of_it
+            .iter()
+            .enumerate()
+            .flat_map(|(at, &first)| of_it[at + 1..].iter().map(move |&second| (first, second)));
         let missing = missing.filter(|pair| !pairs.contains_key(pair));
         let named: Vec<String> =
             missing.map(|(first, second)| format!("{}+{}", first.id(), second.id())).collect();
@@ -201,11 +232,15 @@ fn print_timeline(report: &StormReport, attempts: usize) -> Outcome {
     output::print(text.as_bytes())
 }
 
-fn print_violations(sum: &Sum, minutes: Option<u64>) -> Outcome {
+fn print_violations(sum: &Sum, minutes: Option<u64>, family: Family) -> Outcome {
     let mut text = String::new();
+    let of_family = match family {
+        Family::Storms => String::new(),
+        other => format!(" --family {}", other.name()),
+    };
     for (seed, violation) in &sum.violations {
         let length = minutes.map(|minutes| format!(" --minutes {minutes}")).unwrap_or_default();
-        text += &format!("violation: {violation}\nreplay: kattu sim --seed {seed}{length}\n");
+        text += &format!("violation: {violation}\nreplay: kattu sim{of_family} --seed {seed}{length}\n");
     }
     output::print(text.as_bytes())
 }
@@ -222,7 +257,7 @@ fn print_last_line(sum: &Sum, seeds: std::ops::Range<u64>, seconds: f64) -> Outc
     output::print(line.as_bytes())
 }
 
-fn as_json(sum: &Sum, seeds: std::ops::Range<u64>, seconds: f64) -> Value {
+fn as_json(sum: &Sum, seeds: std::ops::Range<u64>, seconds: f64, family: Family) -> Value {
     let faults: serde_json::Map<String, Value> =
         Fault::ALL.iter().map(|&fault| (fault.id().to_string(), sum.faults.count(fault).into())).collect();
     let pairs: serde_json::Map<String, Value> = sum
@@ -239,11 +274,12 @@ fn as_json(sum: &Sum, seeds: std::ops::Range<u64>, seconds: f64) -> Value {
                 "seed": seed,
                 "property": violation.property,
                 "story": violation.story,
-                "replay": format!("kattu sim --seed {seed}"),
+                "replay": format!("kattu sim --family {} --seed {seed}", family.name()),
             })
         })
         .collect();
     json!({
+        "family": family.name(),
         "storms": sum.storms,
         "violations": violations,
         "seeds": {"start": seeds.start, "end": seeds.end},

@@ -3,6 +3,7 @@
 //! One storm per thread at a time; the order in which they end says nothing, the sum is the same whatever it is.
 //! Knows nothing of: how progress is shown.
 
+use crate::family::ServiceSum;
 use crate::faults::Tally;
 use crate::plan::Options;
 use crate::report::{Deeds, StormReport, Violation};
@@ -47,6 +48,8 @@ pub struct Sum {
     pub faults: Tally,
     /// What else members did.
     pub deeds: Deeds,
+    /// How well they served, where that was judged.
+    pub service: ServiceSum,
 }
 
 impl Sum {
@@ -63,6 +66,7 @@ impl Sum {
         self.looks += report.looks;
         self.faults.add_storm(&report.faults);
         self.deeds.add(&report.deeds);
+        self.service.add(&report.service);
         if let Some(violation) = &report.violation {
             self.violations.push((report.seed, violation.clone()));
             self.violations.sort_by_key(|(seed, _)| *seed);

@@ -4,6 +4,7 @@
 //! asked for. A class of faults that never fires is no evidence, so a campaign with a low count fails.
 //! Knows nothing of: how faults come about.
 
+use crate::family::Family;
 use std::collections::BTreeMap;
 
 macro_rules! faults {
@@ -62,6 +63,8 @@ faults! {
     F42 "a clock beyond its bound found out, or a leader elected while an older lease held",
     F50 "load far above capacity, refused early",
     F51 "a follower far behind that caught up under load",
+    F54 "a link that carries little, and was full",
+    F55 "a member with little CPU, whose step took longer than it should",
     F60 "members changed, or the office moved, in the middle of it all",
     F61 "a change of members refused",
     F63 "a new cluster made of a backup, or of one member that was left",
@@ -115,10 +118,11 @@ impl Tally {
         &self.pairs
     }
 
-    /// The faults that happened less often than `least`.
+    /// The faults of a family that happened less often than `least`.
     #[must_use]
-    pub fn too_rare(&self, least: u64) -> Vec<Fault> {
-        Fault::ALL.iter().copied().filter(|&fault| self.count(fault) < least).collect()
+    pub fn too_rare(&self, least: u64, family: Family) -> Vec<Fault> {
+        let of_it = Fault::ALL.iter().copied().filter(|&fault| family.has(fault));
+        of_it.filter(|&fault| self.count(fault) < least).collect()
     }
 }
 
@@ -144,7 +148,12 @@ mod tests {
         sum.add_storm(&storm);
         assert_eq!((sum.count(Fault::F01), sum.count(Fault::F33), sum.count(Fault::F40)), (2, 4, 0));
         assert_eq!(sum.pairs().iter().collect::<Vec<_>>(), [(&(Fault::F01, Fault::F33), &2)]);
-        assert!(sum.too_rare(3).contains(&Fault::F01) && !sum.too_rare(2).contains(&Fault::F01));
-        assert_eq!(Tally::default().too_rare(1), Fault::ALL, "none is exempt");
+        let rare = |least| sum.too_rare(least, Family::Storms);
+        assert!(rare(3).contains(&Fault::F01) && !rare(2).contains(&Fault::F01));
+        let families = [Family::Storms, Family::SlowLinks, Family::SlowMembers];
+        for &fault in Fault::ALL {
+            let rare = families.iter().any(|&family| Tally::default().too_rare(1, family).contains(&fault));
+            assert!(rare, "{} is exempt", fault.id());
+        }
     }
 }

@@ -118,6 +118,14 @@ pub enum Inject {
     Restore { who: Who, pick: u64 },
     /// A copy of a member's disk becomes another cluster, beside the storm.
     Recover { who: Who, pick: u64 },
+    /// All links of a member carry so many bytes per second.
+    Narrow { who: Who, rate: u64, time: u64 },
+    /// A member has so many times less CPU.
+    Tired { who: Who, times: u64, time: u64 },
+    /// A member is stopped, so that it comes back far behind.
+    Away { who: Who, down: u64 },
+    /// History is forgotten up to now.
+    Forget { time: u64 },
 }
 
 macro_rules! kinds {
@@ -130,6 +138,9 @@ macro_rules! kinds {
         impl Kind {
             /// All kinds.
             pub const ALL: &[Kind] = &[$(Kind::$kind,)*];
+
+            /// Those of storms that judge service, and of no others.
+            pub const OF_SERVICE: &[Kind] = &[Kind::Narrow, Kind::Tired, Kind::Away, Kind::Forget];
 
             /// Its name.
             #[must_use]
@@ -186,6 +197,10 @@ kinds! {
     Lie "lie",
     Restore "restore",
     Recover "recover",
+    Narrow "narrow",
+    Tired "tired",
+    Away "away",
+    Forget "forget",
 }
 
 /// A set of kinds.
@@ -231,7 +246,7 @@ impl Kinds {
     /// A seed's choice: each kind in about two storms of five.
     pub(crate) fn draw(dice: &mut Dice) -> Kinds {
         let mut kinds = Kinds(0);
-        for &kind in Kind::ALL {
+        for &kind in Kind::ALL.iter().filter(|kind| !Kind::OF_SERVICE.contains(kind)) {
             if dice.below(5) < 2 {
                 kinds.0 |= 1 << kind as u64;
             }
@@ -400,6 +415,7 @@ fn draw(kind: Kind, dice: &mut Dice, members: u64, settings: &Settings) -> Optio
         }
         Kind::Restore => Inject::Restore { who, pick: dice.roll() },
         Kind::Recover => Inject::Recover { who, pick: dice.roll() },
+        Kind::Narrow | Kind::Tired | Kind::Away | Kind::Forget => return None, // see `family.rs`
     };
     let between = matches!(
         kind,
@@ -548,6 +564,14 @@ impl fmt::Display for Inject {
             Inject::Lie { who, .. } => write!(f, "the power of {who} goes, and its disk has lied"),
             Inject::Restore { who, .. } => write!(f, "a backup of {who} becomes another cluster"),
             Inject::Recover { who, .. } => write!(f, "a copy of the disk of {who} becomes another cluster"),
+            Inject::Narrow { who, rate, time } => {
+                write!(f, "all links of {who} carry {rate} bytes/s for {}", shown(*time))
+            }
+            Inject::Tired { who, times, time } => {
+                write!(f, "{who} has {times} times less CPU for {}", shown(*time))
+            }
+            Inject::Away { who, down } => write!(f, "{who} is away for {}", shown(*down)),
+            Inject::Forget { time } => write!(f, "history is forgotten, for {}", shown(*time)),
         }
     }
 }
@@ -555,15 +579,21 @@ impl fmt::Display for Inject {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::family::Family;
     use crate::plan::{Options, Plan};
 
     #[test]
     fn every_kind_is_drawn_and_reads_well() {
         let mut seen = Kinds::none();
-        for seed in 0..60 {
-            for (_, injection) in Plan::draw(seed, &Options::default()).injections {
-                assert!(!injection.what.to_string().is_empty());
-                seen.0 |= 1 << injection.what.kind() as u64;
+        for family in [Family::Storms, Family::SlowLinks, Family::SlowMembers] {
+            for seed in 0..60 {
+                let options = Options { family, ..Options::default() };
+                for (_, injection) in Plan::draw(seed, &options).injections {
+                    assert!(!injection.what.to_string().is_empty());
+                    let kind = injection.what.kind();
+                    assert_eq!(family == Family::Storms, !Kind::OF_SERVICE.contains(&kind), "{kind:?}");
+                    seen.0 |= 1 << kind as u64;
+                }
             }
         }
         assert_eq!(seen.iter().count(), Kind::ALL.len(), "{seen:?}");

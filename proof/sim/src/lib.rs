@@ -19,7 +19,8 @@
 //! | `faults.rs`, `trace.rs`, `words.rs`, `report.rs` | what is counted and told |
 //! | `run.rs`, `campaign.rs`, `shrink.rs` | one storm, many, the smallest that fails |
 //! | `elections.rs` | how long clusters are without a leader |
-//! | `service.rs`, `load.rs` | how well clusters serve: slow links, and requests that come at a rate |
+//! | `family.rs`, `work.rs` | storms that judge service: slow links, members with little CPU |
+//! | `service.rs`, `load.rs` | how well clusters serve: one situation each, and requests that come at a rate |
 //! | `dice.rs`, `clock.rs`, `queue.rs` | chance, time, order |
 //!
 //! ```
@@ -38,6 +39,7 @@ mod clock;
 mod dice;
 mod diverge;
 pub mod elections;
+pub mod family;
 pub mod faults;
 pub mod inject;
 pub mod load;
@@ -58,9 +60,11 @@ mod storm;
 pub mod trace;
 mod watch;
 mod words;
+mod work;
 mod world;
 mod yard;
 
+pub use family::Family;
 pub use plan::{Disagrees, Leases, Options, Place, Plan};
 pub use report::{Deeds, StormReport, Violation};
 pub use run::{run_plan, run_storm};

@@ -62,7 +62,8 @@ pub(crate) struct Load {
     streams: Vec<Stream>,
     /// Streams beyond these have ended.
     on: Vec<bool>,
-    asked: BTreeMap<u64, (usize, u64)>,
+    /// Of which stream, when, and whether something went on then.
+    asked: BTreeMap<u64, (usize, u64, bool)>,
     number: u64,
     pub(crate) timed: Vec<Timed>,
 }
@@ -96,18 +97,37 @@ impl Load {
 }
 
 impl World {
-    /// Requests come from now on; the stream's number.
-    pub(crate) fn begin_load(&mut self, stream: Stream) -> usize {
+    /// Requests come from then on; the stream's number.
+    pub(crate) fn begin_load(&mut self, stream: Stream, at: u64) -> usize {
         let number = self.load.streams.len();
         self.load.streams.push(stream);
         self.load.on.push(true);
-        self.sh.queue.plan(self.sh.now, Event::Load { stream: number });
+        self.sh.queue.plan(at, Event::Load { stream: number });
         number
     }
 
     /// No more of them come.
     pub(crate) fn end_load(&mut self, stream: usize) {
         self.load.on[stream] = false;
+    }
+
+    /// Nothing comes at a rate any more, and nothing is slow.
+    pub(crate) fn end_service(&mut self) {
+        self.load.on.fill(false);
+        self.sh.service.rest();
+    }
+
+    /// All history is forgotten: a compaction at the newest revision goes to whoever leads.
+    pub(crate) fn forget(&mut self) {
+        let Some(member) = self.leader() else { return };
+        let operation = self.load.number;
+        self.load.number += 1;
+        let Some(process) = &mut self.members[member].process else { return };
+        let revision = process.keeper.store().revision();
+        // Nobody times it, and a refusal is as good as an answer.
+        let _ = process.call(operation, Request::Write(encode_kv(&Command::Compact(revision))));
+        let run = self.members[member].run;
+        self.sh.queue.plan(self.sh.now, Event::Wake { member, run });
     }
 
     /// The next request of a stream goes to whoever leads, or to anybody.
@@ -120,7 +140,7 @@ impl World {
         self.sh.queue.plan(self.sh.now + gap, Event::Load { stream: number });
         let operation = self.load.number;
         self.load.number += 1;
-        self.load.asked.insert(operation, (number, self.sh.now));
+        self.load.asked.insert(operation, (number, self.sh.now, self.sh.service.is_busy()));
         let up = self.up();
         let Some(member) = self.leader().or(up.first().copied()) else {
             self.load_ended(operation, false);
@@ -144,7 +164,10 @@ impl World {
     }
 
     pub(crate) fn load_ended(&mut self, operation: u64, done: bool) {
-        let Some((stream, asked)) = self.load.asked.remove(&operation) else { return };
+        let Some((stream, asked, busy)) = self.load.asked.remove(&operation) else { return };
+        if matches!(self.load.streams[stream].ask, Ask::Put { .. }) {
+            self.sh.service.answered(self.sh.now - asked, done, busy);
+        }
         self.load.timed.push(Timed { stream, asked, answered: self.sh.now, done });
     }
 }

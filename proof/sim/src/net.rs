@@ -420,7 +420,9 @@ impl Net {
         lane.pushed = (around.now, pushed + len);
         lane.queue_bytes += len;
         lane.queue.push_back(frame);
-        if lane.queue.len() == 1 {
+        if lane.queue.len() > 1 {
+            around.tally.add(Fault::F54);
+        } else {
             lane.first_left = len * SEC;
             self.plan_wire(around, from, to);
         }
@@ -1016,7 +1018,7 @@ impl Lane {
 }
 
 /// Bytes of entries and of snapshots' pieces in a message: what a link is there for.
-fn load_of(message: &PeerMessage) -> u64 {
+pub(crate) fn load_of(message: &PeerMessage) -> u64 {
     let PeerMessage::Raft(envelope) = message else { return 0 };
     match &envelope.message {
         Message::Append(append) => append.entries.iter().map(|entry| entry.len() as u64).sum(),

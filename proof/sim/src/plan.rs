@@ -6,6 +6,7 @@
 
 use crate::clock::{MS, SEC, US};
 use crate::dice::Dice;
+use crate::family::{self, Family, Serving};
 use crate::inject::{Injection, Kind, Kinds, draw_injections};
 use kattu_node::SnapshotLimits;
 use kattu_raft::{Duration, Leadership, Lease, Limits};
@@ -31,6 +32,8 @@ pub struct Options {
     pub leases: Option<Leases>,
     /// Whether reads may belong to sessions or have bounds; the seed's choice if absent.
     pub levels: Option<bool>,
+    /// What the storm is about.
+    pub family: Family,
     /// Keep the lines of the timeline.
     pub timeline: bool,
     /// Keep the history of the clients in the report.
@@ -210,12 +213,17 @@ pub struct Plan {
     pub injections: Vec<(u32, Injection)>,
     /// Injections in the full plan.
     pub injections_planned: usize,
+    /// What storms that judge service have beside that.
+    pub service: Option<Serving>,
 }
 
 impl Plan {
     /// What the seed decides.
     #[must_use]
     pub fn draw(seed: u64, options: &Options) -> Plan {
+        if options.family != Family::Storms {
+            return family::draw(seed, options);
+        }
         let mut dice = Dice::new(seed, "cluster");
         // Three and five are what people run; the rest is for the arithmetic of quorums.
         let drawn = *dice.pick(&[1, 2, 3, 3, 3, 3, 3, 3, 4, 5, 5, 5, 5, 6, 7, 8, 9]);
@@ -263,7 +271,20 @@ impl Plan {
         }
         let changes = injections.iter().any(|(_, injection)| injection.what.kind() == Kind::Change);
         let spares = if changes { SPARES } else { 0 };
-        Plan { seed, members, spares, length, settings, pace, load, kinds, injections, injections_planned }
+        let service = None;
+        Plan {
+            seed,
+            members,
+            spares,
+            length,
+            settings,
+            pace,
+            load,
+            kinds,
+            injections,
+            injections_planned,
+            service,
+        }
     }
 
     /// Three members, ten requests a second, nothing but the checks of every step: what speed is measured with.

@@ -11,9 +11,10 @@ use crate::clock::{Clock, SEC};
 use crate::diverge::altered;
 use crate::faults::Fault;
 use crate::log::{Completion, Log, LogRoom};
-use crate::net::id_of;
+use crate::net::{id_of, load_of};
 use crate::plan::{Leases, Place};
 use crate::snapshots::{Done, Order, Worker};
+use crate::work::work_of;
 use crate::world::{Event as Planned, Shared};
 use kattu_node::compare::Health;
 use kattu_node::contract::{
@@ -22,6 +23,7 @@ use kattu_node::contract::{
 };
 use kattu_node::{Keeper, Node};
 use kattu_raft::{Duration, Entry, Fetch, LogBody, LogIndex, LogRecord, Lsn, NodeId, Trace};
+use kattu_verify::service::Work;
 use kattu_wal::WalError;
 use kattu_wal::sim::SimDisk;
 use std::collections::{BTreeMap, VecDeque};
@@ -34,6 +36,8 @@ const CALLS_PER_BATCH: usize = 4096;
 const FETCHES_PER_BATCH: usize = 1;
 /// Requests that may wait in front of a replica. Production has room for 65,536; this is reached.
 pub(crate) const CALLS_MAX: usize = 2048;
+/// A step of a member with little CPU that takes longer is one that its peers can notice.
+const LONG_STEP: u64 = crate::clock::MS;
 /// Tasks that may wait for a keeper on its own thread, scaled down likewise.
 const TASKS_MAX: usize = 4096;
 
@@ -131,6 +135,8 @@ pub(crate) struct Process {
     news: bool,
     applied_in_batch: bool,
     events_in_batch: u64,
+    /// What this step has done so far, where somebody wants to know.
+    work: Work,
     /// The thread is busy until then.
     free_at: u64,
     wake_at: u64,
@@ -194,6 +200,7 @@ impl Process {
             news: false,
             applied_in_batch: false,
             events_in_batch: 0,
+            work: Work::default(),
             free_at: 0,
             wake_at: 0,
             timer_at: 0,
@@ -291,7 +298,7 @@ impl Process {
             if !self.carry_out(sh)? {
                 return Ok(()); // at the disk
             }
-            self.end_batch(sh);
+            self.end_batch(sh)?;
         }
         let at = self.clock.when(self.node.deadline(), sh.now);
         // A deadline that moved away is left alone: one early look costs less than planning always.
@@ -365,6 +372,12 @@ impl Process {
         }
         note(sh, self.id(), &self.scratch);
         self.note_taken(sh);
+        if sh.service.counts() {
+            let records = &self.scratch.persist;
+            let sent = self.scratch.send.iter().map(load_of).sum::<u64>();
+            let bytes = records.iter().map(record_bytes).sum::<u64>() + sent;
+            self.work.add(Work { entries: 1 + records.len() as u64, keys: 0, bytes });
+        }
         let Effects { persist, send, fetch, apply, reply, compute, trace, read_chunks, store_chunks } =
             &mut self.scratch;
         self.effects.read_chunks.append(read_chunks);
@@ -519,11 +532,28 @@ impl Process {
             && effects.reply.is_empty()
     }
 
-    fn end_batch(&mut self, sh: &mut Shared) {
+    fn end_batch(&mut self, sh: &mut Shared) -> Result<(), End> {
         if !self.applied_in_batch && self.keeper_queue.is_none() {
             self.keeper.tidy();
         }
-        self.free_at = sh.now + sh.pace.turn + sh.pace.event * self.events_in_batch;
+        let work = std::mem::take(&mut self.work);
+        let slowness = sh.service.slowness(self.member);
+        let takes =
+            sh.pace.turn + sh.pace.event * self.events_in_batch + sh.service.stepped(self.member, work)?;
+        if slowness > 1 && takes * slowness > LONG_STEP {
+            sh.tally.add(Fault::F55);
+        }
+        self.free_at = sh.now + takes * slowness;
+        Ok(())
+    }
+
+    /// Bytes of requests that wait in front of the replica.
+    pub(crate) fn call_bytes(&self) -> u64 {
+        let bytes = |request: &Request| match request {
+            Request::Write(command) => command.len() as u64,
+            _ => 0,
+        };
+        self.calls.iter().map(|(_, request)| bytes(request)).sum()
     }
 
     fn answer_clients(&mut self, sh: &mut Shared) -> Result<(), End> {
@@ -610,6 +640,9 @@ impl Process {
                 }
                 (task, _) => task,
             };
+            if sh.service.counts() && held.is_none() {
+                self.work.add(work_of(&task, &self.keeper));
+            }
             self.keeper.handle(task, &mut effects);
             self.order_of_keeper(sh, &mut effects)?;
             if let Some(entry) = entry

@@ -2,6 +2,7 @@
 //!
 //! Knows nothing of: how storms are run, how reports are shown.
 
+use crate::family::ServiceSum;
 use crate::faults::Tally;
 use crate::trace::Line;
 use kattu_verify::history::Record;
@@ -112,6 +113,8 @@ pub struct StormReport {
     pub injected: Vec<u32>,
     /// Injections of the full plan.
     pub injections_planned: usize,
+    /// How well it served, if that was judged.
+    pub service: ServiceSum,
     /// The timeline, if asked for.
     pub timeline: Vec<Line>,
     /// The history, if asked for.

@@ -63,7 +63,10 @@ pub fn run_plan(plan: Plan, options: &Options) -> StormReport {
 fn run(plan: Plan, told: Arc<Mutex<Told>>, options: &Options) -> StormReport {
     let mut world = World::new(plan, told);
     let length = world.plan.length;
-    let outcome = world.run_until(length).and_then(|()| world.heal_and_judge());
+    world.begin_service();
+    let stormed = world.run_until(length).and_then(|()| world.judge_service());
+    let outcome = stormed.and_then(|()| world.heal_and_judge());
+    let service = world.service_sum();
     let mut report = StormReport {
         seed: world.plan.seed,
         members: world.plan.members,
@@ -77,6 +80,7 @@ fn run(plan: Plan, told: Arc<Mutex<Told>>, options: &Options) -> StormReport {
         faults: world.sh.tally.clone(),
         deeds: world.sh.deeds,
         injections_planned: world.plan.injections_planned,
+        service,
         plan: world.plan.to_string(),
         ..StormReport::default()
     };

@@ -14,14 +14,8 @@ use crate::trace::Told;
 use crate::world::World;
 use kattu_node::SnapshotLimits;
 use kattu_raft::{LinkEnd, LogIndex};
-use kattu_verify::service::{Goodput, LinkCount};
+use kattu_verify::service::LinkCount;
 use std::sync::{Arc, Mutex};
-
-/// What the judges of service are told while a world runs.
-#[derive(Debug, Default)]
-pub(crate) struct Service {
-    pub(crate) goodput: Goodput,
-}
 
 /// Nothing else takes longer than this.
 const PATIENCE: u64 = 60 * SEC;
@@ -93,7 +87,7 @@ pub fn slow_link(seed: u64, situation: &SlowLink) -> Result<CaughtUp, Violation>
     let before = world.log_bytes(leader);
     let fill =
         Stream { ask: Ask::Put { bytes: VALUE_BYTES, keys: 64 }, per_second: FILL_RATE / VALUE_BYTES as u64 };
-    let filling = world.begin_load(fill);
+    let filling = world.begin_load(fill, world.sh.now);
     let wanted = before + situation.behind;
     let fills = |world: &mut World| world.log_bytes(leader) < wanted;
     if !world.run_while(world.sh.now + PATIENCE, fills)? {
@@ -125,7 +119,7 @@ pub fn slow_link(seed: u64, situation: &SlowLink) -> Result<CaughtUp, Violation>
         (Ask::Put { bytes: 1 << 10, keys: 1 << 16 }, situation.writes),
     ] {
         if per_second > 0 {
-            world.begin_load(Stream { ask, per_second });
+            world.begin_load(Stream { ask, per_second }, began);
         }
     }
 
@@ -153,7 +147,7 @@ pub fn slow_link(seed: u64, situation: &SlowLink) -> Result<CaughtUp, Violation>
 }
 
 impl World {
-    fn raft(&self, member: usize) -> Option<&kattu_raft::Raft> {
+    pub(crate) fn raft(&self, member: usize) -> Option<&kattu_raft::Raft> {
         Some(self.members[member].process.as_ref()?.node.raft())
     }
 
@@ -175,7 +169,7 @@ impl World {
     }
 
     /// What has crossed a link, and what of it was new.
-    fn link_count(&mut self, from: usize, to: usize) -> LinkCount {
+    pub(crate) fn link_count(&mut self, from: usize, to: usize) -> LinkCount {
         let taken = self.sh.service.goodput.count(id_of(from), id_of(to)).taken;
         LinkCount { sent: self.sh.net.path(from, to).carried, taken }
     }

@@ -223,6 +223,9 @@ impl World {
             Inject::Change(change) => return Ok(self.wish(change)),
             Inject::Restore { who, pick } => return self.restore(who, pick),
             Inject::Recover { who, pick } => return self.recover(who, pick),
+            Inject::Narrow { .. } | Inject::Tired { .. } | Inject::Away { .. } | Inject::Forget { .. } => {
+                return self.strike_service(place, what);
+            }
             Inject::HandOver { to } => {
                 let Some(member) = self.running(Who::Leader) else { return Ok(false) };
                 let run = self.members[member].run;
@@ -255,7 +258,7 @@ impl World {
                 self.cut_towards(member, -1);
                 self.note_lag(member);
             }
-            _ => {}
+            _ => self.service_over(place),
         }
         let number = self.plan.injections[place].0;
         self.sh.line(None, "fault", || format!("#{number} is over"));

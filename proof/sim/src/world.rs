@@ -8,6 +8,7 @@ use crate::clients::{Clients, told};
 use crate::clock::{Clock, MS, SEC};
 use crate::dice::Dice;
 use crate::diverge::Diverged;
+use crate::family::Service;
 use crate::faults::{Fault, Tally};
 use crate::load::{LOAD_FROM, Load};
 use crate::log::{GROUP, Log};
@@ -17,7 +18,6 @@ use crate::plan::{Disagrees, Pace, Plan, Settings};
 use crate::process::{End, Process};
 use crate::queue::Queue;
 use crate::report::{Deeds, Violation};
-use crate::service::Service;
 use crate::snapshots::thaw;
 use crate::trace::{Told, Trace};
 use crate::watch::Watch;
@@ -185,6 +185,8 @@ pub(crate) enum Event {
     Flood {
         place: usize,
     },
+    /// The judges of service look.
+    LookAtService,
     /// The next request of a stream of load.
     Load {
         stream: usize,
@@ -553,6 +555,7 @@ impl World {
             Event::Inject { place } => self.inject(place),
             Event::Over { place } => self.over(place),
             Event::Flood { place } => self.flood(place),
+            Event::LookAtService => self.look_at_service(),
             Event::Load { stream } => self.on_load(stream),
             Event::Flap { place, cut } => self.flap(place, cut),
             Event::Stop { member, run, until, down } => {

@@ -4,6 +4,7 @@
 //!  sim hash SEED [SECONDS]          the trace hash
 //!  sim storms FIRST COUNT [SECONDS] storms one after the other; exit code 1 if one fails
 //!  sim pruned FIRST COUNT [SECONDS] the same, with snapshots in every storm
+//!  sim slow-links FIRST COUNT [SECONDS], slow-members …  the same, of a family that judges service
 //!  sim shrink SEED                  the smallest storm that fails in the same way, with its timeline
 //!  sim speed [SECONDS]              three members, ten requests a second, no faults
 //! ```
@@ -12,7 +13,7 @@
 
 use kattu_sim::campaign::run_storms;
 use kattu_sim::faults::Fault;
-use kattu_sim::{Options, Plan, run_plan, run_storm, shrink};
+use kattu_sim::{Family, Options, Plan, run_plan, run_storm, shrink};
 use std::process::ExitCode;
 use std::time::Instant;
 
@@ -26,8 +27,9 @@ fn main() -> ExitCode {
             println!("{:016x}", report.hash);
             ExitCode::SUCCESS
         }
-        (Some(word @ ("storms" | "pruned")), Some(first), Some(count)) => {
+        (Some(word @ ("storms" | "pruned" | "slow-links" | "slow-members")), Some(first), Some(count)) => {
             let options = Options {
+                family: Family::called(word).unwrap_or_default(),
                 seconds: number(3),
                 snapshots: (word == "pruned").then_some(true),
                 ..Options::default()
@@ -43,6 +45,9 @@ fn main() -> ExitCode {
                 println!("{} {:>8}  {}", fault.id(), sum.faults.count(fault), fault.about());
             }
             println!("{}", sum.deeds);
+            if options.family != Family::Storms {
+                print!("{}", sum.service);
+            }
             println!(
                 "{} storms, {} violations, {} cluster-seconds, {:.1} s",
                 sum.storms,

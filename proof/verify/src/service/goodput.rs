@@ -109,7 +109,7 @@ impl Goodput {
                     count.taken,
                     count.ratio()
                 );
-                return Err(Violation { property: "links_carry_what_is_new", story, operations: Vec::new() });
+                return Err(Violation { property: "goodput", story, operations: Vec::new() });
             }
         }
         Ok(())
@@ -152,7 +152,7 @@ mod tests {
             }
         }
         let violation = goodput.judge(0.9, 1, 0).expect_err("two of three bytes were copies");
-        assert_eq!(violation.property, "links_carry_what_is_new");
+        assert_eq!(violation.property, "goodput");
         assert!(violation.story.contains("from n1 to n2") && violation.story.contains("0.33"), "{violation}");
         assert_eq!(goodput.judge(0.33, 1, 0), Ok(()), "a weaker promise holds");
     }

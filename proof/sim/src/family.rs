@@ -1,0 +1,570 @@
+//! Family: storms that judge service, each family with what it is about and nothing else going wrong.
+//!
+//! | Family | What is in it | What is judged beside safety |
+//! |---|---|---|
+//! | [`Family::Storms`] | every fault, none for long | nothing: what a member does between two faults says little |
+//! | [`Family::SlowLinks`] | links of 1, 10, 100 MB/s, members that come back far behind | goodput, progress, memory, steps, tail |
+//! | [`Family::SlowMembers`] | members with little CPU, members that come back far behind, compactions | progress, memory, steps, tail |
+//!
+//! Requests come at a rate, as clients do that do not wait for each other. Steps of members cost time by counted work, so
+//! that a long step delays heartbeats. The limits of a peer's lane are those of production or an eighth of them, so that a
+//! storm of half a minute fills them.
+//! Knows nothing of: how members work.
+
+use crate::clock::{MS, SEC, US};
+use crate::dice::Dice;
+use crate::faults::Fault;
+use crate::inject::{Inject, Injection, Kind, Kinds, Who};
+use crate::load::{Ask, Stream};
+use crate::net::{Wire, id_of};
+use crate::plan::{Load, Options, Plan};
+use crate::report::Violation;
+use crate::world::{Event, World};
+use kattu_node::SnapshotLimits;
+use kattu_raft::LogIndex;
+use kattu_verify::service::{
+    BoundedMemory, BoundedStep, Bounds, Goodput, Held, LinkCount, Progress, Slower, Standing, Work,
+    percentile, tail,
+};
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// What a storm is about.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Family {
+    /// Faults of all kinds.
+    #[default]
+    Storms,
+    /// Links that only are slow.
+    SlowLinks,
+    /// Members that only have little CPU.
+    SlowMembers,
+}
+
+impl Family {
+    /// For people.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Family::Storms => "storms",
+            Family::SlowLinks => "slow-links",
+            Family::SlowMembers => "slow-members",
+        }
+    }
+
+    /// The family of this name.
+    #[must_use]
+    pub fn called(name: &str) -> Option<Family> {
+        [Family::Storms, Family::SlowLinks, Family::SlowMembers]
+            .into_iter()
+            .find(|family| family.name() == name)
+    }
+
+    /// Whether these faults belong to it: each that does must happen in a campaign of it.
+    #[must_use]
+    pub fn has(self, fault: Fault) -> bool {
+        match fault {
+            Fault::F54 => self == Family::SlowLinks,
+            Fault::F55 => self == Family::SlowMembers,
+            Fault::F51 => true,
+            _ => self == Family::Storms,
+        }
+    }
+}
+
+/// Of the bytes of entries that cross a link that only is slow, so many are new.
+const GOODPUT_MIN: f64 = 0.9;
+/// Links that carried less are not judged.
+const GOODPUT_LEAST: u64 = 8 << 20;
+/// So much of it may be waiting to be taken, or may have been lost with a member that was stopped.
+const GOODPUT_UNDER_WAY: u64 = 2 << 20;
+/// A step may do this much: a stretch of entries as long as one frame may be, and a slice of the store's work.
+const STEP_UNITS_MAX: u64 = 64 << 10;
+/// Who is behind and can be reached holds more after this. A frame of 1 MiB takes one second on the slowest link.
+const STANDSTILL_MAX: u64 = 5 * SEC;
+/// Writes may take so much longer while something goes on.
+const SLOWER: Slower = Slower { factor: 2.0, allowance: 10 * MS };
+/// How often members are looked at.
+const LOOK: u64 = 100 * MS;
+/// Requests come from here on: by then somebody leads.
+const LOAD_FROM: u64 = 3 * SEC;
+/// Nothing goes on before this.
+const QUIET: u64 = 8 * SEC;
+
+/// What a storm of service has beside its faults.
+#[derive(Clone, Debug)]
+pub struct Serving {
+    /// Which family.
+    pub family: Family,
+    /// What comes at a rate.
+    pub streams: Vec<Stream>,
+    /// Bytes per second of every link; unlimited if absent.
+    pub rate: Option<u64>,
+    /// A unit of work takes this many nanoseconds.
+    pub unit: u64,
+}
+
+/// Draws a storm of such a family.
+pub(crate) fn draw(seed: u64, options: &Options) -> Plan {
+    let family = options.family;
+    let dice = Dice::new(seed, family.name());
+    let mut cluster = dice.fork(0);
+    let members = options.members.unwrap_or(*cluster.pick(&[3, 3, 3, 5]));
+    let seconds = options.seconds.unwrap_or(cluster.within(20, 40));
+    let mut plan = Plan::steady(seed, members, seconds);
+    plan.injections.clear();
+    let mut settings = dice.fork(1);
+    let scale = *settings.pick(&[1, 8, 8, 8]);
+    let limits = &mut plan.settings.limits;
+    limits.inflight_bytes_max /= scale;
+    limits.window_bytes_max /= scale;
+    limits.batch_bytes_max /= scale;
+    plan.settings.segment_bytes = (16 << 20) / scale as u64;
+    plan.settings.snapshots = match settings.below(3) {
+        0 => SnapshotLimits { log_bytes_min: u64::MAX, keep_bytes: 0 },
+        _ => SnapshotLimits {
+            log_bytes_min: settings.log_within(8 << 20, 64 << 20),
+            keep_bytes: settings.log_within(4 << 20, 64 << 20),
+        },
+    };
+    plan.settings.snapshot_step = 500 * US;
+    (plan.pace.turn, plan.pace.event) = (20 * US, 2 * US);
+    plan.load = Load { clients: 0, ..plan.load };
+    plan.kinds = match family {
+        Family::SlowMembers => Kinds::of(&[Kind::Tired, Kind::Away, Kind::Forget]),
+        Family::SlowLinks | Family::Storms => Kinds::of(&[Kind::Narrow, Kind::Away]),
+    };
+    if let Some(allowed) = &options.kinds {
+        let kinds: Vec<Kind> = plan.kinds.iter().filter(|kind| allowed.has(*kind)).collect();
+        plan.kinds = Kinds::of(&kinds);
+    }
+    plan.service = Some(draw_serving(family, &mut dice.fork(2)));
+    // One follower is slow, away or behind. With two of three, writes would have to wait for one of them.
+    let victim = cluster.below(members) as usize;
+    plan.settings.priorities = (0..9).map(|member| if member == victim { 0 } else { 100 }).collect();
+    plan.injections = draw_injections(&dice, &plan, Who::Member(victim));
+    plan.injections_planned = plan.injections.len();
+    if let Some(keep) = &options.keep {
+        plan.injections.retain(|(number, _)| keep.contains(number));
+    }
+    plan
+}
+
+const MB: u64 = 1_000_000;
+
+fn draw_serving(family: Family, dice: &mut Dice) -> Serving {
+    // On a slow link members cannot be sent more than it carries for ever.
+    let rate = (family == Family::SlowLinks).then(|| *dice.pick(&[MB, 10 * MB, 10 * MB, 100 * MB]));
+    let (bytes_per_second, value) = match family {
+        Family::SlowMembers => (dice.log_within(100_000, MB), dice.log_within(64, 1 << 10)),
+        Family::SlowLinks | Family::Storms => {
+            let most = rate.unwrap_or(10 * MB) / 3;
+            (dice.log_within(most.min(4 * MB) / 8, most.min(4 * MB)), dice.log_within(1 << 10, 32 << 10))
+        }
+    };
+    let put = Stream {
+        ask: Ask::Put { bytes: value as usize, keys: dice.log_within(16, 4096) },
+        per_second: (bytes_per_second / value).clamp(20, 2000),
+    };
+    let get = Stream { ask: Ask::Get { keys: 64 }, per_second: dice.log_within(5, 200) };
+    let streams = if dice.one_in(3) { vec![put] } else { vec![put, get] };
+    Serving { family, streams, rate, unit: 250 }
+}
+
+fn draw_injections(dice: &Dice, plan: &Plan, who: Who) -> Vec<(u32, Injection)> {
+    let mut all = Vec::new();
+    for kind in plan.kinds.iter() {
+        let mut dice = dice.fork(100 + kind as u64);
+        let mut at = QUIET + dice.below(6 * SEC);
+        while at < plan.length {
+            let time = dice.within(2 * SEC, 8 * SEC);
+            let what = match kind {
+                Kind::Narrow => Inject::Narrow { who, rate: *dice.pick(&[MB, 10 * MB, 50 * MB]), time },
+                Kind::Tired => Inject::Tired { who, times: dice.log_within(4, 64), time },
+                Kind::Forget => Inject::Forget { time },
+                _ => Inject::Away { who, down: time },
+            };
+            all.push(Injection { at, what });
+            at += dice.within(6 * SEC, 14 * SEC);
+        }
+    }
+    all.sort_by_key(|injection| injection.at);
+    (0..).zip(all).collect()
+}
+
+/// What the judges of service are told while a world runs.
+#[derive(Debug)]
+pub(crate) struct Service {
+    pub(crate) goodput: Goodput,
+    /// The family, if service is judged.
+    judged: Option<Family>,
+    steps: BoundedStep,
+    memory: BoundedMemory,
+    progress: Progress,
+    /// How many times less CPU each member has than it should.
+    cpu: Vec<u64>,
+    /// What a unit of work takes.
+    unit: u64,
+    /// Whom a fault struck, by its place in the plan.
+    struck: BTreeMap<usize, usize>,
+    /// Something goes on, or somebody is behind because of it.
+    busy: bool,
+    /// Who has come back, when, and what it has to come up to.
+    coming: BTreeMap<usize, (u64, LogIndex)>,
+    /// What each link had carried when its rate was last set, and that rate.
+    marks: BTreeMap<(usize, usize), (u64, LinkCount)>,
+    sum: ServiceSum,
+}
+
+impl Default for Service {
+    fn default() -> Service {
+        Service {
+            goodput: Goodput::default(),
+            judged: None,
+            steps: BoundedStep::new(STEP_UNITS_MAX),
+            memory: BoundedMemory::new(),
+            progress: Progress::new(Bounds { leaderless: u64::MAX, standstill: STANDSTILL_MAX }),
+            cpu: Vec::new(),
+            unit: 0,
+            struck: BTreeMap::new(),
+            busy: false,
+            coming: BTreeMap::new(),
+            marks: BTreeMap::new(),
+            sum: ServiceSum::default(),
+        }
+    }
+}
+
+impl Service {
+    /// Whether somebody wants to know what steps do.
+    pub(crate) fn counts(&self) -> bool {
+        self.judged.is_some()
+    }
+
+    /// A member's step is over: how long it took, beside what its events take.
+    pub(crate) fn stepped(&mut self, member: usize, work: Work) -> Result<u64, Violation> {
+        if self.judged.is_none() {
+            return Ok(0);
+        }
+        self.steps.stepped(id_of(member), work)?;
+        Ok(work.units() * self.unit)
+    }
+
+    /// How many times less CPU a member has than it should.
+    pub(crate) fn slowness(&self, member: usize) -> u64 {
+        self.cpu.get(member).copied().unwrap_or(1)
+    }
+
+    /// A write that was asked for then has been answered.
+    pub(crate) fn answered(&mut self, took: u64, done: bool, asked_when_busy: bool) {
+        if self.judged.is_none() {
+            return;
+        }
+        match done {
+            false => self.sum.refused += 1,
+            true if asked_when_busy => self.sum.busy.push(took),
+            true => self.sum.quiet.push(took),
+        }
+    }
+
+    /// Nothing is slow, and nothing is judged, from now on.
+    pub(crate) fn rest(&mut self) {
+        (self.judged, self.unit) = (None, 0);
+        self.cpu.clear();
+    }
+
+    /// Whether something goes on.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.busy
+    }
+}
+
+/// What storms of service came to.
+#[derive(Clone, Debug, Default)]
+pub struct ServiceSum {
+    /// What links carried, by their bytes per second; 0 is unlimited.
+    pub links: BTreeMap<u64, LinkCount>,
+    /// How long members that came back took to catch up, in nanoseconds.
+    pub caught_up: Vec<u64>,
+    /// How long writes took while nothing went on.
+    pub quiet: Vec<u64>,
+    /// How long writes took while something went on.
+    pub busy: Vec<u64>,
+    /// Requests that were refused, or never answered.
+    pub refused: u64,
+    /// Steps of members, and the largest one's units of work.
+    pub steps: (u64, u64),
+    /// The most bytes that one member held: for clients, peers, history, snapshots.
+    pub held: [u64; 4],
+    /// The longest time without a leader although there could have been one.
+    pub leaderless: u64,
+    /// Looks at members.
+    pub looks: u64,
+}
+
+impl ServiceSum {
+    /// Adds another storm's.
+    pub fn add(&mut self, other: &ServiceSum) {
+        for (rate, count) in &other.links {
+            let sum = self.links.entry(*rate).or_default();
+            sum.sent += count.sent;
+            sum.taken += count.taken;
+        }
+        self.caught_up.extend(&other.caught_up);
+        self.quiet.extend(&other.quiet);
+        self.busy.extend(&other.busy);
+        self.refused += other.refused;
+        self.steps = (self.steps.0 + other.steps.0, self.steps.1.max(other.steps.1));
+        for (most, other) in self.held.iter_mut().zip(other.held) {
+            *most = (*most).max(other);
+        }
+        self.leaderless = self.leaderless.max(other.leaderless);
+        self.looks += other.looks;
+    }
+}
+
+impl fmt::Display for ServiceSum {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ms = |time: u64| time as f64 / 1e6;
+        for (rate, count) in &self.links {
+            let class = match rate {
+                0 => "without a limit".to_string(),
+                rate => format!("of {} MB/s", rate / MB),
+            };
+            let LinkCount { sent, taken } = count;
+            writeln!(f, "links {class}: {sent} bytes crossed, {taken} of them new: {:.3}", count.ratio())?;
+        }
+        let shown = |times: &[u64]| {
+            let mut times = times.to_vec();
+            let [p50, p99, most] = [500, 990, 1000].map(|rank| ms(percentile(&mut times, rank)));
+            format!("{}: p50 {p50:.2} ms, p99 {p99:.2} ms, most {most:.2} ms", times.len())
+        };
+        writeln!(f, "members that came back and caught up, {}", shown(&self.caught_up))?;
+        writeln!(f, "writes while nothing went on, {}", shown(&self.quiet))?;
+        writeln!(
+            f,
+            "writes while something went on, {}; {} refused or open",
+            shown(&self.busy),
+            self.refused
+        )?;
+        let held: Vec<String> =
+            Held::ALL.iter().zip(self.held).map(|(held, most)| format!("{} {most}", held.name())).collect();
+        writeln!(f, "most bytes held by a member: {}", held.join(", "))?;
+        writeln!(
+            f,
+            "{} steps, the largest {} units of work; {:.1} ms without a leader at most, in {} looks",
+            self.steps.0,
+            self.steps.1,
+            ms(self.leaderless),
+            self.looks
+        )
+    }
+}
+
+impl World {
+    /// What comes at a rate comes from now on, and what is slow is slow.
+    pub(crate) fn begin_service(&mut self) {
+        let Some(serving) = self.plan.service.clone() else { return };
+        let settings = &self.plan.settings;
+        let members = self.members.len();
+        let timeout = settings.election_timeout.as_nanos() as u64;
+        let per_peer = 3 * (32 << 20) + 3 * settings.limits.batch_bytes_max as u64;
+        self.sh.service = Service {
+            judged: Some(serving.family),
+            memory: BoundedMemory::new()
+                .with(Held::Peers, per_peer * (members as u64 - 1))
+                .with(Held::Clients, settings.pending_bytes_max as u64),
+            progress: Progress::new(Bounds { leaderless: 3 * timeout, standstill: STANDSTILL_MAX }),
+            cpu: vec![1; members],
+            unit: serving.unit,
+            ..Service::default()
+        };
+        for (from, to) in self.ways() {
+            self.set_rate(from, to, serving.rate);
+        }
+        for stream in serving.streams {
+            self.begin_load(stream, LOAD_FROM);
+        }
+        self.sh.queue.plan(LOOK, Event::LookAtService);
+    }
+
+    /// All one-way links.
+    fn ways(&self) -> Vec<(usize, usize)> {
+        let all = 0..self.members.len();
+        let pairs = all.clone().flat_map(|from| all.clone().map(move |to| (from, to)));
+        pairs.filter(|(from, to)| from != to).collect()
+    }
+
+    fn set_rate(&mut self, from: usize, to: usize, rate: Option<u64>) {
+        self.close_count(from, to, rate.unwrap_or(0));
+        let (net, mut around) = self.sh.net();
+        net.set_wire(&mut around, from, to, rate.map(Wire::new));
+    }
+
+    /// What a link has carried at its rate until now is added to that rate's sum.
+    fn close_count(&mut self, from: usize, to: usize, rate: u64) {
+        let now = self.link_count(from, to);
+        if let Some((before, then)) = self.sh.service.marks.insert((from, to), (rate, now)) {
+            let sum = self.sh.service.sum.links.entry(before).or_default();
+            let between = then.until(now);
+            sum.sent += between.sent;
+            sum.taken += between.taken;
+        }
+    }
+
+    /// Whom a fault of service strikes: who runs and does not lead.
+    fn struck(&self, who: Who) -> Option<usize> {
+        self.running(who).filter(|&member| self.leader() != Some(member))
+    }
+
+    /// Begins what storms of service alone have; whether there was anybody to strike.
+    pub(crate) fn strike_service(&mut self, place: usize, what: &Inject) -> Result<bool, Violation> {
+        let time = match *what {
+            Inject::Forget { time } => time,
+            Inject::Narrow { who, rate, time } => {
+                let Some(member) = self.struck(who) else { return Ok(false) };
+                let base = self.plan.service.as_ref().and_then(|serving| serving.rate);
+                let rate = base.map_or(rate, |base| base.min(rate));
+                self.sh.service.struck.insert(place, member);
+                self.narrow(member, Some(rate));
+                time
+            }
+            Inject::Tired { who, times, time } => {
+                let Some(member) = self.struck(who) else { return Ok(false) };
+                self.sh.service.struck.insert(place, member);
+                if let Some(cpu) = self.sh.service.cpu.get_mut(member) {
+                    *cpu = times;
+                }
+                time
+            }
+            Inject::Away { who, down } => {
+                let Some(member) = self.struck(who) else { return Ok(false) };
+                self.sh.service.busy = true;
+                self.stop_when_free(member, self.sh.now + SEC, down)?;
+                return Ok(true);
+            }
+            _ => return Ok(false),
+        };
+        self.sh.service.busy = true;
+        if matches!(what, Inject::Forget { .. }) {
+            self.forget();
+            self.sh.service.struck.insert(place, usize::MAX);
+        }
+        self.sh.queue.plan(self.sh.now + time, Event::Over { place });
+        Ok(true)
+    }
+
+    fn narrow(&mut self, member: usize, rate: Option<u64>) {
+        for (from, to) in self.ways() {
+            if from == member || to == member {
+                self.set_rate(from, to, rate);
+            }
+        }
+    }
+
+    /// Ends it.
+    pub(crate) fn service_over(&mut self, place: usize) {
+        let Some(member) = self.sh.service.struck.remove(&place) else { return };
+        match self.plan.injections[place].1.what {
+            Inject::Narrow { .. } => {
+                let base = self.plan.service.as_ref().and_then(|serving| serving.rate);
+                self.narrow(member, base);
+            }
+            Inject::Tired { .. } => {
+                if let Some(cpu) = self.sh.service.cpu.get_mut(member) {
+                    *cpu = 1;
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Everybody looks at everybody: who leads, who is behind, who holds how much.
+    pub(crate) fn look_at_service(&mut self) -> Result<(), Violation> {
+        if self.calm {
+            return Ok(());
+        }
+        let now = self.sh.now;
+        self.sh.queue.plan(now + LOOK, Event::LookAtService);
+        let running: Vec<usize> = self.up().into_iter().filter(|&member| !self.is_paused(member)).collect();
+        let can_be_led = running.len() > self.plan.members as usize / 2;
+        let leader = self.leader();
+        // The first election is no matter of service.
+        let is_led = leader.is_some() || now < LOAD_FROM;
+        self.sh.service.progress.look_at_leader(now, can_be_led, is_led)?;
+        let Some(leader) = leader else { return Ok(()) };
+        let last = self.raft(leader).map_or(LogIndex(0), |raft| raft.last_id().index);
+        let mut is_behind = false;
+        for member in 0..self.members.len() {
+            let Some(raft) = self.raft(member) else {
+                is_behind = true;
+                self.sh.service.progress.begins_anew(id_of(member));
+                self.sh.service.coming.insert(member, (now, last));
+                continue;
+            };
+            let held = raft.persisted_index().max(raft.base().index);
+            if member != leader {
+                let received = self.link_count(leader, member).taken;
+                let reachable = self.sh.net.is_up(leader, member) && self.sh.net.is_up(member, leader);
+                let standing = Standing { reachable, held, received };
+                self.sh.service.progress.look_at_member(now, id_of(member), standing, last)?;
+            }
+            if let Some(&(since, target)) = self.sh.service.coming.get(&member) {
+                is_behind |= held < target;
+                if target <= held {
+                    self.sh.service.coming.remove(&member);
+                    self.sh.service.sum.caught_up.push(now - since);
+                    self.sh.tally.add(Fault::F51);
+                }
+            }
+            self.look_at_memory(member)?;
+        }
+        self.sh.service.busy = is_behind || !self.sh.service.struck.is_empty();
+        Ok(())
+    }
+
+    fn look_at_memory(&mut self, member: usize) -> Result<(), Violation> {
+        let peers: u64 = (0..self.members.len()).map(|to| self.sh.net.waiting(member, to)).sum();
+        let Some(process) = &self.members[member].process else { return Ok(()) };
+        let stats = process.keeper.store().stats();
+        let history = stats.bytes - stats.bytes_in_use;
+        let clients = process.call_bytes();
+        let memory = &mut self.sh.service.memory;
+        memory.holds(id_of(member), Held::Clients, clients)?;
+        memory.holds(id_of(member), Held::Peers, peers)?;
+        memory.holds(id_of(member), Held::History, history)?;
+        Ok(())
+    }
+
+    /// The verdict, when the storm is over and before everything works again; what the service did.
+    pub(crate) fn judge_service(&mut self) -> Result<(), Violation> {
+        let Some(family) = self.sh.service.judged else { return Ok(()) };
+        for (from, to) in self.ways() {
+            self.close_count(from, to, 0);
+            let carried = self.sh.net.path(from, to).carried;
+            self.sh.service.goodput.sent(id_of(from), id_of(to), carried);
+        }
+        if family == Family::SlowLinks {
+            self.sh.service.goodput.judge(GOODPUT_MIN, GOODPUT_LEAST, GOODPUT_UNDER_WAY)?;
+        }
+        // Where the leader changed, or had little CPU itself, its writes waited for that.
+        if self.sh.deeds.elections <= 1 {
+            let sum = &self.sh.service.sum;
+            let what = "a member is slow, away or behind, or history is forgotten";
+            tail(what, &mut sum.busy.clone(), &mut sum.quiet.clone(), SLOWER)?;
+        }
+        Ok(())
+    }
+
+    /// What the service did, for the report.
+    pub(crate) fn service_sum(&mut self) -> ServiceSum {
+        let service = &mut self.sh.service;
+        let mut sum = std::mem::take(&mut service.sum);
+        let (steps, largest) = service.steps.seen();
+        sum.steps = (steps, largest.units());
+        sum.held = Held::ALL.map(|held| service.memory.most(held));
+        sum.leaderless = service.progress.longest_leaderless();
+        sum.looks = service.progress.looks();
+        sum
+    }
+}

@@ -1,0 +1,207 @@
+//! Progress: a cluster that could work does.
+//!
+//! In:    looks at the cluster: whether a healthy majority can talk, who leads; of each member whether it can be reached and
+//!        what it holds.
+//! Out:   the first time that was too long.
+//! Rules: 1. while members with working disks, a majority, can talk both ways, nobody leads for a stated time at most.
+//!           [fault-model P8]
+//!        2. a member that can be reached all the time, and lacks what its leader held at the beginning of a stated time,
+//!           holds more at its end. [fault-model F51]
+//! Knows nothing of: how members talk, what they hold.
+
+use super::Violation;
+use kattu_raft::{LogIndex, NodeId};
+use std::collections::BTreeMap;
+
+/// How long things may take, in nanoseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bounds {
+    /// A healthy majority that can talk is without a leader for so long at most.
+    pub leaderless: u64,
+    /// Who is behind and can be reached holds more after so long.
+    pub standstill: u64,
+}
+
+/// One member at one look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Standing {
+    /// It runs, and its leader and it can talk both ways.
+    pub reachable: bool,
+    /// What it holds durably: log or snapshot, whichever reaches further.
+    pub held: LogIndex,
+    /// Bytes of what it is being sent that is not in `held` yet: pieces of a snapshot. Progress, too.
+    pub received: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Behind {
+    since: u64,
+    /// What the leader held then.
+    target: LogIndex,
+    held: LogIndex,
+    received: u64,
+}
+
+/// Looks at one cluster, in order of time.
+#[derive(Clone, Debug)]
+pub struct Progress {
+    bounds: Bounds,
+    leaderless_since: Option<u64>,
+    behind: BTreeMap<NodeId, Behind>,
+    longest_leaderless: u64,
+    looks: u64,
+}
+
+impl Progress {
+    /// Nothing seen yet.
+    #[must_use]
+    pub fn new(bounds: Bounds) -> Progress {
+        Progress { bounds, leaderless_since: None, behind: BTreeMap::new(), longest_leaderless: 0, looks: 0 }
+    }
+
+    /// The longest time without a leader that could have been led, in nanoseconds.
+    #[must_use]
+    pub fn longest_leaderless(&self) -> u64 {
+        self.longest_leaderless
+    }
+
+    /// Looks so far: a judge that never looked has judged nothing.
+    #[must_use]
+    pub fn looks(&self) -> u64 {
+        self.looks
+    }
+
+    /// Whether a healthy majority can talk, and somebody leads it.
+    ///
+    /// # Errors
+    /// If it has been without a leader for too long.
+    pub fn look_at_leader(&mut self, now: u64, can_be_led: bool, is_led: bool) -> Result<(), Violation> {
+        self.looks += 1;
+        if !can_be_led || is_led {
+            self.leaderless_since = None;
+            return Ok(());
+        }
+        let since = *self.leaderless_since.get_or_insert(now);
+        self.longest_leaderless = self.longest_leaderless.max(now - since);
+        if now - since <= self.bounds.leaderless {
+            return Ok(());
+        }
+        Err(broken(format!(
+            "a healthy majority that can talk has had no leader for {:.3} s, {:.3} s is promised",
+            seconds(now - since),
+            seconds(self.bounds.leaderless)
+        )))
+    }
+
+    /// How a member stands, and what its leader's log goes up to.
+    ///
+    /// # Errors
+    /// If it could be reached, was behind, and has come no closer for too long.
+    pub fn look_at_member(
+        &mut self,
+        now: u64,
+        member: NodeId,
+        standing: Standing,
+        leader_last: LogIndex,
+    ) -> Result<(), Violation> {
+        let Standing { reachable, held, received } = standing;
+        if !reachable || leader_last <= held {
+            self.behind.remove(&member);
+            return Ok(());
+        }
+        let fresh = Behind { since: now, target: leader_last, held, received };
+        let behind = self.behind.entry(member).or_insert(fresh);
+        if behind.held < held || behind.received < received {
+            *behind = fresh;
+        }
+        if now - behind.since <= self.bounds.standstill {
+            return Ok(());
+        }
+        Err(broken(format!(
+            "n{} can be reached, holds {}, and lacks up to {}; so it was {:.3} s ago, {:.3} s is promised",
+            member.0,
+            held.0,
+            behind.target.0,
+            seconds(now - behind.since),
+            seconds(self.bounds.standstill)
+        )))
+    }
+
+    /// A member has ended, or follows somebody else: its time begins anew.
+    pub fn begins_anew(&mut self, member: NodeId) {
+        self.behind.remove(&member);
+    }
+}
+
+fn seconds(nanoseconds: u64) -> f64 {
+    nanoseconds as f64 / 1e9
+}
+
+fn broken(story: String) -> Violation {
+    Violation { property: "progress", story, operations: Vec::new() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const B: NodeId = NodeId(2);
+
+    fn progress() -> Progress {
+        Progress::new(Bounds { leaderless: 30, standstill: 20 })
+    }
+
+    fn at(held: u64, received: u64) -> Standing {
+        Standing { reachable: true, held: LogIndex(held), received }
+    }
+
+    #[test]
+    fn a_majority_that_can_talk_is_led_again_in_time() {
+        let mut progress = progress();
+        assert_eq!(progress.look_at_leader(0, true, true), Ok(()));
+        assert_eq!(progress.look_at_leader(10, true, false), Ok(()));
+        assert_eq!(progress.look_at_leader(40, true, false), Ok(()), "thirty are promised");
+        let violation = progress.look_at_leader(41, true, false).expect_err("thirty-one");
+        assert_eq!(violation.property, "progress");
+        assert!(violation.story.contains("no leader"), "{violation}");
+        assert_eq!((progress.longest_leaderless(), progress.looks()), (31, 4));
+    }
+
+    #[test]
+    fn who_cannot_talk_need_not_be_led_and_the_time_begins_anew() {
+        let mut progress = progress();
+        assert_eq!(progress.look_at_leader(0, true, false), Ok(()));
+        assert_eq!(progress.look_at_leader(30, false, false), Ok(()), "a cut");
+        assert_eq!(progress.look_at_leader(1000, false, false), Ok(()));
+        assert_eq!(progress.look_at_leader(1001, true, false), Ok(()), "healed");
+        assert!(progress.look_at_leader(1032, true, false).is_err());
+    }
+
+    #[test]
+    fn who_is_behind_and_reachable_comes_closer() {
+        let mut progress = progress();
+        let last = LogIndex(100);
+        assert_eq!(progress.look_at_member(0, B, at(10, 0), last), Ok(()));
+        assert_eq!(progress.look_at_member(20, B, at(11, 0), last), Ok(()));
+        assert_eq!(progress.look_at_member(40, B, at(11, 5), last), Ok(()), "pieces of a snapshot count");
+        assert_eq!(progress.look_at_member(60, B, at(11, 5), LogIndex(200)), Ok(()));
+        let violation =
+            progress.look_at_member(61, B, at(11, 5), LogIndex(200)).expect_err("it stands still");
+        assert!(violation.story.contains("n2 can be reached, holds 11, and lacks up to 100"), "{violation}");
+    }
+
+    #[test]
+    fn who_is_cut_off_or_level_or_new_is_given_its_time() {
+        let mut progress = progress();
+        let last = LogIndex(100);
+        assert_eq!(progress.look_at_member(0, B, at(10, 0), last), Ok(()));
+        let cut = Standing { reachable: false, ..at(10, 0) };
+        assert_eq!(progress.look_at_member(20, B, cut, last), Ok(()));
+        assert_eq!(progress.look_at_member(30, B, at(10, 0), last), Ok(()));
+        progress.begins_anew(B);
+        assert_eq!(progress.look_at_member(51, B, at(10, 0), last), Ok(()));
+        assert_eq!(progress.look_at_member(60, B, at(100, 0), last), Ok(()), "level");
+        assert_eq!(progress.look_at_member(100, B, at(100, 0), LogIndex(101)), Ok(()));
+        assert!(progress.look_at_member(121, B, at(100, 0), LogIndex(102)).is_err());
+    }
+}
