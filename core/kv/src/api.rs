@@ -12,8 +12,7 @@ pub type Revision = i64;
 /// A key; never empty past the gate.
 pub type Key = Arc<[u8]>;
 
-/// A value; shared between the store, its history and answers.
-pub type Value = Arc<[u8]>;
+pub use crate::value::Value;
 
 /// Which keys: `start` alone when `end` is empty; all keys ≥ `start` when `end` is `[0]`; otherwise `start..end`
 /// (empty when `end` ≤ `start`).

@@ -27,6 +27,7 @@ use crate::hash::Hasher;
 use crate::history::{History, Version};
 use crate::index::Leaves;
 use crate::store::Store;
+use crate::value::Life;
 use alloc::sync::Arc;
 
 /// The digest after one more change.
@@ -64,16 +65,17 @@ pub(crate) fn compaction(revision: Revision) -> u64 {
 pub(crate) fn version(hasher: &mut Hasher, key: &[u8], version: &Version) {
     numbers(hasher, version);
     hasher.bytes(key);
-    hasher.bytes(version.value.as_deref().unwrap_or_default());
+    hasher.bytes(version.value().unwrap_or_default());
 }
 
 fn numbers(hasher: &mut Hasher, version: &Version) {
+    let Life { create_revision, version: number, lease } = version.life();
     hasher.number(version.mod_revision);
-    hasher.number(version.create_revision);
-    hasher.number(version.version);
-    hasher.number(version.lease);
+    hasher.number(create_revision);
+    hasher.number(number);
+    hasher.number(lease);
     // A delete is no empty value.
-    hasher.number(version.value.as_ref().map_or(-1, |value| value.len() as i64));
+    hasher.number(version.value().map_or(-1, |value| value.len() as i64));
 }
 
 /// The hash of all versions at or below a revision that are not compacted, in the making.

@@ -254,24 +254,25 @@ fn write_of_key(
 
 /// What follows from the version before is not written.
 fn write_version(version: &Version, before: Option<&Version>, out: &mut Vec<u8>) {
+    let life = version.life();
     let mut flags = 0;
-    if version.value.is_some() {
+    if version.lives() {
         flags |= IS_PUT;
     }
-    if version.lease != 0 {
+    if life.lease != 0 {
         flags |= HAS_LEASE;
     }
     out.push(flags);
     let step = version.mod_revision - before.map_or(0, |before| before.mod_revision);
     write_number(step as u64, out);
-    if before.is_none() && version.value.is_some() {
-        write_number((version.mod_revision - version.create_revision) as u64, out);
-        write_number((version.version - 1) as u64, out);
+    if before.is_none() && version.lives() {
+        write_number((version.mod_revision - life.create_revision) as u64, out);
+        write_number((life.version - 1) as u64, out);
     }
-    if version.lease != 0 {
-        write_signed(version.lease, out);
+    if life.lease != 0 {
+        write_signed(life.lease, out);
     }
-    if let Some(value) = &version.value {
+    if let Some(value) = version.value() {
         write_bytes(value, out);
     }
 }

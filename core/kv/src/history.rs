@@ -7,24 +7,42 @@
 use crate::api::{Key, KeyValue, Revision, Value};
 use crate::index::Weigh;
 use crate::queue::Queue;
+use crate::value::Life;
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 
 /// One version of a key.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Version {
     pub(crate) mod_revision: Revision,
-    /// 0 for a delete, as are `version` and `lease`.
-    pub(crate) create_revision: Revision,
-    pub(crate) version: i64,
-    pub(crate) lease: i64,
-    /// `None` is a delete.
-    pub(crate) value: Option<Value>,
+    /// What was put, with its life; `None` is a delete.
+    value: Option<Value>,
 }
 
 impl Version {
     /// The delete of a key.
     pub(crate) fn tombstone(mod_revision: Revision) -> Version {
-        Version { mod_revision, ..Version::default() }
+        Version { mod_revision, value: None }
+    }
+
+    /// A put; `scratch` is room to lay it out in.
+    pub(crate) fn put(mod_revision: Revision, life: Life, value: &[u8], scratch: &mut Vec<u8>) -> Version {
+        Version { mod_revision, value: Some(Value::with_life(value, mod_revision, life, scratch)) }
+    }
+
+    /// Whether the key lives.
+    pub(crate) fn lives(&self) -> bool {
+        self.value.is_some()
+    }
+
+    /// What the put says of the key; zeros of a delete.
+    pub(crate) fn life(&self) -> Life {
+        self.value.as_ref().map_or_else(Life::default, |value| value.life(self.mod_revision))
+    }
+
+    /// The value, if the key lives.
+    pub(crate) fn value(&self) -> Option<&[u8]> {
+        self.value.as_deref()
     }
 
     /// As clients see it, without the value.
@@ -38,14 +56,8 @@ impl Version {
     }
 
     fn with_value(&self, key: &Key, value: Value) -> KeyValue {
-        KeyValue {
-            key: key.clone(),
-            create_revision: self.create_revision,
-            mod_revision: self.mod_revision,
-            version: self.version,
-            value,
-            lease: self.lease,
-        }
+        let Life { create_revision, version, lease } = self.life();
+        KeyValue { key: key.clone(), create_revision, mod_revision: self.mod_revision, version, value, lease }
     }
 
     pub(crate) fn value_len(&self) -> usize {
@@ -67,14 +79,14 @@ pub(crate) struct History {
 impl Weigh for History {
     /// Live keys count.
     fn weight(&self) -> u64 {
-        u64::from(self.newest.value.is_some() || planted!("tombstones-counted-as-keys"))
+        u64::from(self.newest.lives() || planted!("tombstones-counted-as-keys"))
     }
 }
 
 impl History {
     /// The newest version if the key lives.
     pub(crate) fn live(&self) -> Option<&Version> {
-        Some(&self.newest).filter(|version| version.value.is_some())
+        Some(&self.newest).filter(|version| version.lives())
     }
 
     /// The version to be seen at a revision, if the key lived then.
@@ -86,7 +98,7 @@ impl History {
             let later = older.partition_point(|version| version.mod_revision <= revision);
             older.get(later.checked_sub(1)?)?
         };
-        Some(seen).filter(|version| version.value.is_some())
+        Some(seen).filter(|version| version.lives())
     }
 
     pub(crate) fn push(&mut self, version: Version) {
@@ -139,8 +151,7 @@ impl History {
         };
         let Some(last) = before.checked_sub(1) else { return 0 };
         let superseded = before < self.len() && self.version(before).mod_revision <= compacted;
-        let goes =
-            superseded || self.version(last).value.is_none() || planted!("compaction-forgets-the-newest");
+        let goes = superseded || !self.version(last).lives() || planted!("compaction-forgets-the-newest");
         if goes { before } else { last }
     }
 
@@ -160,8 +171,7 @@ impl History {
         let goes = |n: &usize| {
             let version = self.version(*n);
             let superseded = n + 1 < len && self.version(n + 1).mod_revision <= compacted;
-            let forgettable =
-                superseded || version.value.is_none() || planted!("compaction-forgets-the-newest");
+            let forgettable = superseded || !version.lives() || planted!("compaction-forgets-the-newest");
             version.mod_revision < compacted && forgettable
         };
         (0..len.min(most)).take_while(goes).count()
@@ -177,13 +187,14 @@ impl History {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use alloc::vec::Vec;
 
     fn history(versions: &[(Revision, bool)]) -> History {
         let mut history = History::default();
         for &(mod_revision, lives) in versions {
-            let value = lives.then(Value::default);
-            history.push(Version { mod_revision, value, ..Version::default() });
+            history.push(match lives {
+                true => Version::put(mod_revision, Life::default(), b"", &mut Vec::new()),
+                false => Version::tombstone(mod_revision),
+            });
         }
         history
     }

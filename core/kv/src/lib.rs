@@ -70,3 +70,4 @@ mod run;
 mod span;
 pub mod store;
 mod txn;
+mod value;

@@ -9,13 +9,14 @@
 //! versions and are put into the order of revisions at the end.
 //! Knows nothing of: files, checksums, logs, members.
 
-use crate::api::{Key, Revision, Value};
+use crate::api::{Key, Revision};
 use crate::changes::Changes;
 use crate::command::{self, Reader};
 use crate::dump::{Flaw, HAS_LEASE, IS_PUT, MAGIC, Malformed, VERSION};
 use crate::history::{History, Version};
 use crate::index::Builder;
 use crate::store::{NEVER_COMPACTED, Store, key_bytes, version_bytes};
+use crate::value::Life;
 use alloc::vec::Vec;
 
 /// Longest key or value; far beyond what a request may carry.
@@ -47,6 +48,8 @@ pub struct Loader {
     /// Every change that can be watched, with its revision; in the order of keys, from the end of the keys on in that of
     /// revisions.
     changes: Vec<(Revision, Key)>,
+    /// Where a value is laid out.
+    scratch: Vec<u8>,
     bytes: u64,
     bytes_in_use: u64,
 }
@@ -205,7 +208,7 @@ impl Loader {
     fn read_version(&mut self, reader: &mut Reader<'_>) -> Read<()> {
         let Stage::Versions { key, history, left } = &mut self.stage else { return Err(Stop::More) };
         let before = history.len().checked_sub(1).map(|last| history.version(last));
-        let version = version(before, reader)?;
+        let version = version(before, reader, &mut self.scratch)?;
         if version.mod_revision < 2 || version.mod_revision > self.revision {
             return flaw(Flaw::Revision);
         }
@@ -295,7 +298,7 @@ fn read_permutation(by_key: &[(Revision, Key)], reader: &mut Reader<'_>) -> Read
 }
 
 /// What is not written follows from the version before.
-fn version(before: Option<&Version>, reader: &mut Reader<'_>) -> Read<Version> {
+fn version(before: Option<&Version>, reader: &mut Reader<'_>, scratch: &mut Vec<u8>) -> Read<Version> {
     let flags = reader.byte()?;
     let is_put = flags & IS_PUT != 0;
     let known = if is_put { IS_PUT | HAS_LEASE } else { 0 };
@@ -307,12 +310,15 @@ fn version(before: Option<&Version>, reader: &mut Reader<'_>) -> Read<Version> {
     let mod_revision = mod_revision.ok_or(Stop::Flaw(Flaw::Revision))?;
     if !is_put {
         return match before {
-            Some(Version { value: None, .. }) => flaw(Flaw::DoubleDelete),
+            Some(before) if !before.lives() => flaw(Flaw::DoubleDelete),
             _ => Ok(Version::tombstone(mod_revision)),
         };
     }
     let (create_revision, number) = match before {
-        Some(before) if before.value.is_some() => (before.create_revision, before.version.checked_add(1)),
+        Some(before) if before.lives() => {
+            let life = before.life();
+            (life.create_revision, life.version.checked_add(1))
+        }
         Some(_) => (mod_revision, Some(1)),
         None => {
             let (age, puts_before) = (positive(reader.number()?)?, positive(reader.number()?)?);
@@ -327,13 +333,14 @@ fn version(before: Option<&Version>, reader: &mut Reader<'_>) -> Read<Version> {
     if flags & HAS_LEASE != 0 && lease == 0 {
         return flaw(Flaw::Number);
     }
-    let value = Some(Value::from(byte_string(reader)?));
-    Ok(Version { mod_revision, create_revision, version: number, lease, value })
+    let life = Life { create_revision, version: number, lease };
+    Ok(Version::put(mod_revision, life, byte_string(reader)?, scratch))
 }
 
 /// Whether a key can begin with this version, as it must where compaction has taken nothing from it.
 fn is_first_ever(version: &Version) -> bool {
-    version.value.is_some() && version.create_revision == version.mod_revision && version.version == 1
+    let life = version.life();
+    version.lives() && life.create_revision == version.mod_revision && life.version == 1
 }
 
 fn byte_string<'a>(reader: &mut Reader<'a>) -> Read<&'a [u8]> {

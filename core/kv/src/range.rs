@@ -198,7 +198,8 @@ fn passes(version: &Version, range: &Range) -> bool {
         (min == 0 || min <= revision) && (max == 0 || revision <= max)
     };
     within(version.mod_revision, range.min_mod_revision, range.max_mod_revision)
-        && within(version.create_revision, range.min_create_revision, range.max_create_revision)
+        && ((range.min_create_revision, range.max_create_revision) == (0, 0)
+            || within(version.life().create_revision, range.min_create_revision, range.max_create_revision))
 }
 
 /// Leaves the first `limit` of the order asked for, in that order. Ties stand in the order of keys, both ways, so that
@@ -219,9 +220,9 @@ fn sort_first(matches: &mut Vec<Match<'_>>, range: &Range, limit: usize) {
 fn compare_by(target: SortTarget, a: &Match<'_>, b: &Match<'_>) -> Ordering {
     match target {
         SortTarget::Key => a.0.cmp(b.0),
-        SortTarget::Version => a.1.version.cmp(&b.1.version),
-        SortTarget::Create => a.1.create_revision.cmp(&b.1.create_revision),
+        SortTarget::Version => a.1.life().version.cmp(&b.1.life().version),
+        SortTarget::Create => a.1.life().create_revision.cmp(&b.1.life().create_revision),
         SortTarget::Mod => a.1.mod_revision.cmp(&b.1.mod_revision),
-        SortTarget::Value => a.1.value.cmp(&b.1.value),
+        SortTarget::Value => a.1.value().cmp(&b.1.value()),
     }
 }

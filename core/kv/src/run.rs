@@ -13,6 +13,10 @@ use core::cmp::Ordering;
 /// Most entries of a run that is at rest; there is room for one more on the way.
 pub(crate) const RUN_MAX: usize = 64;
 
+/// Entries for which a run that is full makes room at a time. Memory for the sake of copies: with 8, a run that grows is
+/// copied once for eight keys, and has room for four that are not there.
+const ROOM_STEP: usize = 4;
+
 /// How to look for a key in a run, and in a tree of runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Look {
@@ -129,10 +133,9 @@ impl<T> Run<T> {
         };
         self.heads.copy_within(i..self.entries.len(), i + 1);
         self.heads[i] = head(&key, shared);
-        // A vector on its own would make room for twice as many as a run may ever have.
+        // A vector on its own would make room for twice as many: most runs would be half air.
         if self.entries.len() == self.entries.capacity() {
-            let more = self.entries.len().max(4).min(RUN_MAX + 1 - self.entries.len());
-            self.entries.reserve_exact(more);
+            self.entries.reserve_exact(ROOM_STEP.min(RUN_MAX + 1 - self.entries.len()));
         }
         self.entries.insert(i, (key, it));
         if shared != self.shared {
@@ -154,6 +157,9 @@ impl<T> Run<T> {
     /// Keeps the first `at` entries and returns the others.
     pub(crate) fn split_off(&mut self, at: usize) -> Run<T> {
         let right = Run::of(self.entries.split_off(at));
+        if at + ROOM_STEP < self.entries.capacity() {
+            self.entries.shrink_to(at + ROOM_STEP);
+        }
         self.share_most();
         right
     }

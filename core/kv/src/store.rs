@@ -20,6 +20,7 @@ use crate::hash::Hasher;
 use crate::history::{History, Version};
 use crate::index::Index;
 use crate::span::Span;
+use crate::value::Life;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ops::ControlFlow;
@@ -77,6 +78,8 @@ pub struct Store {
     bytes: u64,
     bytes_in_use: u64,
     pub(crate) running_digest: u64,
+    /// Where the next value is laid out. Of no matter between commands.
+    scratch: Vec<u8>,
     /// The one empty value.
     pub(crate) empty: Value,
     /// Held by every copy, so that each knows whether there are others.
@@ -120,6 +123,7 @@ impl Store {
             bytes: 0,
             bytes_in_use: 0,
             running_digest: 0,
+            scratch: Vec::new(),
             empty: Value::default(),
             copies: Arc::default(),
         }
@@ -289,27 +293,28 @@ impl Store {
             return Err(Error::KeyNotFound);
         }
         let at = self.revision + 1;
-        let value = (!put.ignore_value).then(|| Value::from(&*put.value));
-        let (empty, mut prev_kv) = (&self.empty, None);
+        let (empty, scratch, mut prev_kv) = (&self.empty, &mut self.scratch, None);
         let (mut bytes, mut used_bytes, mut freed_bytes) = (0, 0, 0);
         let mut digest = 0;
         let key = self.index.upsert(&put.key, |key, history| {
             let key_bytes = key_bytes(key);
             bytes = if history.is_empty() { key_bytes } else { 0 };
-            let mut version =
-                Version { mod_revision: at, create_revision: at, version: 1, lease: put.lease, value };
+            let mut life = Life { create_revision: at, version: 1, lease: put.lease };
+            let mut value = &*put.value;
             if let Some(before) = history.live() {
-                version.create_revision = before.create_revision;
-                version.version = before.version + 1;
+                let of_before = before.life();
+                life.create_revision = of_before.create_revision;
+                life.version = of_before.version + 1;
                 if put.ignore_lease {
-                    version.lease = before.lease;
+                    life.lease = of_before.lease;
                 }
                 if put.ignore_value {
-                    version.value = before.value.clone();
+                    value = before.value().unwrap_or_default();
                 }
                 prev_kv = put.prev_kv.then(|| before.to_key_value(key, empty));
                 freed_bytes = version_bytes(before) + key_bytes;
             }
+            let version = Version::put(at, life, value, scratch);
             let before = if planted!("digest-sees-what-may-be-forgotten") {
                 history.len().checked_sub(1).map(|last| history.version(last))
             } else {
@@ -383,7 +388,7 @@ impl Store {
                 .map(|(taken, is_empty, before)| (is_empty, taken, before))
                 .unwrap_or_default();
             self.bytes -= version_bytes(&taken);
-            if taken.value.is_some() {
+            if taken.lives() {
                 self.bytes_in_use -= version_bytes(&taken) + key_bytes;
             }
             if let Some(before) = before {

@@ -133,11 +133,11 @@ impl Store {
 
 fn version_holds(compare: &Compare, version: &Version) -> bool {
     let order = match &compare.target {
-        CompareTarget::Version(operand) => version.version.cmp(operand),
-        CompareTarget::Create(operand) => version.create_revision.cmp(operand),
+        CompareTarget::Version(operand) => version.life().version.cmp(operand),
+        CompareTarget::Create(operand) => version.life().create_revision.cmp(operand),
         CompareTarget::Mod(operand) => version.mod_revision.cmp(operand),
-        CompareTarget::Lease(operand) => version.lease.cmp(operand),
-        CompareTarget::Value(operand) => version.value.as_deref().unwrap_or_default().cmp(operand),
+        CompareTarget::Lease(operand) => version.life().lease.cmp(operand),
+        CompareTarget::Value(operand) => version.value().unwrap_or_default().cmp(operand),
     };
     match compare.result {
         CompareResult::Equal => order == Ordering::Equal,
