@@ -561,6 +561,48 @@ fn a_leader_whose_disk_is_slow_leaves_its_office_to_a_faster_member_and_nothing_
     a_leader_with_a_slow_disk("thread");
 }
 
+/// Syncs of the leader take three heartbeats, and it stays the leader: the others' disks are enough for a commit. Its own
+/// clients hear of a write when it is on its own disk, too; those of the others do not wait for that.
+#[test]
+fn a_leader_whose_syncs_outlast_a_heartbeat_commits_on_two_others_disks() {
+    need_rig!(Rig::Inject);
+    const SYNC: Duration = Duration::from_millis(300);
+    const PUTS: usize = 200;
+    let flags = ["--leave-slow-disk=false", "--election-timeout=5000"].map(str::to_string);
+    let cluster = Cluster::with("slow-syncs", Options { members: 3, flags: flags.into() });
+    let leader = cluster.leader();
+    let kv = cluster.members[(leader + 1) % 3].kv();
+    (0..50).for_each(|number| kv.put_surely(format!("before/{number}"), "x"));
+    let trace = cluster.folder().join("trace");
+    let delay: &'static str = Box::leak(format!("delay_exit={}", SYNC.as_micros()).into_boxed_str());
+    let attached = inject_into(cluster.members[leader].pid(), &fault("fdatasync", delay, "1+"), &trace);
+    let mut took: Vec<Duration> = (0..PUTS)
+        .map(|number| {
+            let begun = std::time::Instant::now();
+            kv.put(format!("k/{number:06}"), "x").expect("a put while the leader's disk is slow");
+            begun.elapsed()
+        })
+        .collect();
+    took.sort_unstable();
+    let (median, most) = (took[PUTS / 2], took[PUTS - 1]);
+    println!("puts under a leader whose syncs take {SYNC:?}: p50 {median:?}, max {most:?}");
+    assert!(median < SYNC / 3, "p50 {median:?} follows the leader's disk");
+    assert_eq!(cluster.leader(), leader, "it leads on");
+    let member = &cluster.members[leader];
+    assert_eq!(metric(member, "kattu_log_on_thread").as_deref(), Some("1"), "{}", member.log_text());
+    drop(attached);
+    let traced = std::fs::read_to_string(&trace).expect("a trace");
+    assert!(traced.contains("(DELAYED)"), "its disk was never slow:\n{traced}");
+    // Its disk is well: the log comes home, and nothing was lost on the way.
+    until("the log is on the node's thread again", || {
+        kv.put("well", "x").ok()?;
+        (metric(member, "kattu_log_on_thread").as_deref() == Some("0")).then_some(())
+    });
+    for member in &cluster.members {
+        assert_eq!(member.kv().count("k/", false).expect("a read"), PUTS as i64);
+    }
+}
+
 #[test]
 fn a_leader_that_cannot_make_the_name_of_a_segment_durable_stops_and_the_others_go_on() {
     need_rig!(Rig::Inject);

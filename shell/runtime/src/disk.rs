@@ -1,13 +1,23 @@
-//! Log I/O: on the driver's thread, or on one of its own.
+//! Log I/O: on the driver's thread, or on one of its own; and the way from one to the other.
 //!
 //! Inline, a sync blocks the driver; whatever arrives meanwhile is the next group, and no thread is woken for it. On its
 //! own thread the driver goes on handling messages during a sync, at the price of a hand-off there and back for every
-//! group. A failed write or sync ends the process: what is on disk is unknown, and only a restart reads it back.
-//! [fault-model ST3, F11]
+//! group. So a log goes to a thread when a sync took longer than a heartbeat, and comes home when [`WELL_SYNCS`] in a row were
+//! quick: a leader with a slow disk commits on two others' disks meanwhile. [fault-model F16, F17; decision 32]
+//!
+//! ```text
+//!            a sync took longer than a heartbeat
+//!   inline ──────────────────────────────────────▶ thread
+//!      ▲                                              │ enough quick syncs: orders wait here,
+//!      └──── all is done, the thread gives the log ───┘ and are carried out inline, in their order
+//! ```
+//! Rules: completions come in the order of their orders, whoever carries them out; nothing is ordered of a log that is on
+//!        its way. A failed write or sync ends the process: what is on disk is unknown, and only a restart reads it back.
+//!        [fault-model ST3, F11]
 //! Knows nothing of: what records mean, when they are due.
 
 use crate::metrics::Metrics;
-use crate::report;
+use crate::report::{self, Cause};
 use crate::watchdog::{Watch, Work};
 use kattu_raft::{Duration, Entry, Fetch, GroupId, LogBody, LogRecord, Lsn};
 use kattu_wal::{Prepared, Wal, WalError};
@@ -50,35 +60,68 @@ pub(crate) enum Order {
     Fetch(Fetch),
     /// A segment has been made ready beside the log, or could not be.
     Look,
+    /// The thread ends and gives the log back.
+    Return,
     Close,
 }
 
+/// A sync counts as quick on a thread when it took at most this part of what sends a log there: a disk at the edge does not
+/// send it to and fro.
+const QUICK_PART: u32 = 4;
+/// Quick syncs in a row that bring a log home: seconds of load, and more than a disk has between two stalls of one series.
+const WELL_SYNCS: u32 = 256;
+
 /// The log, with a thread of its own or without.
-pub(crate) enum Disk {
-    Inline {
-        log: Box<Log>,
-        /// A segment has been made ready beside the log, or could not be.
-        ready: Arc<Notify>,
-    },
-    Thread {
-        thread: LogThread,
-        completions: mpsc::UnboundedReceiver<Completion>,
-        /// What was ordered and is not durable yet: (last record, bytes). It is not free any more.
-        underway: VecDeque<(Lsn, u64)>,
-    },
+pub(crate) struct Disk {
+    place: Place,
+    /// A segment has been made ready beside the log, or could not be.
+    ready: Arc<Notify>,
+    /// A sync of a log that is at home here and takes longer sends it to a thread. `None`: it stays where it is.
+    patience: Option<Duration>,
+    /// What was done while the log was on its way home, oldest first.
+    done: VecDeque<Completion>,
+    metrics: Arc<Metrics>,
+}
+
+enum Place {
+    Inline(Box<Log>),
+    Thread(Away),
+    /// Between the two: nobody sees this.
+    Nowhere,
+}
+
+/// A log on a thread of its own.
+struct Away {
+    thread: LogThread,
+    completions: mpsc::UnboundedReceiver<Completion>,
+    /// What was ordered and is not durable yet: (last record, bytes). It is not free any more.
+    underway: VecDeque<(Lsn, u64)>,
+    /// Readings that were ordered and are not back yet.
+    fetching: usize,
+    /// Syncs in a row that were quick.
+    quick: u32,
+    /// What was ordered since the log was called home, oldest first.
+    waiting: Option<VecDeque<Order>>,
 }
 
 /// The log's thread. Dropping it waits for its end, so that the directory is free for whoever comes next.
-pub(crate) struct LogThread {
+struct LogThread {
     /// The thread ends with the last of these.
-    orders: Option<Arc<sync_mpsc::Sender<Order>>>,
-    thread: Option<JoinHandle<()>>,
+    orders: Option<sync_mpsc::Sender<Order>>,
+    thread: Option<JoinHandle<Option<Box<Log>>>>,
 }
 
 impl LogThread {
     fn order(&self, order: Order) {
         let orders = self.orders.as_ref().expect("only its drop takes it");
         orders.send(order).expect("a panic on the log thread aborts");
+    }
+
+    /// Ends the thread, which has nothing to do.
+    fn give_back(mut self) -> Box<Log> {
+        self.order(Order::Return);
+        let thread = self.thread.take().expect("only its drop takes it");
+        thread.join().expect("a panic on the log thread aborts").expect("it was told to give the log back")
     }
 }
 
@@ -91,93 +134,283 @@ impl Drop for LogThread {
     }
 }
 
+impl Away {
+    fn start(log: Box<Log>) -> Result<Away, (std::io::Error, Box<Log>)> {
+        let (orders, inbox) = sync_mpsc::channel();
+        let (report, completions) = mpsc::unbounded_channel();
+        // A thread that cannot be had must not cost the log.
+        let log = Arc::new(Mutex::new(Some(log)));
+        let theirs = log.clone();
+        let take = |log: &Mutex<Option<Box<Log>>>| log.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let work = move || {
+            let log = take(&theirs).expect("it is there until somebody takes it");
+            run(log, &inbox, &report)
+        };
+        match std::thread::Builder::new().name("kattu-log".into()).spawn(work) {
+            Ok(thread) => {
+                let thread = LogThread { orders: Some(orders), thread: Some(thread) };
+                let underway = VecDeque::new();
+                Ok(Away { thread, completions, underway, fetching: 0, quick: 0, waiting: None })
+            }
+            Err(error) => Err((error, take(&log).expect("nobody else has it"))),
+        }
+    }
+
+    fn order(&mut self, order: Order) {
+        if let Some(waiting) = &mut self.waiting {
+            return waiting.push_back(order);
+        }
+        match &order {
+            Order::Persist(records) => {
+                let bytes = records.iter().map(record_bytes).sum();
+                self.underway.extend(records.last().map(|record| (record.lsn, bytes)));
+            }
+            Order::Fetch(_) => self.fetching += 1,
+            Order::Look | Order::Return | Order::Close => {}
+        }
+        self.thread.order(order);
+    }
+
+    /// Takes note of a completion, and says what it means here: the thread cannot know what is on its way to it.
+    fn completed(&mut self, completion: Completion, patience: Option<Duration>) -> Completion {
+        let quick = patience.map(|patience| patience / QUICK_PART);
+        match completion {
+            Completion::Persisted(lsn, room, took) => {
+                if let (Some(took), Some(quick)) = (took, quick) {
+                    self.quick = if took <= quick { self.quick + 1 } else { 0 };
+                }
+                Completion::Persisted(lsn, self.less_underway(lsn, room), took)
+            }
+            Completion::Room(room) => Completion::Room(self.less_underway(Lsn(0), room)),
+            fetched @ Completion::Fetched(..) => {
+                self.fetching -= 1;
+                fetched
+            }
+        }
+    }
+
+    fn less_underway(&mut self, lsn: Lsn, room: LogRoom) -> LogRoom {
+        while self.underway.front().is_some_and(|&(last, _)| last <= lsn) {
+            self.underway.pop_front();
+        }
+        let bytes: u64 = self.underway.iter().map(|&(_, bytes)| bytes).sum();
+        LogRoom { free: room.free.saturating_sub(bytes), ..room }
+    }
+
+    /// Whether everything that was ordered of the thread is done.
+    fn is_idle(&self) -> bool {
+        self.underway.is_empty() && self.fetching == 0
+    }
+}
+
 impl Disk {
-    pub(crate) fn inline(mut log: Log) -> Disk {
-        let ready = Arc::new(Notify::new());
+    /// A log that is at home on the driver's thread. One whose sync takes longer than `patience` goes to a thread until the
+    /// disk is well.
+    pub(crate) fn inline(log: Log, patience: Option<Duration>) -> Disk {
+        Disk::of(log, patience)
+    }
+
+    /// A log that is at home on a thread of its own.
+    pub(crate) fn thread(log: Log) -> std::io::Result<Disk> {
+        let mut disk = Disk::of(log, None);
+        match disk.send_away() {
+            None => Ok(disk),
+            Some(error) => Err(error),
+        }
+    }
+
+    fn of(mut log: Log, patience: Option<Duration>) -> Disk {
+        let (ready, metrics) = (Arc::new(Notify::new()), log.metrics.clone());
         let notify = ready.clone();
         log.on_ready = Arc::new(move || notify.notify_one());
         log.prepare_next();
-        Disk::Inline { log: Box::new(log), ready }
+        Disk { place: Place::Inline(Box::new(log)), ready, patience, done: VecDeque::new(), metrics }
     }
 
-    pub(crate) fn thread(mut log: Log) -> std::io::Result<Disk> {
-        let (orders, inbox) = sync_mpsc::channel();
-        let (report, completions) = mpsc::unbounded_channel();
-        let orders = Arc::new(orders);
-        let look = Arc::downgrade(&orders);
-        log.on_ready = Arc::new(move || {
-            // A log that has closed needs no segments.
-            let _ = look.upgrade().map(|orders| orders.send(Order::Look));
-        });
-        log.prepare_next();
-        let thread =
-            std::thread::Builder::new().name("kattu-log".into()).spawn(move || run(log, &inbox, &report))?;
-        let thread = LogThread { orders: Some(orders), thread: Some(thread) };
-        Ok(Disk::Thread { thread, completions, underway: VecDeque::new() })
+    /// Moves an inline log to a thread; why not, if there is none to be had.
+    fn send_away(&mut self) -> Option<std::io::Error> {
+        let Place::Inline(log) = std::mem::replace(&mut self.place, Place::Nowhere) else {
+            panic!("it is inline");
+        };
+        let (place, error) = match Away::start(log) {
+            Ok(away) => (Place::Thread(away), None),
+            Err((error, log)) => (Place::Inline(log), Some(error)),
+        };
+        self.place = place;
+        self.metrics.log_on_thread.set(u64::from(error.is_none()));
+        error
+    }
+
+    /// An inline log whose last sync took too long goes to a thread.
+    fn leave_if_slow(&mut self) {
+        let Place::Inline(log) = &self.place else { return };
+        let (took, blocked) = (log.took, log.is_blocked());
+        let Some(patience) = self.patience.filter(|patience| *patience < took && !blocked) else { return };
+        const SLOW: Cause = Cause::of("the log goes to a thread");
+        match self.send_away() {
+            None => {
+                self.metrics.log_sent_away.add(1);
+                report::warn_of(
+                    SLOW,
+                    format_args!(
+                        "a sync of the log took {took:?}, longer than {patience:?}: it goes on on a thread of its own until the \
+                         disk is well. Look at this member's disk: what else writes to it, and whether it fails"
+                    ),
+                );
+            }
+            Some(error) => {
+                report::warn_of(SLOW, format_args!("no thread for the log of a slow disk: {error}"))
+            }
+        }
+    }
+
+    /// A log on a thread that has been quick for long enough is called home: it comes when all is done that was ordered.
+    fn come_home_if_well(&mut self) {
+        let Place::Thread(away) = &mut self.place else { return };
+        if self.patience.is_none() || away.quick < WELL_SYNCS {
+            return;
+        }
+        away.waiting.get_or_insert_default();
+        if !away.is_idle() {
+            return;
+        }
+        let Place::Thread(away) = std::mem::replace(&mut self.place, Place::Nowhere) else {
+            unreachable!("looked at above");
+        };
+        let Away { thread, mut completions, waiting, .. } = away;
+        let mut log = thread.give_back();
+        // What the thread said last of all: room, for everything else has been heard.
+        self.done.extend(std::iter::from_fn(|| completions.try_recv().ok()));
+        let mut dirty = false;
+        for order in waiting.into_iter().flatten() {
+            match order {
+                Order::Persist(records) => {
+                    log.append(&records);
+                    dirty = true;
+                }
+                Order::Fetch(fetch) => {
+                    if std::mem::take(&mut dirty) {
+                        self.done.push_back(log.sync_if_due());
+                    }
+                    self.done.push_back(log.fetch(fetch));
+                }
+                Order::Look | Order::Return | Order::Close => {}
+            }
+        }
+        if dirty {
+            self.done.push_back(log.sync_if_due());
+        }
+        self.done.push_back(log.look());
+        self.place = Place::Inline(log);
+        self.metrics.log_on_thread.set(0);
+        report::info_of(
+            Cause::of("the log comes home"),
+            format_args!("{WELL_SYNCS} syncs in a row were quick: the log is on the node's thread again"),
+        );
     }
 
     /// Makes records durable. Inline, the completion is given back.
     pub(crate) fn persist(&mut self, records: Vec<LogRecord>) -> Option<Completion> {
-        match self {
-            Disk::Inline { log, .. } => {
+        match &mut self.place {
+            Place::Inline(log) => {
                 log.append(&records);
-                Some(log.sync_if_due())
+                let completion = log.sync_if_due();
+                self.leave_if_slow();
+                self.in_turn(completion)
             }
-            Disk::Thread { thread, underway, .. } => {
-                let bytes = records.iter().map(record_bytes).sum();
-                underway.extend(records.last().map(|record| (record.lsn, bytes)));
-                thread.order(Order::Persist(records));
+            Place::Thread(away) => {
+                away.order(Order::Persist(records));
                 None
             }
+            Place::Nowhere => unreachable!("nobody sees this"),
         }
     }
 
     /// Reads entries back. Inline, the completion is given back.
     pub(crate) fn fetch(&mut self, fetch: Fetch) -> Option<Completion> {
-        match self {
-            Disk::Inline { log, .. } => Some(log.fetch(fetch)),
-            Disk::Thread { thread, .. } => {
-                thread.order(Order::Fetch(fetch));
+        match &mut self.place {
+            Place::Inline(log) => {
+                let completion = log.fetch(fetch);
+                self.in_turn(completion)
+            }
+            Place::Thread(away) => {
+                away.order(Order::Fetch(fetch));
                 None
             }
+            Place::Nowhere => unreachable!("nobody sees this"),
         }
+    }
+
+    /// What was done on the way home comes before what is done here.
+    fn in_turn(&mut self, completion: Completion) -> Option<Completion> {
+        if self.done.is_empty() {
+            return Some(completion);
+        }
+        self.done.push_back(completion);
+        self.done.pop_front()
     }
 
     /// Comes back with what the log has done besides what it was just asked.
     pub(crate) async fn completed(&mut self) -> Completion {
-        match self {
-            Disk::Inline { log, ready } => {
-                ready.notified().await;
-                log.look()
+        loop {
+            if let Some(done) = self.done.pop_front() {
+                return done;
             }
-            Disk::Thread { completions, underway, .. } => {
-                let completion = completions.recv().await.expect("a panic on the log thread aborts");
-                less_underway(completion, underway)
-            }
+            let completion = match &mut self.place {
+                Place::Inline(log) => {
+                    self.ready.notified().await;
+                    return log.look();
+                }
+                Place::Thread(away) => tokio::select! {
+                    completion = away.completions.recv() => completion.expect("a panic on the log thread aborts"),
+                    () = self.ready.notified() => {
+                        away.order(Order::Look);
+                        continue;
+                    }
+                },
+                Place::Nowhere => unreachable!("nobody sees this"),
+            };
+            return self.hear(completion);
         }
     }
 
     /// What else has been done already; what a full disk refused is tried again on the way.
     pub(crate) fn try_completed(&mut self) -> Option<Completion> {
-        match self {
-            Disk::Inline { log, .. } if log.is_blocked() => {
+        if let Some(done) = self.done.pop_front() {
+            return Some(done);
+        }
+        match &mut self.place {
+            Place::Inline(log) if log.is_blocked() => {
                 log.is_due().then(|| log.sync()).filter(|_| !log.is_blocked())
             }
-            Disk::Inline { log, .. } => log.look_if_ready(),
-            Disk::Thread { completions, underway, .. } => {
-                completions.try_recv().ok().map(|completion| less_underway(completion, underway))
+            Place::Inline(log) => log.look_if_ready(),
+            Place::Thread(away) => {
+                let completion = away.completions.try_recv().ok()?;
+                Some(self.hear(completion))
             }
+            Place::Nowhere => unreachable!("nobody sees this"),
         }
+    }
+
+    /// Takes note of what the thread has done; it may have been the last thing there.
+    fn hear(&mut self, completion: Completion) -> Completion {
+        let Place::Thread(away) = &mut self.place else { unreachable!("a thread said it") };
+        let completion = away.completed(completion, self.patience);
+        self.come_home_if_well();
+        completion
     }
 
     /// Writes the mark of a clean end; everything ordered before it is on disk on return.
     pub(crate) fn close(self) {
-        match self {
-            Disk::Inline { log, .. } => log.close(),
-            Disk::Thread { thread, .. } => {
+        match self.place {
+            Place::Inline(log) => log.close(),
+            Place::Thread(Away { thread, waiting, .. }) => {
+                // What waited for the log to come home: it ends where it is.
+                waiting.into_iter().flatten().for_each(|order| thread.order(order));
                 thread.order(Order::Close);
                 drop(thread); // comes back when it is done
             }
+            Place::Nowhere => unreachable!("nobody sees this"),
         }
     }
 }
@@ -193,30 +426,18 @@ fn record_bytes(record: &LogRecord) -> u64 {
     }
 }
 
-/// The log's thread cannot know what is on its way to it.
-fn less_underway(completion: Completion, underway: &mut VecDeque<(Lsn, u64)>) -> Completion {
-    let mut less = |lsn: Lsn, room: LogRoom| {
-        while underway.front().is_some_and(|&(last, _)| last <= lsn) {
-            underway.pop_front();
-        }
-        let bytes: u64 = underway.iter().map(|&(_, bytes)| bytes).sum();
-        LogRoom { free: room.free.saturating_sub(bytes), ..room }
-    };
-    match completion {
-        Completion::Persisted(lsn, room, took) => Completion::Persisted(lsn, less(lsn, room), took),
-        Completion::Room(room) => Completion::Room(less(Lsn(0), room)),
-        fetched @ Completion::Fetched(..) => fetched,
-    }
-}
-
 /// The thread: whatever was ordered during the last sync is the next group. [replication-protocols B3]
-fn run(mut log: Log, inbox: &sync_mpsc::Receiver<Order>, report: &mpsc::UnboundedSender<Completion>) {
+fn run(
+    mut log: Box<Log>,
+    inbox: &sync_mpsc::Receiver<Order>,
+    report: &mpsc::UnboundedSender<Completion>,
+) -> Option<Box<Log>> {
     let _abort = crate::AbortOnPanic;
     loop {
         let first = match inbox.recv_timeout(if log.is_blocked() { FULL_RETRY } else { Duration::MAX }) {
             Ok(order) => Some(order),
             Err(sync_mpsc::RecvTimeoutError::Timeout) => None,
-            Err(sync_mpsc::RecvTimeoutError::Disconnected) => return,
+            Err(sync_mpsc::RecvTimeoutError::Disconnected) => return None,
         };
         let mut dirty = log.is_blocked();
         for order in first.into_iter().chain(inbox.try_iter()) {
@@ -228,22 +449,26 @@ fn run(mut log: Log, inbox: &sync_mpsc::Receiver<Order>, report: &mpsc::Unbounde
                 Order::Fetch(fetch) => {
                     // Entries that are being fetched may still be in the block that is not written yet.
                     if std::mem::take(&mut dirty) && report.send(log.sync_if_due()).is_err() {
-                        return;
+                        return None;
                     }
                     if report.send(log.fetch(fetch)).is_err() {
-                        return;
+                        return None;
                     }
                 }
                 Order::Look => {
                     if report.send(log.look()).is_err() {
-                        return;
+                        return None;
                     }
                 }
-                Order::Close => return log.close(),
+                Order::Return => return Some(log),
+                Order::Close => {
+                    log.close();
+                    return None;
+                }
             }
         }
         if dirty && report.send(log.sync_if_due()).is_err() {
-            return; // the driver is gone
+            return None; // the driver is gone
         }
     }
 }
@@ -265,6 +490,8 @@ pub(crate) struct Log {
     blocked: Option<Instant>,
     /// The records since the last sync are commit marks alone: the log is idle.
     idle: bool,
+    /// How long the last sync took.
+    took: Duration,
 }
 
 impl Log {
@@ -282,6 +509,7 @@ impl Log {
             no_spare: false,
             blocked: None,
             idle: true,
+            took: Duration::ZERO,
         };
         log.count();
         log
@@ -318,9 +546,9 @@ impl Log {
             Err(error @ WalError::NoSpace { .. }) => return self.on_full(&error),
             Err(error) => fatal(&error),
         };
-        let took = began.elapsed();
-        self.metrics.sync.observe(took);
-        let took = (!self.idle).then_some(took);
+        self.took = began.elapsed();
+        self.metrics.sync.observe(self.took);
+        let took = (!self.idle).then_some(self.took);
         if self.blocked.take().is_some() {
             report::info(format_args!("what waited for room in the log is written"));
         }
@@ -443,13 +671,85 @@ fn fatal(error: &WalError) -> ! {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kattu_raft::{EntryHead, EntryId, EntryKind, Form, Incarnation, LogIndex, NodeId, Stamp};
-    use kattu_wal::sim::SimDisk;
-    use kattu_wal::{DataDir, Identity, WalOptions};
+    use kattu_raft::{EntryHead, EntryId, EntryKind, FetchFor, Form, Incarnation, LogIndex, NodeId, Stamp};
+    use kattu_wal::files::LockGuard;
+    use kattu_wal::sim::{Dice, SimDisk};
+    use kattu_wal::{DataDir, Files, Identity, LogFile, WalOptions};
+    use std::io;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    const OPTIONS: WalOptions =
+        WalOptions { segment_bytes: 1 << 16, reserve_bytes: 0, window_bytes: 8 << 20, block_bytes: 1 << 20 };
+
+    /// A disk whose syncs take as long as is wanted.
+    #[derive(Debug)]
+    struct Slow {
+        disk: SimDisk,
+        sync_us: Arc<AtomicU64>,
+    }
+
+    #[derive(Debug)]
+    struct SlowFile(Box<dyn LogFile>, Arc<AtomicU64>);
+
+    impl Slow {
+        fn file(&self, file: Box<dyn LogFile>) -> Box<dyn LogFile> {
+            Box::new(SlowFile(file, self.sync_us.clone()))
+        }
+    }
+
+    impl Files for Slow {
+        fn place(&self) -> String {
+            self.disk.place()
+        }
+        fn names(&self) -> io::Result<Vec<String>> {
+            self.disk.names()
+        }
+        fn open(&self, name: &str) -> io::Result<Box<dyn LogFile>> {
+            self.disk.open(name).map(|file| self.file(file))
+        }
+        fn create(&self, name: &str) -> io::Result<Box<dyn LogFile>> {
+            self.disk.create(name).map(|file| self.file(file))
+        }
+        fn rename(&self, source: &str, target: &str) -> io::Result<()> {
+            self.disk.rename(source, target)
+        }
+        fn remove(&self, name: &str) -> io::Result<()> {
+            self.disk.remove(name)
+        }
+        fn sync_names(&self) -> io::Result<()> {
+            self.disk.sync_names()
+        }
+        fn lock(&self, name: &str) -> io::Result<Result<Box<dyn LockGuard>, String>> {
+            self.disk.lock(name)
+        }
+    }
+
+    impl LogFile for SlowFile {
+        fn bytes(&self) -> io::Result<u64> {
+            self.0.bytes()
+        }
+        fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+            self.0.read_at(offset, buffer)
+        }
+        fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+            self.0.write_at(offset, bytes)
+        }
+        fn allocate(&self, len: u64) -> io::Result<()> {
+            self.0.allocate(len)
+        }
+        fn sync(&self) -> io::Result<()> {
+            std::thread::sleep(Duration::from_micros(self.1.load(Ordering::Relaxed)));
+            self.0.sync()
+        }
+    }
 
     fn log_on(disk: &SimDisk) -> Log {
-        let options = WalOptions { segment_bytes: 1 << 16, reserve_bytes: 0, ..WalOptions::default() };
-        let mut dir = DataDir::open(Arc::new(disk.clone())).expect("nobody holds it");
+        log_in(Arc::new(disk.clone()))
+    }
+
+    fn log_in(files: Arc<dyn Files>) -> Log {
+        let options = OPTIONS;
+        let mut dir = DataDir::open(files).expect("nobody holds it");
         dir.create(Identity::single(0xC1, NodeId(1), Incarnation(1), "n1"), &options).expect("room");
         let (wal, _) = Wal::open(dir, options).expect("an empty log");
         Log::new(wal, GroupId(0), Arc::default(), Watch::default())
@@ -469,7 +769,7 @@ mod tests {
 
     /// An inline log with a segment ready beside it, and how much room that makes.
     fn ready(disk: &SimDisk) -> (Disk, LogRoom) {
-        let mut inline = Disk::inline(log_on(disk));
+        let mut inline = Disk::inline(log_on(disk), None);
         loop {
             match inline.try_completed() {
                 Some(Completion::Room(room)) => return (inline, room),
@@ -480,7 +780,7 @@ mod tests {
     }
 
     fn log_of(disk: &mut Disk) -> &mut Log {
-        let Disk::Inline { log, .. } = disk else { panic!("it is inline") };
+        let Place::Inline(log) = &mut disk.place else { panic!("it is inline") };
         log
     }
 
@@ -560,6 +860,156 @@ mod tests {
                 disk.close();
             }
             DataDir::open(Arc::new(sim.clone())).expect("nobody holds it any more");
+        }
+    }
+
+    /// A disk that is patient for 20 ms.
+    fn slow() -> (SimDisk, Arc<AtomicU64>, Disk) {
+        let (sim, sync_us) = (SimDisk::new(), Arc::new(AtomicU64::new(0)));
+        let files = Slow { disk: sim.clone(), sync_us: sync_us.clone() };
+        let disk = Disk::inline(log_in(Arc::new(files)), Some(PATIENCE));
+        (sim, sync_us, disk)
+    }
+
+    const PATIENCE: Duration = Duration::from_millis(20);
+    const SLOW_US: u64 = 25_000;
+
+    fn is_away(disk: &Disk) -> bool {
+        matches!(disk.place, Place::Thread(_))
+    }
+
+    /// Takes one completion, however long it takes.
+    fn next(disk: &mut Disk) -> Completion {
+        loop {
+            match disk.try_completed() {
+                Some(completion) => return completion,
+                None => std::thread::yield_now(),
+            }
+        }
+    }
+
+    fn small(at: u64) -> Vec<LogRecord> {
+        let id = EntryId::new(1, at);
+        let head = EntryHead { id, kind: EntryKind::Command, form: Form::Whole, stamp: Stamp(0) };
+        let entry = (crate::encoder().0)(GroupId(0), head, &at.to_le_bytes());
+        vec![LogRecord { lsn: Lsn(at), body: LogBody::Entry(entry) }]
+    }
+
+    #[test]
+    fn a_log_whose_syncs_outlast_a_heartbeat_goes_to_a_thread_and_nobody_waits_for_it_there() {
+        let (_, sync_us, mut disk) = slow();
+        assert!(disk.persist(small(1)).is_some(), "a disk that is well");
+        assert!(!is_away(&disk));
+        sync_us.store(SLOW_US, Ordering::Relaxed);
+        let slow = disk.persist(small(2));
+        assert!(
+            matches!(slow, Some(Completion::Persisted(Lsn(2), _, Some(took))) if PATIENCE < took),
+            "{slow:?}"
+        );
+        assert!(is_away(&disk));
+        sync_us.store(1_000_000, Ordering::Relaxed);
+        let begun = Instant::now();
+        assert!((3..=20).all(|at| disk.persist(small(at)).is_none()));
+        assert!(begun.elapsed() < Duration::from_secs(1), "whoever persists waits for the disk");
+        sync_us.store(0, Ordering::Relaxed);
+        loop {
+            if let Completion::Persisted(Lsn(20), ..) = next(&mut disk) {
+                break;
+            }
+        }
+    }
+
+    #[test]
+    fn a_log_comes_home_when_its_disk_has_been_well_for_long_enough_and_not_sooner() {
+        let (_, sync_us, mut disk) = slow();
+        sync_us.store(SLOW_US, Ordering::Relaxed);
+        assert!(disk.persist(small(1)).is_some());
+        sync_us.store(0, Ordering::Relaxed);
+        let mut at = 1;
+        let mut quick = 0;
+        while is_away(&disk) {
+            at += 1;
+            if quick == WELL_SYNCS / 2 {
+                // One bad moment: it is counted anew.
+                sync_us.store(SLOW_US, Ordering::Relaxed);
+            }
+            assert!(disk.persist(small(at)).is_none());
+            while !matches!(next(&mut disk), Completion::Persisted(lsn, ..) if lsn == Lsn(at)) {}
+            sync_us.store(0, Ordering::Relaxed);
+            quick += 1;
+            assert!(quick < 20 * WELL_SYNCS, "it never comes home");
+        }
+        assert!(WELL_SYNCS + WELL_SYNCS / 2 < quick, "{quick}");
+        // What it had ready beside it came with it, and it goes on as if it had never been away.
+        let mut completion = disk.persist(small(at + 1)).expect("it is inline");
+        while !matches!(completion, Completion::Persisted(lsn, ..) if lsn == Lsn(at + 1)) {
+            completion = next(&mut disk);
+        }
+        assert_eq!(disk.metrics.log_on_thread.get(), 0);
+        assert_eq!(disk.metrics.log_sent_away.get(), 1);
+    }
+
+    /// What a log has said, judged as it comes.
+    #[derive(Default)]
+    struct Heard {
+        durable: u64,
+        fetched: u64,
+    }
+
+    impl Heard {
+        fn hear(&mut self, completion: Completion) {
+            match completion {
+                Completion::Persisted(lsn, ..) => {
+                    assert!(self.durable <= lsn.0, "{} after {}", lsn.0, self.durable);
+                    self.durable = lsn.0;
+                }
+                Completion::Fetched(fetch, entries) => {
+                    self.fetched += 1;
+                    assert_eq!(fetch.first.0, self.fetched, "answers come in the order of questions");
+                    let found: Vec<EntryId> = entries.iter().map(Entry::id).collect();
+                    assert_eq!(found, [fetch.first, fetch.last].map(|at| EntryId::new(1, at.0)));
+                }
+                Completion::Room(_) => {}
+            }
+        }
+    }
+
+    #[test]
+    fn nothing_is_lost_doubled_or_out_of_order_while_a_log_goes_to_and_fro() {
+        for seed in 0..4 {
+            let (sim, sync_us, mut disk) = slow();
+            let mut dice = Dice::new(seed);
+            let (mut ordered, mut asked, mut moves, mut was_away) = (0, 0, 0, false);
+            let mut heard = Heard::default();
+            while moves < 6 {
+                if !was_away && dice.one_in(60) {
+                    sync_us.store(SLOW_US, Ordering::Relaxed);
+                }
+                ordered += 1;
+                let completion = disk.persist(small(ordered));
+                sync_us.store(0, Ordering::Relaxed);
+                completion.into_iter().for_each(|completion| heard.hear(completion));
+                if asked + 1 < ordered && dice.one_in(3) {
+                    asked += 1;
+                    let (first, last) = (LogIndex(asked), LogIndex(asked + 1));
+                    let fetch = Fetch { purpose: FetchFor::Apply, first, last, bytes_max: 1 << 20 };
+                    disk.fetch(fetch).into_iter().for_each(|completion| heard.hear(completion));
+                }
+                // Sometimes a few are under way, sometimes none.
+                let most = dice.below(4);
+                while heard.durable + most < ordered {
+                    heard.hear(next(&mut disk));
+                }
+                moves += u32::from(was_away != is_away(&disk));
+                was_away = is_away(&disk);
+            }
+            while heard.durable < ordered || heard.fetched < asked {
+                heard.hear(next(&mut disk));
+            }
+            disk.close();
+            let dir = DataDir::open(Arc::new(sim)).expect("nobody holds it any more");
+            let (_, recovered) = Wal::open(dir, OPTIONS).expect("a whole log");
+            assert_eq!(recovered[&GroupId(0)].last, EntryId::new(1, ordered));
         }
     }
 }

@@ -95,6 +95,10 @@ pub struct Metrics {
     pub log_segments: Counter,
     /// Bytes of log allocated and free (a level).
     pub log_free_bytes: Counter,
+    /// 1 while the log is written on a thread of its own (a level).
+    pub log_on_thread: Counter,
+    /// Times it went there because a sync took longer than a heartbeat. [fault-model F17]
+    pub log_sent_away: Counter,
     /// Bytes sent to peers.
     pub peer_sent_bytes: Counter,
     /// Bytes received from peers.

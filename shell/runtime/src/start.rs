@@ -286,7 +286,8 @@ pub async fn start(config: RuntimeConfig) -> Result<Running, StartError> {
     let mut room = Room::new(config.data_dir.clone(), config.quota_bytes);
     let space = room.log_is_now(log.room());
     let disk = match config.log_io {
-        Place::Inline => Disk::inline(log),
+        // A leader that sits in a sync for longer than a heartbeat leads nobody.
+        Place::Inline => Disk::inline(log, Some(config.heartbeat_interval)),
         Place::Thread => Disk::thread(log).map_err(StartError::Thread)?,
     };
     let orders = snapshots.orders();

@@ -223,6 +223,10 @@ fn engine(page: &mut Page, metrics: &Metrics) {
         metrics.peer_rejected.get(),
     );
     page.gauge("kattu_log_bytes", "Bytes of log on disk", metrics.log_bytes.get());
+    let name = "kattu_log_on_thread";
+    page.gauge(name, "Whether the log is written on a thread of its own", metrics.log_on_thread.get());
+    let name = "kattu_log_sent_away_total";
+    page.counter(name, "Times a slow sync sent the log to a thread of its own", metrics.log_sent_away.get());
     page.gauge("kattu_log_segments", "Segments of log on disk", metrics.log_segments.get());
     page.gauge("kattu_log_free_bytes", "Bytes of log allocated and free", metrics.log_free_bytes.get());
     snapshots(page, metrics);
