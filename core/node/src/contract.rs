@@ -385,8 +385,9 @@ impl PeerMessage {
     pub fn is_control(&self) -> bool {
         match self {
             PeerMessage::Raft(envelope) => match &envelope.message {
-                Message::Append(append) => append.entries.is_empty(),
+                Message::Append(append) => !append.is_bulk(),
                 Message::AppendReply(_)
+                | Message::StaleTerm(_)
                 | Message::PreVote(_)
                 | Message::PreVoteReply(_)
                 | Message::Vote(_)

@@ -25,7 +25,7 @@ const WAL: &str = "kattu-wal";
 const REBUILD: &str = "kattu-rebuild";
 
 /// All bugs that can be planted.
-pub static BUGS: [Bug; 118] = [
+pub static BUGS: [Bug; 124] = [
     // core/raft: elections
     bug(
         RAFT,
@@ -275,6 +275,55 @@ pub static BUGS: [Bug; 118] = [
         "A leader that steps down cuts off what it has not committed, although a quorum may hold it.",
         Trial::Storms,
         &["truncations"],
+    ),
+    // core/raft: the flow of entries
+    bug(
+        RAFT,
+        "question-overtakes-entries",
+        "our own: found by review, seen on real links",
+        "What asks about entries under way overtakes them, and the gap that it finds is taken for a loss.",
+        Trial::Scene,
+        &["links_carry_what_is_new"],
+    ),
+    bug(
+        RAFT,
+        "sent-again-because-time-passed",
+        "after TCP before Karn: retransmission by a timer, in front of a slow link",
+        "Entries that are not answered in time are sent again, whether or not they are still under way.",
+        Trial::Scene,
+        &["links_carry_what_is_new"],
+    ),
+    bug(
+        RAFT,
+        "written-off-entries-not-counted",
+        "our own: copies that pile up in the lane of a slow link",
+        "What still fills the way to a peer after a fallback is forgotten, and as much is sent behind it.",
+        Trial::Scene,
+        &["what_is_under_way_is_bounded"],
+    ),
+    bug(
+        RAFT,
+        "sent-without-room",
+        "mutant of rule B6",
+        "A leader sends entries to a peer that has said that it has no room for them.",
+        Trial::Scene,
+        &["nothing_is_sent_without_room"],
+    ),
+    bug(
+        RAFT,
+        "room-told-of-by-heartbeats-only",
+        "our own: a follower at the edge of its room ran at one batch per heartbeat",
+        "A follower whose room comes back says so when it is asked next.",
+        Trial::Scene,
+        &["room_that_comes_back_is_told_of"],
+    ),
+    bug(
+        RAFT,
+        "recent-entries-kept-for-nobody",
+        "our own: found by review",
+        "A leader drops entries from memory that a peer which keeps up has not acknowledged, and reads them back for it.",
+        Trial::Scene,
+        &["who_keeps_up_is_fed_from_memory"],
     ),
     // core/raft: reads
     bug(

@@ -8,15 +8,16 @@
 //!   2. Identical entries are skipped and never truncate: a late duplicate must not cut off what was acknowledged.
 //!   3. An acknowledgement says what is durable *and* verified. It is a function of this state, not of one message,
 //!      so one answers any number of appends, and a heartbeat is answered whatever the disk does.
-//!   4. A mismatch carries a hint in terms, so that the leader skips a whole term per round trip.
-//!   5. Of more entries than there is room for, those that fit are taken; busy is who has room for none.
+//!   4. A gap carries a hint in terms, so that the leader skips a whole term per round trip.
+//!   5. Of more entries than there is room for, those that fit are taken; the rest is a gap like any other. Every answer
+//!      says how much room is left where that could hold up a leader, and room that comes back is told of at once.
 //!
 //! Knows nothing of: other peers, what entries mean, clients.
 
 use crate::contract::Effects;
 use crate::entry::{Entry, EntryKind, Form};
 use crate::membership::Membership;
-use crate::message::{Append, AppendReply, AppendVerdict, Message};
+use crate::message::{Append, AppendReply, Gap, Message, Room};
 use crate::policy::{Coding, Intake, Trust};
 use crate::raft::Raft;
 use crate::role::{Following, Owes, Role};
@@ -31,27 +32,28 @@ impl Raft {
         let Some(following) = &mut follower.following else { unreachable!("follow() named the leader") };
         following.told = following.told.max(append.commit);
         following.owes.round = following.owes.round.max(append.round);
-        let round = append.round;
-        let heartbeat = append.entries.is_empty();
+        if append.is_bulk() {
+            following.owes.bulk = following.owes.bulk.max(append.round);
+        }
+        let waits_for_no_disk = append.entries.is_empty();
         if !is_well_formed(&append, self.term, self.config.policies.coding) {
             return; // no peer of ours makes such a message; it is not worth an answer
         }
         match self.config.policies.trust {
             Trust::Checksums => {} // judged where the bytes came in
         }
-        match self.take_in(append, effects) {
-            Ok(upto) => {
-                if planted!("damaged-answer-counted-as-evidence") {
-                    self.floor = None; // as if what the leader has not sent had never been
-                }
-                self.owe(upto, heartbeat);
+        let Taken { upto, gap } = self.take_in(append, effects);
+        if let Some(upto) = upto {
+            if planted!("damaged-answer-counted-as-evidence") {
+                self.floor = None; // as if what the leader has not sent had never been
             }
-            Err(verdict) => {
-                let (promise, disk) = (self.own_promise(), self.disk_time.took);
-                let clock = self.own_clock(now);
-                let reply = Message::AppendReply(AppendReply { round, promise, clock, disk, verdict });
-                self.send_when_durable(self.envelope(from, reply), effects);
-            }
+            self.owe(upto, waits_for_no_disk);
+        }
+        if gap.is_some()
+            && let Role::Follower(follower) = &mut self.role
+            && let Some(following) = &mut follower.following
+        {
+            (following.owes.gap, following.owes.now) = (gap, true);
         }
         self.advance_commit_as_follower(now, effects);
         self.ask_for_snapshot(effects);
@@ -88,13 +90,13 @@ impl Raft {
         self.promise_to_leader(now);
     }
 
-    /// Brings the log in line with the append; the end of what now agrees, or why nothing was taken.
-    fn take_in(&mut self, append: Append, effects: &mut Effects) -> Result<LogIndex, AppendVerdict> {
+    /// Brings the log in line with the append.
+    fn take_in(&mut self, append: Append, effects: &mut Effects) -> Taken {
         let Append { mut prev, mut entries, .. } = append;
         let mut end = LogIndex(prev.index.0 + entries.len() as u64);
         let committed = self.marks.committed;
         if end <= committed {
-            return Ok(end); // identical by Leader Completeness [L2]
+            return Taken { upto: Some(end), gap: None }; // identical by Leader Completeness [L2]
         }
         if prev.index < committed {
             entries.drain(..(committed.0 - prev.index.0) as usize);
@@ -103,7 +105,7 @@ impl Raft {
         let by_index = planted!("previous-entry-checked-by-index") && prev.index <= self.log.last().index;
         if !self.log.holds(prev) && !by_index {
             return match self.config.policies.intake {
-                Intake::Strict => Err(self.mismatch(prev)),
+                Intake::Strict => Taken { upto: None, gap: Some(self.gap(prev)) },
             };
         }
         let is_known = |entry: &&Entry| {
@@ -114,15 +116,14 @@ impl Raft {
             true => 0,
             false => entries.iter().take_while(is_known).count(),
         };
+        let mut refused = None;
         if known < entries.len() {
-            let fitting = self.fitting(&entries[known..]);
-            if fitting == 0 || self.apply_is_backlogged() {
-                return Err(AppendVerdict::Busy);
-            }
+            let fitting = if self.apply_is_backlogged() { 0 } else { self.fitting(&entries[known..]) };
+            refused = entries.last().map(Entry::id).filter(|_| known + fitting < entries.len());
             entries.truncate(known + fitting);
             end = LogIndex(prev.index.0 + entries.len() as u64);
             let first_new = LogIndex(prev.index.0 + 1 + known as u64);
-            if first_new <= self.log.last().index {
+            if known < entries.len() && first_new <= self.log.last().index {
                 let verified = self.verified();
                 assert!(
                     verified < first_new || planted!("truncate-on-every-append"),
@@ -139,7 +140,7 @@ impl Raft {
         {
             following.verified = following.verified.max(end);
         }
-        Ok(end)
+        Taken { upto: Some(end), gap: refused.map(|last| self.gap(last)) }
     }
 
     /// How many of these entries the log has room for. Those are taken: a batch larger than the room that there will
@@ -154,12 +155,19 @@ impl Raft {
         entries.iter().take_while(fits).count()
     }
 
-    /// The answer to a previous entry that is not in the log, with the hint that skips terms. [L4]
-    fn mismatch(&self, prev: EntryId) -> AppendVerdict {
-        AppendVerdict::Mismatch {
-            prev: prev.index,
-            hint: self.log.largest_at_most(prev),
-            last: self.log.last().index,
+    /// What is missing where `named` is not in the log, with the hint that skips terms. [L4]
+    fn gap(&self, named: EntryId) -> Gap {
+        Gap { prev: named.index, hint: self.log.largest_at_most(named), last: self.log.last().index }
+    }
+
+    /// For how many bytes of entries there is room, as far as that could hold up a leader that sends as many at once as this
+    /// peer would.
+    fn room(&self) -> Room {
+        let plenty = (self.config.limits.inflight_bytes_max as u64).saturating_mul(4);
+        match self.log_space {
+            _ if self.apply_is_backlogged() => Room(0),
+            space if space < plenty => Room(space),
+            _ => Room::PLENTY,
         }
     }
 
@@ -202,29 +210,46 @@ impl Raft {
         self.verified().min(self.marks.persisted)
     }
 
-    /// Sends the acknowledgement owed, if the disk has come far enough for it to say anything. [L6]
+    /// Sends the answer owed, if there is anything to say: the disk has come far enough, an append asked for an answer at
+    /// once, or there is room again. [L6]
     pub(crate) fn acknowledge(&mut self, now: Instant, effects: &mut Effects) {
         let upto = self.acknowledgeable();
-        let received = self.verified();
+        let (verified, room) = (self.verified(), self.room());
         if !self.durability.hard_state_is_durable() {
             return; // asked again when the term is on disk
         }
+        let batch = self.config.limits.batch_bytes_max as u64;
         let Role::Follower(follower) = &mut self.role else { return };
         let Some(following) = &mut follower.following else { return };
         let Following { leader, heard_at, ref mut owes, .. } = *following;
         let moment = now.max(heard_at); // not before what is answered, whatever moment this call is given
-        let Owes { round, now, upto: owed, acked } = *owes;
-        if !now && (owed <= acked || upto <= acked) {
+        // Twice as much each time, so that what comes back in crumbs is not told of crumb by crumb.
+        let is_short = owes.room.0 < batch && !planted!("room-told-of-by-heartbeats-only");
+        let has_room_again = is_short && owes.room.0.saturating_mul(2) < room.0;
+        let is_news = owes.acked < owes.upto && owes.acked < upto;
+        if !owes.now && !is_news && !has_room_again {
             return;
         }
-        let upto = if planted!("heartbeat-acknowledges-unsynced") && now { received } else { upto };
+        let at_once = planted!("heartbeat-acknowledges-unsynced") && owes.now;
+        let upto = if at_once { verified } else { upto };
         owes.now = false;
-        owes.acked = upto.max(acked);
+        owes.acked = upto.max(owes.acked);
+        owes.room = room;
+        let gap = owes.gap.take().filter(|gap| verified < gap.prev); // what came since may have filled it
+        let (round, bulk) = (owes.round, owes.bulk);
         let (promise, disk) = (self.own_promise(), self.disk_time.took);
         let clock = self.own_clock(moment);
-        let reply = AppendReply { round, promise, clock, disk, verdict: AppendVerdict::Match { upto } };
+        let reply = AppendReply { round, promise, clock, disk, bulk, upto, gap, room };
         effects.send.push(self.envelope(leader, Message::AppendReply(reply)));
     }
+}
+
+/// What became of an append.
+struct Taken {
+    /// The logs agree up to here, if anywhere.
+    upto: Option<LogIndex>,
+    /// What of it could not be taken.
+    gap: Option<Gap>,
 }
 
 /// Whether the entries follow `prev` without gaps, in terms that never fall and are not of the future, in a form

@@ -11,6 +11,7 @@ use crate::canonical::Canonical;
 use crate::contract::{Effects, Fetch, FetchFor};
 use crate::entry::Entry;
 use crate::raft::Raft;
+use crate::role::Role;
 use crate::types::{Instant, LogIndex};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -112,7 +113,7 @@ impl Raft {
         if under_way || waits || bytes_max == 0 {
             return;
         }
-        let last = limit.min(self.log.window_first().previous());
+        let last = limit.min(self.log.recent_first().previous());
         let fetch = Fetch { purpose: FetchFor::Apply, first, last, bytes_max };
         self.fetches.push(fetch.clone());
         effects.fetch.push(fetch);
@@ -151,13 +152,17 @@ impl Raft {
         self.marks.applied = self.marks.applied.max(index);
         self.handover.take_back(self.marks.applied);
         self.hand_out(now, effects);
-        self.shrink_window();
+        self.shrink_recent();
     }
 
     /// Whether apply is out of credit while memory is full: then nothing more is taken in. [B6]
     pub(crate) fn apply_is_backlogged(&self) -> bool {
         let limits = &self.config.limits;
+        let recent = match &self.role {
+            Role::Leader(_) => limits.recent_in_sync_bytes(),
+            Role::Follower(_) | Role::PreCandidate(_) | Role::Candidate(_) => limits.recent_bytes_max,
+        };
         self.marks.handed < self.marks.committed
-            && self.log.window_bytes() > limits.window_bytes_max.saturating_add(limits.apply_bytes_max)
+            && self.log.recent_bytes() > recent.saturating_add(limits.apply_bytes_max)
     }
 }

@@ -65,11 +65,13 @@ pub enum Moment {
     PromiseEnds,
     /// A leader goes on with a snapshot for a peer, or sends a piece of it again.
     Stream,
+    /// A leader asks a peer what became of the entries that it was sent.
+    Question,
 }
 
 impl Moment {
     /// All of them, in the order of their numbers.
-    pub const ALL: [Moment; 13] = [
+    pub const ALL: [Moment; 14] = [
         Moment::CommitNotice,
         Moment::Heartbeat,
         Moment::AskAgain,
@@ -83,6 +85,7 @@ impl Moment {
         Moment::LeaseEnds,
         Moment::PromiseEnds,
         Moment::Stream,
+        Moment::Question,
     ];
 }
 
@@ -273,7 +276,8 @@ impl Raft {
             | Moment::Election
             | Moment::Suspicion
             | Moment::TransferEnds
-            | Moment::Stream => true,
+            | Moment::Stream
+            | Moment::Question => true,
             // What these are about is asked when it matters, by whoever asks with the time.
             Moment::LeaderSilent | Moment::LeaseEnds | Moment::PromiseEnds => false,
         };
@@ -306,6 +310,7 @@ impl Raft {
                 moments.push((Moment::Heartbeat, leader.heartbeat_at));
                 moments.push((Moment::QuorumCheck, leader.check_at));
                 moments.push((Moment::Stream, leader.streams_at()));
+                moments.push((Moment::Question, leader.questions_at(&self.config)));
                 let gives_up = leader.transfer.as_ref().map_or(Instant::NEVER, |transfer| transfer.abort_at);
                 moments.push((Moment::TransferEnds, gives_up));
                 moments.push((Moment::LeaseEnds, leader.lease.until().unwrap_or(Instant::NEVER)));
@@ -372,8 +377,13 @@ pub(crate) mod tests {
     }
 
     fn heartbeat(round: u64) -> Envelope {
-        let append =
-            Append { prev: Default::default(), entries: vec![], commit: LogIndex(0), round: Round(round) };
+        let append = Append {
+            prev: Default::default(),
+            entries: vec![],
+            commit: LogIndex(0),
+            round: Round(round),
+            tail: false,
+        };
         Envelope {
             group: GroupId(0),
             from: NodeId(2),
@@ -463,13 +473,17 @@ pub(crate) mod tests {
         assert!(raft.is_leader());
         raft.drained(now - silence, &mut effects);
         raft.persisted(now - silence, effects.persist[1].lsn, &mut effects);
-        let (promise, disk) = (Duration::ZERO, Duration::ZERO);
-        let reply = |verdict| {
-            let (round, clock) = (Round(0), None);
-            Message::AppendReply(crate::message::AppendReply { round, promise, clock, disk, verdict })
+        let held = crate::message::AppendReply {
+            round: Round(0),
+            promise: Duration::ZERO,
+            clock: None,
+            disk: Duration::ZERO,
+            bulk: Round(0),
+            upto: LogIndex(1),
+            gap: None,
+            room: crate::message::Room::PLENTY,
         };
-        let held = crate::message::AppendVerdict::Match { upto: LogIndex(1) };
-        raft.step(now - silence, from_two(1, reply(held)), &mut effects);
+        raft.step(now - silence, from_two(1, Message::AppendReply(held)), &mut effects);
         let meta = raft.snapshot_meta(crate::EntryId::new(1, 1), crate::Stamp(0)).expect("applied");
         raft.snapshot_taken(now - silence, meta, LogIndex(2), &mut effects);
         let wanted = crate::message::SnapshotReply { last: Default::default(), next: 0, refused: false };

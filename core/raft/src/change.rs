@@ -21,9 +21,10 @@
 
 use crate::contract::Effects;
 use crate::entry::EntryKind;
+use crate::flow::Mode;
 use crate::membership::Membership;
 use crate::message::{Message, TimeoutNow};
-use crate::progress::{Leaving, Mode, Progress};
+use crate::progress::{Leaving, Progress};
 use crate::quorum::quorum;
 use crate::raft::Raft;
 use crate::role::Role;
@@ -161,7 +162,8 @@ impl Raft {
         // nothing either.
         let heard = |member: NodeId| match leader.peers.get(&member) {
             Some(progress) => {
-                let answers = progress.incarnation.is_some() && !matches!(progress.mode, Mode::Probe { .. });
+                let answers =
+                    progress.incarnation.is_some() && !matches!(progress.flow.mode, Mode::Probe { .. });
                 answers && now.since(progress.heard_at) < election_timeout
             }
             None => member == self.config.id,
@@ -221,7 +223,7 @@ impl Raft {
             if !stays && progress.leaving.is_none() {
                 progress.leaving = Some(Leaving { at, told: None, beats_left: FAREWELLS });
             }
-            stays || !matches!(progress.mode, Mode::Snapshot(_)) // a snapshot is no farewell
+            stays || !matches!(progress.flow.mode, Mode::Snapshot(_)) // a snapshot is no farewell
         });
         if leader.heartbeat_at == Instant::NEVER && !leader.peers.is_empty() {
             leader.heartbeat_at = now;
@@ -271,7 +273,7 @@ impl Raft {
         let successor = self.best_successor(now);
         let Some((leader, view, _)) = self.leading() else { return };
         for (&peer, progress) in &mut leader.peers {
-            effects.send.push(view.send_empty(peer, progress, leader.round, now));
+            effects.send.push(view.send_empty(peer, progress, leader.round));
         }
         if let Some(successor) = successor {
             effects.send.push(view.envelope(successor, Message::TimeoutNow(TimeoutNow)));

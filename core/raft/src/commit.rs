@@ -78,7 +78,7 @@ impl Raft {
         self.note_own_membership();
         self.note_confirmed();
         self.hand_out(now, effects);
-        self.shrink_window();
+        self.shrink_recent();
         self.follow_up_change(now, effects);
     }
 

@@ -96,7 +96,10 @@ pub struct Limits {
     /// Bytes handed to apply and not yet applied.
     pub apply_bytes_max: usize,
     /// Bytes of recent entries kept in memory; older ones are fetched.
-    pub window_bytes_max: usize,
+    pub recent_bytes_max: usize,
+    /// The same while a peer that keeps up has not acknowledged them yet, if that is more: at 100 MB/s it may be so many
+    /// bytes late before it is fed from the disk.
+    pub recent_in_sync_bytes_max: usize,
     /// Bytes of a snapshot in one message.
     pub snapshot_chunk_bytes_max: usize,
     /// Bytes of a snapshot sent to one peer in a second, so that it does not crowd out entries; 0: no limit.
@@ -112,10 +115,18 @@ impl Default for Limits {
             inflight_bytes_max: 16 << 20,
             uncommitted_bytes_max: 256 << 20,
             apply_bytes_max: 64 << 20,
-            window_bytes_max: 8 << 20,
+            recent_bytes_max: 8 << 20,
+            recent_in_sync_bytes_max: 64 << 20,
             snapshot_chunk_bytes_max: 1 << 20,
             snapshot_bytes_per_s: 64 << 20,
         }
+    }
+}
+
+impl Limits {
+    /// Bytes of recent entries kept in memory for whoever needs them longest.
+    pub(crate) fn recent_in_sync_bytes(&self) -> usize {
+        self.recent_in_sync_bytes_max.max(self.recent_bytes_max)
     }
 }
 

@@ -85,9 +85,9 @@ pub struct Recovered {
 /// Why log entries are read back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum FetchFor {
-    /// A peer is behind the memory window.
+    /// A peer is behind the recent entries.
     Peer(NodeId),
-    /// Apply is behind the memory window (after a restart).
+    /// Apply is behind the recent entries (after a restart).
     Apply,
 }
 

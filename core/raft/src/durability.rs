@@ -247,6 +247,6 @@ impl Raft {
         self.count_own_vote(now, effects);
         self.advance_commit_as_leader(now, effects);
         self.hand_out(now, effects);
-        self.shrink_window();
+        self.shrink_recent();
     }
 }

@@ -60,6 +60,7 @@ impl Raft {
             | Message::ReadIndexReply(_)
             | Message::SnapshotChunk(_)
             | Message::SnapshotReply(_)
+            | Message::StaleTerm(_)
             | Message::TimeoutNow(_)
             | Message::Lost(_) => false,
         };

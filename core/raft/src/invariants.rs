@@ -6,8 +6,9 @@
 
 use crate::contract::FetchFor;
 use crate::entry::EntryKind;
+use crate::flow::Mode;
 use crate::membership::Membership;
-use crate::progress::{Mode, Progress};
+use crate::progress::Progress;
 use crate::raft::Raft;
 use crate::role::{Follower, Leader, Role};
 use crate::types::{EntryId, Instant, LogIndex, Round};
@@ -80,7 +81,7 @@ fn log_is_well_formed(raft: &Raft) -> Checked {
     let ascending =
         starts.windows(2).all(|pair| pair[0].term < pair[1].term && pair[0].index < pair[1].index);
     expect(ascending, name, || format!("term starts {starts:?}"))?;
-    let mut index = log.window_first();
+    let mut index = log.recent_first();
     let mut bytes = 0;
     for entry in log.entries() {
         let runs = starts.partition_point(|start| start.index <= index);
@@ -91,9 +92,9 @@ fn log_is_well_formed(raft: &Raft) -> Checked {
         bytes += entry.len();
     }
     expect(index == log.last().index.next(), name, || {
-        format!("window ends before {index:?}, log at {}", log.last())
+        format!("memory ends before {index:?}, log at {}", log.last())
     })?;
-    expect(bytes == log.window_bytes(), name, || format!("{bytes} bytes, {} counted", log.window_bytes()))
+    expect(bytes == log.recent_bytes(), name, || format!("{bytes} bytes, {} counted", log.recent_bytes()))
 }
 
 /// applied ≤ handed ≤ min(committed, persisted), both ≤ last. [replication-protocols B9]
@@ -265,18 +266,21 @@ fn a_lease_is_earned(leader: &Leader) -> Checked {
     Ok(())
 }
 
-/// match < next ≤ last + 1; nothing is in flight while probing; messages and bytes in flight are within bounds.
+/// match < next ≤ last + 1; nothing is in flight to a peer that gets a snapshot; messages and bytes in flight are within bounds.
 fn progress_is_sane(raft: &Raft, progress: &Progress) -> Checked {
     let name = "progress_is_sane";
     let last: LogIndex = raft.log.last().index;
-    let ordered = progress.matched < progress.next && progress.next <= last.next();
+    let ordered = progress.matched < progress.flow.next && progress.flow.next <= last.next();
     expect(ordered, name, || format!("{progress:?}, last {last:?}"))?;
-    let (messages, bytes) = progress.inflight();
+    let (messages, bytes) = progress.flow.inflight();
     let limits = &raft.config.limits;
-    let bounded = match progress.mode {
-        Mode::Probe { .. } => messages == 0,
+    let bounded = match progress.flow.mode {
         Mode::Snapshot(_) => messages == 0,
-        Mode::Replicate => messages <= limits.inflight_msgs_max.max(1) && bytes <= limits.inflight_bytes_max,
+        Mode::Probe { .. } | Mode::Replicate => {
+            messages <= limits.inflight_msgs_max.max(1) && bytes <= limits.inflight_bytes_max
+        }
     };
-    expect(bounded, name, || format!("{messages} messages of {bytes} bytes in flight, {:?}", progress.mode))
+    expect(bounded, name, || {
+        format!("{messages} messages of {bytes} bytes in flight, {:?}", progress.flow.mode)
+    })
 }

@@ -23,7 +23,7 @@
 //!
 //! **Reading order.** [`types`], [`contract`] and [`message`] are the vocabulary. `raft` holds the state and the
 //! table of who answers what; `role` what each role knows; [`log`] and `marks` what is remembered and how far things
-//! have come. Then the chapters: `election`, `replication` with `progress`, `acceptance`, [`quorum`] and `commit`, `durability`,
+//! have come. Then the chapters: `election`, `replication` with `progress` and `flow`, `acceptance`, [`quorum`] and `commit`, `durability`,
 //! `apply`, `read` with `lease` and `clocks`, `suspicion`, `transfer`, `slow_disk`, [`membership`] with `configurations` and `change`, [`snapshot`].
 //! [`policy`] names the seams of the protocol's variants; [`invariants`] says what must always hold, [`canonical`] in
 //! which form states are compared by those who look at all of them.
@@ -99,6 +99,7 @@ mod durability;
 mod election;
 pub mod entry;
 mod floor;
+mod flow;
 pub mod invariants;
 mod lease;
 pub mod log;
@@ -128,6 +129,7 @@ pub use contract::{
     Effects, Fetch, FetchFor, HardState, Job, LogBody, LogRecord, ReadBatch, ReadVerdict, Recovered,
 };
 pub use entry::{Entry, EntryHead, EntryKind, Form, RecordEncoder};
+pub use flow::{FlowCounts, PeerFlow};
 pub use lease::Lease;
 pub use membership::{Membership, MembershipError};
 pub use message::{Envelope, Message};

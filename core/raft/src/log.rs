@@ -1,14 +1,14 @@
 //! The log as one peer remembers it: recent entries whole, older ones by their terms only.
 //!
 //! ```text
-//!  base        window_first              last
+//!  base        recent_first              last
 //!   │ term starts │ entries in memory      │
 //!   └─────────────┴────────────────────────┘
 //! ```
 //!
 //! The first position of every run of entries with one term is kept for the whole log, so that every question about
-//! a term is answered without a read. Entries before the window are fetched from the log on disk when needed.
-//! Knows nothing of: commit, disks, why the window may shrink.
+//! a term is answered without a read. Entries before the recent ones are fetched from the log on disk when needed.
+//! Knows nothing of: commit, disks, why memory may shrink.
 
 use crate::contract::Recovered;
 use crate::entry::Entry;
@@ -26,10 +26,10 @@ pub struct Log {
     /// Last position; `base` when there is none.
     last: EntryId,
     /// The newest entries, without gaps, ending at `last`.
-    window: VecDeque<Entry>,
+    recent: VecDeque<Entry>,
     /// Their bytes.
-    window_bytes: usize,
-    /// At least the stamp of the last entry; exactly that while it is in the window.
+    recent_bytes: usize,
+    /// At least the stamp of the last entry; exactly that while that is in memory.
     stamp: Stamp,
 }
 
@@ -66,8 +66,8 @@ impl Log {
             base: *base,
             term_starts: term_starts.clone(),
             last: *last,
-            window: VecDeque::new(),
-            window_bytes: 0,
+            recent: VecDeque::new(),
+            recent_bytes: 0,
             stamp: recovered.stamp,
         };
         if let Some(newest) = tail.last() {
@@ -78,9 +78,9 @@ impl Log {
             let known = log.term_at(LogIndex(index));
             assert_eq!(entry.id().index, LogIndex(index), "the tail has a gap at {index}");
             assert_eq!(Some(entry.id().term), known, "entry {} contradicts the known terms", entry.id());
-            log.window_bytes += entry.len();
+            log.recent_bytes += entry.len();
         }
-        log.window = tail.iter().cloned().collect();
+        log.recent = tail.iter().cloned().collect();
         log
     }
 
@@ -104,14 +104,14 @@ impl Log {
 
     /// First position whose entry is in memory; one after `last` when none is.
     #[must_use]
-    pub fn window_first(&self) -> LogIndex {
-        LogIndex(self.last.index.0 + 1 - self.window.len() as u64)
+    pub fn recent_first(&self) -> LogIndex {
+        LogIndex(self.last.index.0 + 1 - self.recent.len() as u64)
     }
 
     /// Bytes of the entries in memory.
     #[must_use]
-    pub fn window_bytes(&self) -> usize {
-        self.window_bytes
+    pub fn recent_bytes(&self) -> usize {
+        self.recent_bytes
     }
 
     /// At least the stamp of the last entry.
@@ -175,33 +175,33 @@ impl Log {
     /// The entry at `index`, if it is in memory.
     #[must_use]
     pub fn entry(&self, index: LogIndex) -> Option<&Entry> {
-        let offset = index.0.checked_sub(self.window_first().0)?;
-        self.window.get(usize::try_from(offset).ok()?)
+        let offset = index.0.checked_sub(self.recent_first().0)?;
+        self.recent.get(usize::try_from(offset).ok()?)
     }
 
     /// The entries in memory, in order.
     pub fn entries(&self) -> impl Iterator<Item = &Entry> {
-        self.window.iter()
+        self.recent.iter()
     }
 
     /// Bytes of the entries from `first` to `last`, as far as they are in memory.
     #[must_use]
     pub fn bytes(&self, first: LogIndex, last: LogIndex) -> usize {
         let offset =
-            |index: LogIndex| (index.0.saturating_sub(self.window_first().0) as usize).min(self.window.len());
+            |index: LogIndex| (index.0.saturating_sub(self.recent_first().0) as usize).min(self.recent.len());
         let (start, end) = (offset(first), offset(last.next()));
-        self.window.range(start.min(end)..end).map(Entry::len).sum()
+        self.recent.range(start.min(end)..end).map(Entry::len).sum()
     }
 
     /// Clones of the entries from `first` to at most `last`, as many as fit into `bytes_max` and `entries_max`, at
     /// least one. Empty when `first` is not in memory or lies after `last`.
     #[must_use]
     pub fn batch(&self, first: LogIndex, last: LogIndex, bytes_max: usize, entries_max: usize) -> Vec<Entry> {
-        let Some(offset) = first.0.checked_sub(self.window_first().0) else { return Vec::new() };
+        let Some(offset) = first.0.checked_sub(self.recent_first().0) else { return Vec::new() };
         let wanted = (last.0 + 1).saturating_sub(first.0).min(entries_max.max(1) as u64);
         let mut bytes = 0;
-        self.window
-            .range(self.window.len().min(offset as usize)..)
+        self.recent
+            .range(self.recent.len().min(offset as usize)..)
             .take(wanted as usize)
             .enumerate()
             .take_while(|(n, entry)| {
@@ -225,8 +225,8 @@ impl Log {
         }
         self.last = id;
         self.stamp = self.stamp.max(entry.head.stamp);
-        self.window_bytes += entry.len();
-        self.window.push_back(entry);
+        self.recent_bytes += entry.len();
+        self.recent.push_back(entry);
     }
 
     /// Forgets every entry from `first` on.
@@ -237,16 +237,16 @@ impl Log {
         let outside = first <= self.base.index || self.last.index < first;
         assert!(!outside, "truncation from {first:?} outside {}..={}", self.base, self.last);
         let last = self.id_at(first.previous());
-        while self.window.back().is_some_and(|entry| first <= entry.id().index) {
-            let entry = self.window.pop_back();
-            self.window_bytes -= entry.map_or(0, |entry| entry.len());
+        while self.recent.back().is_some_and(|entry| first <= entry.id().index) {
+            let entry = self.recent.pop_back();
+            self.recent_bytes -= entry.map_or(0, |entry| entry.len());
         }
         while self.term_starts.last().is_some_and(|start| first <= start.index) {
             self.term_starts.pop();
         }
         self.last = last;
-        // Outside the window the stamp before the cut is unknown; a higher one still never falls along the log.
-        self.stamp = self.window.back().map_or(self.stamp, |entry| entry.head.stamp);
+        // Outside memory the stamp before the cut is unknown; a higher one still never falls along the log.
+        self.stamp = self.recent.back().map_or(self.stamp, |entry| entry.head.stamp);
     }
 
     /// Forgets the entries up to `upto`, which becomes the base: questions about its term are still answered.
@@ -256,9 +256,9 @@ impl Log {
     pub fn compact_to(&mut self, upto: LogIndex) {
         let base = self.id_at(upto);
         let goes_on = (upto < self.last.index).then(|| self.id_at(upto.next()));
-        while self.window.front().is_some_and(|entry| entry.id().index <= upto) {
-            let entry = self.window.pop_front();
-            self.window_bytes -= entry.map_or(0, |entry| entry.len());
+        while self.recent.front().is_some_and(|entry| entry.id().index <= upto) {
+            let entry = self.recent.pop_front();
+            self.recent_bytes -= entry.map_or(0, |entry| entry.len());
         }
         let begun = self.term_starts.partition_point(|start| start.index <= upto.next());
         self.term_starts.splice(..begun, goes_on);
@@ -271,19 +271,19 @@ impl Log {
             base,
             term_starts: Vec::new(),
             last: base,
-            window: VecDeque::new(),
-            window_bytes: 0,
+            recent: VecDeque::new(),
+            recent_bytes: 0,
             stamp: stamp.max(self.stamp),
         };
     }
 
     /// Drops the oldest entries from memory while more than `bytes_max` are held, never one after `upto`.
     pub fn shrink(&mut self, upto: LogIndex, bytes_max: usize) {
-        while self.window_bytes > bytes_max
-            && self.window.front().is_some_and(|entry| entry.id().index <= upto)
+        while self.recent_bytes > bytes_max
+            && self.recent.front().is_some_and(|entry| entry.id().index <= upto)
         {
-            let entry = self.window.pop_front();
-            self.window_bytes -= entry.map_or(0, |entry| entry.len());
+            let entry = self.recent.pop_front();
+            self.recent_bytes -= entry.map_or(0, |entry| entry.len());
         }
     }
 }

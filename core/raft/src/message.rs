@@ -55,6 +55,8 @@ pub enum Message {
     TimeoutNow(TimeoutNow),
     /// "Your disk has lost something: you had acknowledged more." [fault-model F18, F19, ST14]
     Lost(Lost),
+    /// "You are of an older term than I am." [replication-protocols E5]
+    StaleTerm(StaleTerm),
 }
 
 /// Leader → peer. Without entries it is a heartbeat.
@@ -68,9 +70,23 @@ pub struct Append {
     pub commit: LogIndex,
     /// The newest heartbeat or read round; an answer to it confirms leadership for the round.
     pub round: Round,
+    /// Without entries: it asks about the end of what was sent, and so travels behind that. Any other append without entries
+    /// asks only about what is known to agree, and may overtake whatever is under way. [replication-protocols B12]
+    pub tail: bool,
+}
+
+impl Append {
+    /// Whether it travels on the way of the entries, in their order.
+    #[must_use]
+    pub fn is_bulk(&self) -> bool {
+        !self.entries.is_empty() || self.tail
+    }
 }
 
 /// Peer → leader, always: an answer of this term refreshes the leader's view of the peer and counts for `round`.
+///
+/// What it says it says of the peer's state, not of one append, and all of it at once: how far the logs agree, whether
+/// something is missing, how much more there is room for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct AppendReply {
     /// The round of the message answered.
@@ -82,31 +98,37 @@ pub struct AppendReply {
     pub clock: Option<ClockReading>,
     /// How long the peer's disk took for its newest group of records; zero if nobody told. [fault-model F17]
     pub disk: Duration,
-    /// What became of it.
-    pub verdict: AppendVerdict,
+    /// The newest round of an append that travelled on the way of the entries ([`Append::is_bulk`]). Whatever was sent on
+    /// that way in an earlier round has arrived, or never will.
+    pub bulk: Round,
+    /// Highest index up to which the peer's durable log agrees with the leader's. [replication-protocols O1]
+    pub upto: LogIndex,
+    /// What an append named and the log does not hold, if nothing has filled it since.
+    pub gap: Option<Gap>,
+    /// Bytes of entries for which the peer has room after the end of its log; [`Room::PLENTY`] unless that could hold up a
+    /// leader. [replication-protocols B6; fault-model ST15]
+    pub room: Room,
 }
 
-/// What a peer says of an `Append`.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum AppendVerdict {
-    /// My durable log agrees with yours up to here. [replication-protocols O1]
-    Match {
-        /// Highest index that agrees.
-        upto: LogIndex,
-    },
-    /// My log does not hold `prev`.
-    Mismatch {
-        /// The `prev` that was asked for.
-        prev: LogIndex,
-        /// My largest position ≤ `prev` whose term is ≤ the term asked for. [replication-protocols L4]
-        hint: EntryId,
-        /// My last index.
-        last: LogIndex,
-    },
-    /// You are of an older term than I am; the envelope carries mine. [replication-protocols E5]
-    StaleTerm,
-    /// I have no room (disk or backlog); nothing was appended, nothing is acknowledged. [fault-model ST15]
-    Busy,
+/// "I do not hold what you named."
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Gap {
+    /// The position that was named and is not held: the one before an append's entries, or, of entries for which there was
+    /// no room, the last one.
+    pub prev: LogIndex,
+    /// The largest position ≤ `prev` whose term is ≤ the term named with it. [replication-protocols L4]
+    pub hint: EntryId,
+    /// Where the log ends.
+    pub last: LogIndex,
+}
+
+/// Bytes of entries that a peer can take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Room(pub u64);
+
+impl Room {
+    /// So much that nobody needs to know how much.
+    pub const PLENTY: Room = Room(u64::MAX);
 }
 
 /// Pre-candidate → peer. Changes no durable state on either side.
@@ -194,3 +216,7 @@ pub struct Lost {
     /// What it had acknowledged; where the leader's log is pruned further than that, the leader's base.
     pub upto: EntryId,
 }
+
+/// Peer → whoever leads an older term; the envelope carries the newer one, which is all there is to say.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct StaleTerm;

@@ -12,6 +12,7 @@ use crate::configurations::Configurations;
 use crate::contract::{Effects, Fetch, LogBody, Recovered};
 use crate::durability::Durability;
 use crate::entry::{Entry, EntryHead, EntryKind, Form};
+use crate::flow::PeerFlow;
 use crate::log::Log;
 use crate::marks::Marks;
 use crate::membership::Membership;
@@ -152,7 +153,7 @@ impl Raft {
     /// Call [`Raft::tick`] no later than this.
     #[must_use]
     pub fn deadline(&self) -> Instant {
-        self.role.deadline().min(self.durability.mark_at()).min(self.handover.retry_at())
+        self.role.deadline(&self.config).min(self.durability.mark_at()).min(self.handover.retry_at())
     }
 
     /// Time has passed.
@@ -167,6 +168,7 @@ impl Raft {
                 self.tick_check_quorum(now, effects);
                 self.tick_transfer(now, effects);
                 self.tick_heartbeat(now, effects);
+                self.tick_questions(now, effects);
                 self.tick_offer(now, effects);
                 self.tick_slow_disk(now, effects);
                 self.tick_commit_notices(now, effects);
@@ -289,6 +291,12 @@ impl Raft {
             (Role::Leader(_), Message::Lost(_)) => {
                 panic!("two leaders in {:?}: {from:?} and {:?} [Election Safety]", self.term, self.config.id);
             }
+
+            // Its term was all that it had to say.
+            (
+                Role::Follower(_) | Role::PreCandidate(_) | Role::Candidate(_) | Role::Leader(_),
+                Message::StaleTerm(_),
+            ) => {}
         }
     }
 
@@ -355,6 +363,7 @@ impl Raft {
             | Message::PreVote(_)
             | Message::Vote(_) => true,
             Message::AppendReply(_)
+            | Message::StaleTerm(_)
             | Message::SnapshotReply(_)
             | Message::PreVoteReply(_)
             | Message::VoteReply(_)
@@ -417,10 +426,20 @@ impl Raft {
         self.record(LogBody::Truncate(first), effects);
     }
 
-    /// Drops old entries from memory: those that are on disk and were handed to apply.
-    pub(crate) fn shrink_window(&mut self) {
+    /// Drops old entries from memory: those that are on disk and were handed to apply. What a peer that keeps up lacks stays
+    /// longer, so that one that is a little late is not fed from the disk.
+    pub(crate) fn shrink_recent(&mut self) {
         let upto = self.marks.handed.min(self.marks.persisted);
-        self.log.shrink(upto, self.config.limits.window_bytes_max);
+        let recent_first = self.log.recent_first();
+        let taken = match &self.role {
+            Role::Leader(leader) if !planted!("recent-entries-kept-for-nobody") => {
+                let in_sync = leader.peers.values().filter(|progress| progress.is_in_sync(recent_first));
+                in_sync.map(|progress| progress.matched).min()
+            }
+            Role::Leader(_) | Role::Follower(_) | Role::PreCandidate(_) | Role::Candidate(_) => None,
+        };
+        self.log.shrink(taken.map_or(upto, |taken| taken.min(upto)), self.config.limits.recent_bytes_max);
+        self.log.shrink(upto, self.config.limits.recent_in_sync_bytes());
     }
 
     /// A message from this peer as it stands now.
@@ -524,6 +543,20 @@ impl Raft {
             Role::Follower(_) | Role::PreCandidate(_) | Role::Candidate(_) => None,
         };
         peers.into_iter().flatten().map(|(&peer, progress)| (peer, progress.matched))
+    }
+
+    /// What went to each peer in this term, and how it comes back. Nobody's but a leader's.
+    pub fn peer_flows(&self) -> impl Iterator<Item = (NodeId, PeerFlow)> {
+        let peers = match &self.role {
+            Role::Leader(leader) => Some(&leader.peers),
+            Role::Follower(_) | Role::PreCandidate(_) | Role::Candidate(_) => None,
+        };
+        let last = self.log.last().index;
+        peers.into_iter().flatten().map(move |(&peer, progress)| {
+            let behind = last.0.saturating_sub(progress.matched.0);
+            let (counts, srtt) = (progress.flow.counts(), progress.flow.srtt());
+            (peer, PeerFlow { counts, srtt, behind })
+        })
     }
 
     /// The first commit index learnt in this run from a leader (or as one) that had committed an entry of its own

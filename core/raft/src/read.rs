@@ -274,7 +274,7 @@ impl Raft {
         leader.reads.under_way = Some(ReadRound { round: leader.round, index, readers });
         for (&peer, progress) in &mut leader.peers {
             if view.membership.is_voter(peer) {
-                effects.send.push(view.send_empty(peer, progress, leader.round, now));
+                effects.send.push(view.send_empty(peer, progress, leader.round));
             }
         }
         self.settle_read_round(effects);

@@ -6,27 +6,30 @@
 //!   1. What queued while earlier appends were under way forms the next ones; no timer makes batches.
 //!   2. Entries under way are limited per peer in messages and in bytes; heartbeats are not, so that a lost answer
 //!      cannot wedge a peer.
-//!   3. A hint in terms moves `next` back a whole term per round trip.
-//!   4. A peer behind the window is fed from the log on disk, one read at a time.
+//!   3. What overtakes entries (heartbeats, read rounds, news of the commit index) asks about nothing that is under way.
+//!      What became of entries is asked behind them. [`crate::flow`]
+//!   4. A hint in terms moves `next` back a whole term per round trip.
+//!   5. A peer behind the recent entries is fed from the log on disk, one read at a time.
 //!
 //! Knows nothing of: elections, what entries mean, where fetched entries come from.
 
 use crate::config::Config;
 use crate::contract::{Effects, Fetch, FetchFor};
 use crate::entry::Entry;
+use crate::flow::Mode;
 use crate::log::Log;
 use crate::marks::Marks;
 use crate::membership::Membership;
 use crate::message::{
-    Append, AppendReply, AppendVerdict, Envelope, Lost, Message, PreVoteReply, ReadIndexReply, VoteReply,
+    Append, AppendReply, Envelope, Lost, Message, PreVoteReply, ReadIndexReply, StaleTerm, VoteReply,
 };
 use crate::policy::{Coding, Route};
-use crate::progress::{Mode, Progress};
+use crate::progress::Progress;
 use crate::raft::Raft;
 use crate::role::{Leader, Role};
 use crate::snapshot::{SnapshotMeta, Stream, pump};
 use crate::trace::Trace;
-use crate::types::{Duration, EntryId, Incarnation, Instant, LogIndex, NodeId, Round, Term};
+use crate::types::{EntryId, Incarnation, Instant, LogIndex, NodeId, Round, Term};
 use alloc::vec::Vec;
 
 /// What a leader reads of its peer while it writes to its peers' progress.
@@ -80,30 +83,45 @@ impl View<'_> {
         now: Instant,
         entries: Vec<Entry>,
     ) -> Envelope {
-        let prev = self.log.id_at(progress.next.previous());
+        let prev = self.log.id_at(progress.flow.next.previous());
         let last = LogIndex(prev.index.0 + entries.len() as u64);
-        progress.sent(now, last, entries.iter().map(Entry::len).sum());
-        progress.told_commit = progress.told_commit.max(self.marks.committed);
-        self.envelope(peer, Message::Append(Append { prev, entries, commit: self.marks.committed, round }))
+        progress.flow.sent(now, prev.index, last, entries.iter().map(Entry::len).sum());
+        self.append(peer, progress, prev, entries, round, false)
     }
 
     /// Sends an append without entries: a heartbeat, a read round, news of the commit index. These have a lane of
-    /// their own and may overtake entries. [B12]
-    pub(crate) fn send_empty(
+    /// their own and may overtake entries, so they name what is known to agree, and no entry under way. [B12]
+    pub(crate) fn send_empty(&self, peer: NodeId, progress: &mut Progress, round: Round) -> Envelope {
+        self.append(peer, progress, self.known(progress.matched), Vec::new(), round, false)
+    }
+
+    /// Asks a peer, behind the entries, what became of them.
+    fn send_question(&self, peer: NodeId, progress: &mut Progress, round: Round, now: Instant) -> Envelope {
+        let prev = self.known(progress.flow.ask(now));
+        self.append(peer, progress, prev, Vec::new(), round, !planted!("question-overtakes-entries"))
+    }
+
+    fn append(
         &self,
         peer: NodeId,
         progress: &mut Progress,
+        prev: EntryId,
+        entries: Vec<Entry>,
         round: Round,
-        now: Instant,
+        tail: bool,
     ) -> Envelope {
-        // What lies before the log is asked of nobody: the position before all logs is one that everybody holds.
-        let prev = match progress.heartbeat_prev(now, self.config) {
-            index if index < self.log.base().index => EntryId::default(),
-            index => self.log.id_at(index),
-        };
-        progress.told_commit = progress.told_commit.max(self.marks.committed);
-        let append = Append { prev, entries: Vec::new(), commit: self.marks.committed, round };
-        self.envelope(peer, Message::Append(append))
+        let commit = self.marks.committed;
+        progress.told_commit = progress.told_commit.max(commit);
+        self.envelope(peer, Message::Append(Append { prev, entries, commit, round, tail }))
+    }
+
+    /// The name of a position. What lies before the log is asked of nobody: the position before all logs is one that
+    /// everybody holds.
+    fn known(&self, index: LogIndex) -> EntryId {
+        match index < self.log.base().index {
+            true => EntryId::default(),
+            false => self.log.id_at(index),
+        }
     }
 
     /// What a peer has acknowledged up to this index. Where the log begins later, its base: that is committed, and so what
@@ -117,6 +135,14 @@ impl View<'_> {
         if let Some(upto) = progress.owes {
             effects.send.push(self.envelope(peer, Message::Lost(Lost { upto })));
         }
+    }
+}
+
+impl Leader {
+    /// When some peer is to be asked what became of its entries.
+    pub(crate) fn questions_at(&self, config: &Config) -> Instant {
+        let questions = self.peers.values().map(|progress| progress.flow.question_at(config));
+        questions.min().unwrap_or(Instant::NEVER)
     }
 }
 
@@ -156,7 +182,7 @@ impl Raft {
         for (&peer, progress) in &mut leader.peers {
             let untold = progress.told_commit < committed;
             if untold && progress.told_commit < progress.wants_commit {
-                effects.send.push(view.send_empty(peer, progress, leader.round, now));
+                effects.send.push(view.send_empty(peer, progress, leader.round));
             } else if untold {
                 all_told = false;
             }
@@ -177,12 +203,25 @@ impl Raft {
         leader.notice_at = Instant::NEVER;
         for (&peer, progress) in &mut leader.peers {
             if progress.told_commit < view.marks.committed {
-                effects.send.push(view.send_empty(peer, progress, leader.round, now));
+                effects.send.push(view.send_empty(peer, progress, leader.round));
             }
         }
     }
 
-    /// Heartbeats: keep followers from campaigning, find lost messages, repeat lost rounds.
+    /// Asks the peers of whose entries nothing has been heard for longer than a round trip takes.
+    pub(crate) fn tick_questions(&mut self, now: Instant, effects: &mut Effects) {
+        let Some((leader, view, _)) = self.leading() else { return };
+        for (&peer, progress) in &mut leader.peers {
+            if progress.flow.question_at(view.config) <= now {
+                if planted!("sent-again-because-time-passed") {
+                    progress.flow.lost(progress.matched.next());
+                }
+                effects.send.push(view.send_question(peer, progress, leader.round, now));
+            }
+        }
+    }
+
+    /// Heartbeats: keep followers from campaigning, repeat lost rounds.
     pub(crate) fn tick_heartbeat(&mut self, now: Instant, effects: &mut Effects) {
         let Some((leader, view, _)) = self.leading() else { return };
         if now < leader.heartbeat_at {
@@ -195,7 +234,7 @@ impl Raft {
             leader.beats.note(leader.round, now);
         }
         for (&peer, progress) in &mut leader.peers {
-            effects.send.push(view.send_empty(peer, progress, leader.round, now));
+            effects.send.push(view.send_empty(peer, progress, leader.round));
             view.tell_of_loss(peer, progress, effects);
         }
         self.part_with_peers();
@@ -211,15 +250,15 @@ impl Raft {
         }
     }
 
-    /// What was on its way to `peer` may be lost: replication to it starts over from what is known to agree.
-    pub(crate) fn replicate_anew(&mut self, peer: NodeId) {
+    /// What was on its way to `peer`, or from it, may be lost: it is asked soon.
+    pub(crate) fn ask_soon(&mut self, now: Instant, peer: NodeId) {
         let Role::Leader(leader) = &mut self.role else { return };
         if let Some(progress) = leader.peers.get_mut(&peer) {
-            progress.link_closed();
+            progress.link_closed(now);
         }
     }
 
-    /// Entries for a peer behind the window have been read. The world may have moved meanwhile: only entries that
+    /// Entries for a peer behind the recent ones have been read. The world may have moved meanwhile: only entries that
     /// are still in the log and next for the peer are sent.
     pub(crate) fn fetched_for_peer(
         &mut self,
@@ -232,10 +271,10 @@ impl Raft {
         let Some((leader, view, _)) = self.leading() else { return };
         let Some(progress) = leader.peers.get_mut(&peer) else { return };
         view.begin_snapshot_if_behind(now, progress);
-        if matches!(progress.mode, Mode::Snapshot(_)) {
+        if matches!(progress.flow.mode, Mode::Snapshot(_)) {
             return pump(peer, progress, &view, now, effects);
         }
-        let expected = (progress.next.0..).zip(&entries);
+        let expected = (progress.flow.next.0..).zip(&entries);
         let agreeing = expected.take_while(|(index, entry)| {
             entry.id().index.0 == *index
                 && view.log.holds(entry.id())
@@ -243,10 +282,12 @@ impl Raft {
         });
         let agreeing = agreeing.count().min(view.config.limits.batch_entries_max.max(1));
         entries.truncate(agreeing);
-        if entries.is_empty() && first == progress.next {
-            progress.paused_until = now + view.config.heartbeat_interval;
+        let credit = progress.flow.credit(now, view.config);
+        let has_room = entries.first().is_some_and(|entry| progress.flow.has_room_for(entry.len()));
+        if !has_room && first == progress.flow.next {
+            progress.flow.pause(now + view.config.heartbeat_interval); // else it would be read again at once
         }
-        if !entries.is_empty() && progress.credit(now, view.config).is_some() {
+        if has_room && credit.is_some() {
             effects.send.push(view.send_entries(peer, progress, leader.round, now, entries));
         }
     }
@@ -279,46 +320,37 @@ impl Raft {
                 leader.lease.end();
             }
         }
-        match reply.verdict {
-            AppendVerdict::Match { upto } => {
-                let last = view.log.last();
-                assert!(upto <= last.index, "{from:?} acknowledges {upto:?} of a log up to {last}");
-                progress.heard_round = progress.heard_round.max(reply.round);
-                let news = progress.on_match(now, upto, leader.round, view.config);
-                progress.end_snapshot(now, upto, view.log.base().index, view.snapshot);
-                progress.note_catch_up(now, last.index, view.config.election_timeout);
-                if news {
-                    self.advance_commit_as_leader(now, effects);
-                }
+        let last = view.log.last();
+        let AppendReply { upto, gap, bulk, room, .. } = reply;
+        assert!(upto <= last.index, "{from:?} acknowledges {upto:?} of a log up to {last}");
+        progress.heard_round = progress.heard_round.max(reply.round);
+        progress.flow.on_read(now, bulk, room);
+        let matched = progress.matched;
+        let news = progress.on_match(now, upto, leader.round);
+        progress.end_snapshot(now, upto, view.log.base().index, view.snapshot);
+        progress.note_catch_up(now, last.index, view.config.election_timeout);
+        if let Some(gap) = gap {
+            let base = view.log.base();
+            if progress.has_lost(gap.last, reply.round) && progress.owe(view.acknowledged(matched)) {
+                effects.trace.push(Trace::LostMatch { peer: from, matched, last: gap.last });
+                view.tell_of_loss(from, progress, effects);
             }
-            AppendVerdict::Mismatch { prev, hint, last } => {
-                progress.heard_round = progress.heard_round.max(reply.round);
-                let base = view.log.base();
-                let matched = progress.matched;
-                if progress.has_lost(last, reply.round) && progress.owe(view.acknowledged(matched)) {
-                    effects.trace.push(Trace::LostMatch { peer: from, matched, last });
-                    view.tell_of_loss(from, progress, effects);
+            let lost = progress.on_loss(gap.last, reply.round);
+            if !lost && !progress.flow.believes(gap.prev, progress.matched) {
+                // Said to what was asked earlier.
+            } else if gap.hint.index < base.index || gap.hint.term < base.term {
+                progress.begin_snapshot(Stream::new(view.snapshot, now)); // they part before this log begins
+                pump(from, progress, &view, now, effects);
+            } else {
+                let agreeing = view.log.largest_at_most(gap.hint).index;
+                if planted!("probe-hint-taken-for-match") {
+                    progress.matched = progress.matched.max(agreeing);
                 }
-                let lost = progress.on_loss(last, reply.round);
-                if !lost && !progress.believes_mismatch_at(prev) {
-                    // Said to what was asked earlier.
-                } else if hint.index < base.index || hint.term < base.term {
-                    progress.begin_snapshot(Stream::new(view.snapshot, now)); // they part before this log begins
-                    pump(from, progress, &view, now, effects);
-                } else {
-                    let agreeing = view.log.largest_at_most(hint);
-                    if planted!("probe-hint-taken-for-match") {
-                        progress.matched = progress.matched.max(agreeing.index);
-                    }
-                    progress.probe(agreeing.index.next().min(prev));
-                }
+                progress.on_gap(now, gap, agreeing, leader.round);
             }
-            AppendVerdict::Busy => {
-                progress.heard_round = progress.heard_round.max(reply.round);
-                progress.pause(now + view.config.heartbeat_interval);
-            }
-            // Said to an earlier leadership of this peer, whose rounds were counted apart.
-            AppendVerdict::StaleTerm => {}
+        }
+        if news {
+            self.advance_commit_as_leader(now, effects);
         }
         self.settle_read_round(effects);
         self.extend_lease(now);
@@ -329,9 +361,7 @@ impl Raft {
     pub(crate) fn answer_stale(&mut self, from: NodeId, message: Message, effects: &mut Effects) {
         let reply = match message {
             Message::Append(_) | Message::SnapshotChunk(_) | Message::Lost(_) => {
-                let verdict = AppendVerdict::StaleTerm;
-                let (round, promise, disk) = (Round(0), Duration::ZERO, Duration::ZERO);
-                Message::AppendReply(AppendReply { round, promise, clock: None, disk, verdict })
+                Message::StaleTerm(StaleTerm)
             }
             Message::PreVote(request) => {
                 Message::PreVoteReply(PreVoteReply { campaign_term: request.campaign_term, granted: false })
@@ -345,13 +375,14 @@ impl Raft {
             | Message::VoteReply(_)
             | Message::ReadIndexReply(_)
             | Message::SnapshotReply(_)
+            | Message::StaleTerm(_)
             | Message::TimeoutNow(_) => return,
         };
         self.send_when_durable(self.envelope(from, reply), effects);
     }
 }
 
-/// Sends one peer what it lacks until its credit, the batch or the window ends.
+/// Sends one peer what it lacks until its credit, the batch or what is in memory ends.
 fn fill(
     peer: NodeId,
     progress: &mut Progress,
@@ -365,31 +396,34 @@ fn fill(
     let last = view.send_limit();
     view.begin_snapshot_if_behind(now, progress);
     pump(peer, progress, view, now, effects);
-    while progress.next <= last
-        && let Some(credit) = progress.credit(now, view.config)
+    if progress.flow.must_ask(progress.matched, last) {
+        effects.send.push(view.send_question(peer, progress, round, now));
+    }
+    while progress.flow.next <= last
+        && let Some(credit) = progress.flow.credit(now, view.config)
     {
         let bytes_max = credit.min(limits.batch_bytes_max);
-        let window_first = view.log.window_first();
-        if progress.next < window_first {
+        let recent_first = view.log.recent_first();
+        let next = progress.flow.next;
+        if next < recent_first {
             let purpose = FetchFor::Peer(peer);
             if !fetches.iter().any(|fetch| fetch.purpose == purpose) {
-                let last = last.min(window_first.previous());
-                let fetch = Fetch { purpose, first: progress.next, last, bytes_max };
+                let last = last.min(recent_first.previous());
+                let fetch = Fetch { purpose, first: next, last, bytes_max };
                 fetches.push(fetch.clone());
                 effects.fetch.push(fetch);
             }
             return;
         }
-        let entries = view.log.batch(progress.next, last, bytes_max, limits.batch_entries_max);
-        let too_large = entries.first().is_none_or(|entry| entry.len() > credit) && !progress.is_idle();
-        if too_large {
+        let entries = view.log.batch(next, last, bytes_max, limits.batch_entries_max);
+        if entries.first().is_none_or(|entry| !progress.flow.fits(credit, entry.len())) {
             return; // one entry of any size passes, but alone
         }
         let entries = match view.config.policies.coding {
             Coding::Whole => entries,
         };
         effects.send.push(view.send_entries(peer, progress, round, now, entries));
-        if matches!(progress.mode, Mode::Probe { .. }) {
+        if matches!(progress.flow.mode, Mode::Probe { .. }) {
             return;
         }
     }

@@ -13,7 +13,9 @@
 //! Knows nothing of: how a role is won or lost.
 
 use crate::clocks::Beats;
+use crate::config::Config;
 use crate::lease::LeaseState;
+use crate::message::{Gap, Room};
 use crate::progress::Progress;
 use crate::read::{Asked, ReadQueue};
 use crate::slow_disk::Verdict;
@@ -66,7 +68,7 @@ pub(crate) struct Following {
 }
 
 /// The acknowledgement a follower owes. One answer covers many appends; it never covers more than is durable.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Owes {
     /// Newest round received.
     pub(crate) round: Round,
@@ -76,6 +78,19 @@ pub(crate) struct Owes {
     pub(crate) upto: LogIndex,
     /// Highest index acknowledged.
     pub(crate) acked: LogIndex,
+    /// Newest round of an append that travelled on the way of the entries.
+    pub(crate) bulk: Round,
+    /// What the newest append that could not be taken lacked.
+    pub(crate) gap: Option<Gap>,
+    /// The room that the last answer told of.
+    pub(crate) room: Room,
+}
+
+impl Default for Owes {
+    fn default() -> Owes {
+        let (round, bulk, upto, acked) = (Round(0), Round(0), LogIndex(0), LogIndex(0));
+        Owes { round, now: false, upto, acked, bulk, gap: None, room: Room::PLENTY }
+    }
 }
 
 /// A pre-candidate's or candidate's state.
@@ -187,7 +202,7 @@ impl Role {
     }
 
     /// When time alone changes something.
-    pub(crate) fn deadline(&self) -> Instant {
+    pub(crate) fn deadline(&self, config: &Config) -> Instant {
         match self {
             Role::Follower(follower) => {
                 let asked = follower
@@ -199,7 +214,7 @@ impl Role {
             Role::PreCandidate(campaign) | Role::Candidate(campaign) => campaign.timer.deadline(),
             Role::Leader(leader) => {
                 let gives_up = leader.transfer.as_ref().map_or(Instant::NEVER, |transfer| transfer.abort_at);
-                let streams = leader.streams_at();
+                let streams = leader.streams_at().min(leader.questions_at(config));
                 leader.heartbeat_at.min(leader.check_at).min(leader.notice_at).min(gives_up).min(streams)
             }
         }

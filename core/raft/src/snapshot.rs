@@ -25,9 +25,10 @@ use crate::bytes::SharedBytes;
 use crate::canonical::Canonical;
 use crate::config::Config;
 use crate::contract::{Effects, LogBody};
+use crate::flow::Mode;
 use crate::membership::Membership;
 use crate::message::{Message, SnapshotChunk, SnapshotReply};
-use crate::progress::{Mode, Progress};
+use crate::progress::Progress;
 use crate::raft::Raft;
 use crate::replication::View;
 use crate::role::{Leader, Role};
@@ -204,7 +205,7 @@ pub(crate) struct Installing {
 impl Leader {
     /// When time alone moves a snapshot on its way.
     pub(crate) fn streams_at(&self) -> Instant {
-        let streams = self.peers.values().filter_map(|progress| match &progress.mode {
+        let streams = self.peers.values().filter_map(|progress| match &progress.flow.mode {
             Mode::Snapshot(stream) => Some(stream.deadline()),
             Mode::Probe { .. } | Mode::Replicate => None,
         });
@@ -220,7 +221,7 @@ pub(crate) fn pump(
     now: Instant,
     effects: &mut Effects,
 ) {
-    if let Mode::Snapshot(stream) = &mut progress.mode {
+    if let Mode::Snapshot(stream) = &mut progress.flow.mode {
         effects.read_chunks.extend(stream.due(now, peer, view.config));
     }
 }
@@ -276,7 +277,7 @@ impl Raft {
         }
         let Some((leader, view, _)) = self.leading() else { return };
         for (&peer, progress) in &mut leader.peers {
-            match &mut progress.mode {
+            match &mut progress.flow.mode {
                 Mode::Snapshot(stream) if stream.meta.is_none() => *stream = Stream::new(view.snapshot, now),
                 Mode::Snapshot(_) => {}
                 Mode::Probe { .. } | Mode::Replicate => view.begin_snapshot_if_behind(now, progress),
@@ -296,7 +297,7 @@ impl Raft {
     pub fn wants_snapshot(&self) -> bool {
         let Role::Leader(leader) = &self.role else { return false };
         let newest = self.snapshot.as_ref().map_or(LogIndex(0), |newest| newest.last.index);
-        leader.peers.values().any(|progress| match &progress.mode {
+        leader.peers.values().any(|progress| match &progress.flow.mode {
             Mode::Snapshot(stream) => {
                 stream.meta.is_none() && (!stream.too_old || newest < self.marks.handed)
             }
@@ -317,7 +318,7 @@ impl Raft {
             return;
         }
         for (&peer, progress) in &mut leader.peers {
-            if let Mode::Snapshot(stream) = &mut progress.mode
+            if let Mode::Snapshot(stream) = &mut progress.flow.mode
                 && let Step::Sent { resend, .. } = stream.step
                 && resend <= now
             {
@@ -331,7 +332,7 @@ impl Raft {
     pub fn chunk_read(&mut self, now: Instant, request: ReadChunk, read: ChunkRead, effects: &mut Effects) {
         let Some((leader, view, _)) = self.leading() else { return };
         let Some(progress) = leader.peers.get_mut(&request.peer) else { return };
-        let Mode::Snapshot(stream) = &mut progress.mode else { return };
+        let Mode::Snapshot(stream) = &mut progress.flow.mode else { return };
         let asked =
             stream.step == Step::Reading && (stream.last(), stream.next) == (request.last, request.offset);
         if !asked {
@@ -371,7 +372,7 @@ impl Raft {
             return;
         }
         progress.heard_at = progress.heard_at.max(now);
-        match &mut progress.mode {
+        match &mut progress.flow.mode {
             Mode::Probe { .. } | Mode::Replicate if reply.last == EntryId::default() => {
                 progress.begin_snapshot(Stream::new(view.snapshot, now));
             }
@@ -542,8 +543,8 @@ impl Raft {
 impl View<'_> {
     /// A peer whose next entry has left the log gets a snapshot.
     pub(crate) fn begin_snapshot_if_behind(&self, now: Instant, progress: &mut Progress) {
-        let streams = matches!(progress.mode, Mode::Snapshot(_));
-        if !streams && progress.next <= self.log.base().index {
+        let streams = matches!(progress.flow.mode, Mode::Snapshot(_));
+        if !streams && progress.flow.next <= self.log.base().index {
             progress.begin_snapshot(Stream::new(self.snapshot, now));
         }
     }

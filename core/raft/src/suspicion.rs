@@ -62,10 +62,10 @@ pub(crate) struct Hurry {
 }
 
 impl Raft {
-    /// The link to `peer` is gone: what was on its way may be lost, so a leader's replication to it starts over from
-    /// what is known to agree; and if `peer` leads, the way in which it ended may say more.
+    /// The link to `peer` or from it is gone: what was on its way may be lost, so a leader asks the peer what became of it;
+    /// and if `peer` leads, the way in which it ended may say more.
     pub fn link_closed(&mut self, now: Instant, peer: NodeId, end: LinkEnd, effects: &mut Effects) {
-        self.replicate_anew(peer);
+        self.ask_soon(now, peer);
         match end {
             LinkEnd::ByPeer => self.suspect(now, peer, effects),
             LinkEnd::Otherwise => {}

@@ -17,8 +17,9 @@
 //! Knows nothing of: why a leader leaves, processes that stop.
 
 use crate::contract::Effects;
+use crate::flow::Mode;
 use crate::message::{Message, TimeoutNow};
-use crate::progress::{Mode, Progress};
+use crate::progress::Progress;
 use crate::raft::Raft;
 use crate::role::{Follower, Leader, Role};
 use crate::trace::Trace;
@@ -100,8 +101,8 @@ impl Raft {
         if leader.transfer.is_some() {
             return Err(TransferError::UnderWay);
         }
-        let needs_snapshot = match progress.mode {
-            Mode::Probe { .. } | Mode::Replicate => progress.next < first_index,
+        let needs_snapshot = match progress.flow.mode {
+            Mode::Probe { .. } | Mode::Replicate => progress.flow.next < first_index,
             Mode::Snapshot(_) => true,
         };
         if needs_snapshot {
@@ -147,8 +148,9 @@ impl Raft {
             self.voters().iter().filter_map(|&voter| Some((voter, leader.peers.get(&voter)?)))
         });
         let heard = move |at: Instant| now.since(at) < self.config.election_timeout;
-        peers
-            .filter(move |(_, progress)| heard(progress.heard_at) && matches!(progress.mode, Mode::Replicate))
+        peers.filter(move |(_, progress)| {
+            heard(progress.heard_at) && matches!(progress.flow.mode, Mode::Replicate)
+        })
     }
 
     /// Tells the target to campaign, as soon as its log is known equal to ours.

@@ -38,7 +38,7 @@ fn append(raft: &mut Raft, index: u64, kind: EntryKind, payload: Vec<u8>) {
     let head = EntryHead { id, kind, form: Form::Whole, stamp: Stamp(index) };
     let prev = raft.last_id();
     let entries = vec![Entry::new(head, payload.into(), 0)];
-    let append = Append { prev, entries, commit: LogIndex(index), round: Round(index) };
+    let append = Append { prev, entries, commit: LogIndex(index), round: Round(index), tail: false };
     let mut effects = Effects::default();
     let message = Message::Append(append);
     let envelope = Envelope {

@@ -80,13 +80,13 @@ fn compare(log: &Log, twin: &[Entry], base: EntryId) {
             assert_eq!(Some(log.largest_at_most(bound)), naive, "largest at most {bound}");
         }
     }
-    let window = &twin[(log.window_first().0 - base.index.0) as usize - 1..];
-    assert!(log.entries().eq(window), "the window is the end of the log");
-    assert_eq!(log.window_bytes(), window.iter().map(Entry::len).sum::<usize>());
+    let recent = &twin[(log.recent_first().0 - base.index.0) as usize - 1..];
+    assert!(log.entries().eq(recent), "memory is the end of the log");
+    assert_eq!(log.recent_bytes(), recent.iter().map(Entry::len).sum::<usize>());
     for (n, entry) in twin.iter().enumerate() {
         let index = entry.id().index;
-        let in_window = log.window_first() <= index;
-        assert_eq!(log.entry(index), in_window.then_some(entry), "entry at {index:?}");
+        let in_memory = log.recent_first() <= index;
+        assert_eq!(log.entry(index), in_memory.then_some(entry), "entry at {index:?}");
         for bytes_max in [0, 10, 35] {
             let batch = log.batch(index, last.index, bytes_max, 3);
             let mut bytes = 0;
@@ -95,16 +95,16 @@ fn compare(log: &Log, twin: &[Entry], base: EntryId) {
                 bytes <= bytes_max
             };
             let naive = twin[n..].iter().take(3).take_while(fits).count().max(1);
-            let expected = if in_window { &twin[n..n + naive] } else { &[] };
+            let expected = if in_memory { &twin[n..n + naive] } else { &[] };
             assert_eq!(batch, expected, "batch from {index:?}");
         }
         let bytes: usize =
-            twin[n..].iter().filter(|entry| log.window_first() <= entry.id().index).map(Entry::len).sum();
+            twin[n..].iter().filter(|entry| log.recent_first() <= entry.id().index).map(Entry::len).sum();
         assert_eq!(log.bytes(index, last.index), bytes);
     }
     let newest = twin.last().map_or(0, |entry| entry.head.stamp.0);
     assert!(log.stamp() >= Stamp(newest), "stamps never fall along the log");
-    assert!(log.window_first() > last.index || log.stamp() == Stamp(newest), "and are exact while known");
+    assert!(log.recent_first() > last.index || log.stamp() == Stamp(newest), "and are exact while known");
 }
 
 proptest! {
@@ -135,11 +135,11 @@ proptest! {
                 }
                 Step::Shrink { upto, bytes_max } => {
                     let upto = LogIndex(base.index.0 + (twin.len() * upto / 100) as u64);
-                    let before = log.window_first();
+                    let before = log.recent_first();
                     log.shrink(upto, bytes_max);
-                    let kept_for_cause = log.window_first() > upto || log.window_bytes() <= bytes_max;
+                    let kept_for_cause = log.recent_first() > upto || log.recent_bytes() <= bytes_max;
                     prop_assert!(kept_for_cause, "shrinks as far as it may");
-                    prop_assert!(log.window_first() <= upto.next().max(before), "and no further");
+                    prop_assert!(log.recent_first() <= upto.next().max(before), "and no further");
                 }
                 Step::Restart { tail } => log = Log::recover(&recovered(&twin, base, tail)),
                 Step::Compact { upto } => {

@@ -55,7 +55,12 @@ impl Stage {
                 ("inflight_bytes", bytes) => config.limits.inflight_bytes_max = bytes.parse()?,
                 ("uncommitted_bytes", bytes) => config.limits.uncommitted_bytes_max = bytes.parse()?,
                 ("apply_bytes", bytes) => config.limits.apply_bytes_max = bytes.parse()?,
-                ("window_bytes", bytes) => config.limits.window_bytes_max = bytes.parse()?,
+                ("recent_bytes", bytes) => {
+                    config.limits.recent_bytes_max = bytes.parse()?;
+                    config.limits.recent_in_sync_bytes_max =
+                        keys.get("in_sync_bytes").unwrap_or(&bytes).parse()?;
+                }
+                ("in_sync_bytes", _) => {}
                 ("suspicion", "off") => config.leadership.suspicion = None,
                 ("suspicion", step) => {
                     config.leadership.suspicion = Some(Duration::from_millis(step.parse()?));

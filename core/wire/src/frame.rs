@@ -14,7 +14,7 @@
 
 use crate::Crc;
 use crate::fields::{FieldError, Reader, Write};
-use crate::handshake::{Goodbye, Hello, Refused, Welcome};
+use crate::handshake::{Goodbye, Hello, PROTOCOL_MAX, Refused, Welcome};
 use crate::joining::{Introduction, Join, Known, Removed, Roll};
 use crate::message;
 use crate::record::RecordError;
@@ -61,6 +61,7 @@ pub(crate) mod kind {
     pub const SNAPSHOT_REPLY: u8 = 25;
     pub const TIMEOUT_NOW: u8 = 26;
     pub const LOST: u8 = 27;
+    pub const STALE_TERM: u8 = 28;
     pub const FORWARD: u8 = 48;
     pub const FORWARD_REPLY: u8 = 49;
 }
@@ -318,9 +319,23 @@ impl FrameWriter {
 pub struct Codec {
     /// CRC32C.
     pub crc: Crc,
+    /// The protocol version that messages are spoken in; greetings are the same in all.
+    pub protocol: u16,
 }
 
 impl Codec {
+    /// One that speaks the newest protocol version. The checksum is handed in, because a fast one asks the CPU what it can.
+    #[must_use]
+    pub const fn new(crc: Crc) -> Codec {
+        Codec { crc, protocol: PROTOCOL_MAX }
+    }
+
+    /// The same, in the version that a greeting agreed on.
+    #[must_use]
+    pub const fn speaking(self, protocol: u16) -> Codec {
+        Codec { protocol, ..self }
+    }
+
     /// Adds one frame to `out`.
     ///
     /// # Panics
@@ -346,9 +361,9 @@ impl Codec {
     /// # Panics
     /// For a message of 4 GiB.
     pub fn encode_message(&self, message: &PeerMessage, out: &mut FrameWriter) {
-        let kind = message::kind_of(message);
+        let kind = message::kind_of(message, self.protocol);
         let behind = message::bytes_behind(message);
-        self.write(out, kind, behind, |fields| message::put_fields(self.crc, message, fields));
+        self.write(out, kind, behind, |fields| message::put_fields(self.crc, self.protocol, message, fields));
         message::for_each_behind(message, |bytes| out.share(bytes));
     }
 
@@ -412,8 +427,8 @@ impl Codec {
             kind::ROLL => Frame::Roll(Roll::take(&mut reader)?),
             kind::REMOVED => Frame::Removed(Removed::take(&mut reader)?),
             kind::KNOWN => Frame::Known(Known::take(&mut reader)?),
-            kind if message::is_known(kind) => {
-                return message::decode(self.crc, kind, reader, &behind).map(Frame::Message);
+            kind if message::is_known(kind, self.protocol) => {
+                return message::decode(self.crc, self.protocol, kind, reader, &behind).map(Frame::Message);
             }
             kind => return Ok(Frame::Unknown { kind }),
         };

@@ -14,7 +14,7 @@ use kattu_raft::{Incarnation, NodeId};
 pub const PROTOCOL_MIN: u16 = 1;
 
 /// The newest protocol version this code speaks.
-pub const PROTOCOL_MAX: u16 = 1;
+pub const PROTOCOL_MAX: u16 = 2;
 
 /// What a connection is for; each has a queue of its own. [fault-model NT4]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -10,7 +10,7 @@
 //! ```
 //! use kattu_wire::{Codec, Frame, FrameWriter, Goodbye};
 //! # fn sum(seed: u32, bytes: &[u8]) -> u32 { bytes.iter().fold(seed, |s, b| s.rotate_left(5) ^ u32::from(*b)) }
-//! let codec = Codec { crc: sum }; // the shell hands in CRC32C
+//! let codec = Codec::new(sum); // the shell hands in CRC32C
 //! let mut writer = FrameWriter::default();
 //! codec.encode(&Frame::Goodbye(Goodbye { reason: "going home".into() }), &mut writer);
 //! let bytes: Vec<u8> = writer.pieces().flatten().copied().collect();

@@ -2,6 +2,10 @@
 //!
 //! The fields of raft's messages start with the envelope's. Entries stand behind the fields as records; forwarded
 //! commands stand there too, each under a checksum that the fields hold.
+//!
+//! A connection speaks the protocol version that its greeting agreed on. Version 1 had one verdict for an answer to an
+//! append, where there are several statements now: what it cannot say is left out, in both directions, in such a way that
+//! either side does what is safe and a little slower. (`append_reply_v1`)
 //! Knows nothing of: frame headers, what a message leads to.
 
 use crate::Crc;
@@ -11,15 +15,18 @@ use crate::record::record_decode;
 use alloc::vec::Vec;
 use kattu_node::contract::{Forward, ForwardReply, MemberRefusal, PeerMessage, Refusal};
 use kattu_raft::message::{
-    Append, AppendReply, AppendVerdict, Lost, PreVote, PreVoteReply, ReadIndex, ReadIndexReply,
-    SnapshotChunk, SnapshotReply, TimeoutNow, Vote, VoteReply,
+    Append, AppendReply, Gap, Lost, PreVote, PreVoteReply, ReadIndex, ReadIndexReply, Room, SnapshotChunk,
+    SnapshotReply, StaleTerm, TimeoutNow, Vote, VoteReply,
 };
 use kattu_raft::{
     ClockReading, Duration, Entry, EntryId, Envelope, GroupId, Incarnation, Instant, LogIndex, Membership,
     Message, NodeId, Round, SharedBytes, SnapshotMeta, Stamp, Term,
 };
 
-pub(crate) fn kind_of(message: &PeerMessage) -> u8 {
+/// The protocol version in which an answer to an append says several things at once.
+const PRODUCT: u16 = 2;
+
+pub(crate) fn kind_of(message: &PeerMessage, protocol: u16) -> u8 {
     match message {
         PeerMessage::Raft(envelope) => match &envelope.message {
             Message::Append(_) => kind::APPEND,
@@ -34,14 +41,19 @@ pub(crate) fn kind_of(message: &PeerMessage) -> u8 {
             Message::SnapshotReply(_) => kind::SNAPSHOT_REPLY,
             Message::TimeoutNow(_) => kind::TIMEOUT_NOW,
             Message::Lost(_) => kind::LOST,
+            Message::StaleTerm(_) if protocol < PRODUCT => kind::APPEND_REPLY,
+            Message::StaleTerm(_) => kind::STALE_TERM,
         },
         PeerMessage::Forward(_) => kind::FORWARD,
         PeerMessage::ForwardReply(_) => kind::FORWARD_REPLY,
     }
 }
 
-pub(crate) fn is_known(kind: u8) -> bool {
-    matches!(kind, kind::APPEND..=kind::LOST | kind::FORWARD..=kind::FORWARD_REPLY)
+pub(crate) fn is_known(kind: u8, protocol: u16) -> bool {
+    match kind {
+        kind::STALE_TERM => PRODUCT <= protocol,
+        kind => matches!(kind, kind::APPEND..=kind::LOST | kind::FORWARD..=kind::FORWARD_REPLY),
+    }
 }
 
 /// Calls `visit` with everything that stands behind the fields, in order.
@@ -66,7 +78,7 @@ fn count(len: usize) -> u32 {
     u32::try_from(len).expect("limits keep counts far below 2^32")
 }
 
-pub(crate) fn put_fields(crc: Crc, message: &PeerMessage, out: &mut Vec<u8>) {
+pub(crate) fn put_fields(crc: Crc, protocol: u16, message: &PeerMessage, out: &mut Vec<u8>) {
     match message {
         PeerMessage::Raft(envelope) => {
             out.put_u32(envelope.group.0);
@@ -74,7 +86,7 @@ pub(crate) fn put_fields(crc: Crc, message: &PeerMessage, out: &mut Vec<u8>) {
             out.put_u64(envelope.incarnation.0);
             out.put_u64(envelope.to.0);
             out.put_u64(envelope.term.0);
-            put_raft(crc, &envelope.message, out);
+            put_raft(crc, protocol, &envelope.message, out);
         }
         PeerMessage::Forward(forward) => {
             out.put_u64(forward.from.0);
@@ -113,39 +125,21 @@ fn put_id(id: EntryId, out: &mut Vec<u8>) {
     out.put_u64(id.index.0);
 }
 
-fn put_raft(crc: Crc, message: &Message, out: &mut Vec<u8>) {
+fn put_raft(crc: Crc, protocol: u16, message: &Message, out: &mut Vec<u8>) {
     match message {
         Message::Append(append) => {
             put_id(append.prev, out);
             out.put_u64(append.commit.0);
             out.put_u64(append.round.0);
             out.put_u32(count(append.entries.len()));
-        }
-        Message::AppendReply(reply) => {
-            out.put_u64(reply.round.0);
-            // Longer than a number can say is centuries: less is promised.
-            out.put_u64(u64::try_from(reply.promise.as_nanos()).unwrap_or(u64::MAX));
-            out.put_u8(reply.clock.is_some().into());
-            if let Some(ClockReading { run, at }) = reply.clock {
-                out.put_u64(run);
-                out.put_u64(at.0);
-            }
-            out.put_u64(u64::try_from(reply.disk.as_nanos()).unwrap_or(u64::MAX));
-            match &reply.verdict {
-                AppendVerdict::Match { upto } => {
-                    out.put_u8(1);
-                    out.put_u64(upto.0);
-                }
-                AppendVerdict::Mismatch { prev, hint, last } => {
-                    out.put_u8(2);
-                    out.put_u64(prev.0);
-                    put_id(*hint, out);
-                    out.put_u64(last.0);
-                }
-                AppendVerdict::StaleTerm => out.put_u8(3),
-                AppendVerdict::Busy => out.put_u8(4),
+            if PRODUCT <= protocol {
+                out.put_u8(append.tail.into());
             }
         }
+        Message::AppendReply(reply) if protocol < PRODUCT => put_append_reply_v1(Some(reply), out),
+        Message::AppendReply(reply) => put_append_reply(reply, out),
+        Message::StaleTerm(StaleTerm) if protocol < PRODUCT => put_append_reply_v1(None, out),
+        Message::StaleTerm(StaleTerm) => {}
         Message::PreVote(vote) => {
             out.put_u64(vote.campaign_term.0);
             put_id(vote.last, out);
@@ -184,9 +178,152 @@ fn put_raft(crc: Crc, message: &Message, out: &mut Vec<u8>) {
     }
 }
 
+/// What an answer to an append says beside its round and how far the logs agree: a bit each, and nothing for what is as it
+/// usually is.
+mod says {
+    pub const PROMISE: u8 = 1;
+    pub const CLOCK: u8 = 2;
+    pub const DISK: u8 = 4;
+    pub const BULK: u8 = 8;
+    pub const GAP: u8 = 16;
+    pub const ROOM: u8 = 32;
+    pub const ALL: u8 = 63;
+}
+
+/// Longer than a number can say is centuries: less is said.
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+fn put_append_reply(reply: &AppendReply, out: &mut Vec<u8>) {
+    let bit = |flag: u8, is_set: bool| if is_set { flag } else { 0 };
+    out.put_u64(reply.round.0);
+    out.put_u64(reply.upto.0);
+    out.put_u8(
+        bit(says::PROMISE, !reply.promise.is_zero())
+            | bit(says::CLOCK, reply.clock.is_some())
+            | bit(says::DISK, !reply.disk.is_zero())
+            | bit(says::BULK, reply.bulk != reply.round)
+            | bit(says::GAP, reply.gap.is_some())
+            | bit(says::ROOM, reply.room != Room::PLENTY),
+    );
+    if !reply.promise.is_zero() {
+        out.put_u64(nanos(reply.promise));
+    }
+    if let Some(ClockReading { run, at }) = reply.clock {
+        out.put_u64(run);
+        out.put_u64(at.0);
+    }
+    if !reply.disk.is_zero() {
+        out.put_u64(nanos(reply.disk));
+    }
+    if reply.bulk != reply.round {
+        out.put_u64(reply.bulk.0);
+    }
+    if let Some(Gap { prev, hint, last }) = reply.gap {
+        out.put_u64(prev.0);
+        put_id(hint, out);
+        out.put_u64(last.0);
+    }
+    if reply.room != Room::PLENTY {
+        out.put_u64(reply.room.0);
+    }
+}
+
+fn take_append_reply(reader: &mut Reader<'_>) -> Result<AppendReply, FieldError> {
+    let round = Round(reader.u64("round")?);
+    let upto = LogIndex(reader.u64("upto")?);
+    let flags = reader.u8("says")?;
+    if flags & !says::ALL != 0 {
+        return Err(FieldError::Value { field: "says", value: flags.into() });
+    }
+    // What is as it usually is has one form: left out.
+    let number = |reader: &mut Reader<'_>, flag: u8, field: &'static str, usual: u64| match flags & flag {
+        0 => Ok(usual),
+        _ => match reader.u64(field)? {
+            value if value == usual => Err(FieldError::Value { field, value }),
+            value => Ok(value),
+        },
+    };
+    let promise = Duration::from_nanos(number(reader, says::PROMISE, "promise", 0)?);
+    let clock = match flags & says::CLOCK {
+        0 => None,
+        _ => Some(ClockReading { run: reader.u64("run")?, at: Instant(reader.u64("shown")?) }),
+    };
+    let disk = Duration::from_nanos(number(reader, says::DISK, "disk", 0)?);
+    let bulk = Round(number(reader, says::BULK, "bulk", round.0)?);
+    let gap = match flags & says::GAP {
+        0 => None,
+        _ => Some(Gap {
+            prev: LogIndex(reader.u64("prev")?),
+            hint: take_id(reader, "hint")?,
+            last: LogIndex(reader.u64("last")?),
+        }),
+    };
+    let room = Room(number(reader, says::ROOM, "room", Room::PLENTY.0)?);
+    Ok(AppendReply { round, promise, clock, disk, bulk, upto, gap, room })
+}
+
+/// An answer to an append in protocol version 1, which knew four verdicts and one at a time; `None` says that the other
+/// side is of an older term.
+///
+/// A leader of version 1 that hears *busy* waits for a heartbeat and begins again behind what it knows to agree; so that is
+/// what it is told where there is both a gap and little room, and it is told how far the logs agree with the next heartbeat.
+fn put_append_reply_v1(reply: Option<&AppendReply>, out: &mut Vec<u8>) {
+    out.put_u64(reply.map_or(0, |reply| reply.round.0));
+    out.put_u64(reply.map_or(0, |reply| nanos(reply.promise)));
+    let clock = reply.and_then(|reply| reply.clock);
+    out.put_u8(clock.is_some().into());
+    if let Some(ClockReading { run, at }) = clock {
+        out.put_u64(run);
+        out.put_u64(at.0);
+    }
+    out.put_u64(reply.map_or(0, |reply| nanos(reply.disk)));
+    match reply {
+        None => out.put_u8(3),
+        Some(AppendReply { gap: Some(_), room, .. }) if *room != Room::PLENTY => out.put_u8(4),
+        Some(AppendReply { gap: Some(Gap { prev, hint, last }), .. }) => {
+            out.put_u8(2);
+            out.put_u64(prev.0);
+            put_id(*hint, out);
+            out.put_u64(last.0);
+        }
+        Some(AppendReply { upto: LogIndex(0), room: Room(0), .. }) => out.put_u8(4),
+        Some(AppendReply { upto, .. }) => {
+            out.put_u8(1);
+            out.put_u64(upto.0);
+        }
+    }
+}
+
+/// See [`put_append_reply_v1`]. Who spoke version 1 never said what it had read on the way of the entries: the newest round
+/// that it had read at all stands for that.
+fn take_append_reply_v1(reader: &mut Reader<'_>) -> Result<Message, FieldError> {
+    let round = Round(reader.u64("round")?);
+    let promise = Duration::from_nanos(reader.u64("promise")?);
+    let clock = match reader.bool("clock")? {
+        true => Some(ClockReading { run: reader.u64("run")?, at: Instant(reader.u64("shown")?) }),
+        false => None,
+    };
+    let disk = Duration::from_nanos(reader.u64("disk")?);
+    let (upto, gap, room) = match reader.u8("verdict")? {
+        1 => (LogIndex(reader.u64("upto")?), None, Room::PLENTY),
+        2 => {
+            let prev = LogIndex(reader.u64("prev")?);
+            let gap = Gap { prev, hint: take_id(reader, "hint")?, last: LogIndex(reader.u64("last")?) };
+            (LogIndex(0), Some(gap), Room::PLENTY)
+        }
+        3 => return Ok(Message::StaleTerm(StaleTerm)),
+        4 => (LogIndex(0), None, Room(0)),
+        other => return Err(FieldError::Value { field: "verdict", value: other.into() }),
+    };
+    Ok(Message::AppendReply(AppendReply { round, promise, clock, disk, bulk: round, upto, gap, room }))
+}
+
 /// Reads the message of a known kind.
 pub(crate) fn decode(
     crc: Crc,
+    protocol: u16,
     kind: u8,
     mut reader: Reader<'_>,
     behind: &SharedBytes,
@@ -203,14 +340,14 @@ pub(crate) fn decode(
             let envelope =
                 |message| PeerMessage::Raft(Envelope { group, from, incarnation, to, term, message });
             if kind == kind::APPEND {
-                let append = take_append(crc, reader, behind, group, term)?;
+                let append = take_append(crc, protocol, reader, behind, group, term)?;
                 return Ok(envelope(Message::Append(append)));
             }
             if kind == kind::SNAPSHOT_CHUNK {
                 let chunk = take_snapshot_chunk(crc, reader, behind)?;
                 return Ok(envelope(Message::SnapshotChunk(chunk)));
             }
-            envelope(take_raft(kind, &mut reader)?)
+            envelope(take_raft(protocol, kind, &mut reader)?)
         }
     };
     reader.end()?;
@@ -228,6 +365,7 @@ fn take_id(reader: &mut Reader<'_>, field: &'static str) -> Result<EntryId, Fiel
 /// sender's. What lies past this gate may trust that.
 fn take_append(
     crc: Crc,
+    protocol: u16,
     mut reader: Reader<'_>,
     behind: &SharedBytes,
     group: GroupId,
@@ -237,7 +375,11 @@ fn take_append(
     let commit = LogIndex(reader.u64("commit")?);
     let round = Round(reader.u64("round")?);
     let number_of_entries = reader.u32("entries")? as usize;
+    let tail = PRODUCT <= protocol && reader.bool("tail")?;
     reader.end()?;
+    if tail && 0 < number_of_entries {
+        return Err(FieldError::Value { field: "tail", value: 1 }.into());
+    }
     if behind.len() / crate::record::HEADER_BYTES < number_of_entries {
         return Err(FieldError::Value { field: "entries", value: number_of_entries as u64 }.into());
     }
@@ -260,7 +402,7 @@ fn take_append(
     if at != behind.len() {
         return Err(FrameError::Field(FieldError::Trailing { bytes: behind.len() - at }));
     }
-    Ok(Append { prev, entries, commit, round })
+    Ok(Append { prev, entries, commit, round, tail })
 }
 
 /// The members stand at the end of the fields; the piece itself is what stands behind them.
@@ -293,29 +435,11 @@ fn take_snapshot_chunk(
     Ok(SnapshotChunk { meta, offset, bytes: behind.clone(), total })
 }
 
-fn take_raft(kind: u8, reader: &mut Reader<'_>) -> Result<Message, FieldError> {
+fn take_raft(protocol: u16, kind: u8, reader: &mut Reader<'_>) -> Result<Message, FieldError> {
     Ok(match kind {
-        kind::APPEND_REPLY => {
-            let round = Round(reader.u64("round")?);
-            let promise = Duration::from_nanos(reader.u64("promise")?);
-            let clock = match reader.bool("clock")? {
-                true => Some(ClockReading { run: reader.u64("run")?, at: Instant(reader.u64("shown")?) }),
-                false => None,
-            };
-            let disk = Duration::from_nanos(reader.u64("disk")?);
-            let verdict = match reader.u8("verdict")? {
-                1 => AppendVerdict::Match { upto: LogIndex(reader.u64("upto")?) },
-                2 => AppendVerdict::Mismatch {
-                    prev: LogIndex(reader.u64("prev")?),
-                    hint: take_id(reader, "hint")?,
-                    last: LogIndex(reader.u64("last")?),
-                },
-                3 => AppendVerdict::StaleTerm,
-                4 => AppendVerdict::Busy,
-                other => return Err(FieldError::Value { field: "verdict", value: other.into() }),
-            };
-            Message::AppendReply(AppendReply { round, promise, clock, disk, verdict })
-        }
+        kind::APPEND_REPLY if protocol < PRODUCT => take_append_reply_v1(reader)?,
+        kind::APPEND_REPLY => Message::AppendReply(take_append_reply(reader)?),
+        kind::STALE_TERM => Message::StaleTerm(StaleTerm),
         kind::PRE_VOTE => Message::PreVote(PreVote {
             campaign_term: Term(reader.u64("campaign_term")?),
             last: take_id(reader, "last")?,

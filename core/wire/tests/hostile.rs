@@ -77,13 +77,56 @@ fn a_layout_of_tomorrow_is_refused_by_name() {
 
 #[test]
 fn a_kind_of_tomorrow_is_skipped_by_its_length() {
-    for kind in [0, 10, 15, 28, 47, 50, 255] {
+    for kind in [0, 10, 15, 29, 47, 50, 255] {
         let mut frame = bytes(&sample("append"));
         frame[5] = kind;
         seal_frame(&mut frame);
         assert_eq!(CODEC.peek_len(&frame, LIMIT), Ok(Some(frame.len())));
         assert_eq!(CODEC.decode(&frame.into()), Ok(Frame::Unknown { kind }));
     }
+}
+
+#[test]
+fn a_kind_of_protocol_version_2_is_skipped_in_version_1() {
+    let frame = bytes(&sample("stale-term"));
+    assert_eq!(CODEC.speaking(1).decode(&frame.into()), Ok(Frame::Unknown { kind: 28 }));
+}
+
+#[test]
+fn what_an_answer_says_tomorrow_is_refused() {
+    // The byte behind the envelope, the round and the agreement.
+    let says = 24 + 36 + 16;
+    let mut frame = bytes(&sample("append-reply"));
+    for (flags, refused) in [(64, "says"), (128 | 4, "says"), (1, "promise")] {
+        frame[says] = flags;
+        seal_frame(&mut frame);
+        let error = CODEC.decode(&frame.clone().into()).unwrap_err().to_string();
+        assert!(error.contains(refused), "{flags}: {error}");
+    }
+}
+
+#[test]
+fn an_answer_says_what_is_usual_in_one_way_only() {
+    let says = 24 + 36 + 16;
+    for (flag, usual) in [(1, 0), (4, 0), (8, 9), (32, u64::MAX)] {
+        let mut frame = bytes(&sample("append-reply"));
+        frame[says] = flag;
+        frame.extend_from_slice(&u64::to_le_bytes(usual));
+        let (len, fields) = (frame.len() as u32, frame.len() as u32 - 24);
+        frame[8..12].copy_from_slice(&len.to_le_bytes());
+        frame[12..16].copy_from_slice(&fields.to_le_bytes());
+        seal_frame(&mut frame);
+        assert!(matches!(CODEC.decode(&frame.into()), Err(FrameError::Field(_))), "{flag}");
+    }
+}
+
+#[test]
+fn a_question_has_no_entries() {
+    let mut frame = bytes(&sample("append"));
+    let fields = u32::from_le_bytes(frame[12..16].try_into().unwrap()) as usize;
+    frame[24 + fields - 1] = 1;
+    seal_frame(&mut frame);
+    assert!(matches!(CODEC.decode(&frame.into()), Err(FrameError::Field(_))));
 }
 
 #[test]
@@ -167,7 +210,7 @@ fn a_piece_of_a_snapshot_must_be_what_was_sent_and_lie_within_its_file() {
 fn entries_must_continue_the_log() {
     let append = |entries| {
         let prev = EntryId::new(4, 12);
-        envelope(Message::Append(Append { prev, entries, commit: LogIndex(0), round: Round(0) }))
+        envelope(Message::Append(Append { prev, entries, commit: LogIndex(0), round: Round(0), tail: false }))
     };
     let command = |term, index| entry(term, index, EntryKind::Command, b"x");
     let cases = [

@@ -34,8 +34,13 @@ fn entries(prev: u64) -> impl Strategy<Value = Vec<Entry>> {
 fn frame() -> impl Strategy<Value = Frame> {
     let sample = (0..one_of_each().len()).prop_map(|at| one_of_each().swap_remove(at).1);
     let append = (entries(40), any::<[u64; 5]>()).prop_map(|(entries, n)| {
-        let append =
-            Append { prev: EntryId::new(1, 40), entries, commit: LogIndex(n[0]), round: Round(n[1]) };
+        let append = Append {
+            prev: EntryId::new(1, 40),
+            entries,
+            commit: LogIndex(n[0]),
+            round: Round(n[1]),
+            tail: false,
+        };
         Frame::Message(PeerMessage::Raft(Envelope {
             group: GroupId(3),
             from: NodeId(n[2]),
@@ -150,7 +155,8 @@ fn long_records_are_referred_to_and_neighbours_become_one_piece() {
     let (_, first, next) = record_decode(CODEC.crc, &arrived, 0, 1 << 20).unwrap();
     let (_, second, _) = record_decode(CODEC.crc, &arrived, next, 1 << 20).unwrap();
     let pieces = |entries: Vec<Entry>| {
-        let append = Append { prev: EntryId::new(0, 0), entries, commit: LogIndex(0), round: Round(0) };
+        let append =
+            Append { prev: EntryId::new(0, 0), entries, commit: LogIndex(0), round: Round(0), tail: false };
         let envelope = Envelope {
             group: GroupId(0),
             from: NodeId(1),

@@ -8,6 +8,8 @@
 //! | `pre-candidate-votes-and-asks-on` | who has elected a leader does not depose it (`elections.rs`) |
 //! | `restarted-voter-deposes-its-leader` | a restart and one lost link cost no election (`elections.rs`) |
 //! | `open-questions-all-repeated` | who waits for many answers repeats one question (`questions.rs`) |
+//! | `question-overtakes-entries`, `sent-again-because-time-passed` | a link that only is slow carries what is new (`flow.rs`) |
+//! | `written-off-entries-not-counted`, `sent-without-room`, `room-told-of-by-heartbeats-only`, `recent-entries-kept-for-nobody` | what is on its way to a peer is bounded by limits and room, and comes from memory where the peer keeps up (`flow.rs`) |
 //! | `read-without-a-quorum-round`, `older-round-confirms-reads`, `reads-outlive-their-leader` | what clients were told is linearizable (`deposed.rs`) |
 //! | `late-append-confirms-a-restart` | a member never serves an older state than it did before its restart |
 //! | `session-read-behind-its-session` | a session reads what it has seen, wherever it asks |
@@ -29,6 +31,7 @@ mod clocks;
 mod damaged;
 mod deposed;
 mod elections;
+mod flow;
 mod leases;
 mod members;
 mod odd;
@@ -60,6 +63,11 @@ pub fn trial(name: &str, seed: u64) {
         "pre-candidate-votes-and-asks-on" => elections::a_vote_of_who_asks_itself(seed),
         "restarted-voter-deposes-its-leader" => elections::a_restart_and_a_lost_link(seed),
         "open-questions-all-repeated" => questions::of_one_that_commits_nothing(seed),
+        "question-overtakes-entries" | "sent-again-because-time-passed" => flow::a_slow_link(seed),
+        "written-off-entries-not-counted" => flow::a_lost_append(seed),
+        "sent-without-room" => flow::a_follower_without_room(seed),
+        "room-told-of-by-heartbeats-only" => flow::room_that_comes_back(seed),
+        "recent-entries-kept-for-nobody" => flow::a_follower_a_little_late(seed),
         "read-without-a-quorum-round" => deposed::a_read(seed),
         "older-round-confirms-reads" => deposed::an_answer_from_before_the_read(seed),
         "reads-outlive-their-leader" => deposed::the_next_leader_is_heard_of(seed),

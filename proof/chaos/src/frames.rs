@@ -39,7 +39,7 @@ impl Chopper {
     pub fn push(&mut self, bytes: &[u8]) -> Vec<Piece> {
         self.pending.extend_from_slice(bytes);
         let mut pieces = Vec::new();
-        let codec = Codec { crc: crc32c::crc32c_append };
+        let codec = Codec::new(crc32c::crc32c_append);
         while self.knows_frames && HEADER_BYTES <= self.pending.len() {
             match codec.peek_len(&self.pending, FRAME_BYTES_MAX) {
                 Ok(Some(len)) if len <= self.pending.len() => {
@@ -74,7 +74,7 @@ mod tests {
     fn frame(reason: &str) -> Vec<u8> {
         let mut writer = FrameWriter::default();
         let frame = Frame::Goodbye(Goodbye { reason: reason.into() });
-        Codec { crc: crc32c::crc32c_append }.encode(&frame, &mut writer);
+        Codec::new(crc32c::crc32c_append).encode(&frame, &mut writer);
         writer.pieces().flatten().copied().collect()
     }
 

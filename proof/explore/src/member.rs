@@ -14,7 +14,7 @@ use crate::clocks::{self, Rate, Turns, Watch};
 use crate::disk::{Disk, Snapshot};
 use crate::scope::{Lie, Scope, Sync};
 use kattu_raft::canonical::{CANONICAL_NOW, Moment};
-use kattu_raft::message::{AppendVerdict, Message};
+use kattu_raft::message::Message;
 use kattu_raft::{
     ChunkStored, Config, Duration, Effects, Entry, EntryId, EntryKind, Envelope, GroupId, Incarnation,
     Leadership, Limits, LinkEnd, LogIndex, Membership, NodeId, Policies, Raft, ReadBatch, ReadVerdict,
@@ -551,15 +551,9 @@ impl Member {
             return Err(format!("speaks of term {} before its disk knows it", envelope.term.0));
         }
         match &envelope.message {
-            Message::AppendReply(reply) => match reply.verdict {
-                AppendVerdict::Match { upto } if durable.last().index < upto => {
-                    Err(format!("acknowledges {} before its disk has it [O1]", upto.0))
-                }
-                AppendVerdict::Match { .. }
-                | AppendVerdict::Mismatch { .. }
-                | AppendVerdict::StaleTerm
-                | AppendVerdict::Busy => Ok(()),
-            },
+            Message::AppendReply(reply) if durable.last().index < reply.upto => {
+                Err(format!("acknowledges {} before its disk has it [O1]", reply.upto.0))
+            }
             Message::VoteReply(reply) if reply.granted && durable.hard.vote != Some(envelope.to) => {
                 Err(format!("gives member {} a vote it could forget", envelope.to.0))
             }
@@ -567,6 +561,8 @@ impl Member {
                 Err("campaigns before its own vote is on disk".into())
             }
             Message::Append(_)
+            | Message::AppendReply(_)
+            | Message::StaleTerm(_)
             | Message::PreVote(_)
             | Message::PreVoteReply(_)
             | Message::Vote(_)

@@ -263,7 +263,7 @@ pub const SCOPES: &[Scope] = &[
         copies: 1,
         sync: Sync::Each,
         must_see: &[Mark::Elected, Mark::Reelected, Mark::Restarted],
-        pinned: 603_466,
+        pinned: 602_098,
         ..TINY
     },
     Scope {
@@ -298,7 +298,7 @@ pub const SCOPES: &[Scope] = &[
         crashes: 1,
         sync: Sync::Each,
         must_see: &[Mark::Reelected, Mark::CommandCommitted, Mark::Restarted],
-        pinned: 132_175,
+        pinned: 136_334,
         ..TINY
     },
     Scope {
@@ -311,7 +311,7 @@ pub const SCOPES: &[Scope] = &[
         in_flight_max: 2,
         sync: Sync::Each,
         must_see: &[Mark::Reelected, Mark::CommandCommitted, Mark::Truncated],
-        pinned: 210_119,
+        pinned: 175_699,
         keeps_dead: true,
         ..TINY
     },
@@ -327,7 +327,7 @@ pub const SCOPES: &[Scope] = &[
         in_flight_max: 2,
         sync: Sync::Each,
         must_see: &[Mark::Reelected, Mark::CommandCommitted, Mark::Truncated],
-        pinned: 126_645,
+        pinned: 109_577,
         ..TINY
     },
     Scope {
@@ -340,7 +340,7 @@ pub const SCOPES: &[Scope] = &[
         crashes: 1,
         in_flight_max: 1,
         must_see: &[Mark::Reelected, Mark::CommandCommitted, Mark::Truncated, Mark::Restarted],
-        pinned: 1_073_363,
+        pinned: 1_038_295,
         ..TINY
     },
     Scope {
@@ -351,7 +351,7 @@ pub const SCOPES: &[Scope] = &[
         fires: &[(Moment::Election, 1)],
         reads: 1,
         must_see: &[Mark::Reelected, Mark::ReadServed, Mark::ReadRefused],
-        pinned: 83_012,
+        pinned: 84_956,
         keeps_dead: true,
         ..TINY
     },
@@ -365,7 +365,7 @@ pub const SCOPES: &[Scope] = &[
         crashes: 1,
         in_flight_max: 1,
         must_see: &[Mark::Reelected, Mark::ReadServed, Mark::Restarted],
-        pinned: 497_713,
+        pinned: 512_329,
         ..TINY
     },
     Scope {
@@ -377,7 +377,7 @@ pub const SCOPES: &[Scope] = &[
         reads: 1,
         in_flight_max: 1,
         must_see: &[Mark::Reelected, Mark::ReadServed, Mark::ReadRefused],
-        pinned: 597_522,
+        pinned: 423_802,
         ..TINY
     },
     Scope {
@@ -392,7 +392,7 @@ pub const SCOPES: &[Scope] = &[
         crashes: 1,
         sync: Sync::Each,
         must_see: &[Mark::CommandCommitted, Mark::Restarted, Mark::ReadServed],
-        pinned: 507_373,
+        pinned: 3_808_590,
         ..TINY
     },
     Scope {
@@ -408,7 +408,7 @@ pub const SCOPES: &[Scope] = &[
         late_drain: true,
         sync: Sync::Each,
         must_see: &[Mark::Reelected, Mark::CommandCommitted, Mark::Restarted, Mark::ReadServed],
-        pinned: 882_308,
+        pinned: 1_094_999,
         ..TINY
     },
     Scope {
@@ -432,7 +432,7 @@ pub const SCOPES: &[Scope] = &[
             Mark::ChangeTruncated,
             Mark::Restarted,
         ],
-        pinned: 174_923,
+        pinned: 178_939,
         ..TINY
     },
     Scope {
@@ -447,7 +447,7 @@ pub const SCOPES: &[Scope] = &[
         in_flight_max: 2,
         sync: Sync::Each,
         must_see: &[Mark::JointCommitted, Mark::ChangeCompleted, Mark::Reelected, Mark::Restarted],
-        pinned: 46_226,
+        pinned: 47_301,
         ..TINY
     },
     Scope {
@@ -462,7 +462,7 @@ pub const SCOPES: &[Scope] = &[
         changes: &[Target { voters: &[1, 3], learners: &[] }],
         in_flight_max: 1,
         must_see: &[Mark::CommandCommitted, Mark::JointCommitted, Mark::ChangeCompleted, Mark::Reelected],
-        pinned: 139_671,
+        pinned: 135_598,
         ..TINY
     },
     Scope {
@@ -474,7 +474,7 @@ pub const SCOPES: &[Scope] = &[
         changes: &[Target { voters: &[1, 2], learners: &[] }],
         in_flight_max: 2,
         must_see: &[Mark::JointCommitted, Mark::ChangeCompleted, Mark::ChangeTruncated, Mark::Reelected],
-        pinned: 59_799,
+        pinned: 55_287,
         ..TINY
     },
     Scope {
@@ -487,7 +487,7 @@ pub const SCOPES: &[Scope] = &[
         transfers: 1,
         in_flight_max: 1,
         must_see: &[Mark::HandsOver, Mark::Reelected, Mark::CommandCommitted, Mark::Truncated],
-        pinned: 171_925,
+        pinned: 158_101,
         ..TINY
     },
     Scope {
@@ -503,7 +503,7 @@ pub const SCOPES: &[Scope] = &[
         in_flight_max: 2,
         sync: Sync::Each,
         must_see: &[Mark::Pruned, Mark::Installed, Mark::JointCommitted, Mark::ChangeCompleted],
-        pinned: 475_441,
+        pinned: 1_465_797,
         ..TINY
     },
     Scope {
@@ -520,7 +520,7 @@ pub const SCOPES: &[Scope] = &[
         in_flight_max: 1,
         sync: Sync::Each,
         must_see: &[Mark::Pruned, Mark::Installed, Mark::Restarted],
-        pinned: 473_511,
+        pinned: 133_594,
         ..TINY
     },
     Scope {
@@ -533,7 +533,7 @@ pub const SCOPES: &[Scope] = &[
         snapshots: 1,
         in_flight_max: 1,
         must_see: &[Mark::Pruned, Mark::Installed, Mark::Reelected, Mark::Truncated],
-        pinned: 235_657,
+        pinned: 212_695,
         ..TINY
     },
     Scope {
@@ -546,7 +546,7 @@ pub const SCOPES: &[Scope] = &[
         snapshots: 1,
         in_flight_max: 1,
         must_see: &[Mark::Pruned, Mark::Installed, Mark::JointCommitted, Mark::ChangeTruncated],
-        pinned: 140_157,
+        pinned: 133_980,
         ..TINY
     },
     Scope {
@@ -560,7 +560,7 @@ pub const SCOPES: &[Scope] = &[
         in_flight_max: 1,
         sync: Sync::AtOnce,
         must_see: &[Mark::Reelected, Mark::CommandCommitted, Mark::Truncated],
-        pinned: 177_413,
+        pinned: 180_243,
         ..TINY
     },
     Scope {
@@ -573,7 +573,7 @@ pub const SCOPES: &[Scope] = &[
         in_flight_max: 1,
         sync: Sync::AtOnce,
         must_see: &[Mark::ReadByLease, Mark::LeaseEnded, Mark::Reelected, Mark::ReadRefused],
-        pinned: 883_549,
+        pinned: 772_881,
         ..TINY
     },
     Scope {
@@ -586,7 +586,7 @@ pub const SCOPES: &[Scope] = &[
         in_flight_max: 1,
         sync: Sync::AtOnce,
         must_see: &[Mark::LeaseEnded, Mark::Reelected, Mark::Restarted],
-        pinned: 470_160,
+        pinned: 423_424,
         ..TINY
     },
     Scope {
@@ -600,7 +600,7 @@ pub const SCOPES: &[Scope] = &[
         in_flight_max: 1,
         sync: Sync::AtOnce,
         must_see: &[Mark::ReadByLease, Mark::LeaseGivenUp, Mark::HandsOver, Mark::Reelected],
-        pinned: 1_337_405,
+        pinned: 467_639,
         ..TINY
     },
     Scope {
@@ -613,7 +613,7 @@ pub const SCOPES: &[Scope] = &[
         in_flight_max: 1,
         sync: Sync::AtOnce,
         must_see: &[Mark::LeaseGivenUp, Mark::HandsOver, Mark::Reelected],
-        pinned: 168_135,
+        pinned: 76_035,
         ..TINY
     },
     Scope {
@@ -626,7 +626,7 @@ pub const SCOPES: &[Scope] = &[
         in_flight_max: 1,
         sync: Sync::AtOnce,
         must_see: &[Mark::LeaseEnded, Mark::JointCommitted, Mark::ChangeCompleted, Mark::Reelected],
-        pinned: 738_863,
+        pinned: 638_249,
         ..TINY
     },
     Scope {

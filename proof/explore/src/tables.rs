@@ -360,6 +360,7 @@ fn facts(member: &Member, scope: &Scope) -> Facts {
 fn parcel(envelope: &Envelope) -> Parcel {
     let answer = match &envelope.message {
         Message::AppendReply(_)
+        | Message::StaleTerm(_)
         | Message::PreVoteReply(_)
         | Message::VoteReply(_)
         | Message::ReadIndexReply(_)

@@ -7,7 +7,7 @@ use crate::scope::Scope;
 use crate::tables::Tables;
 use crate::world::{Choice, World, named_event};
 use kattu_raft::canonical::Moment;
-use kattu_raft::message::{AppendVerdict, Message};
+use kattu_raft::message::Message;
 use kattu_raft::{Envelope, NodeId, Trace};
 use std::fmt;
 
@@ -100,6 +100,7 @@ fn told(event: &Event) -> String {
             Moment::TransferEnds => "handing over has taken too long".into(),
             Moment::LeaseEnds => "lease is over".into(),
             Moment::Stream => "goes on with a snapshot".into(),
+            Moment::Question => "asks what became of its entries".into(),
             Moment::PromiseEnds => "promise to a leader is over".into(),
         },
         Event::Sync(1) => "disk has done a record".into(),
@@ -173,14 +174,14 @@ pub fn envelope(envelope: &Envelope) -> String {
             let entries: Vec<String> =
                 append.entries.iter().map(|entry| Place::of(entry).to_string()).collect();
             let entries = entries.join(" ");
-            format!("append [{entries}] after {}, commit {}", append.prev, append.commit.0)
+            let what = if append.tail { "question".into() } else { format!("append [{entries}]") };
+            format!("{what} after {}, commit {}", append.prev, append.commit.0)
         }
-        Message::AppendReply(reply) => match &reply.verdict {
-            AppendVerdict::Match { upto } => format!("match {}", upto.0),
-            AppendVerdict::Mismatch { prev, hint, .. } => format!("mismatch at {}, hint {hint}", prev.0),
-            AppendVerdict::StaleTerm => "stale term".into(),
-            AppendVerdict::Busy => "busy".into(),
+        Message::AppendReply(reply) => match &reply.gap {
+            None => format!("match {}", reply.upto.0),
+            Some(gap) => format!("match {}, gap at {}, hint {}", reply.upto.0, gap.prev.0, gap.hint),
         },
+        Message::StaleTerm(_) => "stale term".into(),
         Message::PreVote(vote) => format!("pre-vote? log to {}", vote.last),
         Message::PreVoteReply(reply) if reply.granted => "pre-vote: yes".into(),
         Message::PreVoteReply(_) => "pre-vote: no".into(),

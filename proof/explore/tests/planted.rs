@@ -62,6 +62,18 @@ const FOUND: &[(&str, &str, &str)] = &[
 
 /// Bugs of the core that no scope can bring out, and why. Storms must.
 const BEYOND: &[(&str, &str)] = &[
+    (
+        "question-overtakes-entries",
+        "breaks no promise of safety: in a scope everything may overtake everything",
+    ),
+    ("sent-again-because-time-passed", "breaks no promise of safety: entries are sent twice"),
+    (
+        "written-off-entries-not-counted",
+        "breaks no promise of safety: the way to a peer is longer than it should be",
+    ),
+    ("sent-without-room", "breaks no promise of safety: entries are sent and refused"),
+    ("room-told-of-by-heartbeats-only", "breaks no promise of safety: a follower waits for a heartbeat"),
+    ("recent-entries-kept-for-nobody", "breaks no promise of safety: the disk is read where memory would do"),
     ("check-quorum-hears-one", "breaks no promise: a leader stays that should go"),
     ("stickiness-switched-off", "breaks no promise: a leader goes that should stay"),
     ("unfit-member-never-asks-again", "no member of a scope loses its snapshots"),

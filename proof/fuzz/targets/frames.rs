@@ -9,7 +9,7 @@ use kattu_wire::record;
 use kattu_wire::{Codec, Frame, FrameWriter, frame};
 use libfuzzer_sys::fuzz_target;
 
-const CODEC: Codec = Codec { crc: crc32c::crc32c_append };
+const CODEC: Codec = Codec::new(crc32c::crc32c_append);
 const LIMIT: usize = 1 << 16;
 
 fuzz_target!(|stream: &[u8]| {

@@ -117,7 +117,8 @@ pub(crate) fn draw(seed: u64, options: &Options) -> Plan {
     let scale = *settings.pick(&[1, 8, 8, 8]);
     let limits = &mut plan.settings.limits;
     limits.inflight_bytes_max /= scale;
-    limits.window_bytes_max /= scale;
+    limits.recent_bytes_max /= scale;
+    limits.recent_in_sync_bytes_max /= scale;
     limits.batch_bytes_max /= scale;
     plan.settings.segment_bytes = (16 << 20) / scale as u64;
     plan.settings.snapshots = match settings.below(3) {

@@ -253,7 +253,7 @@ impl Net {
             weather: Weather::default(),
             dice: Dice::new(seed, "network"),
             writer: FrameWriter::default(),
-            codec: Codec { crc: crc32c::crc32c_append },
+            codec: Codec::new(crc32c::crc32c_append),
             heard: 0,
         }
     }

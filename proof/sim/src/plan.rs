@@ -445,9 +445,10 @@ fn draw_settings(dice: &mut Dice) -> Settings {
             inflight_bytes_max: dice.log_within(1 << 10, 256 << 10) as usize,
             uncommitted_bytes_max: dice.log_within(4 << 10, 1 << 20) as usize,
             apply_bytes_max: dice.log_within(4 << 10, 1 << 20) as usize,
-            window_bytes_max: dice.log_within(512, 64 << 10) as usize,
+            recent_bytes_max: dice.log_within(512, 64 << 10) as usize,
             ..limits
         };
+        limits.recent_in_sync_bytes_max = 4 * limits.recent_bytes_max;
     }
     let place = |dice: &mut Dice| if dice.one_in(2) { Place::Thread } else { Place::Inline };
     let segment_bytes = (dice.log_within(16 << 10, 512 << 10)).max(4 * request_bytes_max as u64);

@@ -51,33 +51,28 @@ fn a_link_that_is_no_bottleneck_carries_nothing_twice() {
 }
 
 #[test]
-#[ignore = "red until questions about what is under way travel behind it (issue 13, flow)"]
 fn a_follower_catches_up_over_ten_megabytes_a_second() {
     expect_served(QUIET);
 }
 
 #[test]
-#[ignore = "red until questions about what is under way travel behind it (issue 13, flow)"]
 fn a_follower_catches_up_over_fifty_megabytes_a_second() {
     expect_served(SlowLink { rate: 50 * MB, ..QUIET });
 }
 
 #[test]
-#[ignore = "red until questions about what is under way travel behind it (issue 13, flow)"]
 fn reads_repeat_nothing() {
     expect_served(SlowLink { reads: 200, ..QUIET });
     expect_served(SlowLink { rate: 50 * MB, reads: 200, ..QUIET });
 }
 
 #[test]
-#[ignore = "red until questions about what is under way travel behind it (issue 13, flow)"]
 fn writes_meanwhile_repeat_nothing() {
     expect_served(SlowLink { writes: 500, ..QUIET });
     expect_served(SlowLink { rate: 50 * MB, writes: 500, ..QUIET });
 }
 
 #[test]
-#[ignore = "red until questions about what is under way travel behind it (issue 13, flow)"]
 fn a_reset_costs_what_was_under_way_and_no_more() {
     expect_served(SlowLink { reset_every: 5 * SEC, ..QUIET });
     expect_served(SlowLink { rate: 50 * MB, reads: 200, reset_every: 5 * SEC, ..QUIET });

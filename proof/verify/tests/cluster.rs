@@ -112,7 +112,12 @@ impl World {
                 check_quorum: true,
                 parallel_append: true,
                 pipelining: true,
-                limits: Limits { window_bytes_max: 200, batch_entries_max: 3, ..Limits::default() },
+                limits: Limits {
+                    recent_bytes_max: 200,
+                    recent_in_sync_bytes_max: 300,
+                    batch_entries_max: 3,
+                    ..Limits::default()
+                },
                 policies: Policies::default(),
                 encoder: RecordEncoder(encode),
             },

@@ -167,13 +167,13 @@ pub(crate) fn address_of(url: &str) -> Option<String> {
     (!host.is_empty() && port.parse::<u16>().is_ok()).then(|| authority.to_string())
 }
 
-/// Opens a connection towards `to`.
+/// Opens a connection towards `to`; the protocol version to speak on it.
 pub(crate) async fn greet(
     socket: &mut TcpStream,
     greeting: &Greeting,
     to: NodeId,
     lane: Lane,
-) -> Result<(), Failure> {
+) -> Result<u16, Failure> {
     let hello = Hello {
         incarnation: greeting.incarnation,
         lane,
@@ -182,9 +182,15 @@ pub(crate) async fn greet(
     };
     say(socket, &Frame::Hello(hello)).await.map_err(|_| Failure::Away)?;
     match hear(socket, GREETING_BYTES_MAX).await {
-        Ok(Frame::Welcome(welcome)) if welcome.from == to => {
+        Ok(Frame::Welcome(Welcome { protocol, from, .. })) if from == to => {
+            if !(PROTOCOL_MIN..=PROTOCOL_MAX).contains(&protocol) {
+                return Err(Failure::Refused(format!(
+                    "it wants to speak protocol version {protocol}, this member speaks {PROTOCOL_MIN}..={PROTOCOL_MAX}"
+                )));
+            }
             let introduction = Frame::Introduction(greeting.introduction());
-            say(socket, &introduction).await.map_err(|_| Failure::Away)
+            say(socket, &introduction).await.map_err(|_| Failure::Away)?;
+            Ok(protocol)
         }
         Ok(Frame::Welcome(welcome)) => Err(Failure::Refused(format!(
             "member {:x} answers at its address: check --initial-cluster",

@@ -13,7 +13,7 @@ use crate::report::{self, Cause};
 use kattu_node::contract::{Event, PeerMessage};
 use kattu_node::newcomer;
 use kattu_raft::{Duration, GroupId, LinkEnd, NodeId, SharedBytes};
-use kattu_wire::{Frame, Hello, Lane};
+use kattu_wire::{Codec, Frame, Hello, Lane, PROTOCOL_MIN};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -128,8 +128,9 @@ impl Hearing {
             }
         };
         let from = hello.from;
+        let codec = crate::codec().speaking(hello.agree().unwrap_or(PROTOCOL_MIN)); // what it was told
         let hearing = self.clone();
-        let reading = tokio::task::spawn_local(async move { hearing.frames(&mut socket, from).await });
+        let reading = tokio::task::spawn_local(async move { hearing.frames(&mut socket, from, codec).await });
         let older = self.readers.replace(from, hello.lane, reading.abort_handle());
         if let Some(older) = older.filter(|older| !older.is_finished()) {
             older.abort();
@@ -164,8 +165,7 @@ impl Hearing {
     }
 
     /// Reads frames until the connection ends, and tells how; the error says what was wrong with one.
-    async fn frames(&self, socket: &mut TcpStream, from: NodeId) -> Result<LinkEnd, String> {
-        let codec = crate::codec();
+    async fn frames(&self, socket: &mut TcpStream, from: NodeId, codec: Codec) -> Result<LinkEnd, String> {
         let mut buffer = Vec::with_capacity(READ_BYTES);
         let mut wanted = 0;
         loop {
@@ -192,13 +192,12 @@ impl Hearing {
                 complete += len;
             }
             if complete > 0 {
-                self.deliver(&split_off_front(&mut buffer, complete), from)?;
+                self.deliver(&split_off_front(&mut buffer, complete), from, codec)?;
             }
         }
     }
 
-    fn deliver(&self, frames: &SharedBytes, from: NodeId) -> Result<(), String> {
-        let codec = crate::codec();
+    fn deliver(&self, frames: &SharedBytes, from: NodeId, codec: Codec) -> Result<(), String> {
         let mut at = 0;
         while at < frames.len() {
             let len = codec
@@ -304,7 +303,7 @@ mod tests {
     async fn connect(address: std::net::SocketAddr, lane: Lane) -> TcpStream {
         let mut socket = TcpStream::connect(address).await.expect("somebody listens");
         match greeting::greet(&mut socket, &greeting(PEER), US, lane).await {
-            Ok(()) => socket,
+            Ok(_) => socket,
             Err(Failure::Refused(reason)) => panic!("{reason}"),
             Err(Failure::Away | Failure::Removed) => panic!("nobody answers"),
         }

@@ -33,6 +33,9 @@ pub(crate) struct Lane {
     wanted: Notify,
     /// Messages queued so far.
     pushed: Cell<u64>,
+    /// The protocol version of the connection. A message that waits for one is a piece of a snapshot, which is the same in
+    /// all of them.
+    protocol: Cell<u16>,
 }
 
 /// Two writers take turns, so that a lane under constant load does not keep what it has sent.
@@ -97,7 +100,8 @@ impl Lane {
     }
 
     /// Takes over a fresh, greeted connection.
-    pub(crate) fn open(&self, socket: Rc<TcpStream>) {
+    pub(crate) fn open(&self, socket: Rc<TcpStream>, protocol: u16) {
+        self.protocol.set(protocol);
         if !self.on_demand {
             self.queue.borrow_mut().clear();
         }
@@ -122,7 +126,7 @@ impl Lane {
             self.wanted.notify_one();
         }
         self.pushed.set(self.pushed.get() + 1);
-        crate::codec().encode_message(message, &mut queue.next);
+        crate::codec().speaking(self.protocol.get()).encode_message(message, &mut queue.next);
         true
     }
 

@@ -40,7 +40,7 @@ use kattu_wire::Codec;
 
 /// The bytes of frames and records, with the fastest CRC32C this processor has.
 pub(crate) fn codec() -> Codec {
-    Codec { crc: crc32c::crc32c_append }
+    Codec::new(crc32c::crc32c_append)
 }
 
 /// Lays out new entries for the core.

@@ -252,11 +252,11 @@ impl Dialler {
                 self.lane.wanted().await;
             }
             match self.connect().await {
-                Ok(socket) => {
+                Ok((socket, protocol)) => {
                     last_refusal.clear();
                     let opened = Instant::now();
                     let socket = Rc::new(socket);
-                    self.lane.open(socket.clone());
+                    self.lane.open(socket.clone(), protocol);
                     let end = match self.kind {
                         LaneKind::Snapshot => self.while_used(&socket).await,
                         LaneKind::Bulk | LaneKind::Control => self.lane.run(&socket, &self.metrics).await,
@@ -316,17 +316,18 @@ impl Dialler {
         }
     }
 
-    async fn connect(&self) -> Result<TcpStream, Failure> {
+    /// A greeted connection, and the protocol version that was agreed on.
+    async fn connect(&self) -> Result<(TcpStream, u16), Failure> {
         let mut failure = Failure::Away;
         for address in &self.peer.addresses {
             let attempt = async {
                 let mut socket = TcpStream::connect(address).await.map_err(|_| Failure::Away)?;
                 crate::prepare(&socket);
-                greeting::greet(&mut socket, &self.greeting, self.peer.id, self.kind).await?;
-                Ok::<TcpStream, Failure>(socket)
+                let protocol = greeting::greet(&mut socket, &self.greeting, self.peer.id, self.kind).await?;
+                Ok::<(TcpStream, u16), Failure>((socket, protocol))
             };
             match tokio::time::timeout(self.retry_max.max(Duration::from_millis(500)), attempt).await {
-                Ok(Ok(socket)) => return Ok(socket),
+                Ok(Ok(connection)) => return Ok(connection),
                 Ok(Err(refused @ (Failure::Refused(_) | Failure::Removed))) => failure = refused,
                 Ok(Err(Failure::Away)) | Err(_) => {}
             }
@@ -392,7 +393,7 @@ mod tests {
             let address = listener.local_addr().expect("it is bound");
             let socket = TcpStream::connect(address).await.expect("somebody listens");
             let link = Link::default();
-            link.bulk.open(Rc::new(socket));
+            link.bulk.open(Rc::new(socket), kattu_wire::PROTOCOL_MAX);
             let readers = Rc::new(Readers::default());
             let (pause, greeting) = (Duration::from_secs(1), Rc::default());
             let mut links = Links::new(&greeting, pause, pause, &Rc::default(), &readers, &Arc::default());

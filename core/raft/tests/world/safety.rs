@@ -4,7 +4,7 @@
 
 use super::Peer;
 use super::disk::thaw;
-use kattu_raft::message::{AppendVerdict, Message};
+use kattu_raft::message::Message;
 use kattu_raft::{
     Entry, EntryId, EntryKind, Envelope, LogIndex, Membership, NodeId, SnapshotMeta, Term, invariants,
 };
@@ -199,7 +199,7 @@ fn check_honesty(id: NodeId, peers: &Peers, envelope: &Envelope) {
     assert!(envelope.term <= disk.hard.term, "{} speaks of a term its disk does not know", id.0);
     match &envelope.message {
         Message::AppendReply(reply) => {
-            let AppendVerdict::Match { upto } = reply.verdict else { return };
+            let upto = reply.upto;
             assert!(upto <= disk.last().index, "{} acknowledges {upto:?} before its disk has it [O1]", id.0);
             let leader = peers[&envelope.to].raft.as_ref();
             let Some(leader) = leader.filter(|raft| raft.is_leader() && raft.term() == envelope.term) else {
@@ -231,6 +231,7 @@ fn check_honesty(id: NodeId, peers: &Peers, envelope: &Envelope) {
         | Message::SnapshotChunk(_)
         | Message::SnapshotReply(_)
         | Message::TimeoutNow(_)
+        | Message::StaleTerm(_)
         | Message::Lost(_) => {}
     }
 }

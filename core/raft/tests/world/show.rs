@@ -1,6 +1,6 @@
 //! Messages, records and events in few words.
 
-use kattu_raft::message::{AppendVerdict, Message};
+use kattu_raft::message::{Message, Room};
 use kattu_raft::{
     Entry, EntryKind, Envelope, Fetch, FetchFor, LogBody, LogRecord, Membership, NodeId, Raft, ReadChunk,
     StoreChunk, Trace,
@@ -33,19 +33,25 @@ pub fn envelope(envelope: &Envelope) -> String {
                 _ => ids.join(" "),
             };
             let (prev, commit, round) = (append.prev, append.commit.0, append.round.0);
-            format!("append [{entries}] after {prev}, commit {commit}, round {round}")
+            let what = if append.tail { "question".into() } else { format!("append [{entries}]") };
+            format!("{what} after {prev}, commit {commit}, round {round}")
         }
         Message::AppendReply(reply) => {
             let round = reply.round.0;
-            match &reply.verdict {
-                AppendVerdict::Match { upto } => format!("match {}, round {round}", upto.0),
-                AppendVerdict::Mismatch { prev, hint, last } => {
-                    format!("mismatch at {}, hint {hint}, last {}, round {round}", prev.0, last.0)
-                }
-                AppendVerdict::StaleTerm => "stale term".into(),
-                AppendVerdict::Busy => format!("busy, round {round}"),
+            let mut text = format!("match {}", reply.upto.0);
+            if let Some(gap) = reply.gap {
+                text += &format!(", gap at {}, hint {}, last {}", gap.prev.0, gap.hint, gap.last.0);
             }
+            if reply.room != Room::PLENTY {
+                text += &format!(", room {}", reply.room.0);
+            }
+            text += &format!(", round {round}");
+            if reply.gap.is_some() && reply.bulk != reply.round {
+                text += &format!(" (entries: {})", reply.bulk.0);
+            }
+            text
         }
+        Message::StaleTerm(_) => "stale term".into(),
         Message::PreVote(vote) => format!("pre-vote for term {}, last {}", vote.campaign_term.0, vote.last),
         Message::PreVoteReply(reply) => {
             format!("pre-vote {}", if reply.granted { "granted" } else { "refused" })

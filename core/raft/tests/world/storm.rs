@@ -54,7 +54,8 @@ fn draw_group(dice: &mut Dice) -> Vec<Config> {
         inflight_bytes_max: 60,
         uncommitted_bytes_max: 100,
         apply_bytes_max: 50,
-        window_bytes_max: 60,
+        recent_bytes_max: 60,
+        recent_in_sync_bytes_max: 90,
         snapshot_chunk_bytes_max: 100,
         snapshot_bytes_per_s: 10_000,
     };

@@ -3,18 +3,18 @@
 
 use kattu_node::contract::{Forward, ForwardReply, MemberInfo, MemberRefusal, Members, PeerMessage, Refusal};
 use kattu_raft::message::{
-    Append, AppendReply, AppendVerdict, Lost, PreVote, PreVoteReply, ReadIndex, ReadIndexReply,
-    SnapshotChunk, SnapshotReply, TimeoutNow, Vote, VoteReply,
+    Append, AppendReply, Gap, Lost, PreVote, PreVoteReply, ReadIndex, ReadIndexReply, Room, SnapshotChunk,
+    SnapshotReply, StaleTerm, TimeoutNow, Vote, VoteReply,
 };
 use kattu_raft::{
     ClockReading, Duration, Entry, EntryHead, EntryId, EntryKind, Envelope, Form, GroupId, Incarnation,
     Instant, LogIndex, Membership, Message, NodeId, Round, SharedBytes, SnapshotMeta, Stamp, Term,
 };
 use kattu_wire::{Codec, Frame, FrameWriter, Goodbye, Hello, Lane, Refused, Welcome, record_encode};
-use kattu_wire::{Introduction, Join, Known, Removed, Roll};
+use kattu_wire::{Introduction, Join, Known, PROTOCOL_MAX, Removed, Roll};
 
 /// The codec as the shell makes it.
-pub const CODEC: Codec = Codec { crc: crc32c::crc32c_append };
+pub const CODEC: Codec = Codec::new(crc32c::crc32c_append);
 
 /// An entry of group 7.
 pub fn entry(term: u64, index: u64, kind: EntryKind, payload: &[u8]) -> Entry {
@@ -54,15 +54,65 @@ fn roll() -> Roll {
     Roll { cluster: 0xABCD, began_with: vec![first], members, heard: vec![NodeId(1)] }
 }
 
+fn heartbeat() -> Append {
+    let (prev, commit, round) = (EntryId::new(4, 12), LogIndex(12), Round(9));
+    Append { prev, entries: Vec::new(), commit, round, tail: false }
+}
+
+fn reply(reply: AppendReply) -> Frame {
+    envelope(Message::AppendReply(reply))
+}
+
+/// An answer that says no more than it must.
+fn little() -> AppendReply {
+    AppendReply {
+        round: Round(9),
+        promise: Duration::ZERO,
+        clock: None,
+        disk: Duration::ZERO,
+        bulk: Round(9),
+        upto: LogIndex(15),
+        gap: None,
+        room: Room::PLENTY,
+    }
+}
+
+/// An answer that says all that one can.
+fn everything() -> AppendReply {
+    AppendReply {
+        promise: Duration::from_millis(1000),
+        clock: Some(ClockReading { run: 0x0102_0304_0506_0708, at: Instant(86_400_000_000_000) }),
+        disk: Duration::from_micros(250),
+        bulk: Round(7),
+        gap: Some(Gap { prev: LogIndex(12), hint: EntryId::new(3, 10), last: LogIndex(10) }),
+        room: Room(4096),
+        ..little()
+    }
+}
+
+/// What protocol version 1 says in another way, as that version can say it; the names are those of the golden files.
+pub fn one_of_each_v1() -> Vec<(&'static str, Frame)> {
+    let timed = |upto| AppendReply {
+        upto: LogIndex(upto),
+        bulk: Round(9),
+        gap: None,
+        room: Room::PLENTY,
+        ..everything()
+    };
+    let untold = |upto| AppendReply { clock: None, ..timed(upto) };
+    let of_now = one_of_each().into_iter();
+    let appends = of_now.filter(|(name, _)| matches!(*name, "append" | "heartbeat"));
+    let replies = [
+        ("append-reply-match", reply(timed(15))),
+        ("append-reply-mismatch", reply(AppendReply { gap: everything().gap, ..untold(0) })),
+        ("append-reply-busy", reply(AppendReply { room: Room(0), ..untold(0) })),
+        ("append-reply-stale-term", envelope(Message::StaleTerm(StaleTerm))),
+    ];
+    appends.chain(replies).collect()
+}
+
 /// Every kind of frame, by name; the names are those of the golden files.
 pub fn one_of_each() -> Vec<(&'static str, Frame)> {
-    let (round, promise, disk) = (Round(9), Duration::from_millis(1000), Duration::from_micros(250));
-    let verdict = |verdict| {
-        let tells = matches!(verdict, AppendVerdict::Match { .. });
-        let clock =
-            tells.then_some(ClockReading { run: 0x0102_0304_0506_0708, at: Instant(86_400_000_000_000) });
-        envelope(Message::AppendReply(AppendReply { round, promise, clock, disk, verdict }))
-    };
     let last = EntryId::new(4, 12);
     vec![
         (
@@ -110,28 +160,14 @@ pub fn one_of_each() -> Vec<(&'static str, Frame)> {
                 ],
                 commit: LogIndex(11),
                 round: Round(8),
+                tail: false,
             })),
         ),
-        (
-            "heartbeat",
-            envelope(Message::Append(Append {
-                prev: last,
-                entries: Vec::new(),
-                commit: LogIndex(12),
-                round: Round(9),
-            })),
-        ),
-        ("append-reply-match", verdict(AppendVerdict::Match { upto: LogIndex(15) })),
-        (
-            "append-reply-mismatch",
-            verdict(AppendVerdict::Mismatch {
-                prev: LogIndex(12),
-                hint: EntryId::new(3, 10),
-                last: LogIndex(10),
-            }),
-        ),
-        ("append-reply-stale-term", verdict(AppendVerdict::StaleTerm)),
-        ("append-reply-busy", verdict(AppendVerdict::Busy)),
+        ("heartbeat", envelope(Message::Append(heartbeat()))),
+        ("question", envelope(Message::Append(Append { prev: last, tail: true, ..heartbeat() }))),
+        ("append-reply", reply(AppendReply { round: Round(9), bulk: Round(9), ..little() })),
+        ("append-reply-all", reply(everything())),
+        ("stale-term", envelope(Message::StaleTerm(StaleTerm))),
         ("pre-vote", envelope(Message::PreVote(PreVote { campaign_term: Term(6), last }))),
         (
             "pre-vote-reply",
@@ -233,8 +269,13 @@ pub fn one_of_each() -> Vec<(&'static str, Frame)> {
 
 /// The bytes of one frame.
 pub fn bytes(frame: &Frame) -> Vec<u8> {
+    bytes_in(frame, PROTOCOL_MAX)
+}
+
+/// The bytes of one frame in a protocol version.
+pub fn bytes_in(frame: &Frame, protocol: u16) -> Vec<u8> {
     let mut writer = FrameWriter::default();
-    CODEC.encode(frame, &mut writer);
+    CODEC.speaking(protocol).encode(frame, &mut writer);
     let bytes: Vec<u8> = writer.pieces().flatten().copied().collect();
     assert_eq!(writer.len(), bytes.len());
     bytes

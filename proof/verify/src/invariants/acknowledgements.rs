@@ -3,14 +3,14 @@
 
 use super::Checked;
 use super::ghost::{Ghost, expect};
-use kattu_raft::message::{AppendVerdict, Envelope, Message};
+use kattu_raft::message::{Envelope, Message};
 
 const NAME: &str = "acknowledgements";
 
 /// A message leaves.
 pub(super) fn sent(ghost: &mut Ghost, place: usize, envelope: &Envelope) -> Checked {
     let Message::AppendReply(reply) = &envelope.message else { return Ok(()) };
-    let AppendVerdict::Match { upto } = reply.verdict else { return Ok(()) };
+    let upto = reply.upto;
     let member = ghost.at(place);
     let (id, term) = (member.id, envelope.term);
     let Some(reign) = ghost.reigns.get(&term).filter(|reign| reign.leader == envelope.to) else {

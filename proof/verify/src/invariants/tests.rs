@@ -1,7 +1,7 @@
 //! Traces by hand: for each invariant one that breaks it, and one that nearly does.
 
 use super::*;
-use kattu_raft::message::{Append, AppendReply, AppendVerdict, Envelope, Lost, Message, Vote, VoteReply};
+use kattu_raft::message::{Append, AppendReply, Envelope, Lost, Message, Room, Vote, VoteReply};
 use kattu_raft::{
     Duration, EntryHead, EntryId, EntryKind, Form, GroupId, HardState, Incarnation, Round, SharedBytes, Stamp,
 };
@@ -47,7 +47,10 @@ fn matches(upto: u64) -> Message {
         promise: Duration::ZERO,
         clock: None,
         disk: Duration::ZERO,
-        verdict: AppendVerdict::Match { upto: LogIndex(upto) },
+        bulk: Round(1),
+        upto: LogIndex(upto),
+        gap: None,
+        room: Room::PLENTY,
     })
 }
 
@@ -468,7 +471,7 @@ fn a_log_that_is_cut_in_silence_is_caught_and_one_that_says_what_it_owes_still_c
 #[test]
 fn a_message_of_another_term_or_of_what_is_not_in_the_log_is_caught() {
     let append = |prev: EntryId, entries: Vec<Entry>| {
-        let append = Append { prev, entries, commit: LogIndex(0), round: Round(1) };
+        let append = Append { prev, entries, commit: LogIndex(0), round: Round(1), tail: false };
         vec![(2, Message::Append(append))]
     };
     let noop = || vec![entry(1, 1, "noop")];

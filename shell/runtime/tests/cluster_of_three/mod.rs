@@ -39,7 +39,8 @@ impl Cluster {
             config.snapshots = SnapshotLimits { log_bytes_min: 512 << 10, keep_bytes };
             config.segment_bytes = 256 << 10;
             config.request_bytes_max = 32 << 10;
-            config.limits.window_bytes_max = 64 << 10;
+            config.limits.recent_bytes_max = 64 << 10;
+            config.limits.recent_in_sync_bytes_max = 64 << 10;
             config.limits.snapshot_chunk_bytes_max = 64 << 10;
         })
     }

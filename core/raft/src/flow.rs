@@ -1,0 +1,446 @@
+//! Flow: how entries go to one peer, how much may be under way to it, and when it is asked what became of that.
+//!
+//! ```text
+//!            the peer agrees at `next - 1`
+//!   Probe ────────────────────────────────▶ Replicate
+//!     ▲   one message, then questions only     │  many messages, `next` advances when sending
+//!     └────────────────────────────────────────┘
+//!       a gap: next = match + 1 (or the hint)
+//!
+//!   either ── the next entry has left the log ──▶ Snapshot ── a match at or above the base ──▶ Replicate
+//! ```
+//!
+//! In:    what was sent, what the peer says of it, broken links.
+//! Out:   how much may be sent next; when to ask.
+//! Rules: [replication-protocols B4–B6, B12, W8]
+//!   1. Entries and questions about them travel in one order, on one way. So the answer to a question says what became of
+//!      everything that was sent before it, however slow the way is.
+//!   2. Entries are sent again only when the peer says that it lacks them: never because time has passed, nor because a link
+//!      has ended, which may have been the one on which the answers come. When what is under way has made no progress for
+//!      a measured round trip, the peer is asked. A question costs a hundred bytes, so one that was asked too early costs
+//!      next to nothing.
+//!   3. A round trip is measured from an append to its acknowledgement, the peer's disk included, and not of entries that
+//!      were sent twice: nobody could say to which copy the answer belongs. [Karn]
+//!   4. After a fallback, what stands on the way behind the gap goes on to fill the way, and counts as under way until
+//!      the peer has read something newer. So copies never pile up: what is on the way to a peer is at most
+//!      `inflight_bytes_max` and one entry.
+//!   5. Until then the gaps that those entries leave say nothing new, and are not believed.
+//!   6. Nothing is sent for which the peer has said that it has no room.
+//!
+//! Knows nothing of: messages, other peers, commit, what the peer is known to hold.
+
+use crate::canonical::{CANONICAL_NOW, Canonical};
+use crate::config::Config;
+use crate::message::Room;
+use crate::snapshot::Stream;
+use crate::types::{Duration, Instant, LogIndex, Round};
+use alloc::collections::VecDeque;
+
+/// One append with entries that was sent and not yet answered.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Sent {
+    /// The position before its entries.
+    prev: LogIndex,
+    last: LogIndex,
+    bytes: usize,
+    at: Instant,
+    /// Some of it was sent before: its answer measures nothing.
+    again: bool,
+}
+
+/// How entries are sent to a peer.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Mode {
+    /// Where the logs agree is not known.
+    Probe {
+        /// Entries from `next` on are under way, or a question: nothing else is sent until something is answered.
+        awaiting: Option<Sent>,
+    },
+    /// The logs agree up to what was sent.
+    Replicate,
+    /// What comes next for it has left the log: it gets a snapshot, and no entries meanwhile.
+    Snapshot(Stream),
+}
+
+/// What was written off in a fallback and still fills the way. [Rule 4]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+struct Charge {
+    bytes: usize,
+    /// The newest round when it was written off: whatever the peer reads of a later one was sent after it.
+    round: Round,
+}
+
+/// A measured round trip, as TCP does it: srtt and rttvar, by eighths and quarters. [RFC 6298]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct RoundTrip {
+    /// Smoothed, in nanoseconds; 0 before the first.
+    smooth: u64,
+    /// How far measurements stray from it, in nanoseconds.
+    stray: u64,
+}
+
+impl RoundTrip {
+    fn measured(&mut self, took: Duration) {
+        let took = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX).clamp(1, u64::MAX >> 4);
+        if self.smooth == 0 {
+            *self = RoundTrip { smooth: took, stray: took / 2 };
+        } else {
+            self.stray = (self.stray * 3 + self.smooth.abs_diff(took)) / 4;
+            self.smooth = (self.smooth * 7 + took) / 8;
+        }
+    }
+
+    /// The smoothed time; zero before anything was measured.
+    pub(crate) fn srtt(self) -> Duration {
+        Duration::from_nanos(self.smooth)
+    }
+
+    /// How long to wait before one asks: `srtt + 4·rttvar`, at least a quarter of a heartbeat interval, so that an answer
+    /// that is a little late wakes nobody, at most half an election timeout, so that a loss is found before anybody gives
+    /// up.
+    fn patience(self, config: &Config) -> Duration {
+        let measured = Duration::from_nanos(self.smooth + self.stray * 4);
+        measured.clamp(config.heartbeat_interval / 4, config.election_timeout / 2)
+    }
+}
+
+/// What went to one peer in this term, in bytes of entries.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct FlowCounts {
+    /// Sent, every copy counted.
+    pub sent: u64,
+    /// Of these, in appends that repeat an entry.
+    pub again: u64,
+    /// Acknowledged for the first time.
+    pub taken: u64,
+}
+
+/// What a leader knows of the way to one peer, for metrics.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct PeerFlow {
+    /// What went there in this term.
+    pub counts: FlowCounts,
+    /// A round trip, the peer's disk included; zero before one was measured.
+    pub srtt: Duration,
+    /// Entries that it has not acknowledged.
+    pub behind: u64,
+}
+
+/// The entries' way to one peer.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Flow {
+    /// How entries are sent.
+    pub(crate) mode: Mode,
+    /// The next entry to send. Above what is known to agree.
+    pub(crate) next: LogIndex,
+    /// Unanswered appends with entries, oldest first. In `Probe` only those that were under way when a link ended.
+    inflight: VecDeque<Sent>,
+    /// Their bytes.
+    inflight_bytes: usize,
+    charge: Charge,
+    /// Highest index ever sent: what begins at or below it goes again.
+    sent_upto: LogIndex,
+    /// Since when what is under way has made no progress; without meaning while nothing is.
+    since: Instant,
+    /// Questions asked since the peer was last heard: they become rarer while nobody answers.
+    asked: u8,
+    /// A link has ended since.
+    must_ask: bool,
+    /// What the peer has room for after what it has acknowledged, at least, as it said last.
+    room: Room,
+    trip: RoundTrip,
+    /// Entries for it could not be read: none are sent before this.
+    paused_until: Instant,
+    counts: FlowCounts,
+}
+
+/// Questions in a row after which they do not become rarer any more.
+const ASKED_MAX: u8 = 6;
+
+impl Flow {
+    /// To a peer of which nothing is known but that it is probably not behind.
+    pub(crate) fn new(next: LogIndex) -> Flow {
+        Flow {
+            mode: Mode::Probe { awaiting: None },
+            next,
+            inflight: VecDeque::new(),
+            inflight_bytes: 0,
+            charge: Charge::default(),
+            sent_upto: LogIndex(0),
+            since: Instant(0),
+            asked: 0,
+            must_ask: false,
+            room: Room::PLENTY,
+            trip: RoundTrip::default(),
+            paused_until: Instant(0),
+            counts: FlowCounts::default(),
+        }
+    }
+
+    /// Bytes of entries that may be under way in addition to those that are; `None`: no entries may be sent.
+    pub(crate) fn credit(&self, now: Instant, config: &Config) -> Option<usize> {
+        let room_left = self.room_left();
+        if now < self.paused_until || room_left == 0 {
+            return None;
+        }
+        let limits = &config.limits;
+        let messages_max = match self.mode {
+            Mode::Probe { awaiting: Some(_) } => 0,
+            Mode::Probe { awaiting: None } => 1,
+            Mode::Replicate if config.pipelining => limits.inflight_msgs_max.max(1),
+            Mode::Replicate => 1,
+            Mode::Snapshot(_) => 0,
+        };
+        let bytes = limits.inflight_bytes_max.saturating_sub(self.inflight_bytes + self.charge.bytes);
+        let bytes = bytes.min(room_left);
+        let may = self.inflight.len() < messages_max && (bytes > 0 || self.is_idle());
+        may.then_some(bytes)
+    }
+
+    /// What the peer has room for, less what is on its way there.
+    fn room_left(&self) -> usize {
+        if planted!("sent-without-room") {
+            return usize::MAX;
+        }
+        usize::try_from(self.room.0).unwrap_or(usize::MAX).saturating_sub(self.inflight_bytes)
+    }
+
+    /// Whether the peer has room for an entry of this size.
+    pub(crate) fn has_room_for(&self, bytes: usize) -> bool {
+        bytes <= self.room_left()
+    }
+
+    /// Whether an entry of this size may go, where the credit is `credit`: one of any size passes, but alone, and never
+    /// without room for it.
+    pub(crate) fn fits(&self, credit: usize, bytes: usize) -> bool {
+        bytes <= credit || self.is_idle() && self.has_room_for(bytes)
+    }
+
+    /// Whether nothing fills the way.
+    fn is_idle(&self) -> bool {
+        self.inflight.is_empty() && self.charge.bytes == 0
+    }
+
+    /// Whether an answer is waited for. [Rule 2]
+    fn waits(&self) -> bool {
+        match &self.mode {
+            Mode::Probe { awaiting } => awaiting.is_some() || !self.is_idle(),
+            Mode::Replicate => !self.is_idle(),
+            Mode::Snapshot(_) => false,
+        }
+    }
+
+    /// An append with the entries after `prev` up to `last` was sent.
+    pub(crate) fn sent(&mut self, now: Instant, prev: LogIndex, last: LogIndex, bytes: usize) {
+        if !self.waits() {
+            self.progressed(now);
+        }
+        let again = prev < self.sent_upto;
+        self.counts.sent += bytes as u64;
+        self.counts.again += if again { bytes as u64 } else { 0 };
+        self.sent_upto = self.sent_upto.max(last);
+        let sent = Sent { prev, last, bytes, at: now, again };
+        match &mut self.mode {
+            Mode::Probe { awaiting } => *awaiting = Some(sent),
+            Mode::Replicate => self.under_way(sent),
+            Mode::Snapshot(_) => unreachable!("no entries go to a peer that gets a snapshot"),
+        }
+    }
+
+    fn under_way(&mut self, sent: Sent) {
+        self.next = sent.last.next();
+        self.inflight_bytes += sent.bytes;
+        self.inflight.push_back(sent);
+    }
+
+    fn progressed(&mut self, now: Instant) {
+        self.since = now;
+        self.asked = 0;
+    }
+
+    /// When the peer is to be asked what became of what was sent. [Rule 2]
+    pub(crate) fn question_at(&self, config: &Config) -> Instant {
+        if !self.waits() {
+            return Instant::NEVER;
+        }
+        let patience = self.trip.patience(config) * (1 << self.asked);
+        self.since + patience.min(config.election_timeout)
+    }
+
+    /// Whether the peer is to be asked now: a link has ended, or a probe has nothing to send.
+    pub(crate) fn must_ask(&self, matched: LogIndex, last: LogIndex) -> bool {
+        let is_idle_probe = matches!(self.mode, Mode::Probe { awaiting: None })
+            && last < self.next
+            && matched < self.next.previous();
+        is_idle_probe || self.must_ask && self.waits()
+    }
+
+    /// The peer is asked now: about which position. [Rule 1]
+    pub(crate) fn ask(&mut self, now: Instant) -> LogIndex {
+        self.since = now;
+        self.asked += u8::from(!self.must_ask && self.asked < ASKED_MAX);
+        self.must_ask = false;
+        let question = self.question(now);
+        match &mut self.mode {
+            Mode::Probe { awaiting } => awaiting.get_or_insert(question).last,
+            Mode::Replicate | Mode::Snapshot(_) => question.last,
+        }
+    }
+
+    /// The peer's durable log agrees up to `upto`, and what is known to agree is `matched` now; whether that is news.
+    ///
+    /// A probe is answered by a match of what it asked or more; a smaller one says nothing about it. Its entries
+    /// are then under way like any others.
+    pub(crate) fn on_match(&mut self, now: Instant, upto: LogIndex, matched: LogIndex, is_news: bool) {
+        let asked = self.next.previous();
+        if let Mode::Probe { awaiting } = &mut self.mode
+            && asked <= upto
+        {
+            let awaiting = awaiting.take();
+            self.mode = Mode::Replicate;
+            if let Some(sent) = awaiting.filter(|sent| sent.prev < sent.last) {
+                self.under_way(sent);
+            }
+        }
+        let mut newest = None;
+        while self.inflight.front().is_some_and(|sent| sent.last <= upto) {
+            if let Some(sent) = self.inflight.pop_front() {
+                self.inflight_bytes -= sent.bytes;
+                self.counts.taken += sent.bytes as u64;
+                newest = Some(sent);
+            }
+        }
+        if let Some(sent) = newest.filter(|sent| !sent.again) {
+            self.trip.measured(now.since(sent.at));
+        }
+        self.next = self.next.max(matched.next());
+        if is_news {
+            self.progressed(now);
+        }
+    }
+
+    /// The peer has read what was sent in rounds up to `bulk`, and has room for so much more.
+    pub(crate) fn on_read(&mut self, now: Instant, bulk: Round, room: Room) {
+        self.room = room;
+        self.asked = 0;
+        if self.charge.bytes > 0 && self.charge.round < bulk {
+            self.charge = Charge::default();
+            self.progressed(now);
+        }
+    }
+
+    /// Whether a gap at `prev` says something new, `matched` being known to agree: it is not below that, in `Probe` it
+    /// answers what was asked last, and no entries that were written off have left it. [Rule 5]
+    pub(crate) fn believes(&self, prev: LogIndex, matched: LogIndex) -> bool {
+        let is_new = self.charge.bytes == 0;
+        let is_asked = match &self.mode {
+            Mode::Probe { awaiting } => {
+                prev == self.next.previous() || awaiting.as_ref().is_some_and(|sent| sent.last == prev)
+            }
+            Mode::Replicate => prev < self.next,
+            Mode::Snapshot(_) => false,
+        };
+        is_new && is_asked && matched < prev
+    }
+
+    /// Starts over from `next`. The peer has read everything up to the append that named `read`; what was sent behind that,
+    /// at the latest in `round`, is written off. [Rule 4]
+    pub(crate) fn fall_back(&mut self, now: Instant, next: LogIndex, read: LogIndex, round: Round) {
+        let awaiting = match &self.mode {
+            Mode::Probe { awaiting } => awaiting.as_ref(),
+            Mode::Replicate | Mode::Snapshot(_) => None,
+        };
+        let behind = self.inflight.iter().chain(awaiting).filter(|sent| read < sent.prev);
+        let bytes: usize = behind.map(|sent| sent.bytes).sum();
+        if bytes > 0 && !planted!("written-off-entries-not-counted") {
+            self.charge = Charge { bytes: self.charge.bytes + bytes, round };
+        }
+        self.begin_anew(next);
+        self.progressed(now);
+    }
+
+    /// A link has ended, this one or the one on which the answers come: the peer is asked at once, and again soon, when the
+    /// link is there again, and gets nothing more until it has answered. What the new link is like is not known.
+    pub(crate) fn link_closed(&mut self, now: Instant) {
+        if matches!(self.mode, Mode::Replicate) {
+            let awaiting = (!self.inflight.is_empty()).then(|| self.question(now));
+            self.mode = Mode::Probe { awaiting };
+        }
+        self.trip = RoundTrip::default();
+        self.progressed(now);
+        self.must_ask = true;
+    }
+
+    /// Nothing but a question about the end of what was sent.
+    fn question(&self, now: Instant) -> Sent {
+        let end = self.next.previous();
+        Sent { prev: end, last: end, bytes: 0, at: now, again: true }
+    }
+
+    /// What was under way means nothing to the peer any more.
+    pub(crate) fn lost(&mut self, next: LogIndex) {
+        self.charge = Charge::default();
+        self.room = Room::PLENTY;
+        self.begin_anew(next);
+    }
+
+    fn begin_anew(&mut self, next: LogIndex) {
+        self.mode = Mode::Probe { awaiting: None };
+        self.next = next;
+        self.inflight.clear();
+        self.inflight_bytes = 0;
+    }
+
+    /// No entries before `until`.
+    pub(crate) fn pause(&mut self, until: Instant) {
+        self.paused_until = until;
+    }
+
+    /// The measured round trip; zero before anything was measured.
+    pub(crate) fn srtt(&self) -> Duration {
+        self.trip.srtt()
+    }
+
+    /// What went to this peer.
+    pub(crate) fn counts(&self) -> FlowCounts {
+        self.counts
+    }
+
+    /// Unanswered appends, and the bytes that filled the way when the newest of them was sent: that one may have been an
+    /// entry that was read back and turned out larger than the credit it was read for.
+    pub(crate) fn inflight(&self) -> (usize, usize) {
+        let before =
+            self.inflight.back().map_or(0, |newest| self.inflight_bytes - newest.bytes + self.charge.bytes);
+        (self.inflight.len(), before)
+    }
+
+    /// See [`crate::canonical`]. A round trip takes no time where states are canonical, so everybody waits equally long
+    /// before he asks, and the first question is as good as any later one.
+    pub(crate) fn canonicalize(&mut self, canonical: &Canonical) {
+        self.paused_until = match canonical.deadline(self.paused_until, canonical.heartbeat_interval) {
+            CANONICAL_NOW => Instant(0), // not paused
+            later => later,
+        };
+        self.trip = RoundTrip::default();
+        self.counts = FlowCounts::default();
+        self.asked = 0;
+        self.must_ask &= self.waits();
+        self.since = match self.waits() {
+            true => canonical.past(self.since, canonical.heartbeat_interval / 4),
+            false => Instant(0),
+        };
+        let awaiting = match &mut self.mode {
+            Mode::Probe { awaiting } => awaiting.as_mut(),
+            Mode::Replicate => None,
+            Mode::Snapshot(stream) => {
+                stream.canonicalize(canonical);
+                None
+            }
+        };
+        for sent in self.inflight.iter_mut().chain(awaiting) {
+            sent.at = CANONICAL_NOW; // of which only round trips are made
+            sent.again = true;
+        }
+        self.sent_upto = LogIndex(0);
+    }
+}
