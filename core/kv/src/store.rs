@@ -95,6 +95,10 @@ pub struct Stats {
     pub bytes: u64,
     /// The same of live keys and their newest versions alone: what would be left after compaction.
     pub bytes_in_use: u64,
+    /// What was compacted is still being given back.
+    pub forgets: bool,
+    /// A copy is held ([`Store::pin`]), so that what changes is held twice.
+    pub pinned: bool,
 }
 
 impl Default for Store {
@@ -197,7 +201,17 @@ impl Store {
     /// How large the store is.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        Stats { keys: self.index.weight(), bytes: self.bytes, bytes_in_use: self.bytes_in_use }
+        Stats {
+            keys: self.index.weight(),
+            bytes: self.bytes,
+            bytes_in_use: self.bytes_in_use,
+            forgets: self.tidied < self.changes.start_of(self.compacted + 1),
+            pinned: self.is_pinned(),
+        }
+    }
+
+    fn is_pinned(&self) -> bool {
+        Arc::strong_count(&self.copies) > 1
     }
 
     /// A digest of all that can be read: equal stores have equal ones. Costs a walk through the whole store.
@@ -249,8 +263,7 @@ impl Store {
         if self.tidied >= end && self.changes.first() >= self.changes.start_of(self.compacted) {
             return false; // as most often
         }
-        let is_pinned = Arc::strong_count(&self.copies) > 1;
-        let changes_max = if is_pinned { changes_max.min(CHANGES_WHILE_PINNED) } else { changes_max };
+        let changes_max = if self.is_pinned() { changes_max.min(CHANGES_WHILE_PINNED) } else { changes_max };
         for _ in 0..changes_max {
             if self.tidied >= end {
                 break;

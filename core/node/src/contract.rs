@@ -293,6 +293,8 @@ pub struct Status {
     pub store_bytes: u64,
     /// Bytes of keys and values of the newest versions.
     pub store_bytes_in_use: u64,
+    /// Whether what was compacted is still being given back.
+    pub store_forgets: bool,
     /// Whether writes that grow the store are refused.
     pub no_space: bool,
     /// Whether the replica serves before a leader has confirmed its state. [fault-model ST17]

@@ -322,6 +322,7 @@ impl Keeper {
         status.keys = stats.keys;
         status.store_bytes = stats.bytes;
         status.store_bytes_in_use = stats.bytes_in_use;
+        status.store_forgets = stats.forgets;
     }
 }
 

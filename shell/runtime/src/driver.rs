@@ -280,7 +280,7 @@ impl Driver {
     }
 
     fn on_progress(&mut self, now: Instant, progress: Progress, effects: &mut Effects) {
-        self.room.store_is_now(progress.store_bytes);
+        self.room.store_is_now(progress.store_bytes, progress.store_pinned);
         if let Some(members) = progress.members {
             self.likeness.follow(self.greeting.id, &members);
             self.greeting.follow((*members).clone());

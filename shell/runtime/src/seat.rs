@@ -24,6 +24,8 @@ pub(crate) struct Progress {
     pub(crate) applied: Option<LogIndex>,
     /// Bytes the store holds.
     pub(crate) store_bytes: u64,
+    /// A copy of the tables is held.
+    pub(crate) store_pinned: bool,
     /// Whether a client on this thread was answered.
     pub(crate) answered: bool,
     /// The table of members, if it has changed.
@@ -207,9 +209,9 @@ fn told(keeper: &Keeper, effects: KeeperEffects, waiting: &mut Waiting) -> Progr
             let _ = reply.send(outcome); // the client may have gone
         }
     }
-    let store_bytes = keeper.store().stats().bytes;
+    let kattu_kv::store::Stats { bytes: store_bytes, pinned: store_pinned, .. } = keeper.store().stats();
     let (members, health) = (effects.members.map(Box::new), effects.health.map(Box::new));
-    Progress { applied: effects.applied, store_bytes, answered, members, health, tasks: 0 }
+    Progress { applied: effects.applied, store_bytes, store_pinned, answered, members, health, tasks: 0 }
 }
 
 fn run(
@@ -248,10 +250,11 @@ fn run(
             held.extend(waiting.drain(..));
         }
         answer(effects.reply, waiting, &mut held);
-        let store_bytes = keeper.store().stats().bytes;
+        let kattu_kv::store::Stats { bytes: store_bytes, pinned: store_pinned, .. } = keeper.store().stats();
         let (members, health) = (effects.members.map(Box::new), effects.health.map(Box::new));
         let applied = effects.applied;
-        let progress = Progress { applied, store_bytes, answered: false, members, health, tasks: count };
+        let progress =
+            Progress { applied, store_bytes, store_pinned, answered: false, members, health, tasks: count };
         if report.send(progress).is_err() {
             return; // the driver is gone
         }

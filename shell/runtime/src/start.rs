@@ -89,7 +89,7 @@ pub struct RuntimeConfig {
     pub limits: Limits,
     /// Largest request a face lets in, in bytes: frames and log blocks have room for it.
     pub request_bytes_max: usize,
-    /// Bytes the store may hold; 0 for three quarters of the machine's memory.
+    /// Bytes the store may hold; 0 for half of the machine's memory.
     pub quota_bytes: u64,
     /// Where log I/O is done.
     pub log_io: Place,

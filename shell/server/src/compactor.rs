@@ -1,11 +1,13 @@
 //! Auto-compaction: forgetting old revisions without being asked, as etcd's two modes do.
 //!
-//! *Periodic*: keep the history of the last period. *Revision*: keep the last so many revisions. Every member watches,
-//! only the leader proposes, so that a new leader goes on where the old one stopped. Time is the monotonic clock's: a
-//! jump of the wall clock must not forget anything. [etcd v3compactor]
+//! *Periodic*: keep the history of the last period. *Revision*: keep the last so many revisions. In both no more bytes of
+//! it than the budget allows (`history.rs`), because history is in memory. Every member watches, only the leader proposes,
+//! so that a new leader goes on where the old one stopped. Time is the monotonic clock's: a jump of the wall clock must not
+//! forget anything. [etcd v3compactor]
 //! Knows nothing of: how a compaction works.
 
 use crate::face::FaceConfig;
+use crate::history::{self, Budget, History, Look};
 use crate::replica::Replica;
 use kattu_kv::api::{Command, Error, Revision};
 use kattu_node::command::encode_kv;
@@ -105,35 +107,63 @@ impl Schedule {
     }
 }
 
-/// Compacts while this member leads, until `stop` turns true.
+/// Compacts while this member leads, until `stop` turns true. Says in the counters how far back history reaches, on every
+/// member, also where nothing is compacted.
 pub async fn run<R: Replica>(
     replica: R,
     retention: Retention,
+    budget: Budget,
     config: Arc<FaceConfig>,
     mut stop: watch::Receiver<bool>,
 ) {
     let mut schedule = Schedule::new(retention);
-    let Some(interval) = schedule.interval() else { return };
-    let mut ticks = tokio::time::interval(interval);
-    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut history = History::new(budget, config.quota_bytes);
+    let mut by_schedule = ticks(schedule.interval().unwrap_or(NEVER));
+    let mut by_bytes = ticks(history::LOOK_EVERY);
     loop {
-        tokio::select! {
-            _ = ticks.tick() => {}
+        let is_scheduled = tokio::select! {
+            _ = by_schedule.tick() => true,
+            _ = by_bytes.tick() => false,
             changed = stop.changed() => if changed.is_err() || *stop.borrow() { return } else { continue },
-        }
-        let Some(revision) = revision(&replica).await else { continue };
+        };
+        let Some(look) = look(&replica).await else { continue };
         let now = Instant::now();
-        let Some(due) = schedule.look(now, revision) else { continue };
-        if replica.leader() == Some(replica.member_id()) && compact(&replica, due).await {
+        let due = match is_scheduled {
+            true => schedule.look(now, look.revision),
+            false => history.look(now, look).filter(|_| retention != Retention::Off),
+        };
+        if let Some(due) = due
+            && replica.leader() == Some(replica.member_id())
+            && compact(&replica, due).await
+        {
             config.counters.auto_compactions.add(1);
-            schedule.compacted(now, due);
+            if is_scheduled {
+                schedule.compacted(now, due);
+            }
         }
+        config.counters.history_seconds.set(history.reaches_back(now, look.compacted).as_secs());
     }
 }
 
-async fn revision<R: Replica>(replica: &R) -> Option<Revision> {
+/// As long as no process lives.
+const NEVER: Duration = Duration::from_secs(100 * 365 * 86_400);
+
+fn ticks(interval: Duration) -> tokio::time::Interval {
+    let mut ticks = tokio::time::interval(interval);
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    ticks
+}
+
+async fn look<R: Replica>(replica: &R) -> Option<Look> {
     match replica.call(Request::Status).await {
-        Outcome::Done(Reply { body: ReplyBody::Status(status), .. }) => Some(status.revision),
+        Outcome::Done(Reply { body: ReplyBody::Status(status), .. }) => Some(Look {
+            revision: status.revision,
+            compacted: status.compact_revision,
+            bytes: status.store_bytes,
+            bytes_in_use: status.store_bytes_in_use,
+            forgets: status.store_forgets,
+            short: status.no_space,
+        }),
         _ => None,
     }
 }

@@ -13,6 +13,7 @@ mod sources;
 pub mod urls;
 
 use crate::compactor::Retention;
+use crate::history::Budget;
 use crate::level;
 use kattu_node::contract::Consistency;
 use kattu_raft::{Duration, Leadership, Lease, NodeId};
@@ -77,9 +78,11 @@ pub struct ServeConfig {
     pub max_request_bytes: usize,
     /// Most operations of a transaction.
     pub max_txn_ops: usize,
+    /// How many bytes of history auto-compaction keeps.
+    pub history: Budget,
     /// What auto-compaction keeps.
     pub retention: Retention,
-    /// Bytes the store may hold; 0 for no quota of its own.
+    /// Bytes the store may hold; 0 for the quota that fits the machine.
     pub quota_bytes: u64,
     /// Where log I/O is done.
     pub log_io: Place,
@@ -229,6 +232,10 @@ fn build(given: &Reader<'_>) -> Result<ServeConfig, ConfigError> {
         read_consistency: read_consistency(given)?,
         max_request_bytes: max_request_bytes as usize,
         max_txn_ops: given.number("max-txn-ops", 128, 1, 1 << 20)? as usize,
+        history: Budget {
+            bytes: given.number("history-bytes", 0, 0, 1 << 50)?,
+            age_min: Duration::from_millis(given.number("history-min", 300_000, 0, 31_536_000_000)?),
+        },
         retention: retention(given)?,
         quota_bytes: quota(given)?,
         log_io: given.place("log-io")?,

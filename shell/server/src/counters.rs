@@ -24,6 +24,11 @@ impl Counter {
         self.0.fetch_sub(count, Ordering::Relaxed);
     }
 
+    /// Becomes this; levels only.
+    pub fn set(&self, level: u64) {
+        self.0.store(level, Ordering::Relaxed);
+    }
+
     /// Its value.
     #[must_use]
     pub fn get(&self) -> u64 {
@@ -64,6 +69,8 @@ pub struct Counters {
     pub http_requests: Counter,
     /// Revisions this member has compacted of itself.
     pub auto_compactions: Counter,
+    /// Seconds back to which history surely reaches, as of the last look.
+    pub history_seconds: Counter,
 }
 
 impl Default for Counters {
@@ -80,6 +87,7 @@ impl Default for Counters {
             health_failure: Counter::default(),
             http_requests: Counter::default(),
             auto_compactions: Counter::default(),
+            history_seconds: Counter::default(),
         }
     }
 }

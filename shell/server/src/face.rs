@@ -48,7 +48,7 @@ pub struct FaceConfig {
     pub max_response_bytes: usize,
     /// How fresh reads are that do not say it.
     pub read_consistency: Consistency,
-    /// What the store may grow to, in bytes; 0 for no quota. Shown here, enforced by the replica.
+    /// What the store may grow to, in bytes. Shown here, enforced by the replica.
     pub quota_bytes: u64,
     /// Client connections at once.
     pub max_connections: usize,

@@ -96,7 +96,10 @@ async fn metrics_page<R: Replica>(face: &Face<R>) -> Response<FaceBody> {
 async fn status_page<R: Replica>(face: &Face<R>) -> Response<FaceBody> {
     let log_bytes = face.replica.metrics().map_or(0, |metrics| metrics.log_bytes.get());
     match face.status().await {
-        Ok(status) => page(StatusCode::OK, JSON, status_json(&status, &face.config.name, log_bytes)),
+        Ok(status) => {
+            let history_seconds = face.config.counters.history_seconds.get();
+            page(StatusCode::OK, JSON, status_json(&status, &face.config.name, log_bytes, history_seconds))
+        }
         Err(error) => error_page(StatusCode::SERVICE_UNAVAILABLE, error.message()),
     }
 }

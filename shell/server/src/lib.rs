@@ -13,7 +13,7 @@
 //! | `grpc.rs`, `body.rs` | one message in, one answer out |
 //! | `http.rs`, `metrics.rs`, `counters.rs`, `process.rs` | plain HTTP and what is counted |
 //! | `listen.rs`, `http2.rs`, `cork.rs` | connections |
-//! | `compactor.rs` | auto-compaction |
+//! | `compactor.rs`, `history.rs` | auto-compaction, by time and by bytes |
 //! | `config.rs`, `config/` | flags, environment, file: what one member is told |
 //! | `serve.rs` | one member from start to stop |
 //! | `status.rs`, `json.rs` | what Kattu tells beyond etcd's status |
@@ -35,6 +35,7 @@ pub mod face;
 mod gate;
 mod grpc;
 mod health;
+pub mod history;
 mod http;
 mod http2;
 mod json;

@@ -108,11 +108,14 @@ fn member<R: Replica>(page: &mut Page, face: &Face<R>, status: &Status) {
 
 fn store<R: Replica>(page: &mut Page, face: &Face<R>, status: &Status) {
     let quota = face.config.quota_bytes;
-    page.gauge("etcd_server_quota_backend_bytes", "What the store may grow to, 0 for no quota", quota);
+    page.gauge("etcd_server_quota_backend_bytes", "What the store may grow to", quota);
     let name = "etcd_mvcc_db_total_size_in_bytes";
     page.gauge(name, "Bytes of keys and values, history included", status.store_bytes);
     let name = "etcd_mvcc_db_total_size_in_use_in_bytes";
     page.gauge(name, "Bytes of keys and values of the newest versions", status.store_bytes_in_use);
+    let name = "kattu_history_bytes";
+    let history = status.store_bytes.saturating_sub(status.store_bytes_in_use);
+    page.gauge(name, "Bytes of versions that are not the newest of their key", history);
     page.gauge("etcd_debugging_mvcc_keys_total", "Live keys", status.keys);
     page.gauge("etcd_debugging_mvcc_current_revision", "The store's revision", status.revision);
     page.gauge(
@@ -186,6 +189,8 @@ fn clients(page: &mut Page, counters: &Counters) {
     page.counter("kattu_http_requests_total", "Plain HTTP requests", counters.http_requests.get());
     let name = "kattu_auto_compactions_total";
     page.counter(name, "Compactions this member began of itself", counters.auto_compactions.get());
+    let name = "kattu_history_seconds";
+    page.gauge(name, "Seconds back to which history surely reaches", counters.history_seconds.get());
 }
 
 fn engine(page: &mut Page, metrics: &Metrics) {

@@ -167,7 +167,7 @@ async fn member(
     for door in metrics_doors {
         faces.spawn_local(serve_metrics(door, engine.clone(), face.clone(), faces_closing.clone()));
     }
-    faces.spawn_local(compactor::run(engine.clone(), config.retention, face, faces_closing));
+    faces.spawn_local(compactor::run(engine.clone(), config.retention, config.history, face, faces_closing));
     let ready = tokio::task::spawn_local(tell_when_ready(engine.clone(), announcement(&config), on_ready));
 
     let mut replica = tokio::task::spawn_local(running.run(closing));
@@ -254,7 +254,7 @@ pub(crate) fn runtime_config(config: &ServeConfig) -> RuntimeConfig {
             ..limits
         },
         request_bytes_max: config.max_request_bytes,
-        quota_bytes: config.quota_bytes,
+        quota_bytes: quota(config),
         log_io: config.log_io,
         apply: config.apply,
         snapshots: SnapshotLimits {
@@ -270,12 +270,20 @@ pub(crate) fn runtime_config(config: &ServeConfig) -> RuntimeConfig {
     }
 }
 
+/// What the store may grow to.
+fn quota(config: &ServeConfig) -> u64 {
+    match config.quota_bytes {
+        0 => kattu_runtime::default_quota(),
+        given => given,
+    }
+}
+
 fn face_config(config: &ServeConfig) -> Arc<FaceConfig> {
     Arc::new(FaceConfig {
         name: config.name.clone(),
         max_request_bytes: config.max_request_bytes,
         max_txn_ops: config.max_txn_ops,
-        quota_bytes: config.quota_bytes,
+        quota_bytes: quota(config),
         read_consistency: config.read_consistency,
         ..FaceConfig::default()
     })

@@ -10,9 +10,9 @@ use crate::maintenance;
 use kattu_node::contract::Status;
 use kattu_raft::NodeId;
 
-/// The member's status as JSON. `log_bytes`: size of its log on disk.
+/// The member's status as JSON. `log_bytes`: size of its log on disk; `history_seconds`: how far back history surely reaches.
 #[must_use]
-pub fn status_json(status: &Status, name: &str, log_bytes: u64) -> String {
+pub fn status_json(status: &Status, name: &str, log_bytes: u64, history_seconds: u64) -> String {
     let mut problems = Vec::new();
     if status.leader.is_none() {
         problems.push(errors::NO_LEADER.text.to_string());
@@ -44,7 +44,7 @@ pub fn status_json(status: &Status, name: &str, log_bytes: u64) -> String {
     let problems: Vec<String> = problems.iter().map(|text| json::string(text)).collect();
     format!(
         "{{\"member_id\":\"{:x}\",\"name\":{},\"role\":\"{}\",\"has_lease\":{},\"leader_id\":\"{:x}\",\"term\":{},\"revision\":{},\
-         \"persisted\":{},\"committed\":{},\"applied\":{},\"first_index\":{},\"last_index\":{},\"log_bytes\":{},\
+         \"compact_revision\":{},\"history_seconds\":{},\"persisted\":{},\"committed\":{},\"applied\":{},\"first_index\":{},\"last_index\":{},\"log_bytes\":{},\
          \"version\":\"{}\",\"errors\":[{}]}}",
         status.id.0,
         json::string(name),
@@ -53,6 +53,8 @@ pub fn status_json(status: &Status, name: &str, log_bytes: u64) -> String {
         status.leader.map_or(0, |leader| leader.0),
         status.term.0,
         status.revision,
+        status.compact_revision,
+        history_seconds,
         status.persisted.0,
         status.committed.0,
         status.applied.0,
@@ -82,21 +84,22 @@ mod tests {
             first: LogIndex(1),
             last: LogIndex(10),
             revision: 6,
+            compact_revision: -1,
             ..Status::default()
         };
         let expected = format!(
             "{{\"member_id\":\"ab\",\"name\":\"n\\\"1\",\"role\":\"follower\",\"has_lease\":false,\"leader_id\":\"cd\",\"term\":3,\
-             \"revision\":6,\"persisted\":9,\"committed\":8,\"applied\":7,\"first_index\":1,\"last_index\":10,\
+             \"revision\":6,\"compact_revision\":-1,\"history_seconds\":420,\"persisted\":9,\"committed\":8,\"applied\":7,\"first_index\":1,\"last_index\":10,\
              \"log_bytes\":4096,\"version\":\"{KATTU_VERSION}\",\"errors\":[]}}"
         );
-        assert_eq!(status_json(&status, "n\"1", 4096), expected);
+        assert_eq!(status_json(&status, "n\"1", 4096, 420), expected);
     }
 
     #[test]
     fn a_learner_and_a_lease_are_shown() {
-        let json = status_json(&Status { role: "follower", learner: true, ..Status::default() }, "n", 0);
+        let json = status_json(&Status { role: "follower", learner: true, ..Status::default() }, "n", 0, 0);
         assert!(json.contains("\"role\":\"learner\",\"has_lease\":false,"), "{json}");
-        let json = status_json(&Status { role: "leader", has_lease: true, ..Status::default() }, "n", 0);
+        let json = status_json(&Status { role: "leader", has_lease: true, ..Status::default() }, "n", 0, 0);
         assert!(json.contains("\"role\":\"leader\",\"has_lease\":true,"), "{json}");
     }
 
@@ -108,7 +111,7 @@ mod tests {
             lease_without: vec![NodeId(0xab)],
             ..Status::default()
         };
-        let json = status_json(&status, "n", 0);
+        let json = status_json(&status, "n", 0, 0);
         let said = "--lease-reads is on here, but member ab has it not, or a shorter --election-timeout";
         assert!(json.ends_with(&format!("\"errors\":[\"{said}\"]}}")), "{json}");
     }
@@ -121,7 +124,7 @@ mod tests {
             clocks_apart: vec![(NodeId(0xab), -12_000)],
             ..Status::default()
         };
-        let json = status_json(&status, "n", 0);
+        let json = status_json(&status, "n", 0, 0);
         assert!(
             json.contains("\"errors\":[\"the clocks of member ab and of this one run apart by 12000 ppm"),
             "{json}"
@@ -131,7 +134,7 @@ mod tests {
     #[test]
     fn what_is_wrong_is_said() {
         let status = Status { role: "candidate", no_space: true, ..Status::default() };
-        let json = status_json(&status, "n", 0);
+        let json = status_json(&status, "n", 0, 0);
         assert!(json.ends_with("\"errors\":[\"etcdserver: no leader\",\"alarm: NOSPACE\"]}"), "{json}");
         assert!(json.contains("\"leader_id\":\"0\""), "{json}");
     }

@@ -2,6 +2,7 @@
 
 use crate::fixture::*;
 use kattu_node::contract::Request;
+use kattu_server::history::Budget;
 use kattu_server::{Retention, compactor};
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +18,8 @@ async fn the_compactor_acts_only_where_the_leader_is() {
     let retention = Retention::Period(Duration::from_millis(10));
     let config = Arc::clone(&face.config);
     let stop = face.stop.subscribe();
-    let compactor = tokio::spawn(compactor::run(face.store.clone(), retention, config, stop));
+    let compactor =
+        tokio::spawn(compactor::run(face.store.clone(), retention, Budget::default(), config, stop));
     let looks = |state: &mut State| state.seen.iter().filter(|seen| matches!(seen, Request::Status)).count();
     eventually(|| 30 <= face.store.set(looks)).await;
     assert!(face.store.set(|state| state.store.compact_revision()) < 0, "a follower compacts nothing");

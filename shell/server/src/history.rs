@@ -1,0 +1,211 @@
+//! History: how many bytes of old versions are kept, and since when.
+//!
+//! In:    looks at the store, each with its moment.
+//! Out:   the revision to compact to, if history takes more than its budget; how far back history surely reaches.
+//! Rule:  1. A budget is a part of the quota, and never more than a part of what the newest versions leave of it.
+//!        2. What is younger than the stated age stays, while there is room. Without room (growth is refused) only the last
+//!           moments stay: a store that takes nothing is worse than one that remembers little.
+//!        3. What was compacted is given back little by little: until that is done, its bytes say nothing of the next step.
+//! Knows nothing of: who compacts, how.
+
+use kattu_kv::api::Revision;
+use std::collections::VecDeque;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// Time between two looks.
+pub const LOOK_EVERY: Duration = Duration::from_secs(10);
+/// Looks that are remembered, one each ten seconds of a day.
+const LOOKS_MAX: usize = 8_640;
+/// What stays without room: enough for a client that reads page by page at one revision.
+const LAST_MOMENTS: Duration = Duration::from_secs(30);
+
+/// What may be kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Budget {
+    /// Bytes of versions that are not the newest of their key; 0 for a quarter of the quota.
+    pub bytes: u64,
+    /// History of this age or younger is kept whatever it takes, while there is room.
+    pub age_min: Duration,
+}
+
+impl Default for Budget {
+    fn default() -> Budget {
+        Budget { bytes: 0, age_min: Duration::from_secs(300) }
+    }
+}
+
+/// What a store looks like.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Look {
+    /// Its revision.
+    pub revision: Revision,
+    /// Its compacted revision; negative before the first compaction.
+    pub compacted: Revision,
+    /// Bytes it holds.
+    pub bytes: u64,
+    /// Bytes of the newest versions among those.
+    pub bytes_in_use: u64,
+    /// It is still giving back what was compacted.
+    pub forgets: bool,
+    /// Growth is refused for want of room.
+    pub short: bool,
+}
+
+/// The looks of one member, and what follows from them. A pure function of what it is shown.
+#[derive(Debug)]
+pub struct History {
+    budget: Budget,
+    quota: u64,
+    /// Moments and the revision that was the newest then, the oldest first.
+    seen: VecDeque<(Instant, Revision)>,
+}
+
+impl History {
+    /// Nothing was seen yet. `quota`: what the store may hold at most.
+    #[must_use]
+    pub fn new(budget: Budget, quota: u64) -> History {
+        History { budget, quota, seen: VecDeque::new() }
+    }
+
+    /// Takes note of a look and says to which revision to compact for the sake of bytes, if at all.
+    pub fn look(&mut self, now: Instant, look: Look) -> Option<Revision> {
+        self.seen.push_back((now, look.revision));
+        while LOOKS_MAX < self.seen.len() {
+            self.seen.pop_front();
+        }
+        let history = look.bytes.saturating_sub(look.bytes_in_use);
+        let budget = self.bytes_max(look.bytes_in_use);
+        let age_min = if look.short { LAST_MOMENTS.min(self.budget.age_min) } else { self.budget.age_min };
+        let is_too_much = budget < history && !look.forgets;
+        if !is_too_much && !look.short {
+            return None;
+        }
+        // As if every revision took as much: three quarters of the budget stay, so that there is time until the next.
+        let revisions = look.revision - look.compacted.max(0);
+        let kept = (revisions as f64 * (budget as f64 * 0.75) / history.max(1) as f64) as Revision;
+        let for_bytes = if look.short { look.revision } else { look.revision - kept.min(revisions) };
+        let old_enough = self.seen.iter().rev().find(|(at, _)| age_min <= now.duration_since(*at));
+        let due = for_bytes.min(old_enough?.1);
+        (look.compacted.max(0) < due).then_some(due)
+    }
+
+    /// Bytes of old versions that may be kept beside so many of the newest.
+    fn bytes_max(&self, bytes_in_use: u64) -> u64 {
+        let asked = if self.budget.bytes == 0 { self.quota / 4 } else { self.budget.bytes };
+        asked.min(self.quota.saturating_sub(bytes_in_use) / 4 * 3)
+    }
+
+    /// How far back history surely reaches: every revision of this time can be read. At most as far as was looked.
+    #[must_use]
+    pub fn reaches_back(&self, now: Instant, compacted: Revision) -> Duration {
+        let since = self.seen.iter().find(|(_, revision)| compacted <= *revision);
+        since.map_or(Duration::ZERO, |(at, _)| now.duration_since(*at))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MB: u64 = 1 << 20;
+
+    /// A store that takes `per_look` bytes of history with every look, one revision each KiB, and what is done to it.
+    struct Store {
+        history: History,
+        at: Instant,
+        revision: Revision,
+        compacted: Revision,
+        in_use: u64,
+    }
+
+    impl Store {
+        fn new(budget: Budget, quota: u64) -> Store {
+            let (history, at) = (History::new(budget, quota), Instant::now());
+            Store { history, at, revision: 1, compacted: -1, in_use: 10 * MB }
+        }
+
+        fn held(&self) -> u64 {
+            (self.revision - self.compacted.max(0)) as u64 * 1024
+        }
+
+        /// One look later; the age of what was compacted to, if something was.
+        fn look(&mut self, per_look: u64, short: bool) -> Option<Revision> {
+            self.at += LOOK_EVERY;
+            self.revision += (per_look / 1024) as Revision;
+            let look = Look {
+                revision: self.revision,
+                compacted: self.compacted,
+                bytes: self.in_use + self.held(),
+                bytes_in_use: self.in_use,
+                forgets: false,
+                short,
+            };
+            let due = self.history.look(self.at, look);
+            if let Some(due) = due {
+                assert!(self.compacted < due && due <= self.revision);
+                self.compacted = due;
+            }
+            due
+        }
+    }
+
+    #[test]
+    fn history_stays_below_its_budget_and_above_its_age() {
+        let budget = Budget { bytes: 400 * MB, age_min: Duration::from_secs(60) };
+        let mut store = Store::new(budget, 4096 * MB);
+        let mut compactions = 0;
+        for n in 0..600 {
+            compactions += u32::from(store.look(10 * MB, false).is_some());
+            assert!(store.held() <= 411 * MB, "{} bytes at look {n}", store.held());
+            let reaches = store.history.reaches_back(store.at, store.compacted);
+            assert!(reaches >= Duration::from_secs(if n < 7 { 0 } else { 60 }), "{reaches:?} at look {n}");
+        }
+        assert!((40..80).contains(&compactions), "a quarter of the budget at a time: {compactions}");
+    }
+
+    #[test]
+    fn what_is_young_stays_although_it_takes_more_than_the_budget() {
+        let budget = Budget { bytes: 100 * MB, age_min: Duration::from_secs(300) };
+        let mut store = Store::new(budget, 4096 * MB);
+        for _ in 0..100 {
+            store.look(20 * MB, false);
+        }
+        assert_eq!(store.held() / (20 * MB), 30, "five minutes of it");
+    }
+
+    #[test]
+    fn without_room_only_the_last_moments_stay() {
+        let mut store = Store::new(Budget::default(), 4096 * MB);
+        for _ in 0..20 {
+            assert_eq!(store.look(MB, false), None, "far below the budget");
+        }
+        assert!(store.look(MB, true).is_some());
+        assert_eq!(store.held() / MB, 3, "half a minute of it");
+    }
+
+    #[test]
+    fn a_store_that_still_gives_back_is_left_alone_and_a_full_one_leaves_less_for_history() {
+        let mut history = History::new(Budget::default(), 1000 * MB);
+        assert_eq!((history.bytes_max(0), history.bytes_max(900 * MB)), (250 * MB, 75 * MB));
+        let start = Instant::now();
+        let look = Look { revision: 1000, compacted: 1, bytes: 500 * MB, bytes_in_use: 1, ..Look::default() };
+        assert_eq!(history.look(start, look), None, "nothing is old enough");
+        let later = start + Duration::from_secs(400);
+        assert_eq!(history.look(later, Look { forgets: true, ..look }), None);
+        assert!(history.look(later, look).is_some());
+    }
+
+    #[test]
+    fn since_when_is_never_said_to_be_longer_than_it_is() {
+        let mut history = History::new(Budget::default(), 1000 * MB);
+        let start = Instant::now();
+        for n in 0..10 {
+            history.look(start + LOOK_EVERY * n, Look { revision: 100 * i64::from(n), ..Look::default() });
+        }
+        let now = start + LOOK_EVERY * 9;
+        assert_eq!(history.reaches_back(now, -1), LOOK_EVERY * 9, "since the first look at least");
+        assert_eq!(history.reaches_back(now, 401), LOOK_EVERY * 4);
+        assert_eq!(history.reaches_back(now, 900), Duration::ZERO);
+    }
+}
