@@ -285,6 +285,11 @@ pub fn comeback(words: &[&str]) -> Result<(), Failure> {
     in_foreground(&mut e2e_program("comeback", words))
 }
 
+/// `cargo xtask bench soak …`: puts at full speed for a long time.
+pub fn soak(words: &[&str]) -> Result<(), Failure> {
+    in_foreground(&mut e2e_program("soak", words))
+}
+
 /// A program of `proof/e2e` that measures, in a profile that unwinds: members must not outlive a run that panics.
 fn e2e_program(name: &str, words: &[&str]) -> Command {
     let mut program =

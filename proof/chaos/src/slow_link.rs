@@ -2,14 +2,16 @@
 //!
 //! Method: three members with the settings they are delivered with, every connection between them through the link proxy.
 //! One follower is killed, values are written until it is behind by so many bytes, its link is given a bandwidth, and it is
-//! started again. Timed is until it has applied what the leader had when it started; counted are the bytes that came out of
-//! its link meanwhile. Reads ask for rounds of all members all the time, or nobody reads; resets end every connection of
-//! the link every five seconds, or nothing does.
+//! started again. Timed is until it has applied what the leader had when it started; counted are the bytes of entries that the
+//! leader says it has sent meanwhile, and the bytes that came out of the link. Reads ask for rounds of all members all the
+//! time, which cross the link, too, or nobody reads; resets end every connection of the link every five seconds, or nothing
+//! does.
 //!
 //! ```text
-//!   goodput = bytes of keys and values that are new to the follower / bytes that crossed the link to it
+//!   goodput = bytes of keys and values that are new to the follower / bytes of entries sent
 //!   time    ≤ 1.3 · those bytes / bandwidth
 //! ```
+//! A member that does not count the entries it sends is judged by all that crossed the link.
 //! Knows nothing of: how members send.
 
 use crate::member::Member;
@@ -19,6 +21,8 @@ use crate::target::Target;
 use crate::weather::Weather;
 use kattu_e2e::{Kv, until_within};
 use kattu_proto::etcdserverpb::RangeRequest;
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -73,6 +77,8 @@ struct Outcome {
     news: u64,
     /// Bytes that came out of the link to it.
     crossed: u64,
+    /// Bytes of entries sent by the leader, if it says so.
+    sent: Option<u64>,
     took: Duration,
     /// It has what the leader had.
     is_back: bool,
@@ -83,7 +89,7 @@ struct Outcome {
 
 impl Outcome {
     fn goodput(&self) -> f64 {
-        self.news as f64 / self.crossed.max(1) as f64
+        self.news as f64 / self.sent.unwrap_or(self.crossed).max(1) as f64
     }
 
     /// How long it took, in times that the link needs.
@@ -112,9 +118,9 @@ pub fn run(wish: &Wish) -> ExitCode {
         }
     }
     println!(
-        "| link, MB/s | reads | resets | new, MB | crossed, MB | goodput | s | … of what the link needs | verdict |"
+        "| link, MB/s | reads | resets | new, MB | entries sent, MB | crossed, MB | goodput | s | … of what the link needs | verdict |"
     );
-    println!("|---|---|---|---|---|---|---|---|---|");
+    println!("|---|---|---|---|---|---|---|---|---|---|");
     let mut bad = 0;
     for (number, &cell) in cells.iter().enumerate() {
         let folder = folder(number);
@@ -127,7 +133,7 @@ pub fn run(wish: &Wish) -> ExitCode {
         };
         let mb = |bytes: u64| bytes as f64 / 1e6;
         println!(
-            "| {:.0} | {} | {} | {:.1} | {:.1} | {:.2} | {:.1} | {:.2} | {} |",
+            "| {:.0} | {} | {} | {:.1} | {} | {:.1} | {:.2} | {:.1} | {:.2} | {} |",
             mb(u64::from(cell.bandwidth)),
             if cell.reads {
                 format!("{:.0}/s", outcome.reads as f64 / outcome.took.as_secs_f64())
@@ -136,6 +142,7 @@ pub fn run(wish: &Wish) -> ExitCode {
             },
             outcome.resets,
             mb(outcome.news),
+            outcome.sent.map_or("?".into(), |sent| format!("{:.1}", mb(sent))),
             mb(outcome.crossed),
             outcome.goodput(),
             outcome.took.as_secs_f64(),
@@ -216,6 +223,7 @@ fn one(cell: Cell, behind: u64, folder: &Path) -> Result<Outcome, String> {
         proxy.links.set(follower, other, limited);
     }
     let crossed_before = proxy.links.passed(leader, follower);
+    let sent_before = entries_sent(&members[leader].seat.host);
     let stop = Arc::new(AtomicBool::new(false));
     let asked = Arc::new(AtomicU64::new(0));
     let readers: Vec<_> = (0..if cell.reads { READERS } else { 0 })
@@ -245,6 +253,7 @@ fn one(cell: Cell, behind: u64, folder: &Path) -> Result<Outcome, String> {
     }
     let took = begun.elapsed();
     let crossed = proxy.links.passed(leader, follower) - crossed_before;
+    let sent = entries_sent(&members[leader].seat.host).zip(sent_before).map(|(now, before)| now - before);
     stop.store(true, Ordering::Relaxed);
     for reader in readers {
         reader.join().map_err(|_| "a reader panicked".to_string())?;
@@ -255,7 +264,7 @@ fn one(cell: Cell, behind: u64, folder: &Path) -> Result<Outcome, String> {
     {
         return Err(format!("{} ended by itself: {}", ended.0, crate::member::shown(ended.1)));
     }
-    Ok(Outcome { news, crossed, took, is_back, reads: asked.load(Ordering::Relaxed), resets })
+    Ok(Outcome { news, crossed, sent, took, is_back, reads: asked.load(Ordering::Relaxed), resets })
 }
 
 /// What a follower that is not back has got so far, by the keys that it holds.
@@ -269,6 +278,18 @@ fn new_bytes(member: &Member, behind: u64) -> u64 {
     };
     let held = member.reader.range(all).map_or(0, |answer| answer.count as u64);
     (held * (VALUE_BYTES as u64 + KEY_BYTES)).min(behind)
+}
+
+/// Bytes of entries that a member has sent to all its peers, as its metrics say. Nobody writes while this is compared, so
+/// only who is behind is sent any.
+fn entries_sent(host: &str) -> Option<u64> {
+    let mut stream = TcpStream::connect((host, 2379)).ok()?;
+    write!(stream, "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").ok()?;
+    let mut page = String::new();
+    stream.read_to_string(&mut page).ok()?;
+    let of_peers = page.lines().filter(|line| line.starts_with("kattu_peer_entry_sent_bytes{"));
+    let counts = of_peers.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok());
+    counts.map(|count| count as u64).reduce(|sum, count| sum + count)
 }
 
 const KEY_BYTES: u64 = 16;
@@ -317,7 +338,7 @@ mod tests {
 
     fn outcome(crossed: u64, seconds: f64, is_back: bool) -> Outcome {
         let took = Duration::from_secs_f64(seconds);
-        Outcome { news: 50_000_000, crossed, took, is_back, reads: 0, resets: 0 }
+        Outcome { news: 50_000_000, crossed, sent: None, took, is_back, reads: 0, resets: 0 }
     }
 
     #[test]
@@ -327,5 +348,7 @@ mod tests {
         assert_eq!(outcome(60_000_000, 6.0, true).verdict(cell), "wastes the link");
         assert_eq!(outcome(51_000_000, 6.6, true).verdict(cell), "too slow");
         assert_eq!(outcome(51_000_000, 5.2, false).verdict(cell), "stays behind");
+        let busy_with_rounds = Outcome { sent: Some(52_000_000), ..outcome(70_000_000, 6.0, true) };
+        assert_eq!(busy_with_rounds.verdict(cell), "good");
     }
 }

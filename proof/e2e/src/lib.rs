@@ -15,6 +15,7 @@ pub mod grow;
 pub mod grpc;
 pub mod kills;
 pub mod process;
+pub mod soak;
 pub mod tree;
 
 pub use cluster::{Cluster, Member, Options};

@@ -1,0 +1,212 @@
+//! Puts at full speed for a long time: does memory stay within its bounds, is anybody refused, is history kept?
+//!
+//! Method: three members with the settings they are delivered with, on one machine; `kattu bench put` over so many keys with
+//! 256 clients, again and again. Every ten seconds each member is asked what it holds, and the kernel what the process does.
+//! Knows nothing of: how members bound what they hold.
+
+use crate::cluster::{Cluster, Member};
+use crate::process::kattu;
+use crate::until;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Between two looks at all members.
+const LOOK_EVERY: Duration = Duration::from_secs(10);
+/// History that must be kept, less the time between two looks of a member itself.
+const HISTORY_MIN: Duration = Duration::from_secs(290);
+/// Members look at their history every ten seconds, from their start on; what they say of it is as old as that.
+const HISTORY_FROM: Duration = Duration::from_secs(330);
+
+/// What is asked for.
+#[derive(Clone, Copy, Debug)]
+pub struct Wish {
+    /// How long.
+    pub length: Duration,
+    /// Different keys.
+    pub keys: u64,
+    /// Bytes of a value.
+    pub value_bytes: u64,
+}
+
+/// One look at all members.
+#[derive(Clone, Debug)]
+pub struct Look {
+    /// Since the load began.
+    pub at: Duration,
+    /// What each process has in memory, in bytes.
+    pub resident: Vec<u64>,
+    /// What each store holds, and its quota, in bytes.
+    pub stores: Vec<(u64, u64)>,
+    /// Seconds back to which each member says that history surely reaches.
+    pub history_seconds: Vec<u64>,
+    /// Puts that the busiest member has applied.
+    pub revision: u64,
+    /// Whether some member refuses growth.
+    pub is_short: bool,
+}
+
+/// What came of it.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// All looks.
+    pub looks: Vec<Look>,
+    /// Bytes of memory of the machine.
+    pub machine: u64,
+    /// Runs of the load that ended with operations refused or failed.
+    pub failed_loads: u64,
+    /// What is broken, each in a line.
+    pub broken: Vec<String>,
+}
+
+/// Runs it; `each` is told every look.
+pub fn run(wish: Wish, mut each: impl FnMut(&Look)) -> Report {
+    let mut cluster = Cluster::start("soak", 3);
+    let machine = kib_of("/proc/meminfo", "MemTotal:");
+    let begun = Instant::now();
+    let mut report = Report { looks: Vec::new(), machine, failed_loads: 0, broken: Vec::new() };
+    let mut load = Load::start(&cluster.endpoints(), wish);
+    while begun.elapsed() < wish.length && report.broken.is_empty() {
+        std::thread::sleep(LOOK_EVERY.min(wish.length.saturating_sub(begun.elapsed())));
+        if let Some(succeeded) = load.ended() {
+            if !succeeded {
+                report.failed_loads += 1;
+                report.broken.push("an operation of the load was refused or failed".into());
+            }
+            load = Load::start(&cluster.endpoints(), wish);
+        }
+        for member in &mut cluster.members {
+            if !member.is_running() {
+                report.broken.push(format!("{} has ended by itself: {}", member.name, member.log_text()));
+                return report;
+            }
+        }
+        let look = look(&cluster, begun.elapsed());
+        each(&look);
+        report.broken.extend(broken(&look, machine));
+        report.looks.push(look);
+    }
+    report
+}
+
+fn look(cluster: &Cluster, at: Duration) -> Look {
+    let mut look = Look {
+        at,
+        resident: Vec::new(),
+        stores: Vec::new(),
+        history_seconds: Vec::new(),
+        revision: 0,
+        is_short: false,
+    };
+    for member in &cluster.members {
+        let page = until("a page of metrics", || metrics(member));
+        let number = |name: &str| {
+            let line = page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+            line.and_then(|text| text.parse::<f64>().ok()).unwrap_or_else(|| panic!("no {name}")) as u64
+        };
+        look.resident.push(kib_of(&format!("/proc/{}/status", member.pid()), "VmRSS:"));
+        look.stores
+            .push((number("etcd_mvcc_db_total_size_in_bytes"), number("etcd_server_quota_backend_bytes")));
+        look.history_seconds.push(number("kattu_history_seconds"));
+        look.revision = look.revision.max(number("etcd_debugging_mvcc_current_revision"));
+        look.is_short |= number("kattu_no_space") != 0;
+    }
+    look
+}
+
+/// What a look shows to be broken.
+fn broken(look: &Look, machine: u64) -> Vec<String> {
+    let mut broken = Vec::new();
+    let together: u64 = look.resident.iter().sum();
+    if machine <= together {
+        broken.push(format!("the members hold {together} bytes of {machine} together"));
+    }
+    for (held, quota) in &look.stores {
+        if quota < held {
+            broken.push(format!("a store holds {held} bytes, its quota is {quota}"));
+        }
+    }
+    if look.is_short {
+        broken.push("growth is refused".into());
+    }
+    let reaches = look.history_seconds.iter().min().copied().unwrap_or(0);
+    if HISTORY_FROM <= look.at && reaches < HISTORY_MIN.as_secs() {
+        broken.push(format!("history reaches back {reaches} s after {:?}", look.at));
+    }
+    broken
+}
+
+/// The load; dropped, it ends.
+struct Load(Child);
+
+impl Load {
+    fn start(endpoints: &str, wish: Wish) -> Load {
+        let mut command = Command::new(kattu());
+        command
+            .args(["bench", "put", "--clients", "256", "--conns", "100", "--endpoints", endpoints])
+            .args(["--total", "1000000000", "--key-space", &wish.keys.to_string()])
+            .args(["--key-size", "16", "--val-size", &wish.value_bytes.to_string()])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        Load(command.spawn().expect("the load can be run"))
+    }
+
+    /// Whether it has ended, and well.
+    fn ended(&mut self) -> Option<bool> {
+        self.0.try_wait().ok().flatten().map(|status| status.success())
+    }
+}
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn metrics(member: &Member) -> Option<String> {
+    let mut stream = TcpStream::connect(member.address()).ok()?;
+    stream.set_read_timeout(Some(Duration::from_secs(10))).ok()?;
+    write!(stream, "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").ok()?;
+    let mut text = String::new();
+    stream.read_to_string(&mut text).ok()?;
+    text.contains("kattu_no_space").then_some(text)
+}
+
+/// A number of kibibytes from one of the kernel's tables, in bytes.
+fn kib_of(table: &str, name: &str) -> u64 {
+    let text = std::fs::read_to_string(table).unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
+    line.split_whitespace().next().and_then(|number| number.parse::<u64>().ok()).unwrap_or(0) * 1024
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_bound_is_judged() {
+        let good = Look {
+            at: Duration::from_secs(400),
+            resident: vec![100, 100, 100],
+            stores: vec![(50, 60); 3],
+            history_seconds: vec![300; 3],
+            revision: 1,
+            is_short: false,
+        };
+        assert_eq!(broken(&good, 1000), Vec::<String>::new());
+        let said = |look: Look, machine: u64| broken(&look, machine).join("; ");
+        assert!(said(good.clone(), 300).contains("together"));
+        assert!(said(Look { stores: vec![(61, 60)], ..good.clone() }, 1000).contains("its quota is 60"));
+        assert!(said(Look { is_short: true, ..good.clone() }, 1000).contains("growth is refused"));
+        let short = Look { history_seconds: vec![300, 200, 300], ..good.clone() };
+        assert!(said(short.clone(), 1000).contains("history reaches back 200 s"));
+        assert_eq!(
+            said(Look { at: Duration::from_secs(200), ..short }, 1000),
+            "",
+            "nobody has run for so long"
+        );
+    }
+}
