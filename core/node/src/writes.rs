@@ -258,9 +258,9 @@ impl Node {
     }
 
     /// Leader: puts the write that waits longest into the log, or refuses it. `false` when it goes on waiting: its room
-    /// in the log is being made ready, or this leader hands over and somebody will soon take it.
+    /// in the log is being made ready, this leader hands over and somebody will soon take it, or clients are slowed.
     fn propose_next(&mut self, now: Instant, out: &mut kattu_raft::Effects, effects: &mut Effects) -> bool {
-        if self.raft.transferring().is_some() {
+        if self.raft.transferring().is_some() || !self.raft.admits(now) {
             return false;
         }
         let write = self.writes.pop_unplaced().expect("the caller has looked");
@@ -423,6 +423,8 @@ impl Node {
                 Err(Refusal::TooManyRequests)
             } else if is_change(command) {
                 self.begin_change(now, command, out)
+            } else if !self.raft.admits(now) {
+                Err(Refusal::LeaderChanged) // certainly not taken: it waits there and comes again
             } else {
                 self.propose_command(now, command, out)
             });

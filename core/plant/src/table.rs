@@ -25,7 +25,7 @@ const WAL: &str = "kattu-wal";
 const REBUILD: &str = "kattu-rebuild";
 
 /// All bugs that can be planted.
-pub static BUGS: [Bug; 124] = [
+pub static BUGS: [Bug; 125] = [
     // core/raft: elections
     bug(
         RAFT,
@@ -316,6 +316,14 @@ pub static BUGS: [Bug; 124] = [
         "A follower whose room comes back says so when it is asked next.",
         Trial::Scene,
         &["room_that_comes_back_is_told_of"],
+    ),
+    bug(
+        RAFT,
+        "clients-never-slowed",
+        "mutant of what F51 asks for",
+        "A leader lets in whatever clients write while a voter that came back falls ever further behind.",
+        Trial::Scene,
+        &["clients_are_slowed_for_who_comes_back"],
     ),
     bug(
         RAFT,

@@ -31,6 +31,7 @@ use crate::rng::Rng;
 use crate::role::{Role, Timer};
 use crate::slow_disk::{DiskTime, Verdict};
 use crate::types::{Duration, Instant, LogIndex, Lsn, NodeId};
+use crate::yielding::Yielding;
 use alloc::vec::Vec;
 
 /// The moment at which every canonical state stands.
@@ -235,6 +236,7 @@ impl Raft {
                     false => Instant(0), // nobody looks at it
                 };
                 leader.own_disk = Verdict::new(CANONICAL_NOW, Duration::ZERO); // nobody looks at it
+                leader.yielding = Yielding::new(CANONICAL_NOW); // nobody asks whether a proposal is admitted
                 for progress in leader.peers.values_mut() {
                     progress.canonicalize(&canonical);
                 }

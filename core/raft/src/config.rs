@@ -100,6 +100,9 @@ pub struct Limits {
     /// The same while a peer that keeps up has not acknowledged them yet, if that is more: at 100 MB/s it may be so many
     /// bytes late before it is fed from the disk.
     pub recent_in_sync_bytes_max: usize,
+    /// While a voter that comes back does not gain, clients are admitted so many hundredths of what they proposed before;
+    /// 100 and more: they are never slowed. [fault-model F51]
+    pub client_share_min: u8,
     /// Bytes of a snapshot in one message.
     pub snapshot_chunk_bytes_max: usize,
     /// Bytes of a snapshot sent to one peer in a second, so that it does not crowd out entries; 0: no limit.
@@ -117,6 +120,7 @@ impl Default for Limits {
             apply_bytes_max: 64 << 20,
             recent_bytes_max: 8 << 20,
             recent_in_sync_bytes_max: 64 << 20,
+            client_share_min: 80,
             snapshot_chunk_bytes_max: 1 << 20,
             snapshot_bytes_per_s: 64 << 20,
         }

@@ -28,6 +28,7 @@ use crate::slow_disk::Verdict;
 use crate::suspicion::Hurry;
 use crate::trace::Trace;
 use crate::types::{Duration, Instant, NodeId, Round, Term};
+use crate::yielding::Yielding;
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
@@ -325,6 +326,7 @@ impl Raft {
             beats: Beats::default(),
             offer_at: now + config.election_timeout,
             own_disk: Verdict::new(now, config.election_timeout),
+            yielding: Yielding::new(now),
         };
         self.take_role(Role::Leader(leader), effects);
         effects.trace.push(Trace::BecameLeader(self.term));

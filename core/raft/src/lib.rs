@@ -24,7 +24,7 @@
 //! **Reading order.** [`types`], [`contract`] and [`message`] are the vocabulary. `raft` holds the state and the
 //! table of who answers what; `role` what each role knows; [`log`] and `marks` what is remembered and how far things
 //! have come. Then the chapters: `election`, `replication` with `progress` and `flow`, `acceptance`, [`quorum`] and `commit`, `durability`,
-//! `apply`, `read` with `lease` and `clocks`, `suspicion`, `transfer`, `slow_disk`, [`membership`] with `configurations` and `change`, [`snapshot`].
+//! `apply`, `read` with `lease` and `clocks`, `suspicion`, `transfer`, `slow_disk`, `yielding`, [`membership`] with `configurations` and `change`, [`snapshot`].
 //! [`policy`] names the seams of the protocol's variants; [`invariants`] says what must always hold, [`canonical`] in
 //! which form states are compared by those who look at all of them.
 //!
@@ -120,6 +120,7 @@ mod suspicion;
 pub mod trace;
 mod transfer;
 pub mod types;
+mod yielding;
 
 pub use bytes::SharedBytes;
 pub use change::ChangeError;

@@ -68,6 +68,8 @@ pub(crate) struct Progress {
     pub(crate) wants_commit: LogIndex,
     /// How well a learner keeps up; nobody asks that of a voter.
     pub(crate) catch_up: Option<CatchUp>,
+    /// The newest read round that it was asked while it was behind.
+    round_asked: Round,
     /// The newest configuration is without it.
     pub(crate) leaving: Option<Leaving>,
     /// What it had acknowledged and has lost, until it acknowledges that again.
@@ -92,6 +94,7 @@ impl Progress {
             told_commit: LogIndex(0),
             wants_commit: LogIndex(0),
             catch_up: None,
+            round_asked: Round(0),
             leaving: None,
             owes: None,
         }
@@ -214,6 +217,31 @@ impl Progress {
     /// Whether it follows the log where that is in memory, from `recent_first` on: entries are kept for it.
     pub(crate) fn is_in_sync(&self, recent_first: LogIndex) -> bool {
         matches!(self.flow.mode, Mode::Replicate) && recent_first <= self.matched.next()
+    }
+
+    /// Whether it is asked this read round. Who is behind has one to answer at a time: under many reads the rounds would take
+    /// the way of the entries that it lacks, and those who keep up are a quorum mostly.
+    pub(crate) fn takes_round(&mut self, round: Round, recent_first: LogIndex) -> bool {
+        if !self.is_behind(recent_first) {
+            return true;
+        }
+        let takes = self.round_asked <= self.heard_round;
+        if takes {
+            self.is_asked_round(round, recent_first);
+        }
+        takes
+    }
+
+    /// It is asked this round, with a heartbeat perhaps.
+    pub(crate) fn is_asked_round(&mut self, round: Round, recent_first: LogIndex) {
+        if self.is_behind(recent_first) {
+            self.round_asked = round;
+        }
+    }
+
+    /// Whether it lacks what is not in memory any more.
+    pub(crate) fn is_behind(&self, recent_first: LogIndex) -> bool {
+        self.matched.next() < recent_first
     }
 
     /// What was on its way, there or back, may be lost.

@@ -171,6 +171,7 @@ impl Raft {
                 self.tick_questions(now, effects);
                 self.tick_offer(now, effects);
                 self.tick_slow_disk(now, effects);
+                self.tick_yielding(now, effects);
                 self.tick_commit_notices(now, effects);
                 self.tick_streams(now, effects);
                 self.follow_up_change(now, effects); // it may have found no room when its turn came
@@ -330,6 +331,7 @@ impl Raft {
         let id = entry.id();
         if let Role::Leader(leader) = &mut self.role {
             leader.uncommitted_bytes += entry.len();
+            leader.yielding.note(entry.len());
         }
         self.append(entry, effects);
         Ok(id)

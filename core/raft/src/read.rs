@@ -273,11 +273,24 @@ impl Raft {
         };
         leader.reads.under_way = Some(ReadRound { round: leader.round, index, readers });
         for (&peer, progress) in &mut leader.peers {
-            if view.membership.is_voter(peer) {
+            if view.membership.is_voter(peer) && progress.takes_round(leader.round, view.log.recent_first()) {
                 effects.send.push(view.send_empty(peer, progress, leader.round));
             }
         }
         self.settle_read_round(effects);
+    }
+
+    /// A voter that is behind has answered: if a round that it was not asked has begun meanwhile, it is asked now.
+    pub(crate) fn ask_round_left_out(&mut self, peer: NodeId, effects: &mut Effects) {
+        let Some((leader, view, _)) = self.leading() else { return };
+        let Some(under_way) = &leader.reads.under_way else { return };
+        let Some(progress) = leader.peers.get_mut(&peer) else { return };
+        let recent_first = view.log.recent_first();
+        let is_left_out = progress.heard_round < under_way.round && progress.is_behind(recent_first);
+        let takes = is_left_out && view.membership.is_voter(peer);
+        if takes && progress.takes_round(leader.round, recent_first) {
+            effects.send.push(view.send_empty(peer, progress, leader.round));
+        }
     }
 
     /// The newest round that a quorum has answered; we answer ourselves.

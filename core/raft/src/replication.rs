@@ -234,6 +234,7 @@ impl Raft {
             leader.beats.note(leader.round, now);
         }
         for (&peer, progress) in &mut leader.peers {
+            progress.is_asked_round(leader.round, view.log.recent_first());
             effects.send.push(view.send_empty(peer, progress, leader.round));
             view.tell_of_loss(peer, progress, effects);
         }
@@ -353,6 +354,7 @@ impl Raft {
             self.advance_commit_as_leader(now, effects);
         }
         self.settle_read_round(effects);
+        self.ask_round_left_out(from, effects);
         self.extend_lease(now);
         self.advance_transfer(effects);
     }

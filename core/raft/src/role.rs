@@ -22,6 +22,7 @@ use crate::slow_disk::Verdict;
 use crate::suspicion::Hurry;
 use crate::transfer::Transfer;
 use crate::types::{Duration, Instant, LogIndex, NodeId, Round, Stamp};
+use crate::yielding::Yielding;
 use alloc::collections::{BTreeMap, BTreeSet};
 
 /// What this peer is.
@@ -139,6 +140,8 @@ pub(crate) struct Leader {
     pub(crate) offer_at: Instant,
     /// What it makes of its own disk.
     pub(crate) own_disk: Verdict,
+    /// What it makes of its clients while a voter is behind.
+    pub(crate) yielding: Yielding,
 }
 
 /// One wait with an end.
@@ -215,6 +218,7 @@ impl Role {
             Role::Leader(leader) => {
                 let gives_up = leader.transfer.as_ref().map_or(Instant::NEVER, |transfer| transfer.abort_at);
                 let streams = leader.streams_at().min(leader.questions_at(config));
+                let streams = streams.min(leader.yielding.deadline(config));
                 leader.heartbeat_at.min(leader.check_at).min(leader.notice_at).min(gives_up).min(streams)
             }
         }

@@ -63,6 +63,20 @@ pub enum Trace {
         /// By how many millionths at least it gains on the leader's; loses, if negative.
         gains: i32,
     },
+    /// A voter that came back is far behind and does not gain on what clients propose: they are slowed. [fault-model F51]
+    SlowsClients {
+        /// Who.
+        peer: NodeId,
+        /// Entries that it lacks.
+        behind: u64,
+    },
+    /// It does not gain although clients are slowed. [fault-model F51]
+    FallsBehind {
+        /// Who.
+        peer: NodeId,
+        /// Entries that it lacks.
+        behind: u64,
+    },
     /// A peer's log is shorter than what it had acknowledged to this leader: its disk has lost something. It gets that
     /// again. [fault-model ST14]
     LostMatch {

@@ -503,7 +503,7 @@ pub const SCOPES: &[Scope] = &[
         in_flight_max: 2,
         sync: Sync::Each,
         must_see: &[Mark::Pruned, Mark::Installed, Mark::JointCommitted, Mark::ChangeCompleted],
-        pinned: 1_465_797,
+        pinned: 1_635_206,
         ..TINY
     },
     Scope {
@@ -520,7 +520,7 @@ pub const SCOPES: &[Scope] = &[
         in_flight_max: 1,
         sync: Sync::Each,
         must_see: &[Mark::Pruned, Mark::Installed, Mark::Restarted],
-        pinned: 133_594,
+        pinned: 145_348,
         ..TINY
     },
     Scope {

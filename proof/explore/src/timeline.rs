@@ -153,6 +153,8 @@ fn trace(event: &Trace) -> Option<String> {
         Trace::ClocksApart { peer, gains } => {
             Some(format!("proves that {} gains {gains} millionths", peer.0))
         }
+        Trace::SlowsClients { peer, .. } => Some(format!("slows its clients for {}", peer.0)),
+        Trace::FallsBehind { peer, .. } => Some(format!("sees {} fall behind", peer.0)),
         Trace::LostMatch { peer, matched, last } => {
             Some(format!("notices that {} has lost its log from {} to {}", peer.0, last.0 + 1, matched.0))
         }

@@ -73,6 +73,10 @@ const BEYOND: &[(&str, &str)] = &[
     ),
     ("sent-without-room", "breaks no promise of safety: entries are sent and refused"),
     ("room-told-of-by-heartbeats-only", "breaks no promise of safety: a follower waits for a heartbeat"),
+    (
+        "clients-never-slowed",
+        "breaks no promise of safety: nobody asks in a scope whether a proposal is admitted",
+    ),
     ("recent-entries-kept-for-nobody", "breaks no promise of safety: the disk is read where memory would do"),
     ("check-quorum-hears-one", "breaks no promise: a leader stays that should go"),
     ("stickiness-switched-off", "breaks no promise: a leader goes that should stay"),

@@ -1109,6 +1109,16 @@ fn note(sh: &mut Shared, id: NodeId, effects: &Effects) {
                 let line = || format!("has proof that the clock of n{} gains {gains} ppm", peer.0);
                 sh.trace.line(now, member, "role", line);
             }
+            Trace::SlowsClients { peer, behind } => {
+                sh.trace.line(now, member, "role", || {
+                    format!("slows its clients for n{}, which lacks {behind} entries", peer.0)
+                });
+            }
+            Trace::FallsBehind { peer, behind } => {
+                sh.trace.line(now, member, "role", || {
+                    format!("sees n{} fall behind by {behind} entries", peer.0)
+                });
+            }
             Trace::LostMatch { peer, matched, last } => {
                 if let Some(fault) = sh.forgot.remove(peer) {
                     sh.tally.add(fault);

@@ -29,11 +29,11 @@ use kattu_node::Node;
 use kattu_node::alarms::{Alarm, Alarms};
 use kattu_node::compare::Health;
 use kattu_node::contract::{Effects, Event, KeeperTask, Outcome, Refusal, Request};
-use kattu_raft::{Fetch, Instant, NodeId, Trace};
+use kattu_raft::{Duration, Fetch, Instant, NodeId, Trace};
 use std::collections::VecDeque;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 use tokio::sync::{mpsc, watch};
 
 /// Client calls taken into one batch; the rest is the next.
@@ -42,6 +42,9 @@ const CALLS_PER_BATCH: usize = 4096;
 /// Pieces of the log read back in one batch: between two of them whatever else has arrived is looked at, so that a member
 /// that replays its log, or feeds a peer that is far behind, votes and answers meanwhile. [fault-model F53]
 const FETCHES_PER_BATCH: usize = 1;
+
+/// How often what goes to peers is told to whoever reads metrics.
+const FLOWS_EVERY: Duration = Duration::from_millis(100);
 
 /// One node with everything it is connected to.
 pub(crate) struct Driver {
@@ -62,6 +65,8 @@ pub(crate) struct Driver {
     pub(crate) alarms: Alarms,
     /// What the operator was told of members that look alike.
     pub(crate) likeness: Likeness,
+    /// When what goes to peers is told again to whoever reads metrics.
+    pub(crate) flows_at: Instant,
     /// Pieces of the log that are still to be read back.
     pub(crate) fetches: VecDeque<Fetch>,
     /// Keeps the call queue open while faces come and go.
@@ -204,15 +209,6 @@ impl Driver {
             self.trace(effects);
             self.order_snapshots(effects);
             self.fetches.extend(effects.fetch.drain(..));
-            while fetches_left > 0
-                && let Some(fetch) = self.fetches.pop_front()
-            {
-                if let Some(completion) = self.disk.fetch(fetch) {
-                    self.on_completion(clock::now(), completion, effects);
-                    fetches_left -= 1;
-                    news = true;
-                }
-            }
             if !effects.persist.is_empty() {
                 if answered {
                     // The thread is about to be at the disk: let the answers leave first.
@@ -221,6 +217,16 @@ impl Driver {
                 let records = std::mem::take(&mut effects.persist);
                 if let Some(completion) = self.disk.persist(records) {
                     self.on_completion(clock::now(), completion, effects);
+                    news = true;
+                }
+            }
+            // After the batch's own records, so that no client waits for what a peer is late with; in turn, one for each peer.
+            while fetches_left > 0
+                && let Some(fetch) = self.fetches.pop_front()
+            {
+                if let Some(completion) = self.disk.fetch(fetch) {
+                    self.on_completion(clock::now(), completion, effects);
+                    fetches_left -= 1;
                     news = true;
                 }
             }
@@ -335,9 +341,17 @@ impl Driver {
         self.alarms.clone_from(&health.alarms);
     }
 
-    fn publish_facts(&self) {
+    fn publish_facts(&mut self) {
         self.note_refill();
+        let now = clock::now();
         let raft = self.node.raft();
+        if self.flows_at <= now {
+            self.flows_at = now + FLOWS_EVERY;
+            self.metrics.slows_clients.set(raft.slows_clients().into());
+            let mut flows = self.metrics.peer_flows.lock().unwrap_or_else(PoisonError::into_inner);
+            flows.clear();
+            flows.extend(raft.peer_flows());
+        }
         let leader = raft.leader().unwrap_or(NodeId(0));
         self.facts.term.store(raft.term().0, Ordering::Relaxed);
         self.facts.leader.store(leader.0, Ordering::Relaxed);
@@ -387,6 +401,22 @@ impl Driver {
                          member's if most are. Mend it (time service, virtual machine, hardware), then move the leadership",
                         peer.0,
                         gains.unsigned_abs()
+                    ));
+                }
+                Trace::SlowsClients { peer, behind } => {
+                    self.metrics.slowed_clients.add(1);
+                    crate::report::info(format_args!(
+                        "member {:x} lacks {behind} entries and does not gain: clients are slowed a little for it \
+                         (--client-share-min)",
+                        peer.0
+                    ));
+                }
+                Trace::FallsBehind { peer, behind } => {
+                    self.metrics.falling_behind.add(1);
+                    crate::report::warn(format_args!(
+                        "member {:x} lacks {behind} entries and does not gain although clients are slowed: ask less of \
+                         the cluster until it has caught up, or look at its link, its disk and its processors",
+                        peer.0
                     ));
                 }
                 Trace::LostMatch { peer, matched, last } => {

@@ -2,6 +2,8 @@
 //!
 //! Knows nothing of: metric names, text formats.
 
+use kattu_raft::{NodeId, PeerFlow};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -151,6 +153,14 @@ pub struct Metrics {
     pub lost_log: Counter,
     /// Times a peer's log was seen to be shorter than what it had acknowledged. [fault-model ST14]
     pub lost_matches: Counter,
+    /// What went to each peer while this member leads, as of a moment ago; empty while it does not.
+    pub peer_flows: Mutex<Vec<(NodeId, PeerFlow)>>,
+    /// 1 while clients are slowed for a member that comes back (a level). [fault-model F51]
+    pub slows_clients: Counter,
+    /// Times clients began to be slowed for one.
+    pub slowed_clients: Counter,
+    /// Times one was seen not to gain although they were.
+    pub falling_behind: Counter,
     /// Times this member led and let another one lead, because its own disk was slow. [fault-model F17]
     pub slow_disk_left: Counter,
     /// Times all files were read and checked in the background. [fault-model ST12]

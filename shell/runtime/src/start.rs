@@ -351,6 +351,7 @@ pub async fn start(config: RuntimeConfig) -> Result<Running, StartError> {
         watch,
         alarms: Default::default(),
         likeness: Default::default(),
+        flows_at: kattu_raft::Instant(0),
         fetches: VecDeque::new(),
         _engine: engine.clone(),
     };

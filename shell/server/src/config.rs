@@ -96,6 +96,8 @@ pub struct ServeConfig {
     pub snapshot_keep_bytes: u64,
     /// Bytes of a snapshot written, or sent to one member, in a second; 0: no limit.
     pub snapshot_bytes_per_s: u64,
+    /// Hundredths of what clients proposed that are admitted at least while a member that comes back does not gain.
+    pub client_share_min: u8,
     /// Time between two comparisons of what the members have made of the log; zero for none.
     pub digest_interval: Duration,
     /// Time from one reading of all files, in search of damage, to the next; zero for none.
@@ -244,6 +246,7 @@ fn build(given: &Reader<'_>) -> Result<ServeConfig, ConfigError> {
         snapshot_log_bytes: given.number("snapshot-log-bytes", 64 << 20, 1 << 20, 1 << 40)?,
         snapshot_keep_bytes: given.number("snapshot-keep-bytes", 64 << 20, 0, 1 << 40)?,
         snapshot_bytes_per_s: given.number("snapshot-bytes-per-second", 64 << 20, 0, 1 << 40)?,
+        client_share_min: given.number("client-share-min", 80, 1, 100)? as u8,
         segment_bytes,
         scrub_period: Duration::from_millis(given.number("scrub-period", 86_400_000, 0, 31_536_000_000)?),
         digest_interval: Duration::from_millis(given.number("digest-interval", 60_000, 0, 86_400_000)?),

@@ -11,11 +11,13 @@ use crate::process;
 use crate::replica::Replica;
 use crate::rpc::Rpc;
 use kattu_node::contract::Status;
+use kattu_raft::PeerFlow;
 use kattu_runtime::metrics::{
     ALLOCATED_BYTES, ALLOCATIONS, LOG_LINES_DROPPED, LOG_LINES_HELD_BACK, Metrics, SYNC_BUCKETS_US,
     records_encoded,
 };
 use std::fmt::{Display, Write};
+use std::sync::PoisonError;
 use tonic::Code;
 
 /// The page, as of now.
@@ -222,6 +224,7 @@ fn engine(page: &mut Page, metrics: &Metrics) {
         "Messages to peers dropped",
         metrics.peer_dropped_msgs.get(),
     );
+    flows(page, metrics);
     page.counter(
         "kattu_peer_rejected_total",
         "Peer connections refused or closed",
@@ -244,6 +247,44 @@ fn engine(page: &mut Page, metrics: &Metrics) {
         page.counter("kattu_allocations_total", "Allocations, in builds that count them", ALLOCATIONS.get());
         page.counter("kattu_allocated_bytes_total", "Bytes of those allocations", ALLOCATED_BYTES.get());
     }
+}
+
+/// What goes from a leader to its peers. They begin anew with every leadership, so they are gauges.
+fn flows(page: &mut Page, metrics: &Metrics) {
+    let flows = metrics.peer_flows.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    type Value = fn(&PeerFlow) -> f64;
+    let rows: [(&str, &str, Value); 5] = [
+        ("kattu_peer_entry_sent_bytes", "Bytes of entries sent", |flow| flow.counts.sent as f64),
+        ("kattu_peer_entry_repeated_bytes", "Of these, in appends that repeat an entry", |flow| {
+            flow.counts.again as f64
+        }),
+        ("kattu_peer_entry_taken_bytes", "Bytes of entries acknowledged", |flow| flow.counts.taken as f64),
+        ("kattu_peer_round_trip_seconds", "From an append to its acknowledgement", |flow| {
+            flow.srtt.as_secs_f64()
+        }),
+        ("kattu_peer_behind_entries", "Entries not acknowledged", |flow| flow.behind as f64),
+    ];
+    for (name, help, value) in rows {
+        page.head(name, help, "gauge");
+        for (peer, flow) in &flows {
+            page.line(name, &format!("to=\"{:x}\"", peer.0), value(flow));
+        }
+    }
+    page.gauge(
+        "kattu_clients_slowed",
+        "Whether clients are slowed for a member that comes back",
+        metrics.slows_clients.get(),
+    );
+    page.counter(
+        "kattu_clients_slowed_total",
+        "Times clients began to be slowed for one",
+        metrics.slowed_clients.get(),
+    );
+    page.counter(
+        "kattu_peer_falling_behind_total",
+        "Times one did not gain although they were",
+        metrics.falling_behind.get(),
+    );
 }
 
 fn snapshots(page: &mut Page, metrics: &Metrics) {

@@ -251,6 +251,7 @@ pub(crate) fn runtime_config(config: &ServeConfig) -> RuntimeConfig {
         limits: Limits {
             inflight_bytes_max: in_flight,
             snapshot_bytes_per_s: config.snapshot_bytes_per_s,
+            client_share_min: config.client_share_min,
             ..limits
         },
         request_bytes_max: config.max_request_bytes,

@@ -144,6 +144,10 @@ pub fn trace(trace: &Trace) -> String {
         Trace::ClocksApart { peer, gains } => {
             format!("proves that the clock of {} gains {gains} ppm", peer.0)
         }
+        Trace::SlowsClients { peer, behind } => {
+            format!("slows its clients for {}, which lacks {behind} entries", peer.0)
+        }
+        Trace::FallsBehind { peer, behind } => format!("sees {} fall behind by {behind} entries", peer.0),
         Trace::LostMatch { peer, matched, last } => {
             format!("{} has lost its log from {} to {}", peer.0, last.0 + 1, matched.0)
         }

@@ -56,6 +56,7 @@ fn draw_group(dice: &mut Dice) -> Vec<Config> {
         apply_bytes_max: 50,
         recent_bytes_max: 60,
         recent_in_sync_bytes_max: 90,
+        client_share_min: 80,
         snapshot_chunk_bytes_max: 100,
         snapshot_bytes_per_s: 10_000,
     };

@@ -186,6 +186,12 @@ pub const FLAGS: &[Flag] = &[
         "how fast a snapshot is written, or sent to one member; 0 is as fast as it goes",
     ),
     works(
+        "client-share-min",
+        Number,
+        "80",
+        "hundredths of what clients wrote that are let in at least while a member that comes back does not gain; 100: all",
+    ),
+    works(
         "digest-interval",
         Number,
         "60000",

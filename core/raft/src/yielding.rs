@@ -1,0 +1,209 @@
+//! Yield: a leader that clients keep busy takes a little less from them while a voter that comes back does not gain.
+//!
+//! In:    bytes proposed, how far behind voters are, time.
+//! Out:   how much may be proposed; what the operator should know.
+//! Rules: [fault-model F51]
+//!   1. Behind is a voter that is heard and lacks more than the recent entries: it is fed from the disk, or with a snapshot. It
+//!      gains if what it lacks becomes less by a sixteenth within an election timeout.
+//!   2. While one does not gain, no fewer than `client_share_min` hundredths are admitted of the bytes per second that were
+//!      proposed before. Nobody is refused: what is not admitted waits, some ten milliseconds at a time.
+//!   3. That ends when the voter has what it lacked or is not heard, and at the latest after eight election timeouts; the
+//!      next two are free, so that the share is one of what the cluster can do now and does not become a share of a share.
+//!   4. If it does not gain even so, that is told: what is asked of the cluster is more than this voter can take.
+//!
+//! A share, because a cluster that serves nobody for the sake of a member is no better than one that lacks the member.
+//! Knows nothing of: clients, what is proposed, why a voter is slow.
+
+use crate::config::Config;
+use crate::contract::Effects;
+use crate::flow::Mode;
+use crate::raft::Raft;
+use crate::role::Role;
+use crate::trace::Trace;
+use crate::types::{Duration, Instant, NodeId};
+
+/// A voter gains if it loses one part of so many of what it lacks in an election timeout.
+const GAINS: u64 = 16;
+
+/// Election timeouts that clients are slowed at most, and that they are free after that.
+const SLOWED_FOR: u32 = 8;
+/// See [`SLOWED_FOR`].
+const FREE_FOR: u32 = 2;
+
+/// What a leader makes of its clients and of the voters that are behind.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Yielding {
+    /// Bytes proposed since it last looked.
+    proposed: u64,
+    /// When that was.
+    looked_at: Instant,
+    /// Bytes proposed in a second, smoothed, while nobody is slowed.
+    rate: u64,
+    watch: Option<Watch>,
+    slowed: Option<Slowed>,
+    /// Nobody is slowed before this.
+    free_until: Instant,
+}
+
+/// The voter that is farthest behind.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Watch {
+    peer: NodeId,
+    /// Entries that it lacked then.
+    behind: u64,
+    since: Instant,
+}
+
+/// Clients are slowed.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Slowed {
+    since: Instant,
+    /// Bytes admitted in a second.
+    rate: u64,
+    /// Bytes that may be proposed now; what went beyond them is owed.
+    left: u64,
+    owed: u64,
+    counted_at: Instant,
+    /// Somebody waits.
+    waits: bool,
+}
+
+impl Yielding {
+    /// A new leader's.
+    pub(crate) fn new(now: Instant) -> Yielding {
+        Yielding { proposed: 0, looked_at: now, rate: 0, watch: None, slowed: None, free_until: now }
+    }
+
+    /// When somebody who waits may go on.
+    pub(crate) fn deadline(&self, config: &Config) -> Instant {
+        let waits = self.slowed.as_ref().filter(|slowed| slowed.waits);
+        waits.map_or(Instant::NEVER, |slowed| slowed.counted_at + step(config))
+    }
+
+    /// So many bytes were proposed.
+    pub(crate) fn note(&mut self, bytes: usize) {
+        self.proposed += bytes as u64;
+        if let Some(slowed) = &mut self.slowed {
+            let bytes = bytes as u64;
+            slowed.owed += bytes.saturating_sub(slowed.left);
+            slowed.left = slowed.left.saturating_sub(bytes);
+        }
+    }
+}
+
+/// How often what is admitted is counted: often against what a client waits for anyway.
+fn step(config: &Config) -> Duration {
+    config.heartbeat_interval / 10
+}
+
+impl Slowed {
+    /// What has become due since this was last counted; never more than three steps' worth at once.
+    fn count(&mut self, now: Instant, config: &Config) {
+        let elapsed = now.since(self.counted_at);
+        if elapsed < step(config) {
+            return;
+        }
+        let of = |span: Duration| bytes_in(self.rate, span);
+        let due = of(elapsed).max(1);
+        let most = of(step(config) * 3).max(1);
+        let paid = due.min(self.owed);
+        self.owed -= paid;
+        self.left = (self.left + due - paid).min(most);
+        self.counted_at = now;
+        self.waits = false;
+    }
+}
+
+fn bytes_in(rate: u64, span: Duration) -> u64 {
+    let bytes = u128::from(rate) * span.as_nanos() / 1_000_000_000;
+    u64::try_from(bytes).unwrap_or(u64::MAX)
+}
+
+impl Raft {
+    /// Whether a proposal may be made now; else it waits, and [`Raft::deadline`] says until when.
+    pub fn admits(&mut self, now: Instant) -> bool {
+        let Role::Leader(leader) = &mut self.role else { return true };
+        let Some(slowed) = &mut leader.yielding.slowed else { return true };
+        slowed.count(now, &self.config);
+        let admits = slowed.left > 0;
+        slowed.waits |= !admits;
+        admits || planted!("clients-never-slowed")
+    }
+
+    /// Whether clients are slowed for a voter that comes back.
+    #[must_use]
+    pub fn slows_clients(&self) -> bool {
+        matches!(&self.role, Role::Leader(leader) if leader.yielding.slowed.is_some())
+    }
+
+    /// Looks, once a heartbeat interval, who is behind and whether it gains.
+    pub(crate) fn tick_yielding(&mut self, now: Instant, effects: &mut Effects) {
+        let share = u64::from(self.config.limits.client_share_min);
+        let election_timeout = self.config.election_timeout;
+        let farthest = self.farthest_behind(now);
+        let config = &self.config;
+        let Role::Leader(leader) = &mut self.role else { return };
+        let yielding = &mut leader.yielding;
+        if let Some(slowed) = &mut yielding.slowed {
+            slowed.count(now, config);
+        }
+        let elapsed = now.since(yielding.looked_at);
+        if elapsed < config.heartbeat_interval || 100 <= share {
+            return;
+        }
+        let proposed = u128::from(core::mem::take(&mut yielding.proposed)) * 1_000_000_000;
+        let rate = u64::try_from(proposed / elapsed.as_nanos().max(1)).unwrap_or(u64::MAX);
+        yielding.looked_at = now;
+        if yielding.slowed.is_none() {
+            yielding.rate = (yielding.rate / 8).saturating_mul(7).saturating_add(rate / 8);
+        }
+        let Some((peer, behind)) = farthest else {
+            (yielding.watch, yielding.slowed) = (None, None);
+            return;
+        };
+        if yielding.slowed.as_ref().is_some_and(|slowed| slowed.since + election_timeout * SLOWED_FOR <= now)
+        {
+            yielding.slowed = None;
+            yielding.free_until = now + election_timeout * FREE_FOR;
+        }
+        let watched = yielding.watch.as_ref().filter(|watch| watch.peer == peer);
+        let Some(watch) = watched else {
+            yielding.watch = Some(Watch { peer, behind, since: now });
+            return;
+        };
+        if now < watch.since + election_timeout {
+            return;
+        }
+        let gains = behind + (watch.behind / GAINS).max(1) <= watch.behind;
+        yielding.watch = Some(Watch { peer, behind, since: now });
+        if gains || yielding.rate == 0 {
+            return;
+        }
+        if yielding.slowed.is_some() {
+            effects.trace.push(Trace::FallsBehind { peer, behind });
+        } else if yielding.free_until <= now {
+            let rate = (yielding.rate / 100).saturating_mul(share).max(1);
+            yielding.slowed =
+                Some(Slowed { since: now, rate, left: 0, owed: 0, counted_at: now, waits: false });
+            effects.trace.push(Trace::SlowsClients { peer, behind });
+        }
+    }
+
+    /// The voter that is heard and lacks most beyond the recent entries, and how many entries it lacks. [Rule 1]
+    fn farthest_behind(&self, now: Instant) -> Option<(NodeId, u64)> {
+        let Role::Leader(leader) = &self.role else { return None };
+        let recent_first = self.log.recent_first();
+        let last = self.log.last().index.0;
+        let heard = |at: Instant| now.since(at) < self.config.election_timeout;
+        let behind = leader.peers.iter().filter(|(peer, progress)| {
+            let lacks = match progress.flow.mode {
+                Mode::Snapshot(_) => true,
+                Mode::Probe { .. } | Mode::Replicate => progress.matched.next() < recent_first,
+            };
+            lacks && heard(progress.heard_at) && self.membership().is_voter(**peer)
+        });
+        behind
+            .map(|(&peer, progress)| (peer, last.saturating_sub(progress.matched.0)))
+            .max_by_key(|&(peer, behind)| (behind, peer))
+    }
+}
