@@ -23,7 +23,11 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 /// A greeting is a few dozen bytes, a reason a sentence.
-const GREETING_BYTES_MAX: usize = 4096;
+pub(crate) const GREETING_BYTES_MAX: usize = 4096;
+
+/// Members that are remembered although the table does not have them: others may have added them, and strangers may say
+/// that they were.
+const UNKNOWN_MAX: usize = 64;
 
 /// The incarnation of whoever has no directory yet.
 const NO_DIRECTORY: Incarnation = Incarnation(0);
@@ -100,9 +104,10 @@ impl Greeting {
 
     /// Somebody who greeted us says where it is reached. Returns whether that is news.
     pub(crate) fn introduced(&self, from: NodeId, introduction: Introduction) -> bool {
-        let is_listed = self.members.borrow().list.iter().any(|member| member.id == from);
-        let is_known = is_listed || self.met.borrow().get(&from) == Some(&introduction.peer_urls);
-        if is_known || introduction.peer_urls.is_empty() {
+        let is_known = self.is_listed(from) || self.met.borrow().get(&from) == Some(&introduction.peer_urls);
+        let is_one_too_many =
+            UNKNOWN_MAX <= self.met.borrow().len() && !self.met.borrow().contains_key(&from);
+        if is_known || introduction.peer_urls.is_empty() || is_one_too_many {
             return false;
         }
         self.met.borrow_mut().insert(from, introduction.peer_urls);
@@ -112,8 +117,17 @@ impl Greeting {
 
     /// Somebody who greeted us says how eager it is to lead. Returns whether that is news.
     pub(crate) fn learnt_priority(&self, of: NodeId, priority: u8) -> bool {
-        let known = self.priorities.borrow_mut().insert(of, priority);
+        let mut priorities = self.priorities.borrow_mut();
+        if UNKNOWN_MAX <= priorities.len() && !priorities.contains_key(&of) && !self.is_listed(of) {
+            return false;
+        }
+        let known = priorities.insert(of, priority);
         known.unwrap_or(Leadership::default().priority) != priority
+    }
+
+    /// Whether the table of members, as far as it is applied here, has this one.
+    pub(crate) fn is_listed(&self, id: NodeId) -> bool {
+        self.members.borrow().list.iter().any(|member| member.id == id)
     }
 
     fn is_learner(&self) -> bool {
@@ -153,7 +167,10 @@ impl Greeting {
 
     /// Somebody is let in.
     fn let_in(&self, hello: &Hello) {
-        self.heard.borrow_mut().insert(hello.from);
+        let mut heard = self.heard.borrow_mut();
+        if heard.len() < UNKNOWN_MAX || self.is_listed(hello.from) {
+            heard.insert(hello.from);
+        }
         if self.members.borrow().list.iter().any(|member| member.id == hello.from && !member.learner) {
             self.lives.borrow_mut().insert(hello.from, hello.incarnation);
         }
@@ -375,6 +392,31 @@ mod tests {
         assert!(!greeting.is_removed());
         greeting.follow(Members { removed: vec![NodeId(1)], ..Members::default() });
         assert!(greeting.is_removed());
+    }
+
+    #[test]
+    fn of_strangers_only_so_many_are_remembered_and_of_members_all() {
+        let greeting = Greeting { id: NodeId(1), ..Greeting::default() };
+        let list: Vec<MemberInfo> = (2..4).map(|id| member(id, "http://a:1")).collect();
+        greeting.follow(Members { list, ..Members::default() });
+        let hello = |id: u64| first_hello(0, NodeId(id), NodeId(1));
+        let introduction = || Introduction { peer_urls: vec!["http://b:2".into()], priority: 7 };
+        let strangers = 100..100 + UNKNOWN_MAX as u64;
+        for id in strangers.clone() {
+            greeting.let_in(&hello(id));
+            assert!(greeting.learnt_priority(NodeId(id), 7));
+            assert!(greeting.introduced(NodeId(id), introduction()));
+        }
+        let one_more = strangers.end;
+        greeting.let_in(&hello(one_more));
+        assert!(!greeting.heard.borrow().contains(&NodeId(one_more)));
+        assert!(!greeting.learnt_priority(NodeId(one_more), 7));
+        assert!(!greeting.introduced(NodeId(one_more), introduction()));
+        let moved = Introduction { peer_urls: vec!["http://c:3".into()], priority: 8 };
+        assert!(greeting.introduced(NodeId(100), moved), "one of them has moved");
+        greeting.let_in(&hello(2));
+        assert!(greeting.heard.borrow().contains(&NodeId(2)));
+        assert!(greeting.learnt_priority(NodeId(3), 8));
     }
 
     #[test]

@@ -3,6 +3,9 @@
 //! Nothing of a connection that does not belong, or that sends one damaged frame, reaches the replica; a connection is
 //! given up at the first thing that is wrong with it, and the peer opens another. A new connection ends the one that the
 //! same peer had before: what that one would still bring is late. [fault-model NT2, NT3, F34–F36]
+//!
+//! Whoever has not said who it is, and whoever the table of members does not have, can hold a stated number of connections
+//! and of bytes, for a stated time; the oldest go first, so that a member that comes always finds a place.
 //! Knows nothing of: what messages mean.
 
 use crate::engine::Engine;
@@ -16,14 +19,26 @@ use kattu_raft::{Duration, GroupId, LinkEnd, NodeId, SharedBytes};
 use kattu_wire::{Codec, Frame, Hello, Lane, PROTOCOL_MIN};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
+use std::future::poll_fn;
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::Poll;
 use tokio::io::AsyncReadExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::AbortHandle;
 
-/// Peers' connections at once, greeted or not; beyond it new ones are closed.
-const CONNECTIONS_MAX: usize = 1024;
+/// Connections at once on which nobody has said yet who it is; beyond it the oldest is closed. About 10 KB each.
+const UNGREETED_MAX: usize = 256;
+/// Connections at once of whom the table of members does not have: a few newcomers at most, or a leader whose addition
+/// is not applied here yet. Beyond it the oldest is closed.
+const STRANGERS_MAX: usize = 32;
+/// Bytes that frames of strangers may announce before they are there, together.
+const STRANGERS_BYTES_MAX: usize = 64 << 20;
+/// A frame that has begun must go on: so long may all the waiting for the rest of it take, …
+pub(crate) const FRAME_PATIENCE: Duration = Duration::from_secs(10);
+/// … and a second more for as many bytes of it.
+const FRAME_BYTES_PER_S: usize = 128 << 10;
 /// How long a greeting may take.
 const GREETING_MAX: Duration = Duration::from_secs(5);
 /// How long a quorum may take to confirm who the members are, for a newcomer that asks again.
@@ -51,6 +66,64 @@ pub(crate) struct Hearing {
     pub(crate) readers: Rc<Readers>,
     /// Who knows the members.
     pub(crate) engine: Engine,
+    pub(crate) places: Places,
+    /// How long a frame that has begun may take, whatever its size.
+    pub(crate) frame_patience: Duration,
+}
+
+/// Connections that may have to make room for others, the oldest first.
+#[derive(Default)]
+struct Queue {
+    next: Cell<u64>,
+    all: RefCell<BTreeMap<u64, AbortHandle>>,
+}
+
+impl Queue {
+    /// One more; if that is one too many, the oldest ends, and `true` comes back.
+    fn enter(&self, most: usize, task: AbortHandle) -> (u64, bool) {
+        let place = self.next.get();
+        self.next.set(place + 1);
+        let mut all = self.all.borrow_mut();
+        all.insert(place, task);
+        let oldest = if most < all.len() { all.pop_first() } else { None };
+        if let Some((_, oldest)) = &oldest {
+            oldest.abort();
+        }
+        (place, oldest.is_some())
+    }
+
+    fn leave(&self, place: u64) {
+        self.all.borrow_mut().remove(&place);
+    }
+}
+
+/// What those hold who may be anybody.
+#[derive(Default)]
+pub(crate) struct Places {
+    ungreeted: Queue,
+    strangers: Queue,
+    /// Bytes of frames of strangers that have begun.
+    strangers_bytes: Cell<usize>,
+}
+
+impl Places {
+    /// Room for a stranger's frame of so many bytes, if there is.
+    fn frame(&self, bytes: usize) -> Option<FramePlace<'_>> {
+        let after = self.strangers_bytes.get() + bytes;
+        (after <= STRANGERS_BYTES_MAX).then(|| {
+            self.strangers_bytes.set(after);
+            FramePlace(self, bytes)
+        })
+    }
+}
+
+/// Room for one frame; given back when dropped.
+struct FramePlace<'a>(&'a Places, usize);
+
+impl Drop for FramePlace<'_> {
+    fn drop(&mut self) {
+        self.0.strangers_bytes.set(self.0.strangers_bytes.get() - self.1);
+    }
 }
 
 /// The newest reader of each peer's lanes.
@@ -82,13 +155,13 @@ impl Readers {
 impl Hearing {
     pub(crate) fn start(self, listeners: Vec<TcpListener>) {
         let hearing = Rc::new(self);
-        let open = Rc::new(Cell::new(0));
         for listener in listeners {
-            tokio::task::spawn_local(accept(listener, hearing.clone(), open.clone()));
+            tokio::task::spawn_local(accept(listener, hearing.clone()));
         }
     }
 
-    async fn hear(self: Rc<Self>, mut socket: TcpStream, address: &str) {
+    /// `place` is this connection's among those that have not greeted.
+    async fn hear(self: Rc<Self>, mut socket: TcpStream, address: &str, place: u64) {
         crate::prepare(&socket);
         let greeted =
             tokio::time::timeout(GREETING_MAX, greeting::receive(&mut socket, &self.greeting)).await;
@@ -131,12 +204,22 @@ impl Hearing {
         let codec = crate::codec().speaking(hello.agree().unwrap_or(PROTOCOL_MIN)); // what it was told
         let hearing = self.clone();
         let reading = tokio::task::spawn_local(async move { hearing.frames(&mut socket, from, codec).await });
+        self.places.ungreeted.leave(place);
+        let stranger_at = (!self.greeting.is_listed(from)).then(|| {
+            let (place, one_too_many) = self.places.strangers.enter(STRANGERS_MAX, reading.abort_handle());
+            self.metrics.peer_rejected.add(u64::from(one_too_many));
+            place
+        });
         let older = self.readers.replace(from, hello.lane, reading.abort_handle());
         if let Some(older) = older.filter(|older| !older.is_finished()) {
             older.abort();
             self.closed(&hello, LinkEnd::Otherwise); // it has just come back: it lives
         }
-        let end = match reading.await {
+        let ended = reading.await;
+        if let Some(place) = stranger_at {
+            self.places.strangers.leave(place);
+        }
+        let end = match ended {
             Ok(Ok(end)) => end,
             Ok(Err(reason)) => {
                 self.metrics.peer_rejected.add(1);
@@ -145,7 +228,7 @@ impl Hearing {
                 LinkEnd::Otherwise
             }
             Err(stopped) if stopped.is_panic() => std::panic::resume_unwind(stopped.into_panic()),
-            Err(_) => return, // whoever replaced it has said so
+            Err(_) => return, // whoever replaced it has said so, or it was nobody we know
         };
         self.closed(&hello, end);
     }
@@ -168,10 +251,18 @@ impl Hearing {
     async fn frames(&self, socket: &mut TcpStream, from: NodeId, codec: Codec) -> Result<LinkEnd, String> {
         let mut buffer = Vec::with_capacity(READ_BYTES);
         let mut wanted = 0;
+        // The first frame says where the peer is reached: it is as short as a greeting.
+        let mut bytes_max = greeting::GREETING_BYTES_MAX;
+        let mut waited = Duration::ZERO;
+        let mut _place = None;
         loop {
             self.inbox.room().await;
             buffer.reserve(READ_BYTES.max(wanted - buffer.len().min(wanted)));
-            match socket.read_buf(&mut buffer).await {
+            let patience = match buffer.len() {
+                0 => None, // between frames there is nothing to wait for
+                begun => Some(self.patience_for(wanted.max(begun)).saturating_sub(waited)),
+            };
+            match read_within(socket, &mut buffer, patience, &mut waited).await? {
                 Ok(0) => return Ok(LinkEnd::ByPeer),
                 Err(error) => return Ok(crate::lane::how_it_ended(&error)),
                 Ok(count) => self.metrics.peer_received_bytes.add(count as u64),
@@ -181,20 +272,29 @@ impl Hearing {
             }
             let mut complete = 0;
             wanted = 0;
-            while let Some(len) = codec
-                .peek_len(&buffer[complete..], self.frame_bytes_max)
-                .map_err(|error| error.to_string())?
+            while let Some(len) =
+                codec.peek_len(&buffer[complete..], bytes_max).map_err(|error| error.to_string())?
             {
                 if buffer.len() - complete < len {
                     wanted = len;
                     break;
                 }
                 complete += len;
+                bytes_max = self.frame_bytes_max;
+            }
+            _place = None;
+            if READ_BYTES < wanted && !self.greeting.is_listed(from) {
+                _place = Some(self.places.frame(wanted).ok_or("too much is on its way from strangers")?);
             }
             if complete > 0 {
+                waited = Duration::ZERO;
                 self.deliver(&split_off_front(&mut buffer, complete), from, codec)?;
             }
         }
+    }
+
+    fn patience_for(&self, bytes: usize) -> Duration {
+        self.frame_patience + Duration::from_secs((bytes / FRAME_BYTES_PER_S) as u64)
     }
 
     fn deliver(&self, frames: &SharedBytes, from: NodeId, codec: Codec) -> Result<(), String> {
@@ -263,22 +363,41 @@ fn split_off_front(buffer: &mut Vec<u8>, count: usize) -> SharedBytes {
     SharedBytes::from(front)
 }
 
-async fn accept(listener: TcpListener, hearing: Rc<Hearing>, open: Rc<Cell<usize>>) {
+/// One read; the error says that there was no patience left. What it took is added to `waited`.
+async fn read_within(
+    socket: &mut TcpStream,
+    buffer: &mut Vec<u8>,
+    patience: Option<Duration>,
+    waited: &mut Duration,
+) -> Result<std::io::Result<usize>, String> {
+    let mut read = pin!(socket.read_buf(buffer));
+    // Mostly there is something, and no clock is asked.
+    if let Poll::Ready(read) = poll_fn(|context| Poll::Ready(read.as_mut().poll(context))).await {
+        return Ok(read);
+    }
+    let Some(patience) = patience else { return Ok(read.await) };
+    let begun = tokio::time::Instant::now();
+    let read = tokio::time::timeout(patience, read).await;
+    *waited += begun.elapsed();
+    read.map_err(|_| "a frame has begun and does not go on".to_string())
+}
+
+async fn accept(listener: TcpListener, hearing: Rc<Hearing>) {
     loop {
         let Ok((socket, address)) = listener.accept().await else {
             tokio::time::sleep(Duration::from_millis(50)).await; // out of descriptors: let some close
             continue;
         };
-        if open.get() >= CONNECTIONS_MAX {
-            hearing.metrics.peer_rejected.add(1);
-            continue;
-        }
-        open.set(open.get() + 1);
-        let (hearing, open) = (hearing.clone(), open.clone());
-        tokio::task::spawn_local(async move {
-            hearing.hear(socket, &address.to_string()).await;
-            open.set(open.get() - 1);
+        let (place_is, place) = tokio::sync::oneshot::channel();
+        let heard = hearing.clone();
+        let task = tokio::task::spawn_local(async move {
+            let Ok(place) = place.await else { return };
+            heard.clone().hear(socket, &address.to_string(), place).await;
+            heard.places.ungreeted.leave(place);
         });
+        let (place, one_too_many) = hearing.places.ungreeted.enter(UNGREETED_MAX, task.abort_handle());
+        hearing.metrics.peer_rejected.add(u64::from(one_too_many));
+        let _ = place_is.send(place); // the task has not begun
     }
 }
 
@@ -357,6 +476,8 @@ mod tests {
                 frame_bytes_max: 1 << 20,
                 readers: readers.clone(),
                 engine: Engine::new(calls, Arc::default(), Arc::default(), 0xC1, US),
+                places: Places::default(),
+                frame_patience: Duration::from_millis(200),
             };
             hearing.start(vec![listener]);
             test(address, us, inbox, readers).await;
@@ -536,5 +657,107 @@ mod tests {
             assert!(!readers.hear(PEER, Lane::Bulk));
             drop(control);
         });
+    }
+
+    /// A frame's head that announces this many bytes, of which none come.
+    fn half_frame(fields: u32) -> Vec<u8> {
+        let mut writer = kattu_wire::FrameWriter::default();
+        let urls = vec!["x".repeat(fields as usize)];
+        let introduction = kattu_wire::Introduction { peer_urls: urls, priority: 0 };
+        crate::codec().encode(&Frame::Introduction(introduction), &mut writer);
+        let bytes: Vec<u8> = writer.pieces().flatten().copied().collect();
+        bytes[..kattu_wire::frame::HEADER_BYTES].to_vec()
+    }
+
+    async fn stranger(address: std::net::SocketAddr, id: u64) -> TcpStream {
+        let mut socket = TcpStream::connect(address).await.expect("somebody listens");
+        let greeted = greeting::greet(&mut socket, &greeting(NodeId(id)), US, Lane::Bulk).await;
+        assert!(greeted.is_ok());
+        socket
+    }
+
+    #[test]
+    fn a_first_frame_is_short_and_a_frame_that_has_begun_goes_on() {
+        run(|address, _, _| async move {
+            // By hand, for the greeting brings its first frame along.
+            let mut socket = TcpStream::connect(address).await.expect("somebody listens");
+            let hello = Hello {
+                protocol_min: kattu_wire::PROTOCOL_MIN,
+                protocol_max: kattu_wire::PROTOCOL_MAX,
+                cluster: 0xC1,
+                from: PEER,
+                incarnation: Incarnation(9),
+                to: US,
+                lane: Lane::Bulk,
+                learner: false,
+            };
+            let mut writer = kattu_wire::FrameWriter::default();
+            crate::codec().encode(&Frame::Hello(hello), &mut writer);
+            let bytes: Vec<u8> = writer.pieces().flatten().copied().collect();
+            socket.write_all(&bytes).await.expect("sent");
+            socket.write_all(&half_frame(8_000)).await.expect("sent");
+            let begun = std::time::Instant::now();
+            let mut welcome = Vec::new();
+            let _ = socket.read_to_end(&mut welcome).await; // or a reset
+            assert!(begun.elapsed() < Duration::from_millis(200), "it is not waited for");
+
+            let mut socket = connect(address, Lane::Bulk).await;
+            socket.write_all(&half_frame(8_000)).await.expect("sent");
+            for _ in 0..3 {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+                let _ = socket.write_all(b"x").await; // a byte now and then is no progress
+            }
+            let begun = std::time::Instant::now();
+            assert_eq!(socket.read(&mut [0; 8]).await.unwrap_or(0), 0);
+            assert!(begun.elapsed() < Duration::from_millis(150), "all the waiting counts");
+            let mut quiet = connect(address, Lane::Bulk).await;
+            let silence = tokio::time::timeout(Duration::from_millis(400), quiet.read(&mut [0; 8])).await;
+            assert!(silence.is_err(), "between frames a member may be silent");
+        });
+    }
+
+    #[test]
+    fn strangers_make_room_for_each_other_and_members_for_nobody() {
+        run(|address, _, readers| async move {
+            let _member = connect(address, Lane::Bulk).await;
+            let mut strangers = Vec::new();
+            for id in 0..=STRANGERS_MAX as u64 {
+                strangers.push(stranger(address, 100 + id).await);
+            }
+            assert_eq!(strangers[0].read(&mut [0; 8]).await.unwrap_or(0), 0, "the oldest has gone");
+            for (number, id) in (1..=STRANGERS_MAX).zip(101..) {
+                while !readers.hear(NodeId(id), Lane::Bulk) {
+                    assert!(strangers[number].try_read(&mut [0; 8]).is_err(), "{number} is there");
+                    tokio::task::yield_now().await;
+                }
+            }
+            assert!(readers.hear(PEER, Lane::Bulk));
+        });
+    }
+
+    #[test]
+    fn who_says_nothing_makes_room_for_a_member() {
+        run(|address, _, readers| async move {
+            let mut silent = Vec::new();
+            for _ in 0..=UNGREETED_MAX {
+                silent.push(TcpStream::connect(address).await.expect("somebody listens"));
+            }
+            assert_eq!(silent[0].read(&mut [0; 8]).await.unwrap_or(0), 0, "the oldest has gone");
+            assert!(silent[UNGREETED_MAX].try_read(&mut [0; 8]).is_err(), "the newest is waited for");
+            let _member = connect(address, Lane::Bulk).await;
+            while !readers.hear(PEER, Lane::Bulk) {
+                tokio::task::yield_now().await;
+            }
+        });
+    }
+
+    #[test]
+    fn frames_of_strangers_that_have_begun_have_room_up_to_a_limit() {
+        let places = Places::default();
+        let all = places.frame(STRANGERS_BYTES_MAX).expect("at the limit");
+        assert!(places.frame(1).is_none());
+        drop(all);
+        assert!(places.frame(STRANGERS_BYTES_MAX + 1).is_none());
+        assert!(places.frame(1).is_some());
     }
 }

@@ -6,7 +6,7 @@ use crate::disk::{Disk, Log};
 use crate::driver::Driver;
 use crate::engine::{Engine, Facts, INBOX_MAX};
 use crate::greeting::{Greeting, address_of};
-use crate::hearing::{Hearing, Readers};
+use crate::hearing::{FRAME_PATIENCE, Hearing, Places, Readers};
 use crate::inbox::Inbox;
 use crate::join::{self, Newcomer};
 use crate::links::Links;
@@ -321,6 +321,8 @@ pub async fn start(config: RuntimeConfig) -> Result<Running, StartError> {
         frame_bytes_max,
         readers: readers.clone(),
         engine: engine.clone(),
+        places: Places::default(),
+        frame_patience: FRAME_PATIENCE,
     };
     hearing.start(listeners);
     // So that a member that was removed can be told, heartbeat by heartbeat.
