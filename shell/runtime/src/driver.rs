@@ -182,6 +182,13 @@ impl Driver {
                     continue;
                 }
             };
+            self.facts.taken_in(&request);
+            if reply.is_closed() {
+                // Whoever asked has gone, and nothing was begun: under a load that nobody can serve, only work that somebody
+                // waits for is of use. [fault-model F50]
+                self.metrics.abandoned.add(1);
+                continue;
+            }
             if refuses && !matches!(request, Request::Status) {
                 self.metrics.failed.add(1);
                 let _ = reply.send(Outcome::Refused(Refusal::TooManyRequests)); // the client may have gone

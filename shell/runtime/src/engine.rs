@@ -8,11 +8,14 @@ use crate::metrics::Metrics;
 use kattu_node::contract::{Doubt, Outcome, Refusal, Request};
 use kattu_raft::{Duration, LogIndex, NodeId, Term};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use tokio::sync::{mpsc, oneshot};
 
 /// Requests that may wait in front of a replica. Beyond it callers are told to slow down at once.
 pub(crate) const INBOX_MAX: usize = 1 << 16;
+
+/// Bytes of writes that may wait in front of a replica: with threads of their own, faces may be far ahead of it.
+const INBOX_BYTES_MAX: usize = 256 << 20;
 
 /// Pause between two looks at whether somebody else leads.
 const HAND_OVER_PAUSE: Duration = Duration::from_millis(1);
@@ -33,6 +36,29 @@ pub(crate) struct Facts {
     pub(crate) leader: AtomicU64,
     /// At or behind everything that was answered; it never moves back.
     pub(crate) committed: AtomicU64,
+    /// Bytes of writes that wait in front of the replica.
+    pub(crate) inbox_bytes: AtomicUsize,
+}
+
+impl Facts {
+    /// The replica has taken a request in.
+    pub(crate) fn taken_in(&self, request: &Request) {
+        if let Request::Write(bytes) = request {
+            self.inbox_bytes.fetch_sub(bytes.len(), Ordering::Relaxed);
+        }
+    }
+
+    /// A request is about to wait; whether there is room for it.
+    fn enter(&self, request: &Request) -> bool {
+        let Request::Write(bytes) = request else { return true };
+        let before = self.inbox_bytes.fetch_add(bytes.len(), Ordering::Relaxed);
+        // One always passes.
+        if 0 < before && INBOX_BYTES_MAX < before + bytes.len() {
+            self.inbox_bytes.fetch_sub(bytes.len(), Ordering::Relaxed);
+            return false;
+        }
+        true
+    }
 }
 
 /// A running replica.
@@ -56,13 +82,20 @@ impl Engine {
         Engine { inbox, facts, metrics, cluster_id, member_id }
     }
 
-    /// Asks the replica; comes back when it has answered. Dropping the future abandons the answer, not the request.
+    /// Asks the replica; comes back when it has answered. Dropping the future abandons the answer, and the request if the
+    /// replica has not begun with it.
     pub async fn call(&self, request: Request) -> Outcome {
         let is_write = matches!(request, Request::Write(_) | Request::Change(_) | Request::MoveLeader(_));
+        if !self.facts.enter(&request) {
+            return Outcome::Refused(Refusal::TooManyRequests);
+        }
         let (reply, answer) = oneshot::channel();
         match self.inbox.try_send(Call::Ask(request, reply)) {
-            Err(mpsc::error::TrySendError::Full(_)) => Outcome::Refused(Refusal::TooManyRequests),
-            Err(mpsc::error::TrySendError::Closed(_)) => Outcome::Refused(Refusal::Stopping),
+            Err(mpsc::error::TrySendError::Full(Call::Ask(request, _))) => {
+                self.facts.taken_in(&request);
+                Outcome::Refused(Refusal::TooManyRequests)
+            }
+            Err(_) => Outcome::Refused(Refusal::Stopping),
             Ok(()) => answer.await.unwrap_or(if is_write {
                 Outcome::Unknown(Doubt::Stopping)
             } else {
@@ -130,5 +163,39 @@ impl Engine {
     #[must_use]
     pub fn metrics(&self) -> &Metrics {
         &self.metrics
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn writes_wait_up_to_so_many_bytes_and_what_is_refused_is_not_counted() {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+        let (sender, mut inbox) = mpsc::channel(8);
+        let facts = Arc::new(Facts::default());
+        let engine = Engine::new(sender, Arc::clone(&facts), Arc::default(), 1, NodeId(1));
+        let waiting = |engine: &Engine, bytes: usize| {
+            let engine = engine.clone();
+            async move { engine.call(Request::Write(vec![0; bytes])).await }
+        };
+        runtime.block_on(async {
+            let local = tokio::task::LocalSet::new();
+            let too_many = Outcome::Refused(Refusal::TooManyRequests);
+            let first = local.spawn_local(waiting(&engine, INBOX_BYTES_MAX - 10));
+            let second = local.spawn_local(waiting(&engine, 10));
+            let third = local.spawn_local(waiting(&engine, 1));
+            local.run_until(async { assert_eq!(third.await.expect("it ends"), too_many) }).await;
+            assert_eq!(facts.inbox_bytes.load(Ordering::Relaxed), INBOX_BYTES_MAX);
+            let Some(Call::Ask(request, _reply)) = inbox.recv().await else { panic!("the first one waits") };
+            facts.taken_in(&request);
+            assert_eq!(facts.inbox_bytes.load(Ordering::Relaxed), 10);
+            assert!(!first.is_finished() && !second.is_finished());
+            let others: Vec<_> = (0..8).map(|_| local.spawn_local(waiting(&engine, 1))).collect();
+            local.run_until(tokio::task::yield_now()).await;
+            assert_eq!(others.iter().filter(|other| other.is_finished()).count(), 1, "eight places");
+            assert_eq!(facts.inbox_bytes.load(Ordering::Relaxed), 17);
+        });
     }
 }

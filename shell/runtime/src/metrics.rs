@@ -121,6 +121,8 @@ pub struct Metrics {
     pub applied_entries: Counter,
     /// Client requests taken in.
     pub requests: Counter,
+    /// Requests whose clients had gone before anything was begun.
+    pub abandoned: Counter,
     /// Leader changes seen.
     pub leader_changes: Counter,
     /// Highest committed index (a level).
