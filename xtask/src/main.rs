@@ -51,6 +51,8 @@ cargo xtask <command>
                              what one put costs: CPU, switches, system calls, fsyncs, bytes, allocations
   bench failover [--trials N] [--target etcd] [--flag FLAG ...]
                              leaders killed: how long nothing is acknowledged, as a distribution
+  bench floods [--seconds N] [--strength PERCENT] [--only FLOOD]
+                             clients and strangers that take what they can: memory, log lines, a good client's p99
   bench floor                what a put by a single client cannot go below on this machine
   bench replay [--total PUTS]
                              how fast a log is read back

@@ -290,6 +290,13 @@ pub fn soak(words: &[&str]) -> Result<(), Failure> {
     in_foreground(&mut e2e_program("soak", words))
 }
 
+/// `cargo xtask bench floods …`: clients and strangers that take what they can, and what a good client notices.
+pub fn floods(words: &[&str]) -> Result<(), Failure> {
+    // Not a profile that optimizes: the flooder shares a processor with the members either way, and waits for them.
+    let mut floods = cargo(&["run", "--locked", "--quiet", "-p", "kattu-e2e", "--bin", "floods", "--"]);
+    in_foreground(with_programs(floods.args(words)))
+}
+
 /// A program of `proof/e2e` that measures, in a profile that unwinds: members must not outlive a run that panics.
 fn e2e_program(name: &str, words: &[&str]) -> Command {
     let mut program =

@@ -10,11 +10,13 @@ pub mod alone;
 pub mod cluster;
 pub mod comeback;
 pub mod disk;
+pub mod floods;
 pub mod gaps;
 pub mod grow;
 pub mod grpc;
 pub mod kills;
 pub mod process;
+pub mod raw;
 pub mod soak;
 pub mod tree;
 

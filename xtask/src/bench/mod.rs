@@ -16,7 +16,7 @@ mod report;
 
 use crate::shell::Failure;
 
-/// `cargo xtask bench etcd|comeback|counts|digest|failover|floor|memory|replay|slow-link|snapshot-pause|soak …`
+/// `cargo xtask bench etcd|comeback|counts|digest|failover|floods|floor|memory|replay|slow-link|snapshot-pause|soak …`
 pub fn run(words: &[&str]) -> Result<(), Failure> {
     match words {
         ["etcd", rest @ ..] => pairs::run(rest),
@@ -24,6 +24,7 @@ pub fn run(words: &[&str]) -> Result<(), Failure> {
         ["counts", rest @ ..] => counts::run(rest),
         ["digest", rest @ ..] => digest::run(rest),
         ["failover", rest @ ..] => crate::test::gaps(rest),
+        ["floods", rest @ ..] => crate::test::floods(rest),
         ["floor", rest @ ..] => floor::run(rest),
         ["memory", rest @ ..] => memory::run(rest),
         ["replay", rest @ ..] => replay::run(rest),

@@ -1,0 +1,721 @@
+//! Floods: clients and strangers that take what they can, and what one good client notices of it.
+//!
+//! Method: three members on one processor. One good client puts keys of its own at a steady rate, to each member in
+//! turn, whatever became of the puts before; a put's time counts from the moment at which it was due. Beside it one
+//! flood after the other runs against all members. During each flood the memory of every member is sampled and the lines that it
+//! writes are counted. At the end all are killed, and every acknowledged key must be there.
+//! Knows nothing of: how members defend themselves.
+
+use crate::cluster::{Cluster, Options};
+use crate::kills::all_keys;
+use crate::{Kv, raw};
+use kattu_proto::etcdserverpb::kv_client::KvClient;
+use kattu_proto::etcdserverpb::{CompactionRequest, PutRequest, RangeRequest};
+use std::collections::BTreeSet;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use tokio::time::MissedTickBehavior;
+use tonic::transport::{Channel, Endpoint};
+
+/// The good client's pace.
+const EVERY: Duration = Duration::from_millis(10);
+/// A put of the good client that takes longer is a failure.
+const PUT_LIMIT: Duration = Duration::from_secs(10);
+/// Its times are judged from so many on.
+const PUTS_MIN: usize = 100;
+const P99_MAX: Duration = Duration::from_millis(50);
+const P99_MAX_BESIDE_LARGE: Duration = Duration::from_millis(250);
+/// What a member may hold for clients unless told otherwise, and what its tables, log and allocator may grow by meanwhile.
+const CLIENT_BYTES: u64 = 1 << 30;
+const GROWTH_BYTES: u64 = 256 << 20;
+/// … beside large writers: some seconds of versions that are not compacted yet, twice while a snapshot is made.
+const GROWTH_BYTES_LARGE: u64 = 2 << 30;
+/// Lines that a member may write in a minute of a flood.
+const LINES_PER_MINUTE_MAX: u64 = 120;
+/// Between two looks at the members' memory.
+const SAMPLE_EVERY: Duration = Duration::from_millis(50);
+/// A member that is started again in the middle of a flood on the peer ports serves within this.
+const REJOIN_MAX: Duration = Duration::from_secs(20);
+
+const PUT: &str = "/etcdserverpb.KV/Put";
+const RANGE: &str = "/etcdserverpb.KV/Range";
+/// Values of this size make up the large answers; 60 of them are asked for.
+const BIG_BYTES: usize = 1 << 20;
+const BIG_COUNT: usize = 60;
+const LARGE_VALUE: usize = 1_400_000;
+
+/// One way to take what one can.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flood {
+    /// Connections on which nothing is ever said.
+    Idle,
+    /// Requests whose last byte does not come.
+    Trickle,
+    /// Large answers that nobody reads.
+    NonReaders,
+    /// All streams of a connection at once, a part of them never asked anything, the answers never read.
+    Streams,
+    /// Writers of values near the limit, as fast as they go.
+    LargeWriters,
+    /// Garbage, half greetings and half frames for the peer ports.
+    Peers,
+}
+
+impl Flood {
+    /// All of them, in the order in which they are run.
+    pub const ALL: [Flood; 6] =
+        [Flood::Idle, Flood::Trickle, Flood::NonReaders, Flood::Streams, Flood::Peers, Flood::LargeWriters];
+
+    /// Its name on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Flood::Idle => "idle",
+            Flood::Trickle => "trickle",
+            Flood::NonReaders => "non-readers",
+            Flood::Streams => "streams",
+            Flood::LargeWriters => "large-writers",
+            Flood::Peers => "peers",
+        }
+    }
+
+    fn p99_max(self) -> Duration {
+        if self == Flood::LargeWriters { P99_MAX_BESIDE_LARGE } else { P99_MAX }
+    }
+}
+
+/// How much, and for how long.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Which floods.
+    pub floods: Vec<Flood>,
+    /// How long each lasts once it stands.
+    pub lasts: Duration,
+    /// Share of the full strength, in percent.
+    pub strength: u32,
+    /// What members may hold for clients; given to them if it is not what they do by themselves.
+    pub client_bytes: Option<u64>,
+    /// All on one processor.
+    pub one_core: bool,
+    /// Whether times are judged: not on a machine that others use.
+    pub judges_times: bool,
+}
+
+/// What one flood has shown.
+#[derive(Clone, Debug)]
+pub struct Seen {
+    /// Which one.
+    pub flood: Flood,
+    /// What it did, in words.
+    pub what: String,
+    /// Puts of the good client that were due.
+    pub puts: usize,
+    /// Those that failed.
+    pub failed: usize,
+    /// The 99th percentile of their times, and the longest.
+    pub p99: Duration,
+    /// The longest.
+    pub longest: Duration,
+    /// The most memory that one member had, less what it had before.
+    pub grown_bytes: u64,
+    /// What it may have grown by.
+    pub grown_bytes_max: u64,
+    /// The most lines that one member wrote in a minute.
+    pub lines_per_minute: u64,
+    /// What is wrong, in words; nothing if all bounds held.
+    pub faults: Vec<String>,
+}
+
+/// What all of them have shown.
+#[derive(Debug)]
+pub struct Report {
+    /// One per flood.
+    pub seen: Vec<Seen>,
+    /// Keys of the good client that were acknowledged.
+    pub acknowledged: usize,
+    /// Those that are not there after all members were killed.
+    pub lost: Vec<String>,
+}
+
+impl Report {
+    /// Every bound held, and nothing was lost.
+    pub fn is_good(&self) -> bool {
+        self.lost.is_empty() && self.seen.iter().all(|seen| seen.faults.is_empty())
+    }
+}
+
+/// Runs all floods of a plan, one after the other.
+pub fn run(plan: &Plan, mut each: impl FnMut(&Seen)) -> Report {
+    if plan.one_core {
+        on_one_core();
+    }
+    let client_flag = plan.client_bytes.map(|bytes| format!("--client-memory-bytes={bytes}"));
+    // What the store keeps of its history is another question.
+    let mut cluster =
+        Cluster::with("floods", Options { members: 3, flags: client_flag.into_iter().collect() });
+    let leader = cluster.leader();
+    for number in 0..BIG_COUNT {
+        cluster.members[leader].kv().put_surely(format!("big/{number:02}"), vec![7; BIG_BYTES]);
+    }
+    // Each flood is judged against this: what one has left behind counts for the next.
+    let before: Vec<u64> = cluster.members.iter().map(|member| memory(member.pid())).collect();
+    let good = GoodClient::start(&cluster);
+    let mut seen = Vec::new();
+    for &flood in &plan.floods {
+        let of_this_one = judge(plan, flood, &mut cluster, &good, &before);
+        each(&of_this_one);
+        seen.push(of_this_one);
+    }
+    let acknowledged = good.stop();
+    cluster.kill_all();
+    cluster.start_all();
+    let there = all_keys(&cluster.members[0].kv());
+    let lost = acknowledged.difference(&there).cloned().collect();
+    Report { seen, acknowledged: acknowledged.len(), lost }
+}
+
+/// This thread, all that it starts from now on, and the members, share one processor.
+fn on_one_core() {
+    let mut processors = rustix::thread::CpuSet::new();
+    processors.set(0);
+    rustix::thread::sched_setaffinity(None, &processors).expect("the first processor may be used");
+}
+
+fn judge(plan: &Plan, flood: Flood, cluster: &mut Cluster, good: &GoodClient, before: &[u64]) -> Seen {
+    good.wait_for_calm();
+    let lines_before: Vec<u64> = cluster.members.iter().map(lines).collect();
+    let pids: Vec<u32> = cluster.members.iter().map(|member| member.pid()).collect();
+    let watch = MemoryWatch::start(pids);
+    let begun = Instant::now();
+    let from = good.due_count();
+    let (what, mut faults) = under_way(plan, flood, cluster, good);
+    let times = good.times_since(from);
+    let took = begun.elapsed();
+    let peaks = watch.stop();
+
+    let grown = before.iter().zip(&peaks).map(|(before, peak)| peak.saturating_sub(*before)).max();
+    let grown_bytes = grown.unwrap_or_default();
+    let growth = if flood == Flood::LargeWriters { GROWTH_BYTES_LARGE } else { GROWTH_BYTES };
+    let grown_bytes_max = plan.client_bytes.unwrap_or(CLIENT_BYTES) + growth;
+    let minutes = took.as_secs_f64().max(60.0) / 60.0; // a slice of a minute may hold a minute's lines
+    let written = cluster.members.iter().zip(&lines_before).map(|(member, before)| {
+        // A member that was started again has begun a new log.
+        lines(member).saturating_sub(*before)
+    });
+    let lines_per_minute = (written.max().unwrap_or_default() as f64 / minutes) as u64;
+    let mut sorted: Vec<Duration> = times.iter().map(|time| time.unwrap_or(PUT_LIMIT)).collect();
+    sorted.sort();
+    let failed = times.iter().filter(|time| time.is_none()).count();
+    let p99 = sorted.get((sorted.len() * 99).div_ceil(100).saturating_sub(1)).copied().unwrap_or(PUT_LIMIT);
+
+    if sorted.len() < PUTS_MIN {
+        faults.push(format!("only {} puts of the good client were due", sorted.len()));
+    }
+    if 0 < failed {
+        faults.push(format!("{failed} puts of the good client failed"));
+    }
+    if plan.judges_times && flood.p99_max() < p99 {
+        faults.push(format!("p99 of the good client's puts is {p99:.0?}, above {:.0?}", flood.p99_max()));
+    }
+    if grown_bytes_max < grown_bytes {
+        faults.push(format!("a member grew by {} MB, above {}", grown_bytes >> 20, grown_bytes_max >> 20));
+    }
+    if LINES_PER_MINUTE_MAX < lines_per_minute {
+        faults.push(format!("a member wrote {lines_per_minute} lines a minute"));
+    }
+    for member in &mut cluster.members {
+        if !member.is_running() {
+            faults.push(format!("{} has ended", member.name));
+        }
+    }
+    Seen {
+        flood,
+        what,
+        puts: sorted.len(),
+        failed,
+        p99,
+        longest: sorted.last().copied().unwrap_or_default(),
+        grown_bytes,
+        grown_bytes_max,
+        lines_per_minute,
+        faults,
+    }
+}
+
+/// Does it; what was done, and what of it went wrong.
+fn under_way(plan: &Plan, flood: Flood, cluster: &mut Cluster, good: &GoodClient) -> (String, Vec<String>) {
+    let addresses: Vec<String> = cluster.members.iter().map(|member| member.address()).collect();
+    let scaled = |count: usize| (count * plan.strength as usize / 100).max(1);
+    match flood {
+        Flood::Idle => idle(&addresses, scaled(5_000), plan.lasts),
+        Flood::Trickle => trickle(&addresses, scaled(300), plan.lasts),
+        Flood::NonReaders => non_readers(&addresses, scaled(150), plan.lasts),
+        Flood::Streams => streams(&addresses, scaled(10_000) as u32, plan.lasts),
+        Flood::LargeWriters => large_writers(&addresses, scaled(64), plan.lasts),
+        Flood::Peers => peers(cluster, good, scaled(2_000), plan.lasts),
+    }
+}
+
+/// Sees to it that the calls of these connections do not fail for want of a reader of their settings, until the end.
+fn hold(mut sockets: Vec<TcpStream>, lasts: Duration) -> usize {
+    let end = Instant::now() + lasts;
+    while Instant::now() < end {
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    sockets.iter_mut().filter_map(|socket| raw::drain(socket).then_some(())).count()
+}
+
+fn idle(addresses: &[String], count: usize, lasts: Duration) -> (String, Vec<String>) {
+    let mut sockets = Vec::new();
+    for number in 0..count {
+        match raw::connect(&addresses[number % addresses.len()], 65_535) {
+            Ok(socket) => sockets.push(socket),
+            Err(error) => return (String::new(), vec![format!("connection {number}: {error}")]),
+        }
+    }
+    let stand = hold(sockets, lasts);
+    (format!("{count} connections to three members, {stand} of them stand at the end"), Vec::new())
+}
+
+/// All of a request but its last byte, on many streams of many connections.
+fn trickle(addresses: &[String], connections: usize, lasts: Duration) -> (String, Vec<String>) {
+    const STREAMS: u32 = 10;
+    let request =
+        PutRequest { key: b"trickle".to_vec(), value: vec![7; LARGE_VALUE], ..PutRequest::default() };
+    let body = raw::message(&request);
+    let most = body.len() - 1;
+    let mut faults = Vec::new();
+    let mut clients = Vec::new();
+    for number in 0..connections {
+        // All send to the same member: it must bear all of them.
+        let opened = raw::Sender::connect(&addresses[0], 65_535).and_then(|mut client| {
+            for stream in 0..STREAMS {
+                client.send(&raw::head(stream * 2 + 1, PUT))?;
+            }
+            Ok((client, [0; STREAMS as usize]))
+        });
+        match opened {
+            Ok(client) => clients.push(client),
+            Err(error) => faults.push(format!("connection {number}: {error}")),
+        }
+    }
+    // In turns, as fast as the windows open, so that none is whole before the others.
+    let (mut sent, mut closed) = (0_u64, 0);
+    let end = Instant::now() + lasts;
+    while Instant::now() < end {
+        let before = sent;
+        clients.retain_mut(|(client, places)| {
+            for (number, place) in places.iter_mut().enumerate() {
+                match client.send_some(number as u32 * 2 + 1, &body[*place..most]) {
+                    Ok(count) => {
+                        *place += count;
+                        sent += count as u64;
+                    }
+                    Err(_) => {
+                        closed += 1; // a member may close such a connection
+                        return false;
+                    }
+                }
+            }
+            true
+        });
+        if sent == before {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+    let what = format!(
+        "{connections} connections send all but the last byte of {STREAMS} puts of 1.4 MB each to one member, {} MB in all; \
+         {closed} of them were closed",
+        sent / 1_000_000
+    );
+    (what, faults)
+}
+
+fn big_range() -> RangeRequest {
+    RangeRequest { key: b"big/".to_vec(), range_end: b"big0".to_vec(), ..RangeRequest::default() }
+}
+
+fn non_readers(addresses: &[String], count: usize, lasts: Duration) -> (String, Vec<String>) {
+    let mut sockets = Vec::new();
+    let mut refused = 0;
+    for number in 0..count {
+        let window = if number % 2 == 0 { raw::WINDOW_MAX } else { 65_535 };
+        // All ask the same member: it must bear all of them.
+        let asked = raw::connect(&addresses[0], window).and_then(|mut socket| {
+            socket.write_all(&raw::call(1, RANGE, &big_range()))?;
+            Ok(socket)
+        });
+        match asked {
+            Ok(socket) => sockets.push(socket),
+            Err(_) => refused += 1,
+        }
+    }
+    let stand = hold(sockets, lasts);
+    let what = format!(
+        "{count} clients ask one member for 60 MiB each and read nothing; {refused} were closed at once, {stand} stand at \
+         the end"
+    );
+    (what, Vec::new())
+}
+
+/// Half of the streams only begin; the other half ask for 15 KiB each, which nobody reads.
+fn streams(addresses: &[String], count: u32, lasts: Duration) -> (String, Vec<String>) {
+    const CONNECTIONS: usize = 8;
+    let kv = Kv::of(&addresses[0]);
+    kv.put_surely("fifteen", vec![7; 15 << 10]);
+    let request = RangeRequest { key: b"fifteen".to_vec(), serializable: true, ..RangeRequest::default() };
+    let body = raw::message(&request);
+    let mut sockets = Vec::new();
+    let mut refused = 0;
+    for _ in 0..CONNECTIONS {
+        let opened = raw::connect(&addresses[0], 65_535).and_then(|mut socket| {
+            for number in 0..count {
+                let stream = number * 2 + 1;
+                let mut bytes = raw::head(stream, RANGE);
+                if number % 2 == 1 {
+                    bytes.extend(raw::data(stream, &body, true));
+                }
+                socket.write_all(&bytes)?;
+            }
+            Ok(socket)
+        });
+        match opened {
+            Ok(socket) => sockets.push(socket),
+            Err(_) => refused += 1,
+        }
+    }
+    let stand = hold(sockets, lasts);
+    let what = format!(
+        "{CONNECTIONS} connections to one member with {count} streams each, half of them unread answers; {refused} were \
+         closed while they were opened, {stand} stand at the end"
+    );
+    (what, Vec::new())
+}
+
+fn large_writers(addresses: &[String], count: usize, lasts: Duration) -> (String, Vec<String>) {
+    let stop = Arc::new(AtomicBool::new(false));
+    let done = Arc::new(AtomicU64::new(0));
+    let refusals = Arc::new(Mutex::new(Vec::<String>::new()));
+    let compactor = {
+        // An operator with little memory: of what is overwritten, a hundred revisions stay.
+        let (address, stop) = (addresses[0].clone(), stop.clone());
+        std::thread::spawn(move || {
+            let kv = Kv::of(&address);
+            while !stop.load(Ordering::Relaxed) {
+                std::thread::sleep(Duration::from_millis(500));
+                let Ok(now) = kv.range(RangeRequest { key: b"none".to_vec(), ..RangeRequest::default() })
+                else {
+                    continue;
+                };
+                let revision = now.header.map_or(0, |header| header.revision) - 100;
+                let mut client = kv.client();
+                // Refused when there is nothing to compact.
+                let _ = kv
+                    .block_on(async { client.compact(CompactionRequest { revision, physical: true }).await });
+            }
+        })
+    };
+    let writers = {
+        let (addresses, stop, done, refusals) =
+            (addresses.to_vec(), stop.clone(), done.clone(), refusals.clone());
+        std::thread::spawn(move || {
+            let runtime =
+                tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+            runtime.block_on(async {
+                let mut tasks = tokio::task::JoinSet::new();
+                for number in 0..count {
+                    let mut client = KvClient::new(channel(&addresses[number % addresses.len()]))
+                        .max_encoding_message_size(64 << 20);
+                    let (stop, done, refusals) = (stop.clone(), done.clone(), refusals.clone());
+                    tasks.spawn(async move {
+                        while !stop.load(Ordering::Relaxed) {
+                            let request = PutRequest {
+                                key: format!("large/{number}").into_bytes(),
+                                value: vec![number as u8; LARGE_VALUE],
+                                ..PutRequest::default()
+                            };
+                            match client.put(request).await {
+                                Ok(_) => drop(done.fetch_add(1, Ordering::Relaxed)),
+                                Err(status) => {
+                                    let told = status.message().to_string();
+                                    refusals.lock().expect("nobody panics with it").push(told);
+                                    tokio::time::sleep(Duration::from_millis(100)).await;
+                                }
+                            }
+                        }
+                    });
+                }
+                tasks.join_all().await;
+            });
+        })
+    };
+    std::thread::sleep(lasts);
+    stop.store(true, Ordering::Relaxed);
+    writers.join().expect("the writers do not panic");
+    compactor.join().expect("the compactor does not panic");
+    let refusals = refusals.lock().expect("nobody panics with it");
+    let done = done.load(Ordering::Relaxed);
+    let mut faults = Vec::new();
+    if let Some(first) = refusals.first() {
+        faults.push(format!("{} of {} large puts were refused: {first}", refusals.len(), done));
+    }
+    (format!("{count} writers, {done} puts of 1.4 MB, {} refused", refusals.len()), faults)
+}
+
+/// A frame's head, as it should be, that announces this many bytes and brings none. [docs/formats/frame.md]
+fn half_frame(kind: u8, fields: u32) -> Vec<u8> {
+    let mut head = b"KTF\xA7".to_vec();
+    head.extend([1, kind, 0, 0]);
+    head.extend((24 + fields).to_le_bytes());
+    head.extend(fields.to_le_bytes());
+    head.extend([0; 4]);
+    let sum = crc32c::crc32c(&head);
+    head.extend(sum.to_le_bytes());
+    head
+}
+
+/// Strangers: some say nonsense as fast as they are let in, others begin and stop. Meanwhile one follower is started
+/// again, and must be let in by the others.
+fn peers(
+    cluster: &mut Cluster,
+    good: &GoodClient,
+    standing: usize,
+    lasts: Duration,
+) -> (String, Vec<String>) {
+    let stop = Arc::new(AtomicBool::new(false));
+    let ports: Vec<String> = cluster.members.iter().map(|member| format!("{}:2380", member.host)).collect();
+    let mut threads = Vec::new();
+    let nonsense = Arc::new(AtomicU64::new(0));
+    for port in ports.clone() {
+        let (stop, nonsense) = (stop.clone(), nonsense.clone());
+        threads.push(std::thread::spawn(move || {
+            while !stop.load(Ordering::Relaxed) {
+                if let Ok(mut socket) = TcpStream::connect(&port) {
+                    let _ = socket.set_read_timeout(Some(Duration::from_secs(1)));
+                    let _ = socket.write_all(&[0xA5; 200]);
+                    let _ = socket.read(&mut [0; 256]);
+                    nonsense.fetch_add(1, Ordering::Relaxed);
+                }
+                std::thread::sleep(Duration::from_millis(2));
+            }
+        }));
+    }
+    let begun_frames = Arc::new(AtomicU64::new(0));
+    {
+        let (stop, begun_frames) = (stop.clone(), begun_frames.clone());
+        threads.push(std::thread::spawn(move || {
+            // As many as are asked for, always: what a member closes is opened again.
+            let mut sockets: Vec<Option<TcpStream>> = (0..standing).map(|_| None).collect();
+            while !stop.load(Ordering::Relaxed) {
+                for (number, place) in sockets.iter_mut().enumerate() {
+                    let stands = place.as_mut().is_some_and(raw::drain);
+                    if stands || stop.load(Ordering::Relaxed) {
+                        continue;
+                    }
+                    *place = TcpStream::connect(&ports[number % ports.len()]).ok().and_then(|mut socket| {
+                        let half = half_frame(if number % 2 == 0 { 1 } else { 9 }, 1_000);
+                        socket.write_all(&half).ok()?;
+                        begun_frames.fetch_add(1, Ordering::Relaxed);
+                        Some(socket)
+                    });
+                }
+                std::thread::sleep(Duration::from_millis(100));
+            }
+        }));
+    }
+    let mut faults = Vec::new();
+    std::thread::sleep(lasts / 2);
+    let follower = (cluster.leader() + 1) % cluster.members.len();
+    good.avoid(follower);
+    cluster.members[follower].kill();
+    let begun = Instant::now();
+    cluster.members[follower].spawn();
+    while !cluster.members[follower].log_text().contains(crate::cluster::READY) {
+        if REJOIN_MAX < begun.elapsed() {
+            faults.push(format!("a member that came back did not serve within {REJOIN_MAX:?}"));
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let back = begun.elapsed();
+    good.avoid(NOBODY);
+    std::thread::sleep(lasts / 2);
+    stop.store(true, Ordering::Relaxed);
+    for thread in threads {
+        thread.join().expect("a stranger does not panic");
+    }
+    let what = format!(
+        "{} connections with nonsense, {} with half a frame ({standing} of them at all times); a member that came back \
+         served after {:.1} s",
+        nonsense.load(Ordering::Relaxed),
+        begun_frames.load(Ordering::Relaxed),
+        back.as_secs_f64()
+    );
+    (what, faults)
+}
+
+/// What a process has in memory now.
+fn memory(process: u32) -> u64 {
+    let text = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap_or_default();
+    line.trim().trim_end_matches(" kB").parse::<u64>().map_or(0, |kib| kib * 1024)
+}
+
+fn lines(member: &crate::Member) -> u64 {
+    member.log_text().lines().count() as u64
+}
+
+/// The most memory that each of some processes had.
+struct MemoryWatch {
+    stop: Arc<AtomicBool>,
+    thread: std::thread::JoinHandle<Vec<u64>>,
+}
+
+impl MemoryWatch {
+    fn start(processes: Vec<u32>) -> MemoryWatch {
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = stop.clone();
+        let thread = std::thread::spawn(move || {
+            let mut peaks = vec![0; processes.len()];
+            while !stopped.load(Ordering::Relaxed) {
+                for (peak, process) in peaks.iter_mut().zip(&processes) {
+                    *peak = memory(*process).max(*peak);
+                }
+                std::thread::sleep(SAMPLE_EVERY);
+            }
+            peaks
+        });
+        MemoryWatch { stop, thread }
+    }
+
+    fn stop(self) -> Vec<u64> {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.join().expect("it only reads")
+    }
+}
+
+fn channel(address: &str) -> Channel {
+    Endpoint::from_shared(format!("http://{address}"))
+        .expect("an address")
+        .connect_timeout(Duration::from_secs(5))
+        .connect_lazy()
+}
+
+/// What became of the good client's puts, in the order in which they were due: none while nobody knows.
+#[derive(Default)]
+struct Puts {
+    ended: Vec<Option<Result<Duration, ()>>>,
+    acknowledged: BTreeSet<String>,
+}
+
+/// One client that asks little and steadily.
+struct GoodClient {
+    puts: Arc<Mutex<Puts>>,
+    stop: Arc<AtomicBool>,
+    /// The member that is asked nothing, because it is about to be away.
+    avoided: Arc<AtomicUsize>,
+    thread: std::thread::JoinHandle<()>,
+}
+
+/// No member.
+const NOBODY: usize = usize::MAX;
+
+impl GoodClient {
+    fn start(cluster: &Cluster) -> GoodClient {
+        let addresses: Vec<String> = cluster.members.iter().map(|member| member.address()).collect();
+        let (puts, stop) = (Arc::<Mutex<Puts>>::default(), Arc::<AtomicBool>::default());
+        let avoided = Arc::new(AtomicUsize::new(NOBODY));
+        let (told, stopped, avoids) = (puts.clone(), stop.clone(), avoided.clone());
+        let thread = std::thread::spawn(move || {
+            let runtime =
+                tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+            runtime.block_on(async {
+                let channels: Vec<Channel> = addresses.iter().map(|address| channel(address)).collect();
+                let mut tick = tokio::time::interval(EVERY);
+                tick.set_missed_tick_behavior(MissedTickBehavior::Burst);
+                let mut number = 0_usize;
+                while !stopped.load(Ordering::Relaxed) {
+                    let due = tick.tick().await;
+                    let mut member = number % channels.len();
+                    if member == avoids.load(Ordering::Relaxed) {
+                        member = (member + 1) % channels.len();
+                    }
+                    let (channel, told) = (channels[member].clone(), told.clone());
+                    told.lock().expect("nobody panics with it").ended.push(None);
+                    tokio::spawn(async move { one_put(channel, number, due, &told).await });
+                    number += 1;
+                }
+                // Those under way are waited for.
+                let end = tokio::time::Instant::now() + PUT_LIMIT;
+                while tokio::time::Instant::now() < end
+                    && told.lock().expect("as above").ended.iter().any(Option::is_none)
+                {
+                    tokio::time::sleep(EVERY).await;
+                }
+            });
+        });
+        GoodClient { puts, stop, avoided, thread }
+    }
+
+    /// Asks this member nothing more, and waits for what it was asked; all are asked again with [`NOBODY`].
+    fn avoid(&self, member: usize) {
+        self.avoided.store(member, Ordering::Relaxed);
+        let due = self.due_count() + 1; // one may be on its way out just now
+        crate::until("what was asked before is answered", || {
+            let puts = self.puts();
+            (due < puts.ended.len() && puts.ended[..due].iter().all(Option::is_some)).then_some(())
+        });
+    }
+
+    fn puts(&self) -> std::sync::MutexGuard<'_, Puts> {
+        self.puts.lock().expect("nobody panics with it")
+    }
+
+    fn due_count(&self) -> usize {
+        self.puts().ended.len()
+    }
+
+    /// Waits until a second of puts have been answered at the usual speed, so that no flood pays for the one before it.
+    fn wait_for_calm(&self) {
+        crate::until("the good client is served as ever", || {
+            std::thread::sleep(Duration::from_secs(1));
+            let puts = self.puts();
+            let is_quick =
+                |put: &Option<Result<Duration, ()>>| matches!(put, Some(Ok(time)) if *time < P99_MAX);
+            let recent = puts.ended.len().checked_sub(100)?..puts.ended.len() - 10;
+            puts.ended[recent].iter().all(is_quick).then_some(())
+        });
+    }
+
+    /// The time of each put that has been due since, once all of them have ended; none for a failure.
+    fn times_since(&self, from: usize) -> Vec<Option<Duration>> {
+        let upto = self.due_count();
+        let all = |puts: &Puts| puts.ended[from..upto].iter().copied().collect::<Option<Vec<_>>>();
+        let ended = crate::until("the good client's puts have ended", || all(&self.puts()));
+        ended.into_iter().map(Result::ok).collect()
+    }
+
+    fn stop(self) -> BTreeSet<String> {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.join().expect("the client does not panic");
+        std::mem::take(&mut self.puts.lock().expect("nobody panics with it").acknowledged)
+    }
+}
+
+async fn one_put(channel: Channel, number: usize, due: tokio::time::Instant, told: &Mutex<Puts>) {
+    let key = format!("load/{number:010}");
+    let request =
+        PutRequest { key: key.clone().into_bytes(), value: vec![b'x'; 100], ..PutRequest::default() };
+    let mut client = KvClient::new(channel);
+    let ended = tokio::time::timeout(PUT_LIMIT, client.put(request)).await;
+    let mut puts = told.lock().expect("nobody panics with it");
+    puts.ended[number] = Some(match ended {
+        Ok(Ok(_)) => {
+            puts.acknowledged.insert(key);
+            Ok(due.elapsed())
+        }
+        _ => Err(()),
+    });
+}
