@@ -33,7 +33,7 @@ mod waiting;
 mod watchdog;
 
 pub use engine::Engine;
-pub use room::default_quota;
+pub use room::{default_quota, memory_limit};
 pub use start::{End, Member, Place, Running, RuntimeConfig, StartError, start};
 
 use kattu_raft::{Duration, RecordEncoder};

@@ -108,7 +108,8 @@ pub fn default_quota() -> u64 {
 }
 
 /// Bytes of memory of this machine, or of the control group if that is less.
-fn memory_limit() -> u64 {
+#[must_use]
+pub fn memory_limit() -> u64 {
     let machine = kib_of("/proc/meminfo", "MemTotal:").unwrap_or(u64::MAX / 4);
     machine.min(group_limit().unwrap_or(u64::MAX))
 }

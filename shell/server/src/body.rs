@@ -2,7 +2,8 @@
 //!
 //! Knows nothing of: what is in them.
 
-use bytes::Bytes;
+use crate::budget::{Hold, Waiting};
+use bytes::{Buf, Bytes};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use http_body::{Body, Frame, SizeHint};
 use std::convert::Infallible;
@@ -16,7 +17,7 @@ const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const OK: HeaderValue = HeaderValue::from_static("0");
 
 /// Messages above this are written out only when there is room for them.
-const LARGE_MIN: usize = 16 << 10;
+pub(crate) const LARGE_MIN: usize = 16 << 10;
 
 /// The body of one answer.
 #[derive(Debug, Default)]
@@ -36,12 +37,12 @@ pub enum FaceBody {
     Stream(mpsc::Receiver<Result<Bytes, Status>>),
 }
 
-/// A large message, not yet written out.
+/// A large message, written out as it finds room.
 pub struct Large {
     /// About how many bytes it will have.
     pub len: usize,
-    /// Writes it, prefix included.
-    pub write: Box<dyn FnOnce() -> Bytes + Send>,
+    /// Writes the next bytes of it, prefix included, no more than it is told; nothing after the last.
+    pub write: Box<dyn FnMut(usize) -> Bytes>,
 }
 
 impl fmt::Debug for Large {
@@ -51,13 +52,20 @@ impl fmt::Debug for Large {
 }
 
 impl FaceBody {
-    /// One gRPC message of about `len` bytes: written out now if that is little, later if it is much.
-    pub fn message(len: usize, write: impl FnOnce() -> Bytes + Send + 'static) -> FaceBody {
+    /// One gRPC message of about `len` bytes: written out now if that is little, and as a whole, when there is room for
+    /// its first byte, if it is much.
+    pub fn message(len: usize, write: impl FnOnce() -> Bytes + 'static) -> FaceBody {
         if len <= LARGE_MIN {
-            FaceBody::Message(write())
-        } else {
-            FaceBody::Large(Large { len, write: Box::new(write) })
+            return FaceBody::Message(write());
         }
+        let (mut write, mut left) = (Some(write), Bytes::new());
+        let write = move |room: usize| {
+            if let Some(write) = write.take() {
+                left = write();
+            }
+            left.split_to(room.min(left.len()))
+        };
+        FaceBody::Large(Large { len, write: Box::new(write) })
     }
 }
 
@@ -82,11 +90,14 @@ impl Body for FaceBody {
                 *this = FaceBody::Trailers;
                 Frame::data(bytes)
             }
-            FaceBody::Large(_) => {
-                let FaceBody::Large(large) = std::mem::replace(this, FaceBody::Trailers) else {
-                    unreachable!()
-                };
-                Frame::data((large.write)())
+            FaceBody::Large(large) => {
+                let bytes = (large.write)(usize::MAX);
+                if bytes.is_empty() {
+                    *this = FaceBody::Empty;
+                    Frame::trailers(ok_trailers())
+                } else {
+                    Frame::data(bytes)
+                }
             }
             FaceBody::Trailers => {
                 *this = FaceBody::Empty;
@@ -120,6 +131,70 @@ impl Body for FaceBody {
                 SizeHint::default()
             }
         }
+    }
+}
+
+/// Bytes on their way to the socket, with their place in the budget: given back when they have left, or never will.
+#[derive(Debug)]
+pub struct Piece {
+    bytes: Bytes,
+    _waiting: Option<Waiting>,
+}
+
+impl Piece {
+    /// These bytes, held by this.
+    pub fn new(bytes: Bytes, hold: Option<Hold>) -> Piece {
+        Piece { bytes, _waiting: hold.map(Waiting::new) }
+    }
+}
+
+impl Buf for Piece {
+    fn remaining(&self) -> usize {
+        self.bytes.len()
+    }
+
+    fn chunk(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    fn advance(&mut self, count: usize) {
+        self.bytes.advance(count);
+    }
+}
+
+/// A body whose bytes are held until they have left.
+#[derive(Debug)]
+pub struct Held {
+    body: FaceBody,
+    hold: Option<Hold>,
+}
+
+impl Held {
+    /// This body, held by this.
+    pub fn new(body: FaceBody, hold: Hold) -> Held {
+        Held { body, hold: Some(hold) }
+    }
+}
+
+impl Body for Held {
+    type Data = Piece;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Piece>, Infallible>>> {
+        let polled = Pin::new(&mut self.body).poll_frame(context);
+        let hold = &mut self.hold;
+        polled.map_ok(|frame| frame.map_data(|bytes| Piece::new(bytes, hold.take())))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
     }
 }
 

@@ -12,7 +12,9 @@ mod membership;
 mod sources;
 pub mod urls;
 
+use crate::budget;
 use crate::compactor::Retention;
+use crate::face::GRPC_OVERHEAD_BYTES;
 use crate::history::Budget;
 use crate::level;
 use kattu_node::contract::Consistency;
@@ -88,6 +90,12 @@ pub struct ServeConfig {
     pub log_io: Place,
     /// Where entries are applied.
     pub apply: Place,
+    /// Bytes that may be held for clients; 0 for a share of the memory.
+    pub client_memory_bytes: u64,
+    /// Calls at once on one connection.
+    pub max_concurrent_streams: u32,
+    /// Least time between two pings of a client.
+    pub ping_interval_min: Duration,
     /// Threads that serve clients; 0 is the node's own.
     pub client_threads: usize,
     /// Bytes of log that make a snapshot due.
@@ -242,6 +250,10 @@ fn build(given: &Reader<'_>) -> Result<ServeConfig, ConfigError> {
         quota_bytes: quota(given)?,
         log_io: given.place("log-io")?,
         apply: given.place("apply")?,
+        client_memory_bytes: client_memory(given, max_request_bytes)?,
+        max_concurrent_streams: given.number("max-concurrent-streams", 10_000, 1, u64::from(u32::MAX))?
+            as u32,
+        ping_interval_min: ping_interval(given)?,
         client_threads: given.number("client-threads", 0, 0, 256)? as usize,
         snapshot_log_bytes: given.number("snapshot-log-bytes", 64 << 20, 1 << 20, 1 << 40)?,
         snapshot_keep_bytes: given.number("snapshot-keep-bytes", 64 << 20, 0, 1 << 40)?,
@@ -421,6 +433,24 @@ fn log(given: &Reader<'_>) -> Result<LogOptions, ConfigError> {
         format: given.one_of("log-format", &[("console", Format::Console), ("json", Format::Json)])?,
         outputs,
     })
+}
+
+/// Bytes for clients. One request of the largest size must always fit.
+fn client_memory(given: &Reader<'_>, max_request_bytes: u64) -> Result<u64, ConfigError> {
+    let bytes = given.number("client-memory-bytes", 0, 0, 1 << 40)?;
+    let least = budget::Budget::least_for(max_request_bytes + GRPC_OVERHEAD_BYTES as u64);
+    if 0 < bytes && bytes < least {
+        let what = format!("{bytes} is too little: --max-request-bytes asks for {least} at least");
+        return Err(given.wrong("client-memory-bytes", what));
+    }
+    Ok(bytes)
+}
+
+/// As etcd writes it: a duration.
+fn ping_interval(given: &Reader<'_>) -> Result<Duration, ConfigError> {
+    let flag = "grpc-keepalive-min-time";
+    let text = given.text(flag).unwrap_or("5s");
+    parse_duration(text).ok_or_else(|| given.wrong(flag, format!("{text:?}: expected a duration such as 5s")))
 }
 
 /// A quota of 0 or below means none, as in etcd.

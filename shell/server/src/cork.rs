@@ -5,12 +5,14 @@
 //! request that came with the ping. So what is no answer (acknowledgements, window updates) waits for an answer to travel
 //! with, for at most [`WAIT_MAX`], and not at all while no call is in flight.
 //!
-//! Knows nothing of: frames, calls.
+//! Beside it, frames that come are counted, and pings among them: nobody else sees those.
+//!
+//! Knows nothing of: what frames say, calls.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -20,12 +22,21 @@ use tokio::time::{Instant, Sleep};
 /// that we live do not notice.
 const WAIT_MAX: Duration = Duration::from_millis(5);
 
+/// Bytes that a connection may read in one turn of its task: then the others have theirs, and the replica among them.
+const TURN_BYTES: usize = 64 << 10;
+/// … and frames, for a short one may begin a call; no more of them than a few reads bring are over it.
+const TURN_FRAMES: u64 = 128;
+
 /// Whether writes wait; shared by a connection's task and its socket.
 #[derive(Debug, Default)]
 pub struct Cork {
     held: AtomicBool,
     /// Something is being kept from being written.
     wanted: AtomicBool,
+    /// Frames whose heads have come.
+    frames: AtomicU64,
+    /// Pings among them that want an answer.
+    pings: AtomicU64,
 }
 
 impl Cork {
@@ -49,6 +60,11 @@ impl Holder {
     /// Nothing waits yet.
     pub fn new(cork: Arc<Cork>) -> Holder {
         Holder { cork, due: None, timer: Box::pin(tokio::time::sleep(Duration::ZERO)), timer_is_set: false }
+    }
+
+    /// Frames that have come, and pings among them.
+    pub fn counted(&self) -> (u64, u64) {
+        (self.cork.frames.load(Relaxed), self.cork.pings.load(Relaxed))
     }
 
     /// From here on writes wait.
@@ -94,12 +110,56 @@ pub struct Corked<S> {
     cork: Arc<Cork>,
     /// The system took no more at the last write: the client is behind, and there is nothing to gain by waiting.
     backed_up: bool,
+    heads: Heads,
+    /// Bytes read in this turn, and the frames that had come before it.
+    read: usize,
+    frames_before: u64,
+}
+
+/// Finds the heads of frames among the bytes that come. [RFC 9113 §4.1]
+#[derive(Debug)]
+struct Heads {
+    /// Bytes until the next head begins.
+    skip: usize,
+    /// As much of a head as has come.
+    head: [u8; HEAD_BYTES],
+    len: usize,
+}
+
+const HEAD_BYTES: usize = 9;
+/// What a client says before its first frame. [RFC 9113 §3.4]
+const PREFACE_BYTES: usize = 24;
+const PING: u8 = 6;
+const ACK: u8 = 1;
+
+impl Heads {
+    fn look_at(&mut self, mut bytes: &[u8], cork: &Cork) {
+        while !bytes.is_empty() {
+            let skipped = self.skip.min(bytes.len());
+            self.skip -= skipped;
+            bytes = &bytes[skipped..];
+            let more = (HEAD_BYTES - self.len).min(bytes.len());
+            self.head[self.len..self.len + more].copy_from_slice(&bytes[..more]);
+            self.len += more;
+            bytes = &bytes[more..];
+            if self.len == HEAD_BYTES {
+                let [high, middle, low, kind, flags, ..] = self.head;
+                self.skip = u32::from_be_bytes([0, high, middle, low]) as usize;
+                self.len = 0;
+                cork.frames.fetch_add(1, Relaxed);
+                if kind == PING && flags & ACK == 0 {
+                    cork.pings.fetch_add(1, Relaxed);
+                }
+            }
+        }
+    }
 }
 
 impl<S> Corked<S> {
-    /// The stream, whose writes wait as `cork` says.
+    /// The stream of a client that has said nothing yet, whose writes wait as `cork` says.
     pub fn new(stream: S, cork: Arc<Cork>) -> Corked<S> {
-        Corked { stream, cork, backed_up: false }
+        let heads = Heads { skip: PREFACE_BYTES, head: [0; HEAD_BYTES], len: 0 };
+        Corked { stream, cork, backed_up: false, heads, read: 0, frames_before: 0 }
     }
 
     /// Whether a write has to wait. It needs no waker: the task that holds the cork polls again.
@@ -118,7 +178,21 @@ impl<S: AsyncRead + Unpin> AsyncRead for Corked<S> {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(context, buffer)
+        let frames = self.cork.frames.load(Relaxed);
+        if TURN_BYTES <= self.read || TURN_FRAMES <= frames - self.frames_before {
+            (self.read, self.frames_before) = (0, frames);
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        let before = buffer.filled().len();
+        let polled = Pin::new(&mut self.stream).poll_read(context, buffer);
+        if polled.is_pending() {
+            (self.read, self.frames_before) = (0, frames);
+        }
+        let Corked { heads, cork, read, .. } = &mut *self;
+        heads.look_at(&buffer.filled()[before..], cork);
+        *read += buffer.filled().len() - before;
+        polled
     }
 }
 
@@ -196,6 +270,60 @@ mod tests {
             assert_eq!(far.read_exact(&mut read).await.expect("written"), written);
             assert_eq!(&read, b"pong");
         }
+    }
+
+    #[test]
+    fn pings_are_found_however_the_bytes_are_cut() {
+        let mut bytes = vec![b'P'; PREFACE_BYTES];
+        let mut frame = |kind: u8, flags: u8, len: u8| {
+            bytes.extend([0, 0, len, kind, flags, 0, 0, 0, 1]);
+            bytes.extend(vec![PING; len as usize]);
+        };
+        frame(4, 0, 0);
+        frame(PING, 0, 8);
+        frame(0, 1, 200);
+        frame(PING, ACK, 8);
+        frame(PING, 0, 8);
+        for cut in 1..bytes.len() {
+            let cork = Cork::default();
+            let mut heads = Heads { skip: PREFACE_BYTES, head: [0; HEAD_BYTES], len: 0 };
+            for piece in bytes.chunks(cut) {
+                heads.look_at(piece, &cork);
+            }
+            assert_eq!((cork.frames.load(Relaxed), cork.pings.load(Relaxed)), (5, 2), "pieces of {cut}");
+        }
+    }
+
+    /// Turns that it takes to read these bytes, 8 KiB at a time.
+    async fn turns_to_read(sent: &[u8]) -> usize {
+        let (near, mut far) = tokio::io::duplex(1 << 20);
+        tokio::io::AsyncWriteExt::write_all(&mut far, sent).await.expect("there is room");
+        let mut stream = Corked::new(near, Arc::default());
+        let (mut turns, mut got) = (0, 0);
+        poll_fn(|context| {
+            turns += 1;
+            let mut scrap = [0; 8 << 10];
+            loop {
+                let mut buffer = ReadBuf::new(&mut scrap);
+                match Pin::new(&mut stream).poll_read(context, &mut buffer) {
+                    Poll::Ready(read) => read.expect("the other end is there"),
+                    Poll::Pending if got < sent.len() => return Poll::Pending,
+                    Poll::Pending => return Poll::Ready(()),
+                }
+                got += buffer.filled().len();
+            }
+        })
+        .await;
+        turns
+    }
+
+    #[tokio::test]
+    async fn whoever_sends_much_is_read_in_turns_with_others() {
+        let mut sent = vec![0; 5 * TURN_BYTES / 2];
+        assert_eq!(turns_to_read(&sent).await, 20, "empty frames: each read brings far more than a turn's");
+        let len = (sent.len() - PREFACE_BYTES - HEAD_BYTES) as u32;
+        sent[PREFACE_BYTES..PREFACE_BYTES + 3].copy_from_slice(&len.to_be_bytes()[1..]);
+        assert_eq!(turns_to_read(&sent).await, 3, "one long frame: two and a half turns");
     }
 
     #[tokio::test]

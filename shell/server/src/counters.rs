@@ -57,6 +57,14 @@ pub struct Counters {
     pub connections_refused: Counter,
     /// Client connections that ended with an error of theirs: no protocol we speak, a broken frame, a deadline.
     pub connections_broken: Counter,
+    /// Client connections closed because they said nothing for too long.
+    pub connections_idle: Counter,
+    /// Client connections closed because their clients took nothing of what waited for them.
+    pub connections_stalled: Counter,
+    /// Client connections closed for too many pings, or too many calls in a row that were refused.
+    pub connections_too_much: Counter,
+    /// Answers given up because their clients took nothing of them.
+    pub answers_stalled: Counter,
     /// Bytes of gRPC messages received.
     pub received_bytes: Counter,
     /// Bytes of gRPC messages written out to be sent.
@@ -81,6 +89,10 @@ impl Default for Counters {
             connections_accepted: Counter::default(),
             connections_refused: Counter::default(),
             connections_broken: Counter::default(),
+            connections_idle: Counter::default(),
+            connections_stalled: Counter::default(),
+            connections_too_much: Counter::default(),
+            answers_stalled: Counter::default(),
             received_bytes: Counter::default(),
             sent_bytes: Counter::default(),
             health_success: Counter::default(),

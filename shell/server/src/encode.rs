@@ -15,6 +15,9 @@ use kattu_proto::etcdserverpb as pb;
 use prost::Message;
 use prost::encoding::{self, WireType, encode_varint, encoded_len_varint};
 
+/// A large answer is written out in pieces of about this size.
+pub const PIECE_BYTES: usize = 64 << 10;
+
 /// Length of the prefix in front of each message.
 pub const PREFIX_LEN: usize = 5;
 
@@ -43,6 +46,75 @@ pub fn frame_range(header: &pb::ResponseHeader, result: &api::RangeResult) -> By
     }
     put_int(4, result.count, &mut out);
     finish(out, len)
+}
+
+/// The bytes of [`frame_range`], a piece at a time: what is written is let go of, so that there is never much more than the
+/// answer itself.
+pub struct RangeWriter {
+    header: Option<pb::ResponseHeader>,
+    kvs: std::vec::IntoIter<api::KeyValue>,
+    more: bool,
+    count: i64,
+    /// Bytes to write in all, prefix included, and those written.
+    len: usize,
+    written: usize,
+    /// Written, and not yet handed out.
+    left: Bytes,
+}
+
+impl RangeWriter {
+    /// The answer whose message has `len` bytes, by [`range_len`].
+    #[must_use]
+    pub fn new(header: pb::ResponseHeader, result: api::RangeResult, len: usize) -> RangeWriter {
+        let api::RangeResult { kvs, more, count, revision: _ } = result;
+        RangeWriter {
+            header: Some(header),
+            kvs: kvs.into_iter(),
+            more,
+            count,
+            len: PREFIX_LEN + len,
+            written: 0,
+            left: Bytes::new(),
+        }
+    }
+
+    /// The next bytes, at most `room`, which is not 0; nothing after the last.
+    pub fn next_bytes(&mut self, room: usize) -> Bytes {
+        if self.left.is_empty() && self.written < self.len {
+            self.left = self.fill(room.min(PIECE_BYTES));
+        }
+        self.left.split_to(room.min(self.left.len()))
+    }
+
+    /// At least so many bytes, unless those are the last.
+    fn fill(&mut self, bytes: usize) -> Bytes {
+        let mut out = match self.header.take() {
+            Some(header) => {
+                let mut out = BytesMut::with_capacity(bytes);
+                out.put_u8(0);
+                let len = self.len - PREFIX_LEN;
+                out.put_u32(u32::try_from(len).expect("answers are limited far below 4 GiB"));
+                encoding::message::encode(1, &header, &mut out);
+                out
+            }
+            None => BytesMut::with_capacity(bytes.min(self.len - self.written)),
+        };
+        while out.len() < bytes {
+            let Some(kv) = self.kvs.next() else {
+                if self.more {
+                    encoding::bool::encode(3, &true, &mut out);
+                }
+                put_int(4, self.count, &mut out);
+                assert_eq!(self.written + out.len(), self.len, "the announced length is the written one");
+                break;
+            };
+            encoding::encode_key(2, WireType::LengthDelimited, &mut out);
+            encode_varint(pair_len(&kv) as u64, &mut out);
+            put_pair(&kv, &mut out);
+        }
+        self.written += out.len();
+        out.freeze()
+    }
 }
 
 /// Bytes of the message that [`frame_range`] writes, without the prefix.
@@ -151,6 +223,30 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn a_range_in_pieces_is_the_same_range(
+            kvs in proptest::collection::vec(pair(), 0..40),
+            more in any::<bool>(),
+            count in number(),
+            rooms in proptest::collection::vec(1..3_000_usize, 1..8),
+        ) {
+            let header = pb::ResponseHeader { cluster_id: 1, member_id: 2, revision: 3, raft_term: 4 };
+            let result = api::RangeResult { kvs, more, count, revision: 3 };
+            let whole = frame_range(&header, &result);
+            let len = range_len(&header, &result);
+            let mut writer = RangeWriter::new(header, result, len);
+            let mut pieces = Vec::new();
+            for &room in rooms.iter().cycle() {
+                let piece = writer.next_bytes(room);
+                prop_assert!(piece.len() <= room);
+                if piece.is_empty() {
+                    break;
+                }
+                pieces.extend_from_slice(&piece);
+            }
+            prop_assert_eq!(pieces, whole);
+        }
+
         #[test]
         fn a_range_is_written_as_prost_would_write_it(
             kvs in proptest::collection::vec(pair(), 0..6),

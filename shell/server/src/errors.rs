@@ -153,6 +153,14 @@ pub fn with_reason(refusal: Refusal) -> Status {
     status
 }
 
+/// Too much is held for clients already: etcd's text, and what to do.
+#[must_use]
+pub fn too_much_held(what: &'static str) -> Status {
+    let mut status = Status::from(TOO_MANY_REQUESTS);
+    status.metadata_mut().insert(REASON, tonic::metadata::MetadataValue::from_static(what));
+    status
+}
+
 /// The metadata key of a refusal's reason.
 pub const REASON: &str = "kattu-reason";
 

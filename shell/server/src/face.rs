@@ -5,6 +5,7 @@
 //! Knows nothing of: sockets, connections, threads.
 
 use crate::body::FaceBody;
+use crate::budget::{Budget, Hold};
 use crate::counters::{Counters, InFlight};
 use crate::encode::PREFIX_LEN;
 use crate::replica::Replica;
@@ -20,7 +21,7 @@ use kattu_proto::etcdserverpb as pb;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tonic::{Code, Status};
 
 /// The version of etcd whose behaviour this server shows; clients choose features by it. Digits only: some parse it.
@@ -56,6 +57,20 @@ pub struct FaceConfig {
     pub max_concurrent_streams: u32,
     /// How long a client may take to say which protocol it speaks, and to send the head of an HTTP/1 request.
     pub header_deadline: Duration,
+    /// What a body of a request may take, whatever its size, …
+    pub body_deadline: Duration,
+    /// … and how many bytes of what it announces give it a second more.
+    pub body_bytes_per_s: usize,
+    /// A connection with no call under way that says nothing for so long is closed.
+    pub idle_deadline: Duration,
+    /// A client that takes nothing of what waits for it for so long loses the call, or the connection.
+    pub stall_deadline: Duration,
+    /// Least time between two pings of a client to which nothing was sent in between.
+    pub ping_interval_min: Duration,
+    /// Room for large writes, in KiB; shared by all listeners of this member.
+    pub large_writes: Arc<Semaphore>,
+    /// What may be held for clients; shared by all listeners of this member.
+    pub budget: Arc<Budget>,
     /// How long calls under way may go on once the server stops.
     pub drain_deadline: Duration,
     /// What the faces of this member count; shared by all its listeners.
@@ -74,6 +89,13 @@ impl Default for FaceConfig {
             max_connections: 20_000,
             max_concurrent_streams: 10_000,
             header_deadline: Duration::from_secs(5),
+            body_deadline: Duration::from_secs(10),
+            body_bytes_per_s: 64 << 10,
+            idle_deadline: Duration::from_secs(600),
+            stall_deadline: Duration::from_secs(60),
+            ping_interval_min: Duration::from_secs(5),
+            large_writes: Arc::new(Semaphore::new(kv::LARGE_WRITES_KIB)),
+            budget: Arc::default(),
             drain_deadline: Duration::from_secs(2),
             counters: Arc::default(),
         }
@@ -85,6 +107,27 @@ impl FaceConfig {
     #[must_use]
     pub fn max_message_bytes(&self) -> usize {
         self.max_request_bytes.saturating_add(GRPC_OVERHEAD_BYTES)
+    }
+
+    /// Largest answer to one unary call, in bytes: less where the budget has no room for it.
+    #[must_use]
+    pub fn max_response_bytes(&self) -> usize {
+        let call_max = usize::try_from(self.budget.call_max()).unwrap_or(usize::MAX);
+        self.max_response_bytes.min(call_max)
+    }
+
+    /// Client connections at once: fewer where the budget has no room for so many.
+    #[must_use]
+    pub fn max_connections(&self) -> u64 {
+        (self.max_connections as u64).min(self.budget.connections_max())
+    }
+
+    fn body_limits(&self) -> grpc::BodyLimits {
+        grpc::BodyLimits {
+            len_max: self.max_message_bytes(),
+            patience: self.body_deadline,
+            bytes_per_s: self.body_bytes_per_s,
+        }
     }
 }
 
@@ -105,12 +148,13 @@ impl<R: Replica> Face<R> {
         Face { replica, config, stop }
     }
 
-    /// Answers one call of gRPC. The head of the request is judged here and now and let go, so that the future, which
-    /// is moved about once per call, stays small.
+    /// Answers one call of gRPC, and hands back what the call holds. The head of the request is judged here and now and let
+    /// go, so that the future, which is moved about once per call, stays small.
     pub fn answer<'a, B>(
         &'a self,
         request: Request<B>,
-    ) -> impl Future<Output = Response<FaceBody>> + use<'a, R, B>
+        mut hold: Hold,
+    ) -> impl Future<Output = (Response<FaceBody>, Hold)> + use<'a, R, B>
     where
         B: Body<Data = Bytes> + Unpin,
         B::Error: std::fmt::Display,
@@ -120,9 +164,10 @@ impl<R: Replica> Face<R> {
         async move {
             let (rpc, level, in_flight) = match judged {
                 Ok(judged) => judged,
-                Err(refused) => return *refused,
+                Err(refused) => return (*refused, hold),
             };
-            match self.dispatch(rpc, level.unwrap_or(self.config.read_consistency), body).await {
+            let level_or_default = level.unwrap_or(self.config.read_consistency);
+            let response = match self.dispatch(rpc, level_or_default, body, &mut hold).await {
                 Ok(mut response) => {
                     in_flight.end(Code::Ok);
                     if level.is_some() {
@@ -134,7 +179,8 @@ impl<R: Replica> Face<R> {
                     in_flight.end(status.code());
                     grpc::refuse(status)
                 }
-            }
+            };
+            (response, hold)
         }
     }
 
@@ -162,7 +208,13 @@ impl<R: Replica> Face<R> {
         }
     }
 
-    async fn dispatch<B>(&self, rpc: Rpc, level: Consistency, body: B) -> Result<Response<FaceBody>, Status>
+    async fn dispatch<B>(
+        &self,
+        rpc: Rpc,
+        level: Consistency,
+        body: B,
+        hold: &mut Hold,
+    ) -> Result<Response<FaceBody>, Status>
     where
         B: Body<Data = Bytes> + Unpin,
         B::Error: std::fmt::Display,
@@ -171,14 +223,14 @@ impl<R: Replica> Face<R> {
             let name = format!("kattu does not serve {}/{} yet", rpc.service(), rpc.method());
             return Err(Status::unimplemented(name));
         }
-        let message = grpc::read_message(body, self.config.max_message_bytes()).await?;
+        let message = grpc::read_message(body, self.config.body_limits(), hold).await?;
         self.config.counters.received_bytes.add((PREFIX_LEN + message.len()) as u64);
         let answer = match rpc {
-            Rpc::Range => kv::range(self, message, level).await?,
-            Rpc::Put => kv::put(self, message).await?,
-            Rpc::DeleteRange => kv::delete_range(self, message).await?,
-            Rpc::Txn => kv::txn(self, message, level).await?,
-            Rpc::Compact => kv::compact(self, message).await?,
+            Rpc::Range => kv::range(self, message, level, hold).await?,
+            Rpc::Put => kv::put(self, message, hold).await?,
+            Rpc::DeleteRange => kv::delete_range(self, message, hold).await?,
+            Rpc::Txn => kv::txn(self, message, level, hold).await?,
+            Rpc::Compact => kv::compact(self, message, hold).await?,
             Rpc::Status => maintenance::status(self, message).await.map(FaceBody::Message)?,
             Rpc::Alarm => maintenance::alarm(self, message).await.map(FaceBody::Message)?,
             Rpc::Defragment => maintenance::defragment(self, message).await.map(FaceBody::Message)?,

@@ -10,6 +10,7 @@
 //! Knows nothing of: what messages mean.
 
 use crate::body::FaceBody;
+use crate::budget::Hold;
 use crate::encode::PREFIX_LEN;
 use crate::errors;
 use bytes::{Buf, Bytes, BytesMut};
@@ -17,6 +18,12 @@ use http::{HeaderMap, HeaderValue, Response, header};
 use http_body::Body;
 use http_body_util::BodyExt;
 use prost::Message;
+use std::cell::Cell;
+use std::future::poll_fn;
+use std::pin::pin;
+use std::task::Poll;
+use std::time::Duration;
+use tokio::time::{Instant, timeout_at};
 use tonic::Status;
 
 const GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
@@ -46,37 +53,102 @@ pub fn check_metadata(headers: &HeaderMap, has_leader: impl FnOnce() -> bool) ->
     Ok(())
 }
 
-/// The one message of a unary call. Comes back when the client has said that nothing follows.
+/// What a body may be.
+#[derive(Clone, Copy, Debug)]
+pub struct BodyLimits {
+    /// Longest message, in bytes.
+    pub len_max: usize,
+    /// How long a body may take, whatever its size.
+    pub patience: Duration,
+    /// … and how many bytes of what it announces make it a second more.
+    pub bytes_per_s: usize,
+}
+
+impl BodyLimits {
+    fn patience_for(&self, len: usize) -> Duration {
+        let for_its_size = len.min(self.len_max) as f64 / self.bytes_per_s as f64;
+        self.patience + Duration::from_secs_f64(for_its_size)
+    }
+}
+
+/// A message that comes in parts is gathered in blocks of this many bytes, so that it never holds much more than has come.
+const BLOCK_BYTES: usize = 64 << 10;
+
+/// The one message of a unary call. Comes back when the client has said that nothing follows. What has come is held; a body
+/// that is not whole in time, or not held, is given up.
 ///
 /// # Errors
-/// A message larger than `len_max`, a packed one, a body that breaks off or holds more or less than one message.
-pub async fn read_message<B>(mut body: B, len_max: usize) -> Result<Bytes, Status>
+/// A message that is too large, a packed one, a body that breaks off or takes too long, or holds more or less than one
+/// message; too much held already.
+pub async fn read_message<B>(body: B, limits: BodyLimits, hold: &mut Hold) -> Result<Bytes, Status>
+where
+    B: Body<Data = Bytes> + Unpin,
+    B::Error: std::fmt::Display,
+{
+    let announced = Cell::new(0);
+    let mut reading = pin!(read_frames(body, limits.len_max, hold, &announced));
+    // Nearly always everything is there already, and no clock is asked.
+    if let Poll::Ready(read) = poll_fn(|context| Poll::Ready(reading.as_mut().poll(context))).await {
+        return read;
+    }
+    let begun = Instant::now();
+    loop {
+        let patience = limits.patience_for(announced.get());
+        match timeout_at(begun + patience, reading.as_mut()).await {
+            Ok(read) => return read,
+            Err(_) if patience < limits.patience_for(announced.get()) => {} // it has said meanwhile how long it is
+            Err(_) => {
+                let seconds = patience.as_secs_f64();
+                let what = format!("the request has not come whole within {seconds:.0} s");
+                return Err(Status::cancelled(what));
+            }
+        }
+    }
+}
+
+async fn read_frames<B>(
+    mut body: B,
+    len_max: usize,
+    hold: &mut Hold,
+    announced: &Cell<usize>,
+) -> Result<Bytes, Status>
 where
     B: Body<Data = Bytes> + Unpin,
     B::Error: std::fmt::Display,
 {
     // Nearly always the whole body is the first frame, and is passed on without a copy.
     let mut whole = Bytes::new();
-    let mut joined = BytesMut::new();
+    let mut parts = Parts::default();
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|error| Status::cancelled(format!("the request broke off: {error}")))?;
         let Ok(data) = frame.into_data() else { continue };
-        if whole.is_empty() && joined.is_empty() {
+        if parts.len == 0 && whole.is_empty() {
             check_prefix(&data, len_max)?;
-            whole = data;
-        } else {
-            if joined.is_empty() {
-                joined.reserve(announced_len(&whole).unwrap_or(0).min(len_max) + PREFIX_LEN);
-                joined.extend_from_slice(&whole);
+            announced.set(announced_len(&data).unwrap_or(0));
+            if body.is_end_stream() || data.len() == PREFIX_LEN + announced.get() {
+                if !hold.resize(data.len() as u64) {
+                    return Err(errors::too_much_held(TOO_MUCH_SENT));
+                }
+                whole = data;
+                if body.is_end_stream() {
+                    break;
+                }
+                continue;
             }
-            joined.extend_from_slice(&data);
-            check_prefix(&joined, len_max)?;
         }
+        if !whole.is_empty() && !data.is_empty() {
+            return Err(Status::internal("the request holds more than one message"));
+        }
+        parts.add(&data, hold)?;
+        if announced.get() == 0 {
+            announced.set(announced_len(&parts.begin).unwrap_or(0));
+        }
+        check_prefix_of(&parts.begin, parts.len, len_max)?;
         if body.is_end_stream() {
             break;
         }
     }
-    let mut message = if joined.is_empty() { whole } else { joined.freeze() };
+    let mut message = if parts.len == 0 { whole } else { parts.joined() };
     match announced_len(&message) {
         Some(len) if message.len() == PREFIX_LEN + len => {
             message.advance(PREFIX_LEN);
@@ -91,6 +163,50 @@ where
     }
 }
 
+/// A message in parts, as far as it has come.
+#[derive(Default)]
+struct Parts {
+    /// Its first bytes: the prefix, as far as it has come.
+    begin: Vec<u8>,
+    blocks: Vec<BytesMut>,
+    len: usize,
+}
+
+impl Parts {
+    /// Copies, for a part of a message must not keep the buffer that it came in.
+    fn add(&mut self, mut data: &[u8], hold: &mut Hold) -> Result<(), Status> {
+        let more = (PREFIX_LEN - self.begin.len()).min(data.len());
+        self.begin.extend_from_slice(&data[..more]);
+        while !data.is_empty() {
+            if self.blocks.last().is_none_or(|block| block.len() == block.capacity()) {
+                if !hold.resize(((self.blocks.len() + 1) * BLOCK_BYTES) as u64) {
+                    return Err(errors::too_much_held(TOO_MUCH_SENT));
+                }
+                self.blocks.push(BytesMut::with_capacity(BLOCK_BYTES));
+            }
+            let block = self.blocks.last_mut().expect("just seen to");
+            let count = (block.capacity() - block.len()).min(data.len());
+            block.extend_from_slice(&data[..count]);
+            self.len += count;
+            data = &data[count..];
+        }
+        Ok(())
+    }
+
+    fn joined(mut self) -> Bytes {
+        if let [_] = &self.blocks[..] {
+            return self.blocks.remove(0).freeze();
+        }
+        let mut joined = BytesMut::with_capacity(self.len);
+        for block in self.blocks {
+            joined.extend_from_slice(&block);
+        }
+        joined.freeze()
+    }
+}
+
+const TOO_MUCH_SENT: &str = "too many bytes of requests are on their way; send less at once, or again later";
+
 /// Bytes of the message, as its prefix announces them; none while the prefix is incomplete.
 fn announced_len(bytes: &[u8]) -> Option<usize> {
     let prefix = bytes.first_chunk::<PREFIX_LEN>()?;
@@ -100,6 +216,11 @@ fn announced_len(bytes: &[u8]) -> Option<usize> {
 /// Judges the prefix as soon as it is there, and that no more follows than it announces, so that nobody makes us hold
 /// more than one message.
 fn check_prefix(bytes: &[u8], len_max: usize) -> Result<(), Status> {
+    check_prefix_of(bytes, bytes.len(), len_max)
+}
+
+/// The same for a body of which `total` bytes have come, and these are the first.
+fn check_prefix_of(bytes: &[u8], total: usize, len_max: usize) -> Result<(), Status> {
     let Some(len) = announced_len(bytes) else { return Ok(()) };
     if bytes[0] != 0 {
         return Err(Status::unimplemented("grpc: Decompressor is not installed for grpc-encoding"));
@@ -109,7 +230,7 @@ fn check_prefix(bytes: &[u8], len_max: usize) -> Result<(), Status> {
             "grpc: received message larger than max ({len} vs. {len_max})"
         )));
     }
-    if PREFIX_LEN + len < bytes.len() {
+    if PREFIX_LEN + len < total {
         return Err(Status::internal("the request holds more than one message"));
     }
     Ok(())
@@ -141,9 +262,11 @@ pub fn refuse(status: Status) -> Response<FaceBody> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::budget::{Account, Budget, CALL_BYTES};
     use http_body::Frame;
     use http_body_util::StreamBody;
     use std::convert::Infallible;
+    use std::sync::Arc;
     use tonic::Code;
 
     fn body(chunks: &[&[u8]]) -> impl Body<Data = Bytes, Error = Infallible> + Unpin {
@@ -151,8 +274,19 @@ mod tests {
         StreamBody::new(tokio_stream::iter(frames))
     }
 
+    fn limits(len_max: usize) -> BodyLimits {
+        BodyLimits { len_max, patience: Duration::from_secs(5), bytes_per_s: 1 << 16 }
+    }
+
+    fn hold() -> Hold {
+        Hold::take(&Account::new(&Arc::new(Budget::of(3 << 20))), CALL_BYTES).expect("nothing is held")
+    }
+
     async fn read(chunks: &[&[u8]], len_max: usize) -> Result<Vec<u8>, Code> {
-        read_message(body(chunks), len_max).await.map(|m| m.to_vec()).map_err(|s| s.code())
+        read_message(body(chunks), limits(len_max), &mut hold())
+            .await
+            .map(|m| m.to_vec())
+            .map_err(|s| s.code())
     }
 
     #[tokio::test]
@@ -181,6 +315,45 @@ mod tests {
         assert_eq!(read(&[&[0, 0, 0, 0, 9]], 9).await, Err(Code::Internal), "at the limit, and cut off");
         assert_eq!(read(&[&[0, 0, 0, 0, 10]], 9).await, Err(Code::ResourceExhausted));
         assert_eq!(read(&[&[0, 0xff], &[0xff, 0xff, 0xff]], 9).await, Err(Code::ResourceExhausted));
+    }
+
+    /// What has come is held, no more than is announced, and a message that may not be held is refused.
+    #[tokio::test]
+    async fn a_message_is_held_as_it_grows_up_to_the_limit_and_not_a_byte_beyond() {
+        let mut message = vec![0, 0, 15, 255, 251]; // with its prefix, a mebibyte
+        message.resize(1 << 20, 7);
+        let chunks: Vec<&[u8]> = message.chunks(16 << 10).collect();
+        let mut hold = hold();
+        let read =
+            read_message(body(&chunks), limits(1 << 20), &mut hold).await.expect("a third of the budget");
+        assert_eq!((read.len(), hold.bytes()), ((1 << 20) - PREFIX_LEN, 1 << 20));
+        assert!(read.iter().all(|byte| *byte == 7));
+
+        let mut longer = vec![0, 0, 15, 255, 252];
+        longer.resize((1 << 20) + 1, 7);
+        let chunks: Vec<&[u8]> = longer.chunks(16 << 10).collect();
+        let mut hold = self::hold();
+        let refused = read_message(body(&chunks), limits(2 << 20), &mut hold).await.unwrap_err();
+        assert_eq!(
+            (refused.code(), refused.message()),
+            (Code::ResourceExhausted, "etcdserver: too many requests")
+        );
+        assert!(refused.metadata().get(errors::REASON).is_some());
+    }
+
+    #[tokio::test]
+    async fn a_body_that_never_ends_is_given_up_later_the_more_it_announces() {
+        let limits =
+            BodyLimits { patience: Duration::from_millis(30), bytes_per_s: 2 << 20, ..limits(1 << 20) };
+        for (first, millis) in [(&[][..], 30), (&[0, 0, 3][..], 30), (&[0, 0, 4, 0, 0, 7][..], 155)] {
+            let frame = Ok::<_, Infallible>(Frame::data(Bytes::copy_from_slice(first)));
+            let silence = tokio_stream::pending();
+            let frames = tokio_stream::StreamExt::chain(tokio_stream::once(frame), silence);
+            let begun = Instant::now();
+            let refused = read_message(StreamBody::new(frames), limits, &mut hold()).await.unwrap_err();
+            assert_eq!(refused.code(), Code::Cancelled);
+            assert!(Duration::from_millis(millis) <= begun.elapsed(), "{first:?}");
+        }
     }
 
     #[test]

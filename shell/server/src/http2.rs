@@ -8,13 +8,19 @@
 //! ```
 //! Everything that has arrived is taken in before any call is looked at, and everything that was answered goes out in one
 //! write: so a busy connection costs one wake-up for many calls, and no call has a task of its own; what is no answer waits a
-//! little for one ([`crate::cork`]). A client that asks for much and reads nothing makes us hold what the store shares with everybody, and no copies beyond a limit.
+//! little for one ([`crate::cork`]). What a call holds is counted from its first byte in to its last byte out
+//! ([`crate::budget`]): a call too many is refused, and a client that does not read loses the call, or the connection.
 //! Knows nothing of: what calls mean.
 
-use crate::body::{FaceBody, error_trailers, ok_trailers};
+use crate::body::{FaceBody, Large, Piece, error_trailers, ok_trailers};
+use crate::budget::{Account, CALL_BYTES, Hold};
 use crate::cork::{Cork, Corked, Holder};
 use crate::counters::Counters;
+use crate::encode::PIECE_BYTES;
+use crate::errors;
 use crate::face::FaceConfig;
+use crate::grpc;
+use crate::patience::{Enough, Limits, Patience};
 use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
@@ -24,11 +30,14 @@ use http::{Request, Response};
 use http_body::{Body, Frame};
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 use tokio::net::TcpStream;
-use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant, timeout};
 use tonic::Status;
 
 /// A request of the usual largest size fits in, so that no client has to wait for room in the middle of one.
@@ -36,8 +45,8 @@ const STREAM_WINDOW_BYTES: u32 = 2 << 20;
 const CONNECTION_WINDOW_BYTES: u32 = 16 << 20;
 const HEAD_BYTES_MAX: u32 = 16 << 10;
 
-/// Large answers of one connection that are written out at a time, in KiB; the others wait as what the store found.
-const LARGE_KIB_MAX: usize = 64 << 10;
+/// Calls in a row that are refused for want of room; a client that goes on loses the connection.
+const REFUSED_MAX: u32 = 256;
 
 /// Streams that a client may open and reset before we have looked at them; a client that cancels a whole burst is
 /// normal, an endless flood is not.
@@ -46,19 +55,20 @@ const RESET_STREAMS_MAX: usize = 4096;
 /// Serves one connection until it ends. Once `stop` turns true it takes no new calls and ends after those in flight.
 ///
 /// # Errors
-/// What broke the connection.
+/// What broke the connection, or what of it was too much.
 pub async fn serve<A, F>(
     stream: TcpStream,
     config: &FaceConfig,
+    account: &Rc<Account>,
     mut stop: watch::Receiver<bool>,
     answer: A,
 ) -> Result<(), h2::Error>
 where
-    A: Fn(Request<CallBody>) -> F,
-    F: Future<Output = Response<FaceBody>>,
+    A: Fn(Request<CallBody>, Hold) -> F,
+    F: Future<Output = (Response<FaceBody>, Hold)>,
 {
     let cork = Arc::new(Cork::default());
-    let mut connection: Connection<Corked<TcpStream>, Bytes> = Builder::new()
+    let mut connection: Connection<Corked<TcpStream>, Piece> = Builder::new()
         .max_concurrent_streams(config.max_concurrent_streams)
         .initial_window_size(STREAM_WINDOW_BYTES)
         .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
@@ -68,10 +78,18 @@ where
         .handshake(Corked::new(stream, Arc::clone(&cork)))
         .await?;
     let out = Out {
-        room: Semaphore::new(LARGE_KIB_MAX),
         counters: &config.counters,
+        stall: config.stall_deadline,
         piece: AtomicBool::new(false),
+        answered: AtomicBool::new(false),
     };
+    let limits =
+        Limits { idle: config.idle_deadline, stall: config.stall_deadline, ping: config.ping_interval_min };
+    let mut patience = Patience::new(limits, Instant::now());
+    let mut look = pin!(tokio::time::sleep(limits.look_every()));
+    let mut refused = 0;
+    // Told to go; what has not left at the next look never will.
+    let mut is_leaving = false;
     let mut cork = Holder::new(cork);
     let mut calls = FuturesUnordered::new();
     let mut stopping = pin!(stop.wait_for(|stop| *stop));
@@ -86,7 +104,25 @@ where
             while let Poll::Ready(accepted) = connection.poll_accept(context) {
                 let Some(accepted) = accepted else { return Poll::Ready(Ok(())) };
                 let (request, respond) = accepted?;
-                calls.push(call(&answer, &out, request, respond));
+                match Hold::take(account, CALL_BYTES) {
+                    Some(hold) => {
+                        refused = 0;
+                        calls.push(call(&answer, &out, request, respond, hold));
+                    }
+                    None => {
+                        refused += 1;
+                        refuse(respond);
+                    }
+                }
+            }
+            let (frames, pings) = cork.counted();
+            let pings_too_many = pings != patience.pings()
+                && patience.too_many_pings(pings, out.answered.swap(false, Relaxed), Instant::now());
+            if (pings_too_many || REFUSED_MAX < refused) && !is_leaving {
+                is_leaving = true;
+                config.counters.connections_too_much.add(1);
+                connection.abrupt_shutdown(Reason::ENHANCE_YOUR_CALM);
+                continue;
             }
             let mut moved = false;
             while let Poll::Ready(Some(())) = calls.poll_next_unpin(context) {
@@ -94,30 +130,71 @@ where
             }
             if moved || out.piece.swap(false, Relaxed) || cork.is_due(!calls.is_empty(), context) {
                 cork.release();
-            } else {
-                return Poll::Pending;
+                continue;
             }
+            while look.as_mut().poll(context).is_ready() {
+                let now = Instant::now();
+                look.as_mut().reset(now + limits.look_every());
+                if is_leaving {
+                    return Poll::Ready(Err(Reason::ENHANCE_YOUR_CALM.into()));
+                }
+                match patience.look(now, frames, !calls.is_empty(), account.pieces()) {
+                    Ok(()) => {}
+                    Err(Enough::Idle) => {
+                        is_leaving = true;
+                        config.counters.connections_idle.add(1);
+                        connection.graceful_shutdown();
+                    }
+                    Err(Enough::Stalled) => {
+                        is_leaving = true;
+                        config.counters.connections_stalled.add(1);
+                        connection.abrupt_shutdown(Reason::ENHANCE_YOUR_CALM);
+                    }
+                }
+                if is_leaving {
+                    cork.release();
+                    context.waker().wake_by_ref();
+                }
+            }
+            return Poll::Pending;
         }
     })
     .await
 }
 
+/// Says no to a call for which there is no room, as its client would hear it from any other limit.
+fn refuse(mut respond: SendResponse<Piece>) {
+    let (head, _) = grpc::refuse(errors::too_much_held(TOO_MANY_CALLS)).into_parts();
+    // An error here means that the client has gone.
+    let _ = respond.send_response(Response::from_parts(head, ()), true);
+}
+
+const TOO_MANY_CALLS: &str =
+    "too many calls wait for this server or for their clients; ask less at once, or again later";
+
 /// The way out of one connection, shared by its calls.
 struct Out<'a> {
-    /// KiB of large answers that may be written out.
-    room: Semaphore,
     counters: &'a Counters,
+    /// How long an answer waits for its client to take anything of it.
+    stall: Duration,
     /// A piece of an answer that goes on has been queued.
     piece: AtomicBool,
+    /// Something has been sent since the last pings were looked at.
+    answered: AtomicBool,
 }
 
 /// One call from its request to the last byte of its answer. A client that resets it is not worked for any longer.
-async fn call<A, F>(answer: &A, out: &Out<'_>, request: Request<RecvStream>, mut respond: SendResponse<Bytes>)
-where
-    A: Fn(Request<CallBody>) -> F,
-    F: Future<Output = Response<FaceBody>>,
+async fn call<A, F>(
+    answer: &A,
+    out: &Out<'_>,
+    request: Request<RecvStream>,
+    mut respond: SendResponse<Piece>,
+    hold: Hold,
+) where
+    A: Fn(Request<CallBody>, Hold) -> F,
+    F: Future<Output = (Response<FaceBody>, Hold)>,
 {
-    let mut answer = pin!(answer(request.map(CallBody)));
+    let mut answer = pin!(answer(request.map(CallBody), hold));
     let answered = poll_fn(|context| {
         if let Poll::Ready(response) = answer.as_mut().poll(context) {
             return Poll::Ready(Some(response));
@@ -125,33 +202,38 @@ where
         respond.poll_reset(context).map(|_| None)
     })
     .await;
-    let Some(response) = answered else { return };
+    let Some((response, hold)) = answered else { return };
+    out.answered.store(true, Relaxed);
     // An error here means that the client or the connection has gone; there is nobody left to tell.
-    let _ = send(response, respond, out).await;
+    let _ = send(response, hold, respond, out).await;
 }
 
 async fn send(
     response: Response<FaceBody>,
-    mut respond: SendResponse<Bytes>,
+    mut hold: Hold,
+    mut respond: SendResponse<Piece>,
     out: &Out<'_>,
 ) -> Result<(), h2::Error> {
     let (head, body) = response.into_parts();
     let head = Response::from_parts(head, ());
     match body {
         FaceBody::Empty => respond.send_response(head, true).map(|_| ()),
-        FaceBody::Page(bytes) => respond.send_response(head, false)?.send_data(bytes, true),
+        FaceBody::Page(bytes) if !hold.resize(bytes.len() as u64) => {
+            refuse(respond);
+            Ok(())
+        }
+        FaceBody::Page(bytes) => {
+            respond.send_response(head, false)?.send_data(Piece::new(bytes, Some(hold)), true)
+        }
         FaceBody::Message(bytes) => {
             let mut stream = respond.send_response(head, false)?;
             out.counters.sent_bytes.add(bytes.len() as u64);
-            stream.send_data(bytes, false)?;
+            stream.send_data(Piece::new(bytes, Some(hold)), false)?;
             stream.send_trailers(ok_trailers())
         }
         FaceBody::Large(large) => {
-            let kib = u32::try_from(large.len.div_ceil(1024).min(LARGE_KIB_MAX)).expect("within the limit");
             let mut stream = respond.send_response(head, false)?;
-            let held = poll_unless_reset(&mut stream, pin!(out.room.acquire_many(kib))).await;
-            let _held = held.ok_or(Reason::CANCEL)?;
-            send_as_room_comes((large.write)(), &mut stream, out).await?;
+            send_large(large, hold, &mut stream, out).await?;
             stream.send_trailers(ok_trailers())
         }
         FaceBody::Trailers => respond.send_response(head, false)?.send_trailers(ok_trailers()),
@@ -161,7 +243,7 @@ async fn send(
 
 /// What the future gives, or nothing once the client has reset the stream.
 async fn poll_unless_reset<T>(
-    stream: &mut SendStream<Bytes>,
+    stream: &mut SendStream<Piece>,
     mut future: Pin<&mut impl Future<Output = T>>,
 ) -> Option<T> {
     poll_fn(|context| match future.as_mut().poll(context) {
@@ -171,27 +253,73 @@ async fn poll_unless_reset<T>(
     .await
 }
 
+/// A large answer, written out as the client makes room for it. What has left is held no longer.
+async fn send_large(
+    mut large: Large,
+    mut hold: Hold,
+    stream: &mut SendStream<Piece>,
+    out: &Out<'_>,
+) -> Result<(), h2::Error> {
+    let held = hold.bytes();
+    let mut sent = 0;
+    loop {
+        let room = room_for(large.len.saturating_sub(sent).max(1), stream, out).await?;
+        let bytes = (large.write)(room);
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        sent += bytes.len();
+        out.counters.sent_bytes.add(bytes.len() as u64);
+        // Each byte of the message stands for as much of what is held.
+        let part = u128::from(held) * bytes.len() as u128 / large.len.max(1) as u128;
+        let part = hold.split(u64::try_from(part).unwrap_or(u64::MAX));
+        stream.send_data(Piece::new(bytes, Some(part)), false)?;
+        out.piece.store(true, Relaxed);
+    }
+}
+
 /// Piece by piece, as the client makes room for it.
 async fn send_as_room_comes(
     mut bytes: Bytes,
-    stream: &mut SendStream<Bytes>,
+    stream: &mut SendStream<Piece>,
     out: &Out<'_>,
 ) -> Result<(), h2::Error> {
     out.counters.sent_bytes.add(bytes.len() as u64);
     while !bytes.is_empty() {
-        stream.reserve_capacity(bytes.len());
-        let room = poll_fn(|context| stream.poll_capacity(context)).await;
-        let room = room.ok_or(Reason::CANCEL)??;
-        stream.send_data(bytes.split_to(room.min(bytes.len())), false)?;
+        let room = room_for(bytes.len(), stream, out).await?;
+        stream.send_data(Piece::new(bytes.split_to(room.min(bytes.len())), None), false)?;
         out.piece.store(true, Relaxed);
     }
     Ok(())
 }
 
+/// Waits until the client takes some of `wanted` bytes; one that takes nothing for too long is told that it is too much.
+async fn room_for(wanted: usize, stream: &mut SendStream<Piece>, out: &Out<'_>) -> Result<usize, h2::Error> {
+    stream.reserve_capacity(wanted.min(PIECE_BYTES));
+    // What was given before and not used is not given again.
+    if 0 < stream.capacity() {
+        return Ok(stream.capacity().min(wanted));
+    }
+    let mut room = pin!(poll_fn(|context| stream.poll_capacity(context)));
+    let at_once = poll_fn(|context| Poll::Ready(room.as_mut().poll(context))).await;
+    let room = match at_once {
+        Poll::Ready(room) => Some(room),
+        Poll::Pending => timeout(out.stall, room).await.ok(),
+    };
+    match room {
+        Some(room) => room.ok_or(Reason::CANCEL)?,
+        None => {
+            out.counters.answers_stalled.add(1);
+            stream.send_reset(Reason::ENHANCE_YOUR_CALM);
+            Err(Reason::ENHANCE_YOUR_CALM.into())
+        }
+    }
+}
+
 /// Messages as they come, each taken only when the one before it has found room in the client's window.
 async fn send_stream(
     mut messages: mpsc::Receiver<Result<Bytes, Status>>,
-    mut stream: SendStream<Bytes>,
+    mut stream: SendStream<Piece>,
     out: &Out<'_>,
 ) -> Result<(), h2::Error> {
     loop {

@@ -3,17 +3,19 @@
 //! Each call is judged at the gate, becomes one request of the replica, and its answer gets etcd's header.
 //! Knows nothing of: connections, how the log works.
 
-use crate::body::FaceBody;
+use crate::body::{FaceBody, LARGE_MIN, Large};
+use crate::budget::Hold;
 use crate::errors::{self, EtcdError};
 use crate::face::{Face, mismatch};
 use crate::replica::Replica;
 use crate::{convert, encode, gate, grpc};
 use bytes::Bytes;
-use kattu_kv::api::{Answer, Command, Query, Response};
+use kattu_kv::api::{Answer, Command, KeyValue, Query, RangeResult, Response};
 use kattu_node::command::encode_kv;
 use kattu_node::contract::{Consistency, ReplyBody, Request};
 use kattu_proto::etcdserverpb as pb;
 use kattu_raft::Term;
+use tokio::sync::SemaphorePermit;
 use tonic::Status;
 
 /// Range, as fresh as `level` says unless the request itself is content with less.
@@ -24,24 +26,30 @@ pub async fn range<R: Replica>(
     face: &Face<R>,
     message: Bytes,
     level: Consistency,
+    hold: &mut Hold,
 ) -> Result<FaceBody, Status> {
     let request: pb::RangeRequest = grpc::decode(message)?;
     gate::check_range(&request)?;
     let consistency = if request.serializable { Consistency::Serializable } else { level };
-    let (term, response) = read(face, Query::Range(convert::range(request)), consistency).await?;
+    let (term, response) = read(face, Query::Range(convert::range(request)), consistency, hold).await?;
     let Answer::Range(result) = response.answer else { return Err(other(response)) };
     let header = face.header(term, response.revision);
-    Ok(FaceBody::message(encode::range_len(&header, &result), move || encode::frame_range(&header, &result)))
+    let len = encode::range_len(&header, &result);
+    if len <= LARGE_MIN {
+        return Ok(FaceBody::Message(encode::frame_range(&header, &result)));
+    }
+    let mut writer = encode::RangeWriter::new(header, result, len);
+    Ok(FaceBody::Large(Large { len, write: Box::new(move |room| writer.next_bytes(room)) }))
 }
 
 /// Put.
 ///
 /// # Errors
 /// As etcd's.
-pub async fn put<R: Replica>(face: &Face<R>, message: Bytes) -> Result<FaceBody, Status> {
+pub async fn put<R: Replica>(face: &Face<R>, message: Bytes, hold: &mut Hold) -> Result<FaceBody, Status> {
     let request: pb::PutRequest = grpc::decode(message)?;
     gate::check_put(&request)?;
-    let (term, response) = write(face, &Command::Put(convert::put(request))).await?;
+    let (term, response) = write(face, &Command::Put(convert::put(request)), hold).await?;
     let Answer::Put { prev_kv } = response.answer else { return Err(other(response)) };
     let header = Some(face.header(term, response.revision));
     let prev_kv = prev_kv.as_ref().map(convert::key_value);
@@ -52,10 +60,14 @@ pub async fn put<R: Replica>(face: &Face<R>, message: Bytes) -> Result<FaceBody,
 ///
 /// # Errors
 /// As etcd's.
-pub async fn delete_range<R: Replica>(face: &Face<R>, message: Bytes) -> Result<FaceBody, Status> {
+pub async fn delete_range<R: Replica>(
+    face: &Face<R>,
+    message: Bytes,
+    hold: &mut Hold,
+) -> Result<FaceBody, Status> {
     let request: pb::DeleteRangeRequest = grpc::decode(message)?;
     gate::check_delete_range(&request)?;
-    let (term, response) = write(face, &Command::DeleteRange(convert::delete_range(request))).await?;
+    let (term, response) = write(face, &Command::DeleteRange(convert::delete_range(request)), hold).await?;
     let header = Some(face.header(term, response.revision));
     let len = encode::pairs_len(&response.answer);
     let Answer::DeleteRange { deleted, prev_kvs, .. } = response.answer else { return Err(other(response)) };
@@ -69,15 +81,20 @@ pub async fn delete_range<R: Replica>(face: &Face<R>, message: Bytes) -> Result<
 ///
 /// # Errors
 /// As etcd's.
-pub async fn txn<R: Replica>(face: &Face<R>, message: Bytes, level: Consistency) -> Result<FaceBody, Status> {
+pub async fn txn<R: Replica>(
+    face: &Face<R>,
+    message: Bytes,
+    level: Consistency,
+    hold: &mut Hold,
+) -> Result<FaceBody, Status> {
     let request: pb::TxnRequest = grpc::decode(message)?;
     gate::check_txn(&request, face.config.max_txn_ops)?;
     let reads = only_reads(&request, level);
     let txn = convert::txn(request);
     gate::check_duplicates(&txn, face.config.max_txn_ops)?;
     let (term, response) = match reads {
-        Some(consistency) => read(face, Query::Txn(txn), consistency).await?,
-        None => write(face, &Command::Txn(txn)).await?,
+        Some(consistency) => read(face, Query::Txn(txn), consistency, hold).await?,
+        None => write(face, &Command::Txn(txn), hold).await?,
     };
     let (len, revision) = (encode::pairs_len(&response.answer), response.revision);
     let Answer::Txn { succeeded, answers } = response.answer else { return Err(other(response)) };
@@ -91,9 +108,13 @@ pub async fn txn<R: Replica>(face: &Face<R>, message: Bytes, level: Consistency)
 ///
 /// # Errors
 /// As etcd's.
-pub async fn compact<R: Replica>(face: &Face<R>, message: Bytes) -> Result<FaceBody, Status> {
+pub async fn compact<R: Replica>(
+    face: &Face<R>,
+    message: Bytes,
+    hold: &mut Hold,
+) -> Result<FaceBody, Status> {
     let request: pb::CompactionRequest = grpc::decode(message)?;
-    let (term, response) = write(face, &Command::Compact(request.revision)).await?;
+    let (term, response) = write(face, &Command::Compact(request.revision), hold).await?;
     let header = Some(face.header(term, response.revision));
     Ok(FaceBody::Message(encode::frame(&pb::CompactionResponse { header })))
 }
@@ -117,26 +138,74 @@ async fn read<R: Replica>(
     face: &Face<R>,
     query: Query,
     consistency: Consistency,
+    hold: &mut Hold,
 ) -> Result<(Term, Response), Status> {
     let (term, response) = store_answer(face.call(Request::Read(query, consistency)).await?)?;
-    check_answer(encode::pairs_len(&response.answer), face.config.max_response_bytes)?;
+    let len = encode::pairs_len(&response.answer);
+    check_answer(len, face.config.max_response_bytes())?;
+    if !hold.resize(held_len(&response.answer, len)) {
+        return Err(errors::too_much_held(TOO_MUCH_TO_READ));
+    }
     Ok((term, response))
 }
 
-async fn write<R: Replica>(face: &Face<R>, command: &Command) -> Result<(Term, Response), Status> {
+/// What an answer holds: its bytes on the way out, which may be the last of what the store has let go of, and its pairs.
+fn held_len(answer: &Answer, len: usize) -> u64 {
+    fn pairs(answer: &Answer) -> usize {
+        match answer {
+            Answer::Range(RangeResult { kvs, .. }) => kvs.len(),
+            Answer::DeleteRange { prev_kvs, .. } => prev_kvs.len(),
+            Answer::Txn { answers, .. } => answers.iter().map(pairs).sum(),
+            Answer::Put { .. } | Answer::Compact => 0,
+        }
+    }
+    (len + pairs(answer) * size_of::<KeyValue>()) as u64
+}
+
+const TOO_MUCH_TO_READ: &str = "too many bytes of answers wait for their readers; read those, ask for less with limit, or ask again later";
+
+async fn write<R: Replica>(
+    face: &Face<R>,
+    command: &Command,
+    hold: &mut Hold,
+) -> Result<(Term, Response), Status> {
     let bytes = encode_kv(command);
     check_size(bytes.len(), face.config.max_request_bytes)?;
+    let _turn = large_turn(face, bytes.len()).await?;
     let (term, response) = store_answer(face.call(Request::Write(bytes)).await?)?;
-    let (len, len_max) = (encode::pairs_len(&response.answer), face.config.max_response_bytes);
+    let (len, len_max) = (encode::pairs_len(&response.answer), face.config.max_response_bytes());
+    let revision = response.revision;
     if len_max < len {
-        let revision = response.revision;
         return Err(Status::unknown(format!(
             "kattu: carried out at revision {revision}, but its answer of {len} bytes is more than the {len_max} of one \
              answer"
         )));
     }
+    if !hold.resize(held_len(&response.answer, len)) {
+        return Err(Status::unknown(format!(
+            "kattu: carried out at revision {revision}, but there is no room for its answer of {len} bytes: \
+             {TOO_MUCH_TO_READ}"
+        )));
+    }
     Ok((term, response))
 }
+
+/// Large writes take turns: whatever is behind them in the log waits for all of their bytes, so only a few are in front of
+/// it, and the others wait here, where small writes pass by them.
+async fn large_turn<R: Replica>(face: &Face<R>, len: usize) -> Result<Option<SemaphorePermit<'_>>, Status> {
+    if len <= LARGE_WRITE_MIN {
+        return Ok(None);
+    }
+    let kib = u32::try_from(len.div_ceil(1024).min(LARGE_WRITES_KIB)).expect("it is no more than a few MiB");
+    let turn = face.config.large_writes.acquire_many(kib).await;
+    turn.map(Some).map_err(|_| Status::from(errors::STOPPED))
+}
+
+/// Writes above this many bytes take turns.
+const LARGE_WRITE_MIN: usize = 64 << 10;
+
+/// KiB of large writes that are under way at once on one member; one larger than that passes alone.
+pub const LARGE_WRITES_KIB: usize = 3 << 10;
 
 fn check_size(len: usize, len_max: usize) -> Result<(), EtcdError> {
     if len_max < len { Err(errors::REQUEST_TOO_LARGE) } else { Ok(()) }

@@ -12,7 +12,8 @@
 //! | `kv.rs`, `maintenance.rs`, `cluster.rs`, `auth.rs`, `health.rs` | the services |
 //! | `grpc.rs`, `body.rs` | one message in, one answer out |
 //! | `http.rs`, `metrics.rs`, `counters.rs`, `process.rs` | plain HTTP and what is counted |
-//! | `listen.rs`, `http2.rs`, `cork.rs` | connections |
+//! | `listen.rs`, `http2.rs`, `cork.rs`, `patience.rs` | connections |
+//! | `budget.rs` | bytes held for clients |
 //! | `compactor.rs`, `history.rs` | auto-compaction, by time and by bytes |
 //! | `config.rs`, `config/` | flags, environment, file: what one member is told |
 //! | `serve.rs` | one member from start to stop |
@@ -23,6 +24,7 @@
 
 mod auth;
 mod body;
+pub mod budget;
 mod cluster;
 pub mod compactor;
 pub mod config;
@@ -44,6 +46,7 @@ pub mod level;
 pub mod listen;
 mod maintenance;
 mod metrics;
+mod patience;
 mod process;
 pub mod rebuild;
 pub mod replica;

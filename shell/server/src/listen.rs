@@ -5,7 +5,8 @@
 //! vanishes loses its own connection and nothing else.
 //! Knows nothing of: what requests mean.
 
-use crate::body::FaceBody;
+use crate::body::{FaceBody, Held};
+use crate::budget::{Account, CALL_BYTES, Hold};
 use crate::counters::Counters;
 use crate::face::{Face, FaceConfig};
 use crate::http as plain;
@@ -19,10 +20,10 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use socket2::{SockRef, TcpKeepalive};
-use std::convert::Infallible;
 use std::error::Error;
 use std::future::Future;
 use std::pin::pin;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::Interest;
@@ -38,6 +39,9 @@ const TCP_KEEPALIVE: Duration = Duration::from_secs(30);
 
 /// Between two looks at half a preface; whole ones arrive in one piece.
 const PREFACE_PAUSE: Duration = Duration::from_millis(5);
+
+/// What an HTTP/1 connection may gather of a request's head, or of pages to send, in bytes.
+const PLAIN_BUFFER_BYTES: usize = 16 << 10;
 
 /// After a failed accept (no more files, mostly) the door stays shut this long.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -105,7 +109,7 @@ impl Open {
     /// A place, unless all are taken.
     fn enter(config: &Arc<FaceConfig>) -> Option<Open> {
         let counters = &config.counters;
-        if config.max_connections as u64 <= counters.connections.get() {
+        if config.max_connections() <= counters.connections.get() {
             counters.connections_refused.add(1);
             return None;
         }
@@ -172,16 +176,30 @@ async fn serve_protocol<R: Replica>(
     stream.set_nodelay(true)?;
     SockRef::from(&stream).set_tcp_keepalive(&TcpKeepalive::new().with_time(TCP_KEEPALIVE))?;
     let config = Arc::clone(&face.config);
+    // What was sent must be taken: a client whose window is shut for so long is gone for the kernel, too.
+    SockRef::from(&stream).set_tcp_user_timeout(Some(config.stall_deadline))?;
     let mut stop = face.stop.clone();
+    let account = Account::new(&config.budget);
     if let Protocol::Http2 = protocol {
-        return Ok(http2::serve(stream, &config, stop, |request| route(&face, door, request)).await?);
+        let answer = |request, hold| route(&face, door, request, hold);
+        return Ok(http2::serve(stream, &config, &account, stop, answer).await?);
     }
     let service = service_fn(move |request| {
-        let face = Arc::clone(&face);
-        async move { Ok::<_, Infallible>(route(&face, door, request).await) }
+        let (face, account) = (Arc::clone(&face), Rc::clone(&account));
+        async move {
+            let hold = Hold::take(&account, CALL_BYTES).ok_or("no room for a request")?;
+            let (response, mut hold) = route(&face, door, request, hold).await;
+            if let FaceBody::Page(page) = response.body()
+                && !hold.resize(page.len() as u64)
+            {
+                return Err("no room for a page");
+            }
+            Ok::<_, &'static str>(response.map(|body| Held::new(body, hold)))
+        }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
+        .max_buf_size(PLAIN_BUFFER_BYTES)
         .header_read_timeout(config.header_deadline)
         .serve_connection(TokioIo::new(stream), service);
     let mut connection = pin!(connection);
@@ -197,15 +215,16 @@ fn route<R: Replica, B>(
     face: &Face<R>,
     door: Door,
     request: Request<B>,
-) -> impl Future<Output = Response<FaceBody>> + use<'_, R, B>
+    hold: Hold,
+) -> impl Future<Output = (Response<FaceBody>, Hold)> + use<'_, R, B>
 where
     B: Body<Data = Bytes> + Unpin,
     B::Error: std::fmt::Display,
 {
     let is_call = request.version() == Version::HTTP_2 && grpc::is_grpc(request.headers());
     if is_call && door == Door::Clients {
-        return Either::Left(face.answer(request));
+        return Either::Left(face.answer(request, hold));
     }
     let (head, _) = request.into_parts();
-    Either::Right(async move { plain::answer(face, &head.method, &head.uri).await })
+    Either::Right(async move { (plain::answer(face, &head.method, &head.uri).await, hold) })
 }

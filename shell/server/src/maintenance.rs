@@ -19,7 +19,7 @@ use kattu_node::frozen::Frozen;
 use kattu_proto::etcdserverpb as pb;
 use kattu_raft::{NodeId, Term};
 use pb::alarm_request::AlarmAction;
-use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::sync::{Semaphore, SemaphorePermit, mpsc, oneshot};
 use tonic::Status;
 
 /// Looks at everything at once; each holds what has changed since it began.
@@ -146,10 +146,12 @@ pub async fn defragment<R: Replica>(face: &Face<R>, message: Bytes) -> Result<By
 /// If there is no room for another look at everything.
 pub async fn hash<R: Replica>(face: &Face<R>, message: Bytes) -> Result<Bytes, Status> {
     let _: pb::HashRequest = grpc::decode(message)?;
+    let permit = place().await?;
     let (term, frozen) = pin(face, Consistency::Serializable).await?;
     let header = Some(face.header(term, frozen.store().revision()));
     let hash =
-        beside(move |_| frozen.chunks().fold(0, |crc, chunk| crc32c::crc32c_append(crc, &chunk))).await?;
+        beside(permit, move |_| frozen.chunks().fold(0, |crc, chunk| crc32c::crc32c_append(crc, &chunk)))
+            .await?;
     Ok(encode::frame(&pb::HashResponse { header, hash }))
 }
 
@@ -160,9 +162,10 @@ pub async fn hash<R: Replica>(face: &Face<R>, message: Bytes) -> Result<Bytes, S
 /// A revision that is compacted or not there yet; no room for another look at everything.
 pub async fn hash_kv<R: Replica>(face: &Face<R>, message: Bytes) -> Result<Bytes, Status> {
     let request: pb::HashKvRequest = grpc::decode(message)?;
+    let permit = place().await?;
     let (term, frozen) = pin(face, Consistency::Linearizable).await?;
     let header = Some(face.header(term, frozen.store().revision()));
-    let hashed = beside(move |is_wanted| {
+    let hashed = beside(permit, move |is_wanted| {
         let mut hash = HashKv::new(frozen.into_store(), request.revision)?;
         while is_wanted() && !hash.step(VERSIONS_PER_STEP) {}
         Ok((fold(hash.hash()), hash.compact_revision(), hash.revision()))
@@ -186,13 +189,13 @@ pub async fn snapshot<R: Replica>(face: &Face<R>, message: Bytes) -> Result<Resp
     if status.alarms.contains(Alarm::corrupt(status.id)) {
         return Err(errors::CORRUPT.into());
     }
+    let permit = LOOKS.try_acquire().map_err(|_| Status::from(errors::TOO_MANY_REQUESTS))?;
     let (term, frozen) = pin(face, Consistency::Serializable).await?;
     let header = face.header(term, frozen.store().revision());
     let mut left = frozen.bytes().max(1);
     let pieces = Pieces::new(face.replica.cluster_id(), face.replica.member_id(), *frozen);
     let (sender, receiver) = mpsc::channel(PIECES_AHEAD);
     let mut stop = face.stop.clone();
-    let permit = LOOKS.try_acquire().map_err(|_| Status::from(errors::TOO_MANY_REQUESTS))?;
     let write = move || {
         let _permit = permit;
         for piece in pieces {
@@ -218,6 +221,11 @@ pub async fn snapshot<R: Replica>(face: &Face<R>, message: Bytes) -> Result<Resp
     Ok(grpc::reply(FaceBody::Stream(receiver)))
 }
 
+/// A place among those who look at everything. It is taken before the tables are pinned: who only waits holds nothing.
+async fn place() -> Result<SemaphorePermit<'static>, Status> {
+    LOOKS.acquire().await.map_err(|_| Status::from(errors::STOPPED))
+}
+
 /// All tables as of now.
 async fn pin<R: Replica>(face: &Face<R>, consistency: Consistency) -> Result<(Term, Box<Frozen>), Status> {
     let reply = face.call(Request::Pin(consistency)).await?;
@@ -228,14 +236,14 @@ async fn pin<R: Replica>(face: &Face<R>, consistency: Consistency) -> Result<(Te
 }
 
 /// Does something long on a thread of its own; it may ask whether anybody still waits.
-async fn beside<T, W>(work: W) -> Result<T, Status>
+async fn beside<T, W>(permit: SemaphorePermit<'static>, work: W) -> Result<T, Status>
 where
     T: Send + 'static,
     W: FnOnce(&dyn Fn() -> bool) -> T + Send + 'static,
 {
-    let _permit = LOOKS.acquire().await.map_err(|_| Status::from(errors::STOPPED))?;
     let (done, wait) = oneshot::channel();
     on_a_thread(move || {
+        let _permit = permit; // as long as the tables are looked at, whoever has gone
         let result = work(&|| !done.is_closed());
         let _ = done.send(result); // the client may have gone
     })?;

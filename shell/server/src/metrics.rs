@@ -5,7 +5,7 @@
 //! Knows nothing of: HTTP.
 
 use crate::counters::{CODES, Counters};
-use crate::face::{ETCD_VERSION, Face, KATTU_VERSION};
+use crate::face::{ETCD_VERSION, Face, FaceConfig, KATTU_VERSION};
 use crate::maintenance;
 use crate::process;
 use crate::replica::Replica;
@@ -27,6 +27,7 @@ pub fn render<R: Replica>(face: &Face<R>, status: &Status) -> String {
     member(&mut page, face, status);
     store(&mut page, face, status);
     clients(&mut page, &face.config.counters);
+    held(&mut page, &face.config);
     if let Some(metrics) = face.replica.metrics() {
         engine(&mut page, metrics);
     }
@@ -195,6 +196,25 @@ fn clients(page: &mut Page, counters: &Counters) {
     page.gauge(name, "Seconds back to which history surely reaches", counters.history_seconds.get());
 }
 
+/// What is held for clients, and who was told that it is too much. [operations.md, "Limits"]
+fn held(page: &mut Page, config: &FaceConfig) {
+    let (budget, counters) = (&config.budget, &config.counters);
+    page.gauge("kattu_client_memory_bytes", "Bytes held for clients", budget.held());
+    page.gauge("kattu_client_memory_max_bytes", "Bytes that may be held for clients", budget.max());
+    let name = "kattu_client_memory_refused_total";
+    page.counter(name, "Times that there was no room for more", budget.refused());
+    let name = "kattu_client_connections_idle_total";
+    page.counter(name, "Client connections closed for their silence", counters.connections_idle.get());
+    let name = "kattu_client_connections_stalled_total";
+    let about = "Client connections closed because their clients did not read";
+    page.counter(name, about, counters.connections_stalled.get());
+    let name = "kattu_client_connections_too_much_total";
+    let about = "Client connections closed for too many pings or refused calls";
+    page.counter(name, about, counters.connections_too_much.get());
+    let name = "kattu_client_answers_stalled_total";
+    page.counter(name, "Answers given up because their clients did not read", counters.answers_stalled.get());
+}
+
 fn engine(page: &mut Page, metrics: &Metrics) {
     let name = "etcd_disk_wal_fsync_duration_seconds";
     page.head(name, "How long syncs of the log took", "histogram");
@@ -241,6 +261,8 @@ fn engine(page: &mut Page, metrics: &Metrics) {
     page.counter("kattu_driver_batches_total", "Batches of the driver's loop", metrics.batches.get());
     page.counter("kattu_driver_events_total", "Events of the driver's loop", metrics.events.get());
     page.counter("kattu_requests_total", "Client requests taken in", metrics.requests.get());
+    let name = "kattu_requests_abandoned_total";
+    page.counter(name, "Client requests whose clients had gone before they began", metrics.abandoned.get());
     page.counter("kattu_applied_entries_total", "Entries handed to the store", metrics.applied_entries.get());
     page.counter("kattu_records_encoded_total", "Log records laid out by this process", records_encoded());
     if ALLOCATIONS.get() > 0 {

@@ -11,7 +11,7 @@ use std::future::Future;
 
 /// One replica, as a face sees it. Cloning is cheap.
 pub trait Replica: Clone + Send + Sync + 'static {
-    /// Asks the replica; comes back when it has answered. Dropping the future abandons the answer, not the request.
+    /// Asks the replica; comes back when it has answered. Dropping the future abandons the answer, and perhaps the request.
     fn call(&self, request: Request) -> impl Future<Output = Outcome> + Send;
 
     /// Identity of the cluster; shown in every answer.

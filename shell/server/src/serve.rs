@@ -12,9 +12,10 @@
 //! Everything runs on the calling thread, except where the configuration gives work threads of its own.
 //! Knows nothing of: flags' syntax, what requests mean, signals of other verbs.
 
+use crate::budget::Budget;
 use crate::compactor;
 use crate::config::ServeConfig;
-use crate::face::{FaceConfig, KATTU_VERSION};
+use crate::face::{FaceConfig, GRPC_OVERHEAD_BYTES, KATTU_VERSION};
 use crate::listen::{serve_clients, serve_metrics};
 use kattu_kv::api::{KeyRange, Query, Range};
 use kattu_node::SnapshotLimits;
@@ -280,12 +281,16 @@ fn quota(config: &ServeConfig) -> u64 {
 }
 
 fn face_config(config: &ServeConfig) -> Arc<FaceConfig> {
+    let message_bytes = (config.max_request_bytes + GRPC_OVERHEAD_BYTES) as u64;
     Arc::new(FaceConfig {
         name: config.name.clone(),
         max_request_bytes: config.max_request_bytes,
         max_txn_ops: config.max_txn_ops,
         quota_bytes: quota(config),
         read_consistency: config.read_consistency,
+        max_concurrent_streams: config.max_concurrent_streams,
+        ping_interval_min: config.ping_interval_min,
+        budget: Arc::new(Budget::with_room_for(config.client_memory_bytes, message_bytes)),
         ..FaceConfig::default()
     })
 }

@@ -60,6 +60,7 @@ const NO_AUTH: &str = "authentication is not supported yet";
 const NO_DISCOVERY: &str = "discovery is not supported; list the members with --initial-cluster";
 const ONE_LOGGER: &str = "there is one: see --log-level, --log-format, --log-outputs";
 const ALWAYS_COMPARES: &str = "members compare what they made of the log every --digest-interval";
+const BY_THE_KERNEL: &str = "the kernel looks after silent clients, once in 30 s";
 const BY_BYTES: &str = "snapshots are taken by bytes of log: --snapshot-log-bytes";
 
 use Shape::{List, Number, Switch, Text};
@@ -142,6 +143,19 @@ pub const FLAGS: &[Flag] = &[
     ),
     works("max-request-bytes", Number, "1572864", "largest request, at most 67108864"),
     works("max-txn-ops", Number, "128", "most operations in one transaction"),
+    works(
+        "client-memory-bytes",
+        Number,
+        "0",
+        "bytes held for clients (requests, results, answers); 0 for an eighth of the memory, at most 1 GiB",
+    ),
+    works("max-concurrent-streams", Number, "10000", "calls at once on one connection of a client"),
+    works(
+        "grpc-keepalive-min-time",
+        Text,
+        "5s",
+        "least time between two pings of a client to which nothing was sent in between",
+    ),
     works("auto-compaction-mode", Text, "periodic", "periodic or revision"),
     works(
         "auto-compaction-retention",
@@ -219,6 +233,8 @@ pub const FLAGS: &[Flag] = &[
         "stderr",
         "where lines go: stderr, stdout, paths of files; whoever reads them holds nobody up",
     ),
+    tolerated("grpc-keepalive-interval", Text, BY_THE_KERNEL),
+    tolerated("grpc-keepalive-timeout", Text, BY_THE_KERNEL),
     tolerated("corrupt-check-time", Text, ALWAYS_COMPARES),
     tolerated("compact-hash-check-time", Text, ALWAYS_COMPARES),
     tolerated("experimental-corrupt-check-time", Text, ALWAYS_COMPARES),

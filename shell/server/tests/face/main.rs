@@ -4,6 +4,7 @@ mod bad_input;
 mod compactor;
 mod fixture;
 mod kv;
+mod limits;
 mod members;
 mod operations;
 mod plain_http;

@@ -1,0 +1,352 @@
+//! Bytes held for clients: one budget for the process, and a share of it for each connection.
+//!
+//! ```text
+//!   Budget   all that is held for clients, and the most that may be        one per process
+//!    └ Account   what one connection holds                                 one per connection
+//!       └ Hold      what one call holds: request, result, answer           one per call; given back when it is dropped
+//! ```
+//! In:    what somebody wants to hold, before it is held.
+//! Out:   yes, or no. A no is an answer to the client, never an end of anything else.
+//! Rules: 1. A connection may hold [`SMALL_BYTES`] whatever others hold: a small call is always taken in.
+//!        2. Beyond that it may hold half of what nobody holds: no connection can have all of it, and the more is held,
+//!           the less anybody gets.
+//!        So what is held stays within the budget and [`SMALL_BYTES`] for each connection.
+//! A hold goes where its bytes go: from the request's body to the store's result, and piece by piece into what waits for
+//! the socket. Whatever drops the bytes (a stream that was reset, a connection that broke) drops the hold with them.
+//! Knows nothing of: what the bytes are.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// What a connection may hold in any case, in bytes: one small call.
+pub const SMALL_BYTES: u64 = 8 << 10;
+
+/// What a call costs beside its messages, in bytes: its future, its stream, its heads. Small messages are within.
+pub const CALL_BYTES: u64 = 4 << 10;
+
+/// What an open connection costs beside its calls, in bytes: buffers, tables of heads, its task.
+pub const CONNECTION_BYTES: u64 = 24 << 10;
+
+/// The budget where nobody says one: this share of the machine's memory, or of the control group's.
+const MEMORY_SHARE: u64 = 8;
+/// … but no more than this, in bytes.
+const DEFAULT_MAX: u64 = 1 << 30;
+/// … and no less.
+const BUDGET_MIN: u64 = 16 << 20;
+
+/// All that is held for the clients of one process.
+#[derive(Debug)]
+pub struct Budget {
+    max: u64,
+    held: AtomicU64,
+    refused: AtomicU64,
+}
+
+impl Default for Budget {
+    fn default() -> Budget {
+        Budget::of(0)
+    }
+}
+
+impl Budget {
+    /// So many bytes; 0 for an eighth of the memory, at most 1 GiB.
+    #[must_use]
+    pub fn of(bytes: u64) -> Budget {
+        let max = match bytes {
+            0 => (kattu_runtime::memory_limit() / MEMORY_SHARE).clamp(BUDGET_MIN, DEFAULT_MAX),
+            bytes => bytes,
+        };
+        Budget { max, held: AtomicU64::new(0), refused: AtomicU64::new(0) }
+    }
+
+    /// The same, and a call of `call_bytes` can be held, however little memory there is.
+    #[must_use]
+    pub fn with_room_for(bytes: u64, call_bytes: u64) -> Budget {
+        let budget = Budget::of(bytes);
+        Budget { max: budget.max.max(Budget::least_for(call_bytes)), ..budget }
+    }
+
+    /// The least budget in which a single call of so many bytes can be held.
+    #[must_use]
+    pub fn least_for(call_bytes: u64) -> u64 {
+        BUDGET_MIN.max(4 * call_bytes)
+    }
+
+    /// The most that may be held, but for [`SMALL_BYTES`] of each connection.
+    #[must_use]
+    pub fn max(&self) -> u64 {
+        self.max
+    }
+
+    /// What is held now.
+    #[must_use]
+    pub fn held(&self) -> u64 {
+        self.held.load(Relaxed)
+    }
+
+    /// How often somebody was refused.
+    #[must_use]
+    pub fn refused(&self) -> u64 {
+        self.refused.load(Relaxed)
+    }
+
+    /// The most that a single call can hold when nobody else holds anything.
+    #[must_use]
+    pub fn call_max(&self) -> u64 {
+        self.max / 3
+    }
+
+    /// Connections that fit when they may take half of the budget.
+    #[must_use]
+    pub fn connections_max(&self) -> u64 {
+        self.max / 2 / CONNECTION_BYTES
+    }
+
+    /// Takes `more` for somebody who holds `own`.
+    fn take(&self, own: u64, more: u64) -> bool {
+        if own + more <= SMALL_BYTES {
+            self.held.fetch_add(more, Relaxed);
+            return true;
+        }
+        // Threads may ask at once; the sum is judged and taken in one step.
+        let taken = self.held.fetch_update(Relaxed, Relaxed, |held| {
+            let after = held + more;
+            (own + more <= self.max.saturating_sub(after) / 2).then_some(after)
+        });
+        if taken.is_err() {
+            self.refused.fetch_add(1, Relaxed);
+        }
+        taken.is_ok()
+    }
+}
+
+/// What one connection holds.
+#[derive(Debug)]
+pub struct Account {
+    budget: Arc<Budget>,
+    held: Cell<u64>,
+    /// Pieces of answers that wait for the socket or for the client's window.
+    waiting: Cell<u64>,
+    /// Pieces that have left.
+    left: Cell<u64>,
+}
+
+impl Account {
+    /// Nothing held yet.
+    #[must_use]
+    pub fn new(budget: &Arc<Budget>) -> Rc<Account> {
+        Rc::new(Account {
+            budget: Arc::clone(budget),
+            held: Cell::new(0),
+            waiting: Cell::new(0),
+            left: Cell::new(0),
+        })
+    }
+
+    /// What is held now.
+    #[must_use]
+    pub fn held(&self) -> u64 {
+        self.held.get()
+    }
+
+    /// Pieces of answers that wait, and how many have left so far.
+    #[must_use]
+    pub fn pieces(&self) -> (u64, u64) {
+        (self.waiting.get(), self.left.get())
+    }
+
+    fn take(&self, more: u64) -> bool {
+        let taken = self.budget.take(self.held.get(), more);
+        if taken {
+            self.held.set(self.held.get() + more);
+        }
+        taken
+    }
+
+    fn give_back(&self, bytes: u64) {
+        self.held.set(self.held.get() - bytes);
+        self.budget.held.fetch_sub(bytes, Relaxed);
+    }
+}
+
+/// What one call holds. Given back when it is dropped.
+#[derive(Debug)]
+pub struct Hold {
+    account: Rc<Account>,
+    bytes: u64,
+}
+
+impl Hold {
+    /// Holds so many bytes, if they may be held.
+    #[must_use]
+    pub fn take(account: &Rc<Account>, bytes: u64) -> Option<Hold> {
+        account.take(bytes).then(|| Hold { account: Rc::clone(account), bytes })
+    }
+
+    /// What is held now.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Holds so many bytes from now on, with those that a call has in any case; `false`, and nothing changes, if they may
+    /// not be held.
+    #[must_use]
+    pub fn resize(&mut self, bytes: u64) -> bool {
+        let bytes = bytes.max(CALL_BYTES);
+        if self.bytes < bytes {
+            if !self.account.take(bytes - self.bytes) {
+                return false;
+            }
+        } else {
+            self.account.give_back(self.bytes - bytes);
+        }
+        self.bytes = bytes;
+        true
+    }
+
+    /// A part of it as a hold of its own; less if there is less.
+    #[must_use]
+    pub fn split(&mut self, bytes: u64) -> Hold {
+        let bytes = bytes.min(self.bytes);
+        self.bytes -= bytes;
+        Hold { account: Rc::clone(&self.account), bytes }
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        self.account.give_back(self.bytes);
+    }
+}
+
+/// The hold of a piece of an answer that waits for the socket.
+#[derive(Debug)]
+pub struct Waiting(Hold);
+
+impl Waiting {
+    /// From now on the piece waits.
+    #[must_use]
+    pub fn new(hold: Hold) -> Waiting {
+        let waiting = &hold.account.waiting;
+        waiting.set(waiting.get() + 1);
+        Waiting(hold)
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        let Account { waiting, left, .. } = &*self.0.account;
+        waiting.set(waiting.get() - 1);
+        left.set(left.get() + 1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_connection_gets_half_of_what_nobody_holds_and_not_a_byte_more() {
+        let budget = Arc::new(Budget::of(30 << 20));
+        let one = Account::new(&budget);
+        assert!(Hold::take(&one, (10 << 20) + 1).is_none(), "half of what is left then would be less");
+        let hold = Hold::take(&one, 10 << 20).expect("a third of all");
+        assert_eq!(hold.bytes(), budget.call_max());
+        let other = Account::new(&budget);
+        assert!(Hold::take(&other, (20 << 20) / 3 + 1).is_none());
+        let second = Hold::take(&other, (20 << 20) / 3).expect("a third of the rest");
+        assert_eq!(budget.refused(), 2);
+        drop((hold, second));
+        assert_eq!((budget.held(), one.held(), other.held()), (0, 0, 0));
+    }
+
+    #[test]
+    fn a_small_call_is_taken_in_whatever_others_hold() {
+        let budget = Arc::new(Budget::of(1 << 20));
+        let greedy: Vec<_> = (0..200).map(|_| Account::new(&budget)).collect();
+        let mut holds = Vec::new();
+        for account in &greedy {
+            let mut bytes = 1 << 20;
+            while 0 < bytes {
+                match Hold::take(account, bytes) {
+                    Some(hold) => holds.push(hold),
+                    None => bytes /= 2,
+                }
+            }
+        }
+        assert!(budget.held() <= budget.max() + 200 * SMALL_BYTES);
+        let late = Account::new(&budget);
+        let small = Hold::take(&late, SMALL_BYTES).expect("a small call");
+        assert!(Hold::take(&late, 1).is_none(), "and no more");
+        drop((holds, small));
+        assert_eq!(budget.held(), 0);
+    }
+
+    #[test]
+    fn a_call_that_shrinks_gives_back_and_one_that_cannot_grow_keeps_what_it_has() {
+        let budget = Arc::new(Budget::of(30 << 20));
+        let account = Account::new(&budget);
+        let mut hold = Hold::take(&account, CALL_BYTES).expect("a call");
+        assert!(hold.resize(10 << 20));
+        assert!(!hold.resize((10 << 20) + 1));
+        assert_eq!((hold.bytes(), account.held()), (10 << 20, 10 << 20));
+        assert!(hold.resize(0));
+        assert_eq!(account.held(), CALL_BYTES, "a call costs something in any case");
+    }
+
+    #[test]
+    fn what_waits_for_a_socket_is_counted_until_it_has_left() {
+        let account = Account::new(&Arc::new(Budget::of(30 << 20)));
+        let mut hold = Hold::take(&account, 5_000).expect("a call");
+        let first = Waiting::new(hold.split(1_000));
+        let second = Waiting::new(hold.split(10_000));
+        assert_eq!((hold.bytes(), account.held(), account.pieces()), (0, 5_000, (2, 0)));
+        drop(first);
+        assert_eq!((account.held(), account.pieces()), (4_000, (1, 1)));
+        drop(second);
+        assert_eq!((account.held(), account.pieces()), (0, (0, 2)));
+    }
+
+    proptest! {
+        /// Whatever is asked in whatever order: the sums agree, and rules 1 and 2 hold at each step.
+        #[test]
+        fn sums_agree_and_stay_within_the_budget(
+            steps in proptest::collection::vec((0..8_usize, 0..4_u8, 0..200_000_u64), 1..200)
+        ) {
+            let budget = Arc::new(Budget::of(1 << 20));
+            let accounts: Vec<_> = (0..8).map(|_| Account::new(&budget)).collect();
+            let mut holds: Vec<Vec<Hold>> = (0..8).map(|_| Vec::new()).collect();
+            for (who, what, bytes) in steps {
+                let free = budget.max().saturating_sub(budget.held() + bytes);
+                let own = accounts[who].held();
+                match what {
+                    0 => {
+                        let taken = Hold::take(&accounts[who], bytes);
+                        let may = own + bytes <= SMALL_BYTES || own + bytes <= free / 2;
+                        prop_assert_eq!(taken.is_some(), may);
+                        holds[who].extend(taken);
+                    }
+                    1 => drop(holds[who].pop()),
+                    2 => {
+                        if let Some(hold) = holds[who].last_mut() {
+                            let _ = hold.resize(bytes);
+                        }
+                    }
+                    _ => {
+                        let part = holds[who].last_mut().map(|hold| hold.split(bytes));
+                        holds[who].extend(part);
+                    }
+                }
+                for (account, holds) in accounts.iter().zip(&holds) {
+                    prop_assert_eq!(account.held(), holds.iter().map(Hold::bytes).sum::<u64>());
+                }
+                prop_assert_eq!(budget.held(), accounts.iter().map(|account| account.held()).sum::<u64>());
+                prop_assert!(budget.held() <= budget.max() + 8 * SMALL_BYTES);
+            }
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! How long a connection may say nothing, take nothing, and how often it may ping.
+//!
+//! In:    now; how many frames and pings have come; whether calls are under way; the pieces of answers that wait.
+//! Out:   whether the connection goes on, and if not, why.
+//! Rules: 1. Without a call under way and without a word for [`Limits::idle`], a connection is closed; a ping is a word.
+//!        2. Pieces that wait, and not one of them taken for [`Limits::stall`]: the client does not read, and is closed.
+//!        3. Pings that come sooner than [`Limits::ping`] after the one before, with nothing sent in between, are strikes: after
+//!           the third in a row the connection is closed. A client that measures its connection by pings does so when
+//!           it is sent something, and has no strikes. [grpc-go http2_server.go: handlePing]
+//! Knows nothing of: sockets, timers, what calls are.
+
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// Strikes that are overlooked. [grpc-go http2_server.go: maxPingStrikes]
+const STRIKES_MAX: u32 = 2;
+
+/// How much patience there is.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Without a word.
+    pub idle: Duration,
+    /// Without taking anything of what waits.
+    pub stall: Duration,
+    /// Least time between two pings.
+    pub ping: Duration,
+}
+
+impl Limits {
+    /// Between two looks: no deadline is missed by more than half of it.
+    pub fn look_every(&self) -> Duration {
+        self.idle.min(self.stall) / 2
+    }
+}
+
+/// Why a connection does not go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Enough {
+    /// Rule 1.
+    Idle,
+    /// Rule 2.
+    Stalled,
+}
+
+/// What is remembered of one connection.
+#[derive(Debug)]
+pub struct Patience {
+    limits: Limits,
+    /// Frames so far, and since when there were so many and no call.
+    frames: u64,
+    quiet_since: Instant,
+    /// Pieces that had left, and since when some wait and no more have left.
+    left: u64,
+    stalled_since: Option<Instant>,
+    pings: u64,
+    last_ping: Option<Instant>,
+    strikes: u32,
+}
+
+impl Patience {
+    /// With a connection that is new.
+    pub fn new(limits: Limits, now: Instant) -> Patience {
+        Patience {
+            limits,
+            frames: 0,
+            quiet_since: now,
+            left: 0,
+            stalled_since: None,
+            pings: 0,
+            last_ping: None,
+            strikes: 0,
+        }
+    }
+
+    /// Pings that have come so far.
+    pub fn pings(&self) -> u64 {
+        self.pings
+    }
+
+    /// So many pings have come in all; `answered` says whether anything was sent since the last time. Whether that is too
+    /// many.
+    pub fn too_many_pings(&mut self, pings: u64, answered: bool, now: Instant) -> bool {
+        let new = u32::try_from(pings - self.pings).unwrap_or(u32::MAX);
+        self.pings = pings;
+        let too_soon = self.last_ping.is_some_and(|last| now < last + self.limits.ping);
+        self.last_ping = Some(now);
+        // Only the first of those that came together can have come for what was sent, or late enough.
+        self.strikes = match (answered, too_soon) {
+            (true, _) => new - 1,
+            (false, true) => self.strikes.saturating_add(new),
+            (false, false) => self.strikes.saturating_add(new - 1),
+        };
+        STRIKES_MAX < self.strikes
+    }
+
+    /// A look every [`Limits::look_every`].
+    pub fn look(
+        &mut self,
+        now: Instant,
+        frames: u64,
+        is_busy: bool,
+        (waiting, left): (u64, u64),
+    ) -> Result<(), Enough> {
+        if is_busy || frames != self.frames {
+            self.frames = frames;
+            self.quiet_since = now;
+        }
+        if waiting == 0 || left != self.left {
+            self.left = left;
+            self.stalled_since = (0 < waiting).then_some(now);
+        } else if self.stalled_since.is_none() {
+            self.stalled_since = Some(now);
+        }
+        if self.stalled_since.is_some_and(|since| since + self.limits.stall <= now) {
+            return Err(Enough::Stalled);
+        }
+        if self.quiet_since + self.limits.idle <= now {
+            return Err(Enough::Idle);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: Limits = Limits {
+        idle: Duration::from_secs(600),
+        stall: Duration::from_secs(60),
+        ping: Duration::from_secs(5),
+    };
+
+    fn seconds(from: Instant, seconds: u64) -> Instant {
+        from + Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn silence_without_a_call_ends_a_connection_and_a_word_or_a_call_does_not() {
+        let begin = Instant::now();
+        let mut patience = Patience::new(LIMITS, begin);
+        assert_eq!(patience.look(seconds(begin, 599), 0, false, (0, 0)), Ok(()));
+        assert_eq!(patience.look(seconds(begin, 600), 1, false, (0, 0)), Ok(()), "it has said a word");
+        assert_eq!(patience.look(seconds(begin, 1199), 1, true, (0, 0)), Ok(()), "a call is under way");
+        assert_eq!(patience.look(seconds(begin, 1798), 1, false, (0, 0)), Ok(()));
+        assert_eq!(patience.look(seconds(begin, 1799), 1, false, (0, 0)), Err(Enough::Idle));
+    }
+
+    #[test]
+    fn a_client_that_takes_nothing_is_closed_and_one_that_takes_a_little_is_not() {
+        let begin = Instant::now();
+        let mut patience = Patience::new(LIMITS, begin);
+        for (second, pieces, enough) in [
+            (30, (5, 0), false),
+            (60, (5, 0), false),
+            (89, (4, 1), false), // one has left
+            (90, (4, 1), false),
+            (120, (0, 5), false), // all have
+            (150, (1, 5), false),
+            (180, (1, 5), false),
+            (210, (1, 5), true),
+        ] {
+            let looked = patience.look(seconds(begin, second), second, true, pieces);
+            assert_eq!(looked.is_err(), enough, "{second}");
+        }
+    }
+
+    #[test]
+    fn the_third_ping_too_soon_in_a_row_is_one_too_many() {
+        let begin = Instant::now();
+        // Second, pings so far, whether anything was sent since the last ones, whether that is too many.
+        let table = [
+            vec![(0, 1, false, false), (5, 2, false, false), (10, 3, false, false), (15, 4, false, false)],
+            vec![(0, 1, false, false), (4, 2, false, false), (8, 3, false, false), (12, 4, false, true)],
+            vec![(0, 1, false, false), (1, 2, false, false), (2, 3, true, false), (3, 5, false, false)],
+            vec![(0, 1, true, false), (0, 2, true, false), (0, 3, true, false), (0, 4, true, false)],
+            vec![(0, 3, false, false), (9, 4, false, false), (10, 5, false, true)],
+            vec![(0, 4, false, true)],
+            vec![(0, 4, true, true)],
+        ];
+        for course in table {
+            let mut patience = Patience::new(LIMITS, begin);
+            for (second, pings, answered, too_many) in course.clone() {
+                let found = patience.too_many_pings(pings, answered, seconds(begin, second));
+                assert_eq!(found, too_many, "{course:?} at {second}");
+            }
+        }
+    }
+}

@@ -1,0 +1,344 @@
+//! What is held for clients, and for how long: each limit at the limit and one beyond, and what its client is told.
+
+use crate::fixture::*;
+use bytes::Bytes;
+use h2::client::{ResponseFuture, SendRequest};
+use h2::{Reason, RecvStream, SendStream};
+use kattu_proto::etcdserverpb as pb;
+use kattu_server::FaceConfig;
+use kattu_server::budget::{Budget, CALL_BYTES};
+use prost::Message;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tonic::Code;
+
+const PUT: &str = "/etcdserverpb.KV/Put";
+const RANGE: &str = "/etcdserverpb.KV/Range";
+const MIB: u64 = 1 << 20;
+
+/// A face with so many bytes for clients.
+async fn face_with(bytes: u64) -> Face {
+    Face::start_with(FaceConfig { budget: Arc::new(Budget::of(bytes)), ..Default::default() }).await
+}
+
+/// A client that sends and reads what the test wants, and no more. Its windows have 64 KiB.
+async fn by_hand(face: &Face) -> SendRequest<Bytes> {
+    let (client, connection) = h2::client::handshake(face.raw().await).await.unwrap();
+    tokio::spawn(connection);
+    client
+}
+
+async fn begin(client: &mut SendRequest<Bytes>, path: &str) -> (ResponseFuture, SendStream<Bytes>) {
+    let request = http::Request::post(format!("http://x{path}"))
+        .header("content-type", "application/grpc")
+        .body(())
+        .unwrap();
+    std::future::poll_fn(|context| client.poll_ready(context)).await.unwrap();
+    client.send_request(request, false).unwrap()
+}
+
+fn framed(message: &impl Message) -> Vec<u8> {
+    let message = message.encode_to_vec();
+    let len = u32::try_from(message.len()).unwrap();
+    [&[0][..], &len.to_be_bytes()[..], &message].concat()
+}
+
+async fn ask(client: &mut SendRequest<Bytes>, path: &str, message: &impl Message) -> ResponseFuture {
+    let (answer, mut body) = begin(client, path).await;
+    body.send_data(framed(message).into(), true).unwrap();
+    answer
+}
+
+/// The status that an answer without a body says at once; none if there is a body to come.
+async fn refusal(answer: ResponseFuture) -> Option<tonic::Status> {
+    let response = answer.await.unwrap();
+    tonic::Status::from_header_map(response.headers())
+}
+
+async fn read_all(mut body: RecvStream) -> usize {
+    let mut len = 0;
+    while let Some(data) = body.data().await {
+        let data = data.unwrap();
+        len += data.len();
+        body.flow_control().release_capacity(data.len()).unwrap();
+    }
+    len
+}
+
+async fn put_big(face: &Face, bytes: usize) {
+    let request = pb::PutRequest { key: b"big".to_vec(), value: vec![7; bytes], ..Default::default() };
+    face.kv().await.put(request).await.unwrap();
+}
+
+#[tokio::test]
+async fn answers_that_nobody_reads_are_held_up_to_a_share_and_refused_beyond_it() {
+    let face = face_with(30 * MIB).await;
+    put_big(&face, 1 << 20).await;
+    let mut client = by_hand(&face).await;
+    let (mut held, mut refused) = (Vec::new(), Vec::new());
+    for _ in 0..30 {
+        let response = ask(&mut client, RANGE, &get("big")).await.await.unwrap();
+        match tonic::Status::from_header_map(response.headers()) {
+            None => held.push(response.into_body()),
+            Some(status) => refused.push(status),
+        }
+    }
+    assert_eq!(
+        (held.len(), refused.len()),
+        (10, 20),
+        "ten are a third of the budget: what fills the window has left"
+    );
+    for status in refused {
+        assert_eq!(
+            (status.code(), status.message()),
+            (Code::ResourceExhausted, "etcdserver: too many requests")
+        );
+        let reason = status.metadata().get("kattu-reason").expect("it says what to do").to_str().unwrap();
+        assert!(reason.contains("ask for less"), "{reason}");
+    }
+    let budget = &face.config.budget;
+    assert!((9 * MIB..=10 * MIB).contains(&budget.held()), "{}", budget.held());
+    assert_eq!(budget.refused(), 20);
+    // Somebody else is served meanwhile, also with what is large.
+    assert_eq!(face.kv().await.range(get("big")).await.unwrap().into_inner().kvs[0].value.len(), 1 << 20);
+
+    for body in held {
+        tokio::spawn(async move { assert!((1 << 20) < read_all(body).await) });
+    }
+    eventually(|| budget.held() == 0).await;
+    let again = ask(&mut client, RANGE, &get("big")).await.await.unwrap();
+    assert!((1 << 20) < read_all(again.into_body()).await);
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_takes_everything_with_it_that_was_held_for_it() {
+    let face = face_with(30 * MIB).await;
+    put_big(&face, 1 << 20).await;
+    let mut client = by_hand(&face).await;
+    let unread = ask(&mut client, RANGE, &get("big")).await.await.unwrap();
+    let budget = Arc::clone(&face.config.budget);
+    let before = budget.held();
+    assert!(MIB - (64 << 10) < before, "all but what fills the window: {before}");
+    let (_answer, mut body) = begin(&mut client, PUT).await;
+    let half = framed(&put("a", &"x".repeat(60_000)));
+    body.send_data(Bytes::copy_from_slice(&half[..40_000]), false).unwrap();
+    eventually(|| before + 40_000 <= budget.held()).await;
+    body.send_reset(Reason::CANCEL);
+    eventually(|| budget.held() == before).await;
+    drop((client, unread, body));
+    eventually(|| budget.held() == 0).await;
+}
+
+#[tokio::test]
+async fn calls_beyond_what_there_is_room_for_are_refused_and_their_connection_goes_on() {
+    let face = face_with(300 * CALL_BYTES).await;
+    face.store.set(|state| state.silent = true);
+    let mut client = by_hand(&face).await;
+    let mut waiting = Vec::new();
+    for _ in 0..100 {
+        waiting.push(ask(&mut client, RANGE, &get("a")).await);
+    }
+    eventually(|| face.store.set(|state| state.waiting) == 100).await;
+    let refused = refusal(ask(&mut client, RANGE, &get("a")).await).await.expect("a hundred are a third");
+    assert_eq!(refused.code(), Code::ResourceExhausted);
+    assert_eq!(face.config.budget.held(), 100 * CALL_BYTES);
+    waiting.pop();
+    eventually(|| face.store.set(|state| state.waiting) == 99).await;
+    face.store.set(|state| state.silent = false);
+    let answer = ask(&mut client, RANGE, &get("a")).await.await.unwrap();
+    assert!(0 < read_all(answer.into_body()).await, "there is room again");
+}
+
+#[tokio::test]
+async fn a_client_that_is_refused_without_end_loses_its_connection() {
+    let face = face_with(300 * CALL_BYTES).await;
+    face.store.set(|state| state.silent = true);
+    let mut client = by_hand(&face).await;
+    let mut waiting = Vec::new();
+    let mut asked = 0;
+    let ended = loop {
+        if let Err(error) = std::future::poll_fn(|context| client.poll_ready(context)).await {
+            break error;
+        }
+        asked += 1;
+        waiting.push(ask(&mut client, RANGE, &get("a")).await);
+        if 100 < asked
+            && let Err(error) = waiting.pop().expect("just asked").await
+        {
+            break error;
+        }
+    };
+    assert_eq!(ended.reason(), Some(Reason::ENHANCE_YOUR_CALM), "{ended}");
+    assert_eq!(asked, 100 + 257, "256 in a row are answered");
+    assert_eq!(face.config.counters.connections_too_much.get(), 1);
+    eventually(|| face.config.budget.held() == 0).await;
+}
+
+#[tokio::test]
+async fn a_body_that_does_not_come_is_given_up_in_time_and_held_no_longer() {
+    let config = FaceConfig {
+        body_deadline: Duration::from_millis(50),
+        body_bytes_per_s: 10 << 20,
+        ..Default::default()
+    };
+    let face = Face::start_with(config).await;
+    let mut client = by_hand(&face).await;
+    let half = framed(&put("a", &"x".repeat(60_000)));
+    for sent in [0, 3, 50_000] {
+        let (answer, mut body) = begin(&mut client, PUT).await;
+        body.send_data(Bytes::copy_from_slice(&half[..sent]), false).unwrap();
+        let refused = refusal(answer).await.expect("no answer to half a request");
+        assert_eq!(refused.code(), Code::Cancelled, "{refused}");
+        assert!(refused.message().contains("has not come whole"), "{refused}");
+    }
+    eventually(|| face.config.budget.held() == 0).await;
+    assert_eq!(face.store.revision(), 1);
+}
+
+#[tokio::test]
+async fn an_answer_of_which_nothing_is_taken_is_given_up_and_its_client_is_told() {
+    let stall_deadline = Duration::from_millis(300);
+    let face = Face::start_with(FaceConfig { stall_deadline, ..Default::default() }).await;
+    put_big(&face, 1 << 20).await;
+    let mut client = by_hand(&face).await;
+    let mut body = ask(&mut client, RANGE, &get("big")).await.await.unwrap().into_body();
+    let told = loop {
+        match body.data().await.expect("not the end") {
+            Ok(_) => {} // of what is read, nothing is taken: the window stays shut
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(told.reason(), Some(Reason::ENHANCE_YOUR_CALM));
+    assert_eq!(face.config.counters.answers_stalled.get(), 1);
+    eventually(|| face.config.budget.held() == 0).await;
+}
+
+#[tokio::test]
+async fn small_answers_of_which_none_is_taken_cost_the_connection() {
+    let stall_deadline = Duration::from_millis(300);
+    let face = Face::start_with(FaceConfig { stall_deadline, ..Default::default() }).await;
+    put_big(&face, 15 << 10).await;
+    let mut client = by_hand(&face).await;
+    let mut answers = Vec::new();
+    for _ in 0..10 {
+        answers.push(ask(&mut client, RANGE, &get("big")).await.await.unwrap());
+    }
+    let held = face.config.budget.held();
+    assert!(held < 7 * (16 << 10), "four fill the window and have left: {held}");
+    eventually(|| face.config.counters.connections_stalled.get() == 1).await;
+    eventually(|| face.config.budget.held() == 0).await;
+}
+
+#[tokio::test]
+async fn a_client_that_takes_its_answer_slowly_is_waited_for() {
+    let stall_deadline = Duration::from_millis(300);
+    let face = Face::start_with(FaceConfig { stall_deadline, ..Default::default() }).await;
+    put_big(&face, 1 << 20).await;
+    let mut client = by_hand(&face).await;
+    let mut body = ask(&mut client, RANGE, &get("big")).await.await.unwrap().into_body();
+    let begun = std::time::Instant::now();
+    let mut len = 0;
+    while let Some(data) = body.data().await {
+        let data = data.unwrap();
+        len += data.len();
+        if begun.elapsed() < 3 * stall_deadline {
+            tokio::time::sleep(stall_deadline / 10).await; // as slow as that, for longer than the deadline
+        }
+        body.flow_control().release_capacity(data.len()).unwrap();
+    }
+    assert!((1 << 20) < len);
+    assert_eq!(
+        face.config.counters.answers_stalled.get() + face.config.counters.connections_stalled.get(),
+        0
+    );
+}
+
+/// Small writes pass by large ones that wait for their turn.
+#[tokio::test]
+async fn large_writes_take_turns_and_small_ones_do_not_wait_for_them() {
+    let face = Face::start().await;
+    face.store.set(|state| state.silent = true);
+    let mut tasks = tokio::task::JoinSet::new();
+    for number in 0..6 {
+        let mut kv = face.kv().await;
+        let request =
+            pb::PutRequest { key: vec![b'l', number], value: vec![7; 1 << 20], ..Default::default() };
+        tasks.spawn(async move { kv.put(request).await.map(drop) });
+    }
+    // Two of a mebibyte and a little have room in three.
+    eventually(|| face.store.set(|state| state.waiting) == 2).await;
+    let mut kv = face.kv().await;
+    let small = tokio::spawn(async move { kv.put(put("small", "x")).await.map(drop) });
+    eventually(|| face.store.set(|state| state.waiting) == 3).await;
+    small.abort();
+    face.store.set(|state| state.silent = false);
+    tasks.abort_all(); // those that were never answered give their turn away
+    eventually(|| face.store.set(|state| state.waiting) == 0).await;
+    let request = pb::PutRequest { key: b"l".to_vec(), value: vec![7; 1 << 20], ..Default::default() };
+    face.kv().await.put(request).await.expect("all turns are free again");
+}
+
+/// As no stream is given room that it has left over, an answer of many pieces that are smaller than the window must not wait.
+#[tokio::test]
+async fn a_large_answer_of_many_small_pairs_arrives_whole() {
+    let face = Face::start().await;
+    let mut kv = face.kv().await;
+    for number in 0..300 {
+        kv.put(put(&format!("k{number:03}"), &"v".repeat(3_000))).await.unwrap();
+    }
+    let answer = tokio::time::timeout(Duration::from_secs(10), kv.range(prefix("k"))).await.expect("no wait");
+    assert_eq!(answer.unwrap().into_inner().kvs.len(), 300);
+    eventually(|| face.config.budget.held() == 0).await;
+}
+
+#[tokio::test]
+async fn a_connection_without_a_word_is_closed_and_one_that_pings_is_not() {
+    let idle_deadline = Duration::from_millis(400);
+    let ping_interval_min = Duration::from_millis(10);
+    let face = Face::start_with(FaceConfig { idle_deadline, ping_interval_min, ..Default::default() }).await;
+    let (_client, mut connection) = h2::client::handshake(face.raw().await).await.unwrap();
+    let mut pings = connection.ping_pong().unwrap();
+    let alive = tokio::spawn(connection);
+    let mut silent = face.raw().await;
+    silent.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").await.unwrap();
+    let mut said = Vec::new();
+    let ends = async {
+        let _ = silent.read_to_end(&mut said).await;
+    };
+    tokio::select! {
+        () = ends => {}
+        () = async {
+            loop {
+                pings.ping(h2::Ping::opaque()).await.unwrap();
+                tokio::time::sleep(idle_deadline / 8).await;
+            }
+        } => {}
+    }
+    assert!(said.windows(9).any(|head| head[3] == 7 && head[..3] == [0, 0, 8]), "it was told GOAWAY");
+    assert_eq!(face.config.counters.connections_idle.get(), 1);
+    assert!(!alive.is_finished());
+    pings.ping(h2::Ping::opaque()).await.expect("the other one lives");
+}
+
+#[tokio::test]
+async fn pings_without_end_cost_the_connection_and_pings_beside_answers_do_not() {
+    let face = Face::start().await;
+    let (client, mut connection) = h2::client::handshake(face.raw().await).await.unwrap();
+    let mut pings = connection.ping_pong().unwrap();
+    let served = tokio::spawn(connection);
+    let mut client = client.ready().await.unwrap();
+    for _ in 0..20 {
+        let answer = ask(&mut client, RANGE, &get("none")).await.await.unwrap();
+        read_all(answer.into_body()).await;
+        pings.ping(h2::Ping::opaque()).await.expect("a ping for an answer");
+    }
+    let mut answered = 0;
+    while pings.ping(h2::Ping::opaque()).await.is_ok() {
+        answered += 1;
+    }
+    assert_eq!(answered, 2, "two too soon are overlooked");
+    let ended = served.await.unwrap().expect_err("closed by the server");
+    assert_eq!(ended.reason(), Some(Reason::ENHANCE_YOUR_CALM));
+    assert_eq!(face.config.counters.connections_too_much.get(), 1);
+}
