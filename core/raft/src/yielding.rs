@@ -4,7 +4,8 @@
 //! Out:   how much may be proposed; what the operator should know.
 //! Rules: [fault-model F51]
 //!   1. Behind is a voter that is heard and lacks more than the recent entries: it is fed from the disk, or with a snapshot. It
-//!      gains if what it lacks becomes less by a sixteenth within an election timeout.
+//!      gains if what it lacks becomes less by a sixteenth within four election timeouts: a first megabyte over a link of 1 MB/s
+//!      takes one.
 //!   2. While one does not gain, no fewer than `client_share_min` hundredths are admitted of the bytes per second that were
 //!      proposed before. Nobody is refused: what is not admitted waits, some ten milliseconds at a time.
 //!   3. That ends when the voter has what it lacked or is not heard, and at the latest after eight election timeouts; the
@@ -22,8 +23,11 @@ use crate::role::Role;
 use crate::trace::Trace;
 use crate::types::{Duration, Instant, NodeId};
 
-/// A voter gains if it loses one part of so many of what it lacks in an election timeout.
+/// A voter gains if it loses one part of so many of what it lacks while it is watched.
 const GAINS: u64 = 16;
+
+/// Election timeouts that it is watched before it is judged.
+const WATCHED_FOR: u32 = 4;
 
 /// Election timeouts that clients are slowed at most, and that they are free after that.
 const SLOWED_FOR: u32 = 8;
@@ -171,7 +175,7 @@ impl Raft {
             yielding.watch = Some(Watch { peer, behind, since: now });
             return;
         };
-        if now < watch.since + election_timeout {
+        if now < watch.since + election_timeout * WATCHED_FOR {
             return;
         }
         let gains = behind + (watch.behind / GAINS).max(1) <= watch.behind;
