@@ -25,7 +25,7 @@ const WAL: &str = "kattu-wal";
 const REBUILD: &str = "kattu-rebuild";
 
 /// All bugs that can be planted.
-pub static BUGS: [Bug; 125] = [
+pub static BUGS: [Bug; 129] = [
     // core/raft: elections
     bug(
         RAFT,
@@ -658,6 +658,38 @@ pub static BUGS: [Bug; 125] = [
         "A new segment is used before its name is durable.",
         Trial::Images,
         &["power_cut_is_no_damage", "recovered_as_written"],
+    ),
+    bug(
+        WAL,
+        "segment-number-given-twice",
+        "kin of ClickHouse#112101: two makers of the next segment",
+        "Whoever makes a segment beside the log gives it its number although the log has made one of that number meanwhile.",
+        Trial::Images,
+        &["recovered_as_written", "recovered_can_be_read", "power_cut_is_no_damage", "log_asserts"],
+    ),
+    bug(
+        WAL,
+        "segment-named-beside-the-log-is-taken-unsynced",
+        "kin of cockroach PR 143271: files and their names reach the disk in another order",
+        "A segment counts as there before the name that it got beside the log is durable.",
+        Trial::Images,
+        &["power_cut_is_no_damage", "recovered_as_written"],
+    ),
+    bug(
+        WAL,
+        "used-segment-overwritten-before-its-name-is-gone",
+        "rule ST9: one name changes at a time, and is durable before the next does",
+        "A used segment gets the header of another one while a power cut can still give it its old name back.",
+        Trial::Images,
+        &["power_cut_is_no_damage"],
+    ),
+    bug(
+        WAL,
+        "recycled-segment-named-before-its-header-is-synced",
+        "rule ST9: write aside, sync, rename",
+        "A segment that is used again gets its next name before the header that goes with it is durable.",
+        Trial::Images,
+        &["power_cut_is_no_damage"],
     ),
     bug(
         WAL,

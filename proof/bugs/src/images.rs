@@ -13,7 +13,7 @@ use crate::catch::promise_in;
 use kattu_raft::GroupId;
 use kattu_wal::WalError;
 use kattu_wal::sim::{Dice, SimDisk};
-use twin::{GROUPS, Moment, Step, Twin, check, open, read_all, recover, run, step};
+use twin::{GROUPS, Meanwhile, Moment, Step, Twin, check, open, read_all, recover, run, step};
 
 /// Images looked at per seed, at most.
 const IMAGES_MAX: usize = 40;
@@ -60,6 +60,31 @@ pub fn trial(seed: u64) {
         2 => process_then_machine(&mut dice, &story),
         _ => damaged_snapshot(&mut dice, &story),
     }
+    // And with segments that are made beside the log while it goes on.
+    let mut dice = Dice::new(seed ^ BESIDE);
+    let story = story_beside(&mut dice);
+    power_cut(&mut dice, &story);
+}
+
+/// Tells the dice of one story of a seed from those of the others.
+const BESIDE: u64 = 0xBE51DE;
+
+/// Entries that fill segments, snapshots that free them, and a task beside the log that is early or late.
+fn story_beside(dice: &mut Dice) -> Vec<Step> {
+    let mut story = Vec::new();
+    for _ in 0..2 + dice.below(3) {
+        let sizes = vec![300 + dice.below(900) as usize; 2 + dice.below(4) as usize];
+        story.push(Step::Beside(group(dice), sizes, Meanwhile::drawn(dice)));
+        if dice.one_in(2) {
+            for which in GROUPS {
+                story.extend([Step::Commit(which), Step::Snapshot(which), Step::Base(which, 0)]);
+            }
+            story.push(Step::Sync);
+        }
+        story.push(Step::Entries(group(dice), vec![dice.below(900) as usize; 2]));
+        story.push(if dice.one_in(3) { Step::Write } else { Step::Sync });
+    }
+    story
 }
 
 /// Entries, snapshots of them, snapshots of peers over them, and segments that go and come again.

@@ -31,6 +31,9 @@ use tokio::sync::{Notify, mpsc};
 /// How often a full disk is tried again.
 const FULL_RETRY: Duration = Duration::from_millis(200);
 
+/// Pause between two pieces of work of whoever makes segments, at most: a segment that is made has an end.
+const SEGMENT_PAUSE_MAX: Duration = Duration::from_millis(100);
+
 /// Bytes read back at once, whatever was asked for: the rest is asked for again, and memory stays flat during a replay.
 const FETCH_BYTES_MAX: usize = 2 << 20;
 
@@ -610,7 +613,13 @@ impl Log {
         let make = Arc::new(move || {
             let Some(task) = task.lock().unwrap_or_else(PoisonError::into_inner).take() else { return };
             std::thread::sleep(pause); // a full disk is not asked all the time
-            let _ = ready.send(task.run()); // the log may have closed meanwhile
+            // Whoever makes a segment leaves the disk to the log for as long as it has used it itself.
+            let mut since = Instant::now();
+            let made = task.run_paced(&mut || {
+                std::thread::sleep(since.elapsed().min(SEGMENT_PAUSE_MAX));
+                since = Instant::now();
+            });
+            let _ = ready.send(made); // the log may have closed meanwhile
             on_ready();
         });
         let beside = make.clone();

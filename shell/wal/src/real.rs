@@ -33,10 +33,7 @@ impl RealFiles {
                 return Err(WalError::NotADirectory { dir: dir.display().to_string() });
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(unwritable)?;
-                if let Some(parent) = dir.parent().filter(|parent| !parent.as_os_str().is_empty()) {
-                    File::open(parent).and_then(|parent| parent.sync_all()).map_err(unwritable)?;
-                }
+                make_durably(dir, &mut |made| File::open(made)?.sync_all()).map_err(unwritable)?;
             }
             Err(error) => return Err(unwritable(error)),
         }
@@ -70,6 +67,24 @@ impl RealFiles {
     fn path(&self, name: &str) -> PathBuf {
         self.dir.join(name)
     }
+}
+
+/// Makes a directory and those above it that are missing, each durable in its own: a power cut that took one of their
+/// names would take the log with it. `sync` makes the names in a directory durable.
+fn make_durably(dir: &Path, sync: &mut dyn FnMut(&Path) -> io::Result<()>) -> io::Result<()> {
+    let above = match dir.parent() {
+        Some(parent) if parent.as_os_str().is_empty() => Path::new("."),
+        Some(parent) => parent,
+        None => return Err(io::Error::from(io::ErrorKind::NotFound)),
+    };
+    if !above.is_dir() {
+        make_durably(above, sync)?;
+    }
+    match DirBuilder::new().mode(0o700).create(dir) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && dir.is_dir() => {} // somebody else was quicker
+        made => made?,
+    }
+    sync(above)
 }
 
 impl Files for RealFiles {
@@ -172,5 +187,27 @@ impl LogFile for RealFile {
 
     fn sync(&self) -> io::Result<()> {
         Ok(fdatasync(&self.0)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_level_of_a_new_directory_is_made_durable() {
+        let top = std::env::temp_dir().join(format!("kattu-wal-levels-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&top);
+        std::fs::create_dir(&top).expect("a folder");
+        let mut synced = Vec::new();
+        let made = make_durably(&top.join("a/b/c"), &mut |dir| {
+            synced.push(dir.strip_prefix(&top).expect("below").to_path_buf());
+            Ok(())
+        });
+        assert!(made.is_ok() && top.join("a/b/c").is_dir());
+        assert_eq!(synced, ["", "a", "a/b"].map(PathBuf::from), "the uppermost name first");
+        RealFiles::create(&top.join("d/e")).expect("two more levels");
+        assert!(top.join("d/e").is_dir());
+        std::fs::remove_dir_all(&top).expect("our folder");
     }
 }

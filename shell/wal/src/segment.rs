@@ -9,6 +9,9 @@
 //! ```
 //! Little-endian; the checksum covers bytes 12..64. `docs/formats/block.md`
 //!
+//! They are made and named beside the log, and the log makes one itself only when it cannot wait: a gate sees to it that a
+//! number is given once, and only when the number before it is there for good.
+//!
 //! A segment that is not needed any more becomes the next one: its file gets another header and another name, and keeps
 //! its bytes. They are blocks of another segment by their own words, so they are none here; the header says that they
 //! are to be expected, and bytes that are not zero are no sign of a torn write. [fault-model ST5]
@@ -19,6 +22,7 @@ use crate::error::WalError;
 use crate::files::{Files, LogFile};
 use crate::identity::{Identity, VERSION};
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Where the first block goes: a page of its own for the header, so that no write of a block touches it.
@@ -35,6 +39,10 @@ const MAGIC: u32 = u32::from_le_bytes(*b"KTSG");
 const RECYCLED: u32 = 1;
 const HEADER_BYTES: usize = 64;
 const FILL_BYTES: usize = 1 << 20;
+/// Zeros that go to the disk at once, while the log syncs on the same disk.
+const FILL_SYNC_BYTES: u64 = 4 << 20;
+/// Names that one task changes, at most: what is ready is of use only when the log has been told.
+const TASK_NAMES_MAX: usize = 4;
 const RESERVE: &str = "reserve";
 
 pub(crate) fn name_of(generation: u64) -> String {
@@ -161,21 +169,27 @@ fn fill(
     name: &str,
     header: &[u8],
     len: u64,
+    between: &mut dyn FnMut() -> bool,
 ) -> Result<Box<dyn LogFile>, WalError> {
+    let growing = |error: std::io::Error| WalError::growing(name, len, &error);
     let filled = || {
-        let file = created?;
-        file.allocate(len)?;
+        let file = created.map_err(growing)?;
+        file.allocate(len).map_err(growing)?;
         let zeros = vec![0; FILL_BYTES.min(len as usize)];
-        let mut at = 0;
+        let (mut at, mut synced) = (0, 0);
         while at < len {
             let part = (len - at).min(zeros.len() as u64);
-            file.write_at(at, &zeros[..part as usize])?;
+            file.write_at(at, &zeros[..part as usize]).map_err(growing)?;
             at += part;
+            if FILL_SYNC_BYTES <= at - synced && at < len && between() {
+                file.sync().map_err(|error| WalError::syncing(name, &error))?;
+                synced = at;
+            }
         }
-        file.write_at(0, header)?;
+        file.write_at(0, header).map_err(growing)?;
         Ok(file)
     };
-    let made = filled().map_err(|error| WalError::growing(name, len, &error));
+    let made = filled();
     let made = made.and_then(|file| match file.sync() {
         Ok(()) => Ok(file),
         Err(error) => Err(WalError::syncing(name, &error)),
@@ -196,8 +210,16 @@ pub(crate) fn create(
     let name = name_of(generation);
     let aside = format!("{name}.tmp");
     let header = header_bytes(identity, generation, len, 0);
-    let file = fill(files, files.create(&aside), &aside, &name, &header, len)?;
+    let file = fill(files, files.create(&aside), &aside, &name, &header, len, &mut || false)?;
     publish(files, &aside, &name, len)?;
+    Ok(Segment { generation, len, file })
+}
+
+/// Opens a segment that has its name, durable in content and name.
+pub(crate) fn open_named(files: &dyn Files, generation: u64) -> Result<Segment, WalError> {
+    let name = name_of(generation);
+    let file = files.open(&name).map_err(|error| WalError::io(&name, "open", &error))?;
+    let len = file.bytes().map_err(|error| WalError::io(&name, "open", &error))?;
     Ok(Segment { generation, len, file })
 }
 
@@ -255,9 +277,7 @@ pub(crate) struct Used {
 pub struct SegmentTask {
     pub(crate) files: Arc<dyn Files>,
     pub(crate) identity: Arc<Identity>,
-    /// The number of the first segment to make.
-    pub(crate) generation: u64,
-    /// Its length.
+    /// The length of a segment.
     pub(crate) len: u64,
     /// How many segments are to be made at least, and at most: more only of used ones.
     pub(crate) wanted: (usize, usize),
@@ -267,23 +287,53 @@ pub struct SegmentTask {
     pub(crate) gate: Gate,
 }
 
-/// Open while the log is: a task that outlives it changes no names, for the directory may have another owner by then.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Gate(Arc<Mutex<bool>>);
+/// What the log and the task beside it must not both do.
+#[derive(Debug)]
+pub(crate) struct Names {
+    /// A task that outlives the log changes no names, for the directory may have another owner by then.
+    is_closed: bool,
+    /// The next segment to get its name; all before it are there for good.
+    pub next: u64,
+    /// A name that is not known to be durable: nothing goes on from there. [fault-model F11]
+    pub broken: Option<WalError>,
+}
+
+/// Who is inside changes names; nobody else does meanwhile.
+#[derive(Clone, Debug)]
+pub(crate) struct Gate {
+    names: Arc<Mutex<Names>>,
+    /// The log will need the segment that is being made before long.
+    hurry: Arc<AtomicBool>,
+}
 
 impl Gate {
-    /// Comes back when nobody is inside any more.
-    pub fn close(&self) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = true;
+    pub fn new(next: u64) -> Gate {
+        let names = Names { is_closed: false, next, broken: None };
+        Gate { names: Arc::new(Mutex::new(names)), hurry: Arc::default() }
     }
 
-    /// Keeps the gate open until the guard is dropped.
-    fn enter(&self, name: &str) -> Result<MutexGuard<'_, bool>, WalError> {
-        let closed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        match *closed {
-            false => Ok(closed),
+    /// Comes back when nobody is inside any more.
+    pub fn close(&self) {
+        self.own().is_closed = true;
+    }
+
+    /// The log itself goes in.
+    pub fn own(&self) -> MutexGuard<'_, Names> {
+        self.names.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A task goes in, while the log is open.
+    fn enter(&self, name: &str) -> Result<MutexGuard<'_, Names>, WalError> {
+        let names = self.own();
+        match names.is_closed {
+            false => Ok(names),
             true => Err(WalError::io(name, "change", &std::io::Error::other("the log was closed"))),
         }
+    }
+
+    /// Whether the task under way is to hurry.
+    pub fn set_hurry(&self, hurry: bool) {
+        self.hurry.store(hurry, Ordering::Relaxed);
     }
 }
 
@@ -291,31 +341,42 @@ impl SegmentTask {
     /// Does it; makes the reserve, too, if it is gone.
     ///
     /// # Errors
-    /// [`WalError::NoSpace`], [`WalError::Io`]. Hand it to [`crate::Wal::accept`] like a success.
+    /// [`WalError::NoSpace`], [`WalError::Io`], when nothing was made before it. Hand it to [`crate::Wal::accept`] like a
+    /// success.
     pub fn run(self) -> Result<Prepared, WalError> {
-        let mut prepared = Prepared { segments: Vec::new(), used_below: 0 };
-        let done = self.run_into(&mut prepared);
-        match done {
-            Ok(()) => Ok(prepared),
-            Err(error) => {
-                // Whoever owns the directory after this log removes what it has left, and makes files of the same names.
-                if let Ok(_open) = self.gate.enter("log") {
-                    for (_, aside) in &prepared.segments {
-                        let _ = self.files.remove(aside); // the error is what counts
-                    }
-                }
-                Err(error)
+        self.run_paced(&mut || {})
+    }
+
+    /// As [`SegmentTask::run`]; `pause` is called between pieces of work at the disk, unless the log is in a hurry: whoever
+    /// can wait a little leaves the disk to the log.
+    ///
+    /// # Errors
+    /// As [`SegmentTask::run`].
+    pub fn run_paced(self, pause: &mut dyn FnMut()) -> Result<Prepared, WalError> {
+        let hurry = self.gate.hurry.clone();
+        let mut between = || {
+            let has_time = !hurry.load(Ordering::Relaxed);
+            if has_time {
+                pause();
             }
+            has_time
+        };
+        let mut prepared = Prepared { segments: Vec::new(), used_below: 0, has_reserve: false, error: None };
+        prepared.error = self.run_into(&mut prepared, &mut between).err();
+        prepared.has_reserve = has_reserve(&*self.files, self.reserve);
+        match prepared.error.take_if(|_| prepared.segments.is_empty() && prepared.used_below == 0) {
+            Some(error) => Err(error),
+            None => Ok(prepared),
         }
     }
 
     /// One name changes at a time, and is durable before the next does: whatever a power cut leaves are segments
     /// without a gap. [fault-model ST9]
-    fn run_into(&self, prepared: &mut Prepared) -> Result<(), WalError> {
+    fn run_into(&self, prepared: &mut Prepared, between: &mut dyn FnMut() -> bool) -> Result<(), WalError> {
         let (min, max) = self.wanted;
-        for used in &self.used {
+        for used in self.used.iter().take(TASK_NAMES_MAX) {
             let is_fit = used.len == self.len && prepared.segments.len() < max;
-            if !(is_fit && self.recycle(*used, prepared)?) {
+            if !(is_fit && self.recycle(*used, prepared, between)?) {
                 let name = name_of(used.generation);
                 let _open = self.gate.enter(&name)?;
                 self.files.remove(&name).map_err(|error| WalError::io(&name, "remove", &error))?;
@@ -328,29 +389,31 @@ impl SegmentTask {
             make_reserve(&*self.files, self.reserve)?;
         }
         while prepared.segments.len() < min {
-            let (generation, aside) = self.next(prepared);
-            let name = name_of(generation);
+            let generation = self.gate.enter("log")?.next;
+            let (name, aside) = (name_of(generation), aside_of(generation));
             let header = header_bytes(&self.identity, generation, self.len, 0);
             let created = {
                 let _open = self.gate.enter(&name)?; // the log's next owner makes a file of this name, too
                 self.files.create(&aside)
             };
-            let file = fill(&*self.files, created, &aside, &name, &header, self.len)?;
-            prepared.segments.push((Segment { generation, len: self.len, file }, aside));
+            let filled = fill(&*self.files, created, &aside, &name, &header, self.len, between);
+            let file = filled.inspect_err(|_| self.forget(&aside))?;
+            between();
+            self.give_name(file, &aside, generation, 0, prepared)?;
         }
         Ok(())
     }
 
-    fn next(&self, prepared: &Prepared) -> (u64, String) {
-        let generation = self.generation + prepared.segments.len() as u64;
-        (generation, format!("{}.ahead.tmp", name_of(generation)))
-    }
-
     /// Makes a used segment the next one: first it loses its name, then it gets its header; its new name it gets like any
     /// other. Returns whether it was there: a task that failed half-way may have taken it.
-    fn recycle(&self, used: Used, prepared: &mut Prepared) -> Result<bool, WalError> {
-        let (generation, aside) = self.next(prepared);
+    fn recycle(
+        &self,
+        used: Used,
+        prepared: &mut Prepared,
+        between: &mut dyn FnMut() -> bool,
+    ) -> Result<bool, WalError> {
         let name = name_of(used.generation);
+        let aside = aside_of(used.generation);
         {
             let _open = self.gate.enter(&name)?;
             match self.files.rename(&name, &aside) {
@@ -358,14 +421,70 @@ impl SegmentTask {
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(false),
                 Err(error) => return Err(WalError::io(&name, "rename", &error)),
             }
-            self.sync_names(used.generation)?;
+            if !planted!("used-segment-overwritten-before-its-name-is-gone") {
+                self.sync_names(used.generation)?;
+            }
         }
-        let file = self.files.open(&aside).map_err(|error| WalError::io(&aside, "open", &error))?;
+        let generation = self.gate.enter(&name)?.next;
         let header = header_bytes(&self.identity, generation, used.len, RECYCLED);
-        file.write_at(0, &header).map_err(|error| WalError::io(&aside, "write", &error))?;
-        file.sync().map_err(|error| WalError::syncing(&aside, &error))?;
-        prepared.segments.push((Segment { generation, len: used.len, file }, aside));
+        let headed = self.files.open(&aside).map_err(|error| WalError::io(&aside, "open", &error));
+        let headed = headed.and_then(|file| {
+            file.write_at(0, &header).map_err(|error| WalError::io(&aside, "write", &error))?;
+            if !planted!("recycled-segment-named-before-its-header-is-synced") {
+                file.sync().map_err(|error| WalError::syncing(&aside, &error))?;
+            }
+            Ok(file)
+        });
+        let file = headed.inspect_err(|_| self.forget(&aside))?;
+        between();
+        self.give_name(file, &aside, generation, RECYCLED, prepared)?;
         Ok(true)
+    }
+
+    /// Gives a segment that is there in content its name, durably. The log may have made one of its number meanwhile: then it
+    /// becomes the one after that.
+    fn give_name(
+        &self,
+        file: Box<dyn LogFile>,
+        aside: &str,
+        mut generation: u64,
+        flags: u32,
+        prepared: &mut Prepared,
+    ) -> Result<(), WalError> {
+        loop {
+            let name = name_of(generation);
+            let next = {
+                let mut names = self.gate.enter(&name)?;
+                if names.next == generation || planted!("segment-number-given-twice") {
+                    if planted!("segment-named-beside-the-log-is-taken-unsynced") {
+                        let renamed = self.files.rename(aside, &name);
+                        renamed.map_err(|error| WalError::growing(&name, self.len, &error))?;
+                    } else {
+                        publish(&*self.files, aside, &name, self.len).inspect_err(|error| {
+                            names.broken = Some(error.clone()).filter(WalError::is_failed_sync);
+                        })?;
+                    }
+                    names.next = names.next.max(generation + 1);
+                    prepared.segments.push(Segment { generation, len: self.len, file });
+                    return Ok(());
+                }
+                names.next
+            };
+            generation = next;
+            let header = header_bytes(&self.identity, generation, self.len, flags);
+            let headed = file.write_at(0, &header).map_err(|error| WalError::io(aside, "write", &error));
+            headed
+                .and_then(|()| file.sync().map_err(|error| WalError::syncing(aside, &error)))
+                .inspect_err(|_| self.forget(aside))?;
+        }
+    }
+
+    /// Gives the disk back what came to nothing. Whoever owns the directory after this log removes what it has left, and
+    /// makes files of the same names.
+    fn forget(&self, aside: &str) {
+        if let Ok(_open) = self.gate.enter(aside) {
+            let _ = self.files.remove(aside); // the error that led here is what counts
+        }
     }
 
     fn sync_names(&self, generation: u64) -> Result<(), WalError> {
@@ -373,19 +492,27 @@ impl SegmentTask {
     }
 }
 
+/// What a segment is called while a task makes it: never what the log calls one that it makes itself.
+fn aside_of(generation: u64) -> String {
+    format!("{}.ahead.tmp", name_of(generation))
+}
+
 impl fmt::Debug for SegmentTask {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "SegmentTask({}, {} used)", self.generation, self.used.len())
+        write!(f, "SegmentTask({:?}, {} used)", self.wanted, self.used.len())
     }
 }
 
-/// Segments made ahead, not yet under their names.
+/// Segments made ahead, under their names.
 #[derive(Debug)]
 pub struct Prepared {
-    /// Each with the name it has now.
-    pub(crate) segments: Vec<(Segment, String)>,
+    pub(crate) segments: Vec<Segment>,
     /// Used segments with smaller numbers are gone.
     pub(crate) used_below: u64,
+    /// The reserve was there at the end.
+    pub(crate) has_reserve: bool,
+    /// Why there is no more of it.
+    pub(crate) error: Option<WalError>,
 }
 
 #[cfg(test)]

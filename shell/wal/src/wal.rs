@@ -152,6 +152,12 @@ pub struct Wal {
     task: bool,
     gate: Gate,
     has_reserve: bool,
+    /// It was given back since the task under way began.
+    freed_reserve: bool,
+    /// Segments that the log went through between the last two times that some were not needed any more, and which one was
+    /// the current one then.
+    cycle: u64,
+    cycle_began: u64,
     snapshots: SnapshotStore,
     complaints: Vec<WalError>,
     poisoned: Option<String>,
@@ -228,6 +234,7 @@ impl Wal {
         };
         let end = walked.end.segment;
         let is_current = |found: &&SegmentFound| found.generation == end;
+        let gate = Gate::new(spare.back().unwrap_or(&current).generation + 1);
         let mut wal = Wal {
             files,
             identity: Arc::new(identity),
@@ -247,8 +254,11 @@ impl Wal {
             used: VecDeque::new(),
             rebased: true,
             task: false,
-            gate: Gate::default(),
+            gate,
             has_reserve,
+            freed_reserve: false,
+            cycle: 0,
+            cycle_began: walked.segments.first().map_or(end, |first| first.generation),
             snapshots,
             complaints: mended.into_iter().collect(),
             poisoned: None,

@@ -8,7 +8,7 @@
 
 mod common;
 
-use common::{GROUPS, OPTIONS, Step, Twin, check, open, read_all, recovered_tails, run, run_with};
+use common::{GROUPS, Meanwhile, OPTIONS, Step, Twin, check, open, read_all, recovered_tails, run, run_with};
 use kattu_raft::{GroupId, Recovered};
 use kattu_wal::sim::{Dice, Fault, SimDisk, Speed};
 use kattu_wal::{DataDir, Wal, WalError};
@@ -36,6 +36,8 @@ enum Transition {
     Snapshot,
     /// A base is recorded and segments go or are used again.
     Prune,
+    /// The same beside the log, which goes on, and makes segments itself where it cannot wait.
+    Beside,
     /// A peer's snapshot comes in, over a log that is short of it or contradicts it.
     Install,
     /// The directory of a member that joins is made, and its first snapshot comes in.
@@ -48,7 +50,7 @@ enum Transition {
     Mend,
 }
 
-const ALL: [Transition; 18] = [
+const ALL: [Transition; 19] = [
     Transition::Creation,
     Transition::Append,
     Transition::Unsynced,
@@ -62,6 +64,7 @@ const ALL: [Transition; 18] = [
     Transition::FailedSync,
     Transition::Snapshot,
     Transition::Prune,
+    Transition::Beside,
     Transition::Install,
     Transition::Joining,
     Transition::Membership,
@@ -192,6 +195,21 @@ fn story(transition: Transition, dice: &mut Dice) -> Vec<Step> {
                 story.extend(GROUPS.map(Step::Tidy));
             }
             story.extend([Step::Sync, Step::Prepare]);
+        }
+        Transition::Beside => {
+            for _ in 0..3 {
+                let sizes =
+                    |dice: &mut Dice| vec![500 + dice.below(900) as usize; 2 + dice.below(3) as usize];
+                let (which, meanwhile) = (group(dice), Meanwhile::drawn(dice));
+                story.push(Step::Beside(which, sizes(dice), meanwhile));
+                for which in GROUPS {
+                    story.extend([Step::Commit(which), Step::Snapshot(which), Step::Base(which, 0)]);
+                }
+                story.push(Step::Sync);
+                let (which, meanwhile) = (group(dice), Meanwhile::drawn(dice));
+                story.push(Step::Beside(which, sizes(dice), meanwhile));
+                story.extend([Step::Prepare, Step::Restart].into_iter().filter(|_| dice.one_in(3)));
+            }
         }
         Transition::Install => {
             for _ in 0..2 {

@@ -100,6 +100,38 @@ fn a_used_segment_becomes_the_next_one_without_a_byte_of_zeros() {
 }
 
 #[test]
+fn a_log_that_goes_through_the_same_segments_again_makes_none_anew() {
+    let disk = SimDisk::new();
+    let mut twin = Twin::default();
+    let (mut wal, _) = open(&disk, &mut twin).unwrap();
+    let (mut created, mut most) = (Vec::new(), Vec::new());
+    for _ in 0..8 {
+        let before = wal.stats();
+        // Ten segments or so from one snapshot to the next, with a task whenever one is due.
+        for _ in 0..20 {
+            wal = go_on(&disk, wal, &mut twin, &[Step::Entries(A, vec![900; 2]), Step::Sync, Step::Prepare]);
+        }
+        let story = [Step::Commit(A), Step::Snapshot(A), Step::Base(A, 0), Step::Sync, Step::Tidy(A)];
+        wal = go_on(&disk, wal, &mut twin, &story);
+        while let Some(task) = wal.wants_segment() {
+            wal.accept(task.run()).unwrap();
+        }
+        let after = wal.stats();
+        assert!(10 <= after.pruned - before.pruned, "{after:?}");
+        created.push(after.segments + after.pruned - before.segments - before.pruned);
+        most.push(after.segments);
+    }
+    // `pruned` counts those that are used again: what is there more than before was made anew, or was there already.
+    let named: usize = segments(&disk).len();
+    assert_eq!(named as u64, wal.stats().segments);
+    assert!(most[2..].iter().all(|segments| *segments <= most[1] + 1), "it grows: {most:?}");
+    let recycled = |name: &String| disk.contents(name).unwrap()[12] == 1;
+    let anew = segments(&disk).into_iter().filter(|name| !recycled(name)).count();
+    assert!(anew <= 1, "{anew} of {most:?} were made anew: {created:?}");
+    assert!(8 < most[7], "a whole cycle is kept: {most:?}");
+}
+
+#[test]
 fn nothing_goes_before_a_good_snapshot_covers_it() {
     let disk = SimDisk::new();
     let mut twin = Twin::default();

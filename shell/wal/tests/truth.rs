@@ -315,6 +315,7 @@ impl Life {
                 },
                 None => Ok(()),
             },
+            Step::Beside(..) => unreachable!("truth asks for segments one at a time"),
             Step::Entries(..)
             | Step::Truncate(..)
             | Step::Hard(..)

@@ -36,10 +36,14 @@ impl Wal {
         let starts = self.full.iter().filter(|found| found.is_start).map(|found| found.generation);
         let starts = starts.chain(self.current_is_start.then_some(current));
         let Some(first) = starts.filter(|generation| *generation <= needed).max() else { return };
+        let before = self.used.len();
         while let Some(SegmentFound { generation, len, .. }) =
             self.full.pop_front_if(|found| found.generation < first)
         {
             self.used.push_back(Used { generation, len });
+        }
+        if before < self.used.len() {
+            (self.cycle, self.cycle_began) = (current - self.cycle_began, current);
         }
         self.reading.take_if(|reading| reading.generation < first);
     }

@@ -5,11 +5,14 @@
 use super::Wal;
 use crate::block::{BlockHeader, HEADER_BYTES, SECTOR, flags};
 use crate::error::WalError;
-use crate::segment::{self, DATA_START, Prepared, Segment, SegmentTask, TAIL_BYTES, name_of};
+use crate::segment::{self, DATA_START, Prepared, Segment, SegmentTask, TAIL_BYTES};
 use crate::walk::SegmentFound;
 
-/// Spare segments, at most: a burst of used ones is not kept.
-const SPARES_MAX: usize = 2;
+/// Spare segments that are kept of used ones in any case.
+const SPARES_MIN: u64 = 2;
+
+/// Bytes of spare segments, at most: a start reads them all, in search of what a power cut has left in them.
+const SPARE_BYTES_MAX: u64 = 1 << 30;
 
 impl Wal {
     /// Bytes that can be appended without asking the disk for more; 0 while the reserve is gone. A write of few small
@@ -29,18 +32,30 @@ impl Wal {
     /// The making of the next segment, if one is due, and the end of those that nothing needs any more, if nobody is at
     /// it. Run it anywhere, then call [`Wal::accept`]. Without it the log makes its segments itself, when it needs them,
     /// and keeps all of them.
+    ///
+    /// Used segments become spare ones, as many as the log went through from one snapshot to the next: then it writes
+    /// over old blocks only, and the directory stays as large as it was at its largest.
     pub fn wants_segment(&mut self) -> Option<SegmentTask> {
+        if self.task {
+            if self.spare.is_empty() && self.current.len / 2 < self.offset {
+                self.gate.set_hurry(true);
+            }
+            return None;
+        }
         let used = self.may_go();
-        if self.task || (!self.spare.is_empty() && self.has_reserve && used.is_empty()) {
+        if !self.spare.is_empty() && self.has_reserve && used.is_empty() {
             return None;
         }
         self.task = true;
+        self.freed_reserve = false;
+        self.gate.set_hurry(false);
+        let len = segment::length_for(self.options.segment_bytes, 0);
+        let kept = self.cycle.min(SPARE_BYTES_MAX / len).max(SPARES_MIN) as usize;
         Some(SegmentTask {
             files: self.files.clone(),
             identity: self.identity.clone(),
-            generation: self.next_generation(),
-            len: segment::length_for(self.options.segment_bytes, 0),
-            wanted: (usize::from(self.spare.is_empty()), SPARES_MAX.saturating_sub(self.spare.len())),
+            len,
+            wanted: (usize::from(self.spare.is_empty()), kept.saturating_sub(self.spare.len())),
             used,
             reserve: self.options.reserve_bytes,
             gate: self.gate.clone(),
@@ -50,30 +65,27 @@ impl Wal {
     /// Takes what became of a [`SegmentTask`].
     ///
     /// # Errors
-    /// The task's own; or [`WalError::NoSpace`] or [`WalError::Io`] when the segment could not get its name. The task
-    /// is wanted again, unless it was a sync that failed: that poisons the log. [fault-model F11]
+    /// The task's own. It is wanted again, unless it was a sync that failed: that poisons the log. [fault-model F11]
     pub fn accept(&mut self, made: Result<Prepared, WalError>) -> Result<(), WalError> {
         self.task = false;
         self.check()?;
-        let taken = made.and_then(|made| self.take_segment(made));
+        let taken = made.and_then(|made| self.take_segments(made));
         taken.map_err(|error| if error.is_failed_sync() { self.poison(error) } else { error })
     }
 
-    fn take_segment(&mut self, Prepared { segments, used_below }: Prepared) -> Result<(), WalError> {
-        self.has_reserve = segment::has_reserve(&*self.files, self.options.reserve_bytes);
+    fn take_segments(&mut self, made: Prepared) -> Result<(), WalError> {
+        let Prepared { segments, used_below, has_reserve, error } = made;
+        self.has_reserve = has_reserve && !self.freed_reserve;
         while self.used.pop_front_if(|used| used.generation < used_below).is_some() {
             self.stats.pruned += 1;
         }
-        for (segment, aside) in segments {
-            if segment.generation != self.next_generation() {
-                // The log could not wait and made that one itself.
-                self.files.remove(&aside).map_err(|error| WalError::io(&aside, "remove", &error))?;
-                continue;
+        for segment in segments {
+            // One that the log could not wait for it has found by its name.
+            if segment.generation == self.next_generation() {
+                self.spare.push_back(segment);
             }
-            segment::publish(&*self.files, &aside, &name_of(segment.generation), segment.len)?;
-            self.spare.push_back(segment);
         }
-        Ok(())
+        error.map_or(Ok(()), Err)
     }
 
     /// Goes on in the next segment, which takes a block of at least `need` bytes.
@@ -85,14 +97,7 @@ impl Wal {
         let need = need + self.start_block_bytes();
         let fits = |segment: &Segment| DATA_START + need <= segment.data_end();
         if !self.spare.front().is_some_and(fits) {
-            let generation = self.current.generation + 1;
-            let len = segment::length_for(self.options.segment_bytes, need);
-            let made = match self.make_segment(generation, len) {
-                Err(error @ WalError::NoSpace { .. }) => return Err(error),
-                other => other.map_err(|error| self.poison(error))?,
-            };
-            self.spare.pop_front(); // too small, and just replaced under its name
-            self.spare.push_front(made);
+            self.find_or_make(need)?;
         }
 
         let mut mark = vec![0; SECTOR];
@@ -120,11 +125,39 @@ impl Wal {
         Ok(())
     }
 
+    /// Sees to the next segment itself: the one that a task has named and not told of yet, if it is large enough; else a
+    /// new one.
+    fn find_or_make(&mut self, need: u64) -> Result<(), WalError> {
+        let generation = self.current.generation + 1;
+        let gate = self.gate.clone();
+        let mut names = gate.own();
+        if let Some(error) = names.broken.clone() {
+            return Err(self.poison(error));
+        }
+        if self.spare.is_empty() && generation < names.next {
+            let found = segment::open_named(&*self.files, generation).map_err(|error| self.poison(error))?;
+            let is_fit = DATA_START + need <= found.data_end();
+            self.spare.push_back(found);
+            if is_fit {
+                return Ok(());
+            }
+        }
+        let len = segment::length_for(self.options.segment_bytes, need);
+        let made = match self.make_segment(generation, len) {
+            Err(error @ WalError::NoSpace { .. }) => return Err(error),
+            other => other.map_err(|error| self.poison(error))?,
+        };
+        names.next = names.next.max(generation + 1);
+        self.spare.pop_front(); // too small, and just replaced under its name
+        self.spare.push_front(made);
+        Ok(())
+    }
+
     /// Makes a segment at once; a full disk gives back the reserve for it.
     fn make_segment(&mut self, generation: u64, len: u64) -> Result<Segment, WalError> {
         match segment::create(&*self.files, &self.identity, generation, len) {
             Err(WalError::NoSpace { .. }) if self.has_reserve && self.options.reserve_bytes != 0 => {
-                self.has_reserve = false;
+                (self.has_reserve, self.freed_reserve) = (false, true);
                 segment::free_reserve(&*self.files)?;
                 segment::create(&*self.files, &self.identity, generation, len)
             }

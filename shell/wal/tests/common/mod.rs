@@ -6,8 +6,8 @@ use kattu_raft::{
     Entry, EntryHead, EntryId, EntryKind, Form, GroupId, HardState, Incarnation, LogBody, LogIndex,
     LogRecord, Lsn, Membership, NodeId, Recovered, SharedBytes, SnapshotMeta, Stamp, StoreChunk, Term,
 };
-use kattu_wal::sim::SimDisk;
-use kattu_wal::{DataDir, Identity, InitialMember, SnapshotStore, Wal, WalError, WalOptions};
+use kattu_wal::sim::{Dice, SimDisk};
+use kattu_wal::{DataDir, Identity, InitialMember, SegmentTask, SnapshotStore, Wal, WalError, WalOptions};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,6 +20,23 @@ pub const OPTIONS: WalOptions =
 
 pub fn identity() -> Identity {
     Identity { groups: GROUPS.to_vec(), ..Identity::single(0xC1, NodeId(1), Incarnation(42), "n1") }
+}
+
+/// When the log syncs what was appended, as seen by the task that is beside it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Meanwhile {
+    /// Before the task begins.
+    Before,
+    /// Before it gives a segment its name.
+    During,
+    /// When it is done, and before the log hears of it.
+    After,
+}
+
+impl Meanwhile {
+    pub fn drawn(dice: &mut Dice) -> Meanwhile {
+        [Meanwhile::Before, Meanwhile::During, Meanwhile::After][dice.below(3) as usize]
+    }
 }
 
 /// What a test does to a log.
@@ -50,6 +67,8 @@ pub enum Step {
     Mark,
     /// The next segment is made ahead; those that nothing needs any more go, or become it.
     Prepare,
+    /// The same beside the log, which syncs these entries meanwhile.
+    Beside(GroupId, Vec<usize>, Meanwhile),
     /// The process stops in good order and starts again.
     Restart,
     /// The same; the new one promises leaders so many milliseconds, and notes it before it opens the log.
@@ -171,7 +190,7 @@ impl Twin {
     /// The records of one step, noted.
     pub fn records(&mut self, step: &Step) -> (GroupId, Vec<LogRecord>) {
         match step {
-            Step::Entries(group, sizes) => {
+            Step::Entries(group, sizes) | Step::Beside(group, sizes, _) => {
                 let records = sizes.iter().map(|&size| {
                     let now = self.groups[group].now();
                     let index = now.last().index.0 + 1;
@@ -414,6 +433,26 @@ pub fn step(disk: &SimDisk, wal: Wal, twin: &mut Twin, step: &Step) -> Result<Wa
             if let Some(task) = wal.wants_segment() {
                 wal.accept(task.run())?;
             }
+        }
+        Step::Beside(_, _, meanwhile) => {
+            let mut task = wal.wants_segment();
+            let mut synced = None;
+            let mut sync = |wal: &mut Wal| {
+                if synced.is_none() {
+                    synced = Some(wal.sync().map(|_| twin.ack()));
+                }
+            };
+            let made = match meanwhile {
+                Meanwhile::Before => {
+                    sync(&mut wal);
+                    task.take().map(SegmentTask::run)
+                }
+                Meanwhile::During => task.take().map(|task| task.run_paced(&mut || sync(&mut wal))),
+                Meanwhile::After => task.take().map(SegmentTask::run),
+            };
+            sync(&mut wal);
+            synced.expect("it has synced by now")?;
+            made.map_or(Ok(()), |made| wal.accept(made))?;
         }
         Step::Promise(milliseconds) => {
             wal.close()?;
