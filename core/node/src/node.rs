@@ -199,6 +199,9 @@ impl Node {
             }
             Event::Stop => self.on_stop(effects),
         }
+        if self.raft.transferring().is_some() {
+            self.return_forwarded(effects); // told before the office goes: afterwards they are of a term that is over
+        }
         self.absorb(now, raft_effects, effects);
         self.settle(now, effects);
     }
@@ -359,6 +362,7 @@ impl Node {
     }
 
     fn on_stop(&mut self, effects: &mut Effects) {
+        self.return_forwarded(effects);
         self.writes.stop(effects);
         self.reads.stop(effects);
         self.changes.stop(effects);

@@ -6,6 +6,8 @@
 //!                    leader there: Forward ─▶ forwarded ──ForwardReply───┘
 //!     ▲                                          ├──term, leader or link moved──▶ Unknown
 //!     └───────────────── could not leave ────────┘
+//!
+//!  Forward ─▶ leader: propose, or unplaced until there is room ─▶ ForwardReply, one verdict for each
 //! ```
 //! A request that waits for a leader has certainly had no effect. One that was forwarded may have one from the moment
 //! it could have left, and is never sent twice [replication-protocols B13]. One that stands in the log keeps waiting
@@ -35,9 +37,48 @@ enum Publication {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Unplaced {
-    ticket: Ticket,
+    whose: Whose,
     command: Vec<u8>,
     expires: Instant,
+}
+
+impl Unplaced {
+    /// Whether a follower has forwarded it.
+    fn is_of_others(&self) -> bool {
+        matches!(self.whose, Whose::Forwarded { .. })
+    }
+}
+
+/// Who is told what becomes of a write that waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Whose {
+    /// Somebody here.
+    Ours(Ticket),
+    /// A follower of this term, which has forwarded it from this run under this number. It was taken: whatever comes of it
+    /// is told once, and nobody puts it into the log in another term. [B13]
+    Forwarded { from: NodeId, run: Incarnation, seq: u64 },
+}
+
+/// Verdicts on forwarded writes, with those that follow each other in one reply.
+#[derive(Default)]
+struct Verdicts(Vec<ForwardReply>);
+
+impl Verdicts {
+    /// Adds a verdict to the last of these replies if it is that on the next write after it, else to `fresh`.
+    fn add(&mut self, seq: u64, verdict: Result<EntryId, Refusal>, fresh: ForwardReply) {
+        let continues = |last: &&mut ForwardReply| {
+            let next = last.first_seq + last.verdicts.len() as u64;
+            (last.to, last.incarnation, next) == (fresh.to, fresh.incarnation, seq)
+        };
+        match self.0.last_mut().filter(continues) {
+            Some(last) => last.verdicts.push(verdict),
+            None => self.0.push(ForwardReply { first_seq: seq, verdicts: alloc::vec![verdict], ..fresh }),
+        }
+    }
+
+    fn send(self, effects: &mut Effects) {
+        effects.send.extend(self.0.into_iter().map(PeerMessage::ForwardReply));
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -61,9 +102,11 @@ struct Placed {
 /// All writes that wait for something.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Writes {
-    /// Waiting for a leader; certainly without effect.
+    /// Waiting for a leader, or at the leader for room in its log; certainly without effect.
     unplaced: VecDeque<Unplaced>,
     unplaced_bytes: usize,
+    /// How many of them others have forwarded. Zero but at a leader.
+    unplaced_of_others: usize,
     /// Nothing is forwarded before this: the last forward could not leave. Zero when it could.
     forward_after: Instant,
     /// Sent to the leader of this term, by ascending sequence; where they went is not known yet.
@@ -85,6 +128,7 @@ impl Writes {
         Writes {
             unplaced: VecDeque::new(),
             unplaced_bytes: 0,
+            unplaced_of_others: 0,
             forward_after: Instant(0),
             forwarded: VecDeque::new(),
             forwarded_bytes: 0,
@@ -197,9 +241,23 @@ impl Writes {
         }
     }
 
+    /// Takes what others have forwarded out of what waits.
+    fn drop_forwarded(&mut self) -> VecDeque<Unplaced> {
+        if self.unplaced_of_others == 0 {
+            return VecDeque::new();
+        }
+        let (forwarded, ours): (VecDeque<Unplaced>, _) =
+            core::mem::take(&mut self.unplaced).into_iter().partition(Unplaced::is_of_others);
+        self.unplaced = ours;
+        self.unplaced_bytes -= forwarded.iter().map(|write| write.command.len()).sum::<usize>();
+        self.unplaced_of_others = 0;
+        forwarded
+    }
+
     fn pop_unplaced(&mut self) -> Option<Unplaced> {
         let write = self.unplaced.pop_front()?;
         self.unplaced_bytes -= write.command.len();
+        self.unplaced_of_others -= usize::from(write.is_of_others());
         Some(write)
     }
 
@@ -213,7 +271,9 @@ impl Writes {
     /// The process stops: nobody is left waiting.
     pub(crate) fn stop(&mut self, effects: &mut Effects) {
         while let Some(write) = self.pop_unplaced() {
-            self.refuse(write.ticket, Refusal::Stopping, effects);
+            if let Whose::Ours(ticket) = write.whose {
+                self.refuse(ticket, Refusal::Stopping, effects);
+            }
         }
         while let Some(write) = self.take_forwarded(0) {
             self.doubt(write.ticket, Doubt::Stopping, effects);
@@ -244,9 +304,9 @@ impl Node {
             return self.writes.refuse(ticket, Refusal::TooManyRequests, effects);
         }
         self.writes.unplaced_bytes += command.len();
-        self.writes.unplaced.push_back(Unplaced { ticket, command, expires });
+        self.writes.unplaced.push_back(Unplaced { whose: Whose::Ours(ticket), command, expires });
         if self.raft.is_leader() && self.writes.unplaced.len() == 1 {
-            self.propose_next(now, out, effects);
+            self.propose_next(now, out, &mut Verdicts::default(), effects);
         }
     }
 
@@ -254,29 +314,68 @@ impl Node {
     pub(crate) fn write_own(&mut self, now: Instant, command: Vec<u8>) {
         let expires = now + self.config.request_timeout;
         self.writes.unplaced_bytes += command.len();
-        self.writes.unplaced.push_back(Unplaced { ticket: OWN, command, expires });
+        self.writes.unplaced.push_back(Unplaced { whose: Whose::Ours(OWN), command, expires });
     }
 
     /// Leader: puts the write that waits longest into the log, or refuses it. `false` when it goes on waiting: its room
     /// in the log is being made ready, this leader hands over and somebody will soon take it, or clients are slowed.
-    fn propose_next(&mut self, now: Instant, out: &mut kattu_raft::Effects, effects: &mut Effects) -> bool {
+    fn propose_next(
+        &mut self,
+        now: Instant,
+        out: &mut kattu_raft::Effects,
+        verdicts: &mut Verdicts,
+        effects: &mut Effects,
+    ) -> bool {
         if self.raft.transferring().is_some() || !self.raft.admits(now) {
             return false;
         }
         let write = self.writes.pop_unplaced().expect("the caller has looked");
         match self.propose_command(now, &write.command, out) {
-            Ok(id) => {
-                let placed = Placed { id, ticket: write.ticket, expires: write.expires };
-                self.writes.place(placed, effects);
-            }
             Err(Refusal::NoSpace) if !self.is_short() => {
                 self.writes.unplaced_bytes += write.command.len();
+                self.writes.unplaced_of_others += usize::from(write.is_of_others());
                 self.writes.unplaced.push_front(write);
                 return false;
             }
-            Err(refusal) => self.writes.refuse(write.ticket, refusal, effects),
+            verdict => self.settle_unplaced(write, verdict, verdicts, effects),
         }
         true
+    }
+
+    /// A write that waited stands in the log now, or never will.
+    fn settle_unplaced(
+        &mut self,
+        write: Unplaced,
+        verdict: Result<EntryId, Refusal>,
+        verdicts: &mut Verdicts,
+        effects: &mut Effects,
+    ) {
+        match (write.whose, verdict) {
+            (Whose::Ours(ticket), Ok(id)) => {
+                self.writes.place(Placed { id, ticket, expires: write.expires }, effects);
+            }
+            (Whose::Ours(ticket), Err(refusal)) => self.writes.refuse(ticket, refusal, effects),
+            (Whose::Forwarded { from, run, seq }, verdict) => {
+                self.judge_forwarded(from, run, seq, verdict, verdicts);
+            }
+        }
+    }
+
+    /// Tells a follower what became of one of its writes; if that stands in the log, of its commit, too.
+    fn judge_forwarded(
+        &mut self,
+        to: NodeId,
+        run: Incarnation,
+        seq: u64,
+        verdict: Result<EntryId, Refusal>,
+        verdicts: &mut Verdicts,
+    ) {
+        if verdict.is_ok() {
+            self.raft.notify_commit(to);
+        }
+        let (from, term) = (self.raft.id(), self.raft.term());
+        let fresh = ForwardReply { from, to, incarnation: run, term, first_seq: 0, verdicts: Vec::new() };
+        verdicts.add(seq, verdict, fresh);
     }
 
     /// Puts a command into the log of this leader, or says why not; a refused one has left no trace.
@@ -308,13 +407,24 @@ impl Node {
             return;
         }
         if self.raft.is_leader() {
-            while !self.writes.unplaced.is_empty() && self.propose_next(now, out, effects) {}
+            let mut verdicts = Verdicts::default();
+            while !self.writes.unplaced.is_empty() && self.propose_next(now, out, &mut verdicts, effects) {}
+            verdicts.send(effects);
         } else if let Some(leader) = self.raft.leader()
             && self.writes.forward_after <= now
             && !self.raft.suspects_leader()
         {
             self.forward_writes(leader, effects);
         }
+    }
+
+    /// Forwarded writes that wait here will not come into this log: whoever forwarded them keeps them for the next leader.
+    pub(crate) fn return_forwarded(&mut self, effects: &mut Effects) {
+        let mut verdicts = Verdicts::default();
+        for write in self.writes.drop_forwarded() {
+            self.settle_unplaced(write, Err(Refusal::LeaderChanged), &mut verdicts, effects);
+        }
+        verdicts.send(effects);
     }
 
     fn forward_writes(&mut self, leader: NodeId, effects: &mut Effects) {
@@ -328,9 +438,11 @@ impl Node {
                     break;
                 }
                 let write = self.writes.pop_unplaced().expect("its front was just seen");
-                bytes += write.command.len();
+                let Unplaced { whose: Whose::Ours(ticket), command, expires } = write else {
+                    continue; // who does not lead keeps nobody else's
+                };
+                bytes += command.len();
                 self.writes.seq += 1;
-                let Unplaced { ticket, command, expires } = write;
                 let command = SharedBytes::from(command);
                 commands.push(command.clone());
                 self.writes.forwarded_bytes += command.len();
@@ -381,7 +493,7 @@ impl Node {
             return self.wait_again(now, Wish { ticket, command, patient_until, expires });
         }
         self.writes.unplaced_bytes += command.len();
-        self.writes.unplaced.push_front(Unplaced { ticket, command, expires });
+        self.writes.unplaced.push_front(Unplaced { whose: Whose::Ours(ticket), command, expires });
         self.writes.forward_after = now + self.config.raft.heartbeat_interval;
     }
 
@@ -417,33 +529,57 @@ impl Node {
         let fresh_from = highest.max(forward.first_seq - 1) + 1;
         let skip = usize::try_from(fresh_from - forward.first_seq).unwrap_or(usize::MAX);
         let last_seq = forward.first_seq - 1 + forward.commands.len() as u64;
-        let mut verdicts = Vec::new();
-        for command in forward.commands.iter().skip(skip) {
-            verdicts.push(if self.apply_is_behind() {
-                Err(Refusal::TooManyRequests)
-            } else if is_change(command) {
-                self.begin_change(now, command, out)
-            } else if !self.raft.admits(now) {
-                Err(Refusal::LeaderChanged) // certainly not taken: it waits there and comes again
-            } else {
-                self.propose_command(now, command, out)
-            });
-        }
-        if verdicts.is_empty() {
+        if last_seq < fresh_from {
             return;
         }
         self.writes.taken.insert(run, last_seq);
-        if verdicts.iter().any(Result::is_ok) {
-            self.raft.notify_commit(forward.from);
+        let mut verdicts = Verdicts::default();
+        for (seq, command) in (fresh_from..).zip(forward.commands.iter().skip(skip)) {
+            let verdict = if self.apply_is_behind() {
+                Some(Err(Refusal::TooManyRequests))
+            } else if is_change(command) {
+                Some(self.begin_change(now, command, out))
+            } else {
+                let (from, run) = run;
+                self.propose_forwarded(now, command, Whose::Forwarded { from, run, seq }, out)
+            };
+            if let Some(verdict) = verdict {
+                self.judge_forwarded(forward.from, forward.incarnation, seq, verdict, &mut verdicts);
+            }
         }
-        effects.send.push(PeerMessage::ForwardReply(ForwardReply {
-            from: self.raft.id(),
-            to: forward.from,
-            incarnation: forward.incarnation,
-            term: forward.term,
-            first_seq: fresh_from,
-            verdicts,
-        }));
+        verdicts.send(effects);
+    }
+
+    /// Leader: what becomes of a forwarded write; `None` if it waits, like one of this replica's own, behind those that do,
+    /// until its room in the log has been made ready. It is given up an election timeout before its follower does that, so
+    /// that the client is told that it had no effect.
+    fn propose_forwarded(
+        &mut self,
+        now: Instant,
+        command: &SharedBytes,
+        whose: Whose,
+        out: &mut kattu_raft::Effects,
+    ) -> Option<Result<EntryId, Refusal>> {
+        if !self.raft.admits(now) {
+            return Some(Err(Refusal::LeaderChanged)); // certainly not taken: it waits there and comes again
+        }
+        if self.writes.unplaced.is_empty() || self.raft.transferring().is_some() {
+            match self.propose_command(now, command, out) {
+                Err(Refusal::NoSpace)
+                    if !self.is_short() && !planted!("forwarded-write-waits-for-no-room") => {}
+                verdict => return Some(verdict),
+            }
+        }
+        let bytes = self.writes.unplaced_bytes + self.writes.forwarded_bytes + command.len();
+        if self.pending() >= self.config.pending_max || bytes > self.config.pending_bytes_max {
+            return Some(Err(Refusal::TooManyRequests));
+        }
+        let patience = self.config.request_timeout.saturating_sub(self.config.raft.election_timeout);
+        let (command, expires) = (command.to_vec(), now + patience);
+        self.writes.unplaced_bytes += command.len();
+        self.writes.unplaced_of_others += 1;
+        self.writes.unplaced.push_back(Unplaced { whose, command, expires });
+        None
     }
 
     /// Follower: where its writes went. It answers its clients when it applies those entries itself.
@@ -501,6 +637,9 @@ impl Node {
             self.writes.doubt(write.ticket, Doubt::LeaderChanged, effects);
         }
         self.writes.forward_after = Instant(0);
+        if !self.raft.is_leader() || term_moved {
+            self.writes.drop_forwarded(); // taken in a term that is over; whoever forwarded it knows no more than that
+        }
         if term_moved && planted!("ticket-answered-twice") {
             for write in self.writes.placed.iter().filter(|write| write.ticket != PUBLISH) {
                 answer(effects, write.ticket, Outcome::Unknown(Doubt::LeaderChanged));
@@ -523,11 +662,17 @@ impl Node {
         if self.writes.forward_after <= now {
             self.writes.forward_after = Instant(0);
         }
-        let never_placed = if self.raft.is_leader() { Refusal::NoSpace } else { Refusal::NoLeader };
+        let never_placed = match self.raft.is_leader() {
+            true if self.is_short() => Refusal::NoSpace,
+            true => Refusal::TooManyRequests, // there is room, and more wanted than can be made ready in time
+            false => Refusal::NoLeader,
+        };
+        let mut verdicts = Verdicts::default();
         while self.writes.unplaced.front().is_some_and(|write| write.expires <= now) {
             let write = self.writes.pop_unplaced().expect("its front was just seen");
-            self.writes.refuse(write.ticket, never_placed, effects);
+            self.settle_unplaced(write, Err(never_placed), &mut verdicts, effects);
         }
+        verdicts.send(effects);
         while self.writes.forwarded.front().is_some_and(|write| write.expires <= now) {
             let write = self.writes.take_forwarded(0).expect("its front was just seen");
             self.writes.doubt(write.ticket, Doubt::TimedOut, effects);
@@ -549,7 +694,7 @@ impl Node {
             let command = self.writes.publish.clone();
             self.writes.unplaced_bytes += command.len();
             let expires = now + self.config.request_timeout.max(Duration::from_secs(1));
-            self.writes.unplaced.push_back(Unplaced { ticket: PUBLISH, command, expires });
+            self.writes.unplaced.push_back(Unplaced { whose: Whose::Ours(PUBLISH), command, expires });
         }
     }
 }

@@ -359,6 +359,133 @@ fn a_leader_takes_no_entry_that_its_log_has_no_allocated_room_for() {
     );
 }
 
+/// So much of the log is ready to be written, and there is room for more.
+fn ready(log_bytes: u64) -> Event {
+    Event::Space(Space { log_bytes, short: false })
+}
+
+#[test]
+fn a_forwarded_write_waits_for_room_as_one_at_the_leader_does() {
+    let mut world = World::new(3);
+    let leader = world.elect();
+    let follower = world.follower();
+    let last = world.member(leader).node.raft().last_id();
+    world.give(leader, ready(3));
+    let first = world.ask(follower, put("a", "1"));
+    let copies: Vec<PeerMessage> = world.network.iter().cloned().collect();
+    world.deliver();
+    let second = world.ask(follower, put("a", "2"));
+    world.deliver();
+    let third = world.ask(leader, put("a", "3"));
+    world.deliver();
+    for waits in [first, second] {
+        assert_eq!(world.outcome(follower, waits), None, "room is being made");
+    }
+    for copy in copies {
+        world.deliver_one(copy); // it is taken already, though it is in no log yet [B13]
+    }
+    assert_eq!(world.member(leader).node.raft().last_id(), last);
+
+    world.give(leader, ready(1000));
+    world.deliver();
+    let [first, second] = [first, second].map(|write| world.outcome(follower, write).cloned());
+    assert!(is_done(first.as_ref()) && is_done(second.as_ref()), "{first:?}, {second:?}");
+    assert!(is_done(world.outcome(leader, third)));
+    assert_eq!(world.member(leader).node.raft().last_id().index, LogIndex(last.index.0 + 3), "each once");
+    let read = world.ask(leader, get("a", Consistency::Linearizable));
+    world.deliver();
+    assert_eq!(value_of(world.outcome(leader, read)), Some("3".into()), "in the order in which they came");
+
+    world.give(leader, Event::Space(Space { log_bytes: 3, short: true }));
+    let refused = world.ask(follower, put("a", "4"));
+    world.deliver();
+    let outcome = world.outcome(follower, refused);
+    assert!(matches!(outcome, Some(Outcome::Refused(Refusal::NoSpace))), "the disk is full: {outcome:?}");
+}
+
+#[test]
+fn a_forwarded_write_that_waits_for_room_in_vain_is_refused_in_time() {
+    let mut world = World::new(3);
+    let leader = world.elect();
+    let follower = world.follower();
+    world.give(leader, ready(3));
+    let waits = world.ask(follower, put("a", "1"));
+    world.deliver();
+    let own = world.ask(leader, put("a", "2"));
+    world.pass(Duration::from_millis(5900));
+    assert_eq!(world.outcome(follower, waits), None);
+    world.pass(Duration::from_millis(1200));
+    for (id, write) in [(follower, waits), (leader, own)] {
+        let outcome = world.outcome(id, write);
+        let refused = matches!(outcome, Some(Outcome::Refused(Refusal::TooManyRequests)));
+        assert!(refused, "{id}: there is room, only not yet: {outcome:?}");
+    }
+    world.give(leader, ready(1000));
+    world.pass(ET);
+    let read = world.ask(leader, get("a", Consistency::Linearizable));
+    world.deliver();
+    assert_eq!(value_of(world.outcome(leader, read)), None, "refused is refused");
+}
+
+#[test]
+fn forwarded_writes_that_wait_for_room_are_bounded() {
+    let mut world = World::new(3);
+    let leader = world.elect();
+    let followers: Vec<u64> = (1..=3).filter(|&id| id != leader).collect();
+    world.give(leader, ready(3));
+    let mut outcomes = Vec::new();
+    for &follower in &followers {
+        let writes = (0..60).map(|i| put(&format!("{i}"), "v")).collect();
+        let tickets = world.ask_together(follower, writes);
+        world.deliver();
+        outcomes.extend(tickets.iter().map(|&ticket| world.outcome(follower, ticket).cloned()));
+    }
+    let waiting = outcomes.iter().filter(|outcome| outcome.is_none()).count();
+    assert_eq!(waiting, 100, "as many as may wait at one replica");
+    let refused =
+        |outcome: &Option<Outcome>| matches!(outcome, Some(Outcome::Refused(Refusal::TooManyRequests)));
+    assert_eq!(outcomes.iter().filter(|outcome| refused(outcome)).count(), 20);
+}
+
+#[test]
+fn a_forwarded_write_that_waits_for_room_goes_to_the_next_leader_when_its_leader_hands_over() {
+    let mut world = World::new(3);
+    let leader = world.elect();
+    let follower = world.follower();
+    world.give(leader, ready(3));
+    let waits = world.ask(follower, put("a", "1"));
+    world.deliver();
+    assert_eq!(world.outcome(follower, waits), None);
+    world.give(leader, Event::HandOver(Some(NodeId(follower))));
+    world.pass(ET);
+    assert_eq!(world.leader(), Some(follower));
+    assert!(is_done(world.outcome(follower, waits)), "{:?}", world.outcome(follower, waits));
+}
+
+#[test]
+fn a_forwarded_write_that_waited_for_room_in_a_former_term_is_never_proposed() {
+    let mut world = World::new(3);
+    let leader = world.elect();
+    let follower = world.follower();
+    world.give(leader, ready(3));
+    let waits = world.ask(follower, put("a", "1"));
+    world.deliver();
+    world.loses = Box::new(move |m| m.from() == NodeId(leader) || m.to() == NodeId(leader));
+    world.pass(ET * 4);
+    assert!(matches!(world.outcome(follower, waits), Some(Outcome::Unknown(Doubt::LeaderChanged))));
+    world.loses = Box::new(|_| false);
+    world.pass(ET);
+    world.give(leader, ready(1000));
+    for id in (1..=3).filter(|&id| id != leader) {
+        world.give(id, Event::HandOver(Some(NodeId(leader))));
+    }
+    world.pass(ET);
+    assert_eq!(world.leader(), Some(leader), "it leads again, in another term");
+    let read = world.ask(leader, get("a", Consistency::Linearizable));
+    world.deliver();
+    assert_eq!(value_of(world.outcome(leader, read)), None);
+}
+
 #[test]
 fn waiting_requests_are_bounded() {
     let mut world = World::new(3);

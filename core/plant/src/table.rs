@@ -25,7 +25,7 @@ const WAL: &str = "kattu-wal";
 const REBUILD: &str = "kattu-rebuild";
 
 /// All bugs that can be planted.
-pub static BUGS: [Bug; 129] = [
+pub static BUGS: [Bug; 130] = [
     // core/raft: elections
     bug(
         RAFT,
@@ -447,6 +447,14 @@ pub static BUGS: [Bug; 129] = [
         "A leader takes forwarded writes that were meant for an earlier term of its own.",
         Trial::Storms,
         &["message_terms", "revision_order", "linearizable", "durable"],
+    ),
+    bug(
+        NODE,
+        "forwarded-write-waits-for-no-room",
+        "our own: seen under a flood of large writes",
+        "A leader refuses a forwarded write for want of space while its log's next piece is being made ready.",
+        Trial::Scene,
+        &["no_space_is_said_only_when_there_is_none"],
     ),
     bug(
         NODE,

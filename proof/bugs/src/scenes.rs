@@ -10,6 +10,7 @@
 //! | `open-questions-all-repeated` | who waits for many answers repeats one question (`questions.rs`) |
 //! | `question-overtakes-entries`, `sent-again-because-time-passed` | a link that only is slow carries what is new (`flow.rs`) |
 //! | `written-off-entries-not-counted`, `sent-without-room`, `room-told-of-by-heartbeats-only`, `recent-entries-kept-for-nobody`, `clients-never-slowed` | what is on its way to a peer is bounded by limits and room, and comes from memory where the peer keeps up (`flow.rs`) |
+//! | `forwarded-write-waits-for-no-room` | "no space" is said only when there is none (`room.rs`) |
 //! | `read-without-a-quorum-round`, `older-round-confirms-reads`, `reads-outlive-their-leader` | what clients were told is linearizable (`deposed.rs`) |
 //! | `late-append-confirms-a-restart` | a member never serves an older state than it did before its restart |
 //! | `session-read-behind-its-session` | a session reads what it has seen, wherever it asks |
@@ -37,6 +38,7 @@ mod members;
 mod odd;
 mod questions;
 mod rebuilt;
+mod room;
 mod slow_disks;
 #[path = "../../../core/node/tests/world/mod.rs"]
 mod world;
@@ -69,6 +71,7 @@ pub fn trial(name: &str, seed: u64) {
         "room-told-of-by-heartbeats-only" => flow::room_that_comes_back(seed),
         "clients-never-slowed" => flow::a_voter_that_does_not_gain(seed),
         "recent-entries-kept-for-nobody" => flow::a_follower_a_little_late(seed),
+        "forwarded-write-waits-for-no-room" => room::a_write_that_comes_early(seed),
         "read-without-a-quorum-round" => deposed::a_read(seed),
         "older-round-confirms-reads" => deposed::an_answer_from_before_the_read(seed),
         "reads-outlive-their-leader" => deposed::the_next_leader_is_heard_of(seed),
