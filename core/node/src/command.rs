@@ -170,6 +170,13 @@ pub fn is_for_store(command: &[u8]) -> bool {
     command.first() == Some(&FOR_STORE)
 }
 
+/// Whether these bytes are what a client may have put into the log, if they are a command at all: for the store, or of an
+/// alarm. Publications, marks and reports are a replica's own, and a change of members is no entry of its own.
+#[must_use]
+pub fn is_of_client(command: &[u8]) -> bool {
+    is_for_store(command) || command.first() == Some(&alarms::BYTE)
+}
+
 impl Command {
     /// Reads a command back.
     ///

@@ -41,7 +41,8 @@ pub enum Consistency {
 /// What a client may ask of a replica.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Request {
-    /// A command for the log: the bytes of [`crate::command::Command`], encoded where the request entered.
+    /// A command for the log, for the store or of an alarm: the bytes of [`crate::command::Command`], encoded where the
+    /// request entered.
     Write(Vec<u8>),
     /// A read of the store.
     Read(kv::Query, Consistency),

@@ -287,6 +287,12 @@ impl Writes {
 
 impl Node {
     /// A client's write: straight into the log on the leader, otherwise held until the batch is complete.
+    ///
+    /// Whose command it is is looked at, one byte; the rest a face of this process has encoded a moment ago, and what
+    /// comes from a peer is read in full. [fault-model F71]
+    ///
+    /// # Panics
+    /// If it is none that a client may put into the log: every keeper would stop at it, now and after each start.
     pub(crate) fn on_write(
         &mut self,
         now: Instant,
@@ -295,6 +301,13 @@ impl Node {
         out: &mut kattu_raft::Effects,
         effects: &mut Effects,
     ) {
+        let known = crate::command::is_of_client(&command);
+        assert!(
+            known,
+            "a client's write is for the store or of an alarm, this begins with {:?}",
+            command.first()
+        );
+        debug_assert!(Command::decode(&command).is_ok(), "a face made what is no command");
         let expires = now + self.config.request_timeout;
         let too_many = self.pending() >= self.config.pending_max
             || self.writes.unplaced_bytes + self.writes.forwarded_bytes + command.len()

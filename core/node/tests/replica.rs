@@ -506,6 +506,14 @@ fn a_stopping_replica_leaves_nobody_waiting() {
 }
 
 #[test]
+#[should_panic(expected = "a client's write is for the store or of an alarm")]
+fn a_write_that_no_face_makes_never_reaches_the_log() {
+    let mut world = World::new(1);
+    let leader = world.elect();
+    world.ask(leader, Request::Write(MemberChange::Remove(NodeId(9)).encode()));
+}
+
+#[test]
 fn a_malformed_command_from_a_peer_never_reaches_the_log() {
     let mut world = World::new(3);
     let leader = world.elect();

@@ -123,6 +123,14 @@ pub static BUGS: [Bug; 130] = [
         Trial::Scene,
         &["open_questions_are_bounded"],
     ),
+    bug(
+        RAFT,
+        "snapshot-overtakes-gathered-entries",
+        "our own: found by review",
+        "A snapshot is handed out in a batch of effects that has entries from before it.",
+        Trial::Scene,
+        &["a_store_never_goes_back"],
+    ),
     // core/raft: log and commit
     bug(
         RAFT,

@@ -26,7 +26,8 @@ pub(crate) struct Handover {
     pieces: VecDeque<(LogIndex, usize)>,
     /// Their bytes together.
     bytes: usize,
-    /// When to hand out even if nothing happens: at once after a restart, a while after reading back failed.
+    /// When to hand out even if nothing happens: at once after a restart, or when a snapshot waits for the next batch of
+    /// effects; a while after reading back failed.
     retry_at: Instant,
 }
 
@@ -38,6 +39,11 @@ impl Handover {
 
     pub(crate) fn retry_at(&self) -> Instant {
         self.retry_at
+    }
+
+    /// There is something to hand out at this moment, whatever happens.
+    pub(crate) fn hand_out_at(&mut self, now: Instant) {
+        self.retry_at = now;
     }
 
     /// See [`crate::canonical`].
@@ -75,7 +81,7 @@ impl Raft {
         if self.handover.retry_at <= now {
             self.handover.retry_at = Instant::NEVER;
         }
-        if self.hand_out_snapshot(effects) {
+        if self.hand_out_snapshot(now, effects) {
             return;
         }
         let limit = self.marks.appliable();

@@ -525,12 +525,18 @@ impl Raft {
     }
 
     /// Hands a snapshot whose base is on disk to the store. True while there is nothing else to hand out.
-    pub(crate) fn hand_out_snapshot(&mut self, effects: &mut Effects) -> bool {
+    ///
+    /// In one batch of effects the snapshot comes before the entries. Where entries of an earlier call stand in it, for a
+    /// driver may gather the effects of several, it waits for the next.
+    pub(crate) fn hand_out_snapshot(&mut self, now: Instant, effects: &mut Effects) -> bool {
         let Some(installing) = &self.installing else { return self.needs_snapshot() };
         if !self.durability.is_durable(installing.base_lsn) {
             return true;
         }
-        assert!(effects.apply.is_empty(), "a snapshot follows entries in one batch of effects");
+        if !effects.apply.is_empty() && !planted!("snapshot-overtakes-gathered-entries") {
+            self.handover.hand_out_at(now);
+            return true;
+        }
         let installing = self.installing.take();
         if let Some(Installing { meta, .. }) = installing {
             self.marks.handed = self.marks.handed.max(meta.last.index);

@@ -1,10 +1,10 @@
 //! A member that joined knows nobody of its group before the log has said who belongs to it. [replication-protocols N1]
 
-use kattu_raft::message::Append;
+use kattu_raft::message::{Append, SnapshotChunk};
 use kattu_raft::{
-    Config, Duration, Effects, Entry, EntryHead, EntryId, EntryKind, Envelope, Form, GroupId, Incarnation,
-    Instant, Limits, LogIndex, Membership, Message, NodeId, Policies, Raft, RecordEncoder, Recovered, Round,
-    Stamp, Term,
+    ChunkStored, Config, Duration, Effects, Entry, EntryHead, EntryId, EntryKind, Envelope, Form, GroupId,
+    Incarnation, Instant, Limits, LogIndex, Membership, Message, NodeId, Policies, Raft, RecordEncoder,
+    Recovered, Round, SharedBytes, SnapshotMeta, Stamp, Term,
 };
 
 const LEADER: NodeId = NodeId(1);
@@ -32,27 +32,34 @@ fn joined() -> Raft {
     Raft::recover(config, 7, NOW, Recovered::default())
 }
 
-/// The leader sends one entry, and says that it is committed; then it is durable here and handed to the store.
-fn append(raft: &mut Raft, index: u64, kind: EntryKind, payload: Vec<u8>) {
-    let id = EntryId::new(1, index);
-    let head = EntryHead { id, kind, form: Form::Whole, stamp: Stamp(index) };
-    let prev = raft.last_id();
-    let entries = vec![Entry::new(head, payload.into(), 0)];
-    let append = Append { prev, entries, commit: LogIndex(index), round: Round(index), tail: false };
-    let mut effects = Effects::default();
-    let message = Message::Append(append);
-    let envelope = Envelope {
+/// What the leader says.
+fn from_leader(message: Message) -> Envelope {
+    Envelope {
         group: GroupId(0),
         from: LEADER,
         incarnation: Incarnation(1),
         to: JOINED,
         term: Term(1),
         message,
-    };
-    raft.step(NOW, envelope, &mut effects);
+    }
+}
+
+/// The leader sends one entry, and says that it is committed; then it is durable here and handed to the store.
+fn append(raft: &mut Raft, index: u64, kind: EntryKind, payload: Vec<u8>) {
+    append_into(raft, index, kind, payload, &mut Effects::default());
+}
+
+/// As [`append`]; what comes of it is added to `effects`.
+fn append_into(raft: &mut Raft, index: u64, kind: EntryKind, payload: Vec<u8>, effects: &mut Effects) {
+    let id = EntryId::new(1, index);
+    let head = EntryHead { id, kind, form: Form::Whole, stamp: Stamp(index) };
+    let prev = raft.last_id();
+    let entries = vec![Entry::new(head, payload.into(), 0)];
+    let append = Append { prev, entries, commit: LogIndex(index), round: Round(index), tail: false };
+    raft.step(NOW, from_leader(Message::Append(append)), effects);
     let durable = effects.persist.last().expect("an entry leaves for the disk").lsn;
-    raft.persisted(NOW, durable, &mut effects);
-    raft.drained(NOW, &mut effects);
+    raft.persisted(NOW, durable, effects);
+    raft.drained(NOW, effects);
     assert_eq!(raft.applied_handed_out(), LogIndex(index));
 }
 
@@ -68,4 +75,29 @@ fn a_member_that_joined_takes_no_snapshot_before_its_log_says_who_belongs_to_the
     append(&mut raft, 2, EntryKind::Config, payload);
     let meta = raft.snapshot_meta(EntryId::new(1, 2), Stamp(2)).expect("now it knows");
     assert_eq!((meta.membership, meta.membership_at), (members, LogIndex(2)));
+}
+
+#[test]
+fn a_driver_may_gather_the_effects_of_several_calls_though_a_snapshot_comes_among_them() {
+    let (mut raft, mut effects) = (joined(), Effects::default());
+    append_into(&mut raft, 1, EntryKind::Command, b"a".to_vec(), &mut effects);
+    assert_eq!(effects.apply.len(), 1);
+
+    let membership = Membership::new(vec![LEADER], vec![JOINED]);
+    let meta =
+        SnapshotMeta { last: EntryId::new(1, 9), stamp: Stamp(9), membership, membership_at: LogIndex(2) };
+    let bytes: SharedBytes = vec![7; 10].into();
+    let chunk = SnapshotChunk { meta: meta.clone(), offset: 0, bytes, total: 10 };
+    raft.step(NOW, from_leader(Message::SnapshotChunk(chunk)), &mut effects);
+    let stored = ChunkStored { last: meta.last, next: 10, complete: true };
+    raft.chunk_stored(NOW, stored, &mut effects);
+    let base = effects.persist.last().expect("the log's new base").lsn;
+    raft.persisted(NOW, base, &mut effects);
+    assert_eq!(effects.install, None, "it would come before the entry that is there");
+    assert!(raft.deadline() <= NOW, "its turn comes with the next call");
+
+    effects = Effects::default(); // carried out
+    raft.tick(NOW, &mut effects);
+    assert_eq!(effects.install, Some(meta));
+    assert!(effects.apply.is_empty());
 }

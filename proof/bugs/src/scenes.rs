@@ -11,6 +11,7 @@
 //! | `question-overtakes-entries`, `sent-again-because-time-passed` | a link that only is slow carries what is new (`flow.rs`) |
 //! | `written-off-entries-not-counted`, `sent-without-room`, `room-told-of-by-heartbeats-only`, `recent-entries-kept-for-nobody`, `clients-never-slowed` | what is on its way to a peer is bounded by limits and room, and comes from memory where the peer keeps up (`flow.rs`) |
 //! | `forwarded-write-waits-for-no-room` | "no space" is said only when there is none (`room.rs`) |
+//! | `snapshot-overtakes-gathered-entries` | a store is handed nothing behind what it holds (`gathered.rs`) |
 //! | `read-without-a-quorum-round`, `older-round-confirms-reads`, `reads-outlive-their-leader` | what clients were told is linearizable (`deposed.rs`) |
 //! | `late-append-confirms-a-restart` | a member never serves an older state than it did before its restart |
 //! | `session-read-behind-its-session` | a session reads what it has seen, wherever it asks |
@@ -33,6 +34,7 @@ mod damaged;
 mod deposed;
 mod elections;
 mod flow;
+mod gathered;
 mod leases;
 mod members;
 mod odd;
@@ -72,6 +74,7 @@ pub fn trial(name: &str, seed: u64) {
         "clients-never-slowed" => flow::a_voter_that_does_not_gain(seed),
         "recent-entries-kept-for-nobody" => flow::a_follower_a_little_late(seed),
         "forwarded-write-waits-for-no-room" => room::a_write_that_comes_early(seed),
+        "snapshot-overtakes-gathered-entries" => gathered::a_snapshot_behind_entries(seed),
         "read-without-a-quorum-round" => deposed::a_read(seed),
         "older-round-confirms-reads" => deposed::an_answer_from_before_the_read(seed),
         "reads-outlive-their-leader" => deposed::the_next_leader_is_heard_of(seed),

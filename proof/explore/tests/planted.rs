@@ -84,6 +84,7 @@ const BEYOND: &[(&str, &str)] = &[
     ("pre-candidate-votes-and-asks-on", "breaks no promise: a leader goes that should stay"),
     ("restarted-voter-deposes-its-leader", "breaks no promise: a leader goes that should stay"),
     ("open-questions-all-repeated", "breaks no promise: it asks too often"),
+    ("snapshot-overtakes-gathered-entries", "effects are carried out after every event there"),
     ("acknowledgement-of-an-older-term", "takes a crash and two more leaders"),
     ("probe-hint-taken-for-match", "takes entries of four terms"),
     ("log-pruned-by-what-is-applied", "a snapshot of a scope covers all that is applied"),
