@@ -25,7 +25,7 @@ const WAL: &str = "kattu-wal";
 const REBUILD: &str = "kattu-rebuild";
 
 /// All bugs that can be planted.
-pub static BUGS: [Bug; 130] = [
+pub static BUGS: [Bug; 132] = [
     // core/raft: elections
     bug(
         RAFT,
@@ -114,6 +114,14 @@ pub static BUGS: [Bug; 130] = [
         "A voter that has just started helps to replace the leader that has not reached it yet.",
         Trial::Scene,
         &["a_restart_and_a_lost_link_cost_no_election"],
+    ),
+    bug(
+        RAFT,
+        "late-pre-vote-counts-again",
+        "mutant of rule E2",
+        "A yes to a pre-vote counts in whichever round of its term it arrives.",
+        Trial::Scene,
+        &["a_yes_counts_in_its_round"],
     ),
     bug(
         RAFT,

@@ -467,7 +467,7 @@ pub(crate) mod tests {
         let mut raft = raft(1, now - silence);
         let mut effects = Effects::default();
         raft.tick(Instant(now.0 + 1000), &mut effects);
-        let yes = crate::message::PreVoteReply { campaign_term: Term(1), granted: true };
+        let yes = crate::message::PreVoteReply { campaign_term: Term(1), granted: true, round: Round(1) };
         raft.step(now - silence, from_two(0, Message::PreVoteReply(yes)), &mut effects);
         raft.persisted(now - silence, effects.persist[0].lsn, &mut effects);
         let yes = crate::message::VoteReply { granted: true };

@@ -105,6 +105,7 @@ impl Raft {
         assert!(self.term < term, "term went from {:?} to {term:?}", self.term);
         self.term = term;
         self.vote = vote;
+        self.pre_vote_round = Round(0);
         self.drop_held();
         self.record_hard_state(effects);
         effects.trace.push(Trace::Term(term));
@@ -162,7 +163,9 @@ impl Raft {
         let campaign = Campaign { timer, votes, hurry, refused: BTreeSet::new() };
         self.take_role(Role::PreCandidate(campaign), effects);
         effects.trace.push(Trace::BecamePreCandidate(self.term));
-        let request = PreVote { campaign_term: self.term.next(), last: self.log.last() };
+        self.pre_vote_round = self.pre_vote_round.next();
+        let round = self.pre_vote_round;
+        let request = PreVote { campaign_term: self.term.next(), last: self.log.last(), round };
         self.ask_voters(&Message::PreVote(request), effects);
     }
 
@@ -200,7 +203,8 @@ impl Raft {
     ) {
         let log_complete = self.promised() <= request.last;
         let granted = log_complete && self.term < request.campaign_term && !self.hears_leader(now);
-        let reply = PreVoteReply { campaign_term: request.campaign_term, granted };
+        let PreVote { campaign_term, round, .. } = *request;
+        let reply = PreVoteReply { campaign_term, granted, round };
         self.send_when_durable(self.envelope(from, Message::PreVoteReply(reply)), effects);
         if granted {
             self.let_asker_go_first(now);
@@ -215,7 +219,11 @@ impl Raft {
         reply: &PreVoteReply,
         effects: &mut Effects,
     ) {
-        let answers_this = reply.campaign_term == self.term.next();
+        // Who said yes to an earlier round may have heard a leader since. Version 0.1 counts no rounds.
+        let of_this_round = reply.round == self.pre_vote_round
+            || reply.round == Round(0)
+            || planted!("late-pre-vote-counts-again");
+        let answers_this = reply.campaign_term == self.term.next() && of_this_round;
         if reply.granted && answers_this && self.count_vote(from) {
             let hurry = self.campaign_hurry();
             self.campaign(now, hurry, false, effects);

@@ -138,6 +138,9 @@ pub struct PreVote {
     pub campaign_term: Term,
     /// Its last entry.
     pub last: EntryId,
+    /// The sender's rounds of such questions in its term, this one included; 0 from one of version 0.1, which does not
+    /// count them.
+    pub round: Round,
 }
 
 /// Peer → pre-candidate.
@@ -147,6 +150,8 @@ pub struct PreVoteReply {
     pub campaign_term: Term,
     /// Whether a real vote would be granted now.
     pub granted: bool,
+    /// The round answered: in a later one this may not be true any more.
+    pub round: Round,
 }
 
 /// Candidate → peer; the envelope's term is the campaign's.

@@ -22,7 +22,7 @@ use crate::role::{Follower, Role, Timer};
 use crate::slow_disk::DiskTime;
 use crate::snapshot::{Incoming, Installing, SnapshotMeta};
 use crate::trace::Trace;
-use crate::types::{Duration, EntryId, Instant, LogIndex, Lsn, NodeId, Stamp, Term};
+use crate::types::{Duration, EntryId, Instant, LogIndex, Lsn, NodeId, Round, Stamp, Term};
 use alloc::vec::Vec;
 
 /// One peer of one group. Its whole state: cloning it forks the peer, equal states behave equally forever.
@@ -59,6 +59,8 @@ pub struct Raft {
     pub(crate) has_past: bool,
     /// See [`Raft::confirmed`].
     pub(crate) confirmed: Option<LogIndex>,
+    /// Rounds of pre-votes that this peer has asked for in this term.
+    pub(crate) pre_vote_round: Round,
     /// After a start with a past: no pre-vote before this. [`crate::election`]
     pub(crate) grace_until: Instant,
     /// No vote, no pre-vote and no own campaign before this. [`crate::lease`]
@@ -129,6 +131,7 @@ impl Raft {
             fetches: Vec::new(),
             log_space: u64::MAX,
             has_past: lsn > Lsn(0),
+            pre_vote_round: Round(0),
             grace_until: if lsn > Lsn(0) { now + config.heartbeat_interval * 2 } else { Instant(0) },
             confirmed: None,
             promise: Instant(0),

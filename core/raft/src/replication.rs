@@ -21,7 +21,7 @@ use crate::log::Log;
 use crate::marks::Marks;
 use crate::membership::Membership;
 use crate::message::{
-    Append, AppendReply, Envelope, Lost, Message, PreVoteReply, ReadIndexReply, StaleTerm, VoteReply,
+    Append, AppendReply, Envelope, Lost, Message, PreVote, PreVoteReply, ReadIndexReply, StaleTerm, VoteReply,
 };
 use crate::policy::{Coding, Route};
 use crate::progress::Progress;
@@ -366,7 +366,8 @@ impl Raft {
                 Message::StaleTerm(StaleTerm)
             }
             Message::PreVote(request) => {
-                Message::PreVoteReply(PreVoteReply { campaign_term: request.campaign_term, granted: false })
+                let PreVote { campaign_term, round, .. } = request;
+                Message::PreVoteReply(PreVoteReply { campaign_term, granted: false, round })
             }
             Message::Vote(_) => Message::VoteReply(VoteReply { granted: false }),
             Message::ReadIndex(request) => {

@@ -86,7 +86,7 @@ fn a_promise_outlives_the_term_it_was_made_in() {
     world.pass(ET / 5);
     // An answer that was under way for long, to a question of an earlier life, tells 2 of a newer term: it follows
     // nobody now, and 1 counts on it all the same.
-    let late = PreVoteReply { campaign_term: Term(2), granted: false };
+    let late = PreVoteReply { campaign_term: Term(2), granted: false, round: kattu_raft::Round(0) };
     let late = Envelope {
         group: GroupId(0),
         from: NodeId(3),

@@ -14,9 +14,10 @@ use world::storm::storm;
 /// Bugs that only judges of whole clusters find: by what clients were told, by each truncation and the match of each peer
 /// at every step, by each step of a change of members, by how long things take, where a disk forgets, where clocks
 /// are beyond their bound.
-const ELSEWHERE: [&str; 20] = [
+const ELSEWHERE: [&str; 21] = [
     "check-quorum-hears-one",
     "stickiness-switched-off",
+    "late-pre-vote-counts-again",
     "snapshot-overtakes-gathered-entries",
     "open-questions-all-repeated",
     "restarted-voter-deposes-its-leader",

@@ -26,6 +26,9 @@ use kattu_raft::{
 /// The protocol version in which an answer to an append says several things at once.
 const PRODUCT: u16 = 2;
 
+/// The protocol version in which rounds of pre-votes are counted.
+const ROUNDS: u16 = 2;
+
 pub(crate) fn kind_of(message: &PeerMessage, protocol: u16) -> u8 {
     match message {
         PeerMessage::Raft(envelope) => match &envelope.message {
@@ -143,10 +146,12 @@ fn put_raft(crc: Crc, protocol: u16, message: &Message, out: &mut Vec<u8>) {
         Message::PreVote(vote) => {
             out.put_u64(vote.campaign_term.0);
             put_id(vote.last, out);
+            put_round(protocol, vote.round, out);
         }
         Message::PreVoteReply(reply) => {
             out.put_u64(reply.campaign_term.0);
             out.put_u8(reply.granted.into());
+            put_round(protocol, reply.round, out);
         }
         Message::Vote(vote) => {
             put_id(vote.last, out);
@@ -435,6 +440,20 @@ fn take_snapshot_chunk(
     Ok(SnapshotChunk { meta, offset, bytes: behind.clone(), total })
 }
 
+/// The round of a pre-vote. Version 1 did not count them.
+fn put_round(protocol: u16, round: Round, out: &mut Vec<u8>) {
+    if ROUNDS <= protocol {
+        out.put_u64(round.0);
+    }
+}
+
+fn take_round(protocol: u16, reader: &mut Reader<'_>) -> Result<Round, FieldError> {
+    match ROUNDS <= protocol {
+        true => Ok(Round(reader.u64("round")?)),
+        false => Ok(Round(0)),
+    }
+}
+
 fn take_raft(protocol: u16, kind: u8, reader: &mut Reader<'_>) -> Result<Message, FieldError> {
     Ok(match kind {
         kind::APPEND_REPLY if protocol < PRODUCT => take_append_reply_v1(reader)?,
@@ -443,10 +462,12 @@ fn take_raft(protocol: u16, kind: u8, reader: &mut Reader<'_>) -> Result<Message
         kind::PRE_VOTE => Message::PreVote(PreVote {
             campaign_term: Term(reader.u64("campaign_term")?),
             last: take_id(reader, "last")?,
+            round: take_round(protocol, reader)?,
         }),
         kind::PRE_VOTE_REPLY => Message::PreVoteReply(PreVoteReply {
             campaign_term: Term(reader.u64("campaign_term")?),
             granted: reader.bool("granted")?,
+            round: take_round(protocol, reader)?,
         }),
         kind::VOTE => {
             Message::Vote(Vote { last: take_id(reader, "last")?, transfer: reader.bool("transfer")? })

@@ -12,6 +12,7 @@
 //! | `written-off-entries-not-counted`, `sent-without-room`, `room-told-of-by-heartbeats-only`, `recent-entries-kept-for-nobody`, `clients-never-slowed` | what is on its way to a peer is bounded by limits and room, and comes from memory where the peer keeps up (`flow.rs`) |
 //! | `forwarded-write-waits-for-no-room` | "no space" is said only when there is none (`room.rs`) |
 //! | `snapshot-overtakes-gathered-entries` | a store is handed nothing behind what it holds (`gathered.rs`) |
+//! | `late-pre-vote-counts-again` | a leader that is heard again stays (`elections.rs`) |
 //! | `read-without-a-quorum-round`, `older-round-confirms-reads`, `reads-outlive-their-leader` | what clients were told is linearizable (`deposed.rs`) |
 //! | `late-append-confirms-a-restart` | a member never serves an older state than it did before its restart |
 //! | `session-read-behind-its-session` | a session reads what it has seen, wherever it asks |
@@ -75,6 +76,7 @@ pub fn trial(name: &str, seed: u64) {
         "recent-entries-kept-for-nobody" => flow::a_follower_a_little_late(seed),
         "forwarded-write-waits-for-no-room" => room::a_write_that_comes_early(seed),
         "snapshot-overtakes-gathered-entries" => gathered::a_snapshot_behind_entries(seed),
+        "late-pre-vote-counts-again" => elections::a_yes_that_comes_late(seed),
         "read-without-a-quorum-round" => deposed::a_read(seed),
         "older-round-confirms-reads" => deposed::an_answer_from_before_the_read(seed),
         "reads-outlive-their-leader" => deposed::the_next_leader_is_heard_of(seed),

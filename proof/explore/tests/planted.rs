@@ -85,6 +85,7 @@ const BEYOND: &[(&str, &str)] = &[
     ("restarted-voter-deposes-its-leader", "breaks no promise: a leader goes that should stay"),
     ("open-questions-all-repeated", "breaks no promise: it asks too often"),
     ("snapshot-overtakes-gathered-entries", "effects are carried out after every event there"),
+    ("late-pre-vote-counts-again", "breaks no promise: a leader goes that should stay"),
     ("acknowledgement-of-an-older-term", "takes a crash and two more leaders"),
     ("probe-hint-taken-for-match", "takes entries of four terms"),
     ("log-pruned-by-what-is-applied", "a snapshot of a scope covers all that is applied"),

@@ -5,7 +5,7 @@
 
 use super::Peer;
 use kattu_raft::message::Message;
-use kattu_raft::{Envelope, Instant, NodeId, Raft, Term};
+use kattu_raft::{Envelope, Instant, NodeId, Raft, Round, Term};
 use std::collections::{BTreeMap, BTreeSet};
 
 type Peers = BTreeMap<NodeId, Peer>;
@@ -13,8 +13,10 @@ type Peers = BTreeMap<NodeId, Peer>;
 /// Who was told what.
 #[derive(Default)]
 pub struct Leading {
-    /// Who would vote for whom in which term.
-    would_vote: BTreeMap<(NodeId, Term), BTreeSet<NodeId>>,
+    /// Who would vote for whom in which term, said in which round.
+    would_vote: BTreeMap<(NodeId, Term, Round), BTreeSet<NodeId>>,
+    /// The newest round in which somebody asked about a term.
+    asked: BTreeMap<(NodeId, Term), Round>,
     /// Who was told to take over, and the term that was to end.
     told: BTreeSet<(NodeId, Term)>,
     /// Who told somebody to take over, and in which term.
@@ -29,8 +31,11 @@ impl Leading {
         for envelope in sent {
             let (to, term) = (envelope.to, envelope.term);
             match &envelope.message {
+                Message::PreVote(request) => {
+                    self.asked.insert((id, request.campaign_term), request.round);
+                }
                 Message::PreVoteReply(reply) if reply.granted => {
-                    self.would_vote.entry((to, reply.campaign_term)).or_default().insert(id);
+                    self.would_vote.entry((to, reply.campaign_term, reply.round)).or_default().insert(id);
                 }
                 Message::TimeoutNow(_) => {
                     self.told.insert((to, term));
@@ -64,7 +69,8 @@ impl Leading {
         }
         let membership = raft.membership();
         let nobody = BTreeSet::new();
-        let would_vote = self.would_vote.get(&(id, term)).unwrap_or(&nobody);
+        let round = self.asked.get(&(id, term)).copied().unwrap_or_default();
+        let would_vote = self.would_vote.get(&(id, term, round)).unwrap_or(&nobody);
         assert!(
             membership.has_quorum(|voter| voter == id || would_vote.contains(&voter)),
             "campaigns_are_asked_for: {} campaigns in {term:?}, and only {would_vote:?} of {membership:?} would vote [E2]",

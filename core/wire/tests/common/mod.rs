@@ -108,7 +108,15 @@ pub fn one_of_each_v1() -> Vec<(&'static str, Frame)> {
         ("append-reply-busy", reply(AppendReply { room: Room(0), ..untold(0) })),
         ("append-reply-stale-term", envelope(Message::StaleTerm(StaleTerm))),
     ];
-    appends.chain(replies).collect()
+    let (campaign_term, last, round) = (Term(6), EntryId::new(4, 12), Round(0));
+    let pre_votes = [
+        ("pre-vote", envelope(Message::PreVote(PreVote { campaign_term, last, round }))),
+        (
+            "pre-vote-reply",
+            envelope(Message::PreVoteReply(PreVoteReply { campaign_term, granted: true, round })),
+        ),
+    ];
+    appends.chain(replies).chain(pre_votes).collect()
 }
 
 /// Every kind of frame, by name; the names are those of the golden files.
@@ -168,10 +176,14 @@ pub fn one_of_each() -> Vec<(&'static str, Frame)> {
         ("append-reply", reply(AppendReply { round: Round(9), bulk: Round(9), ..little() })),
         ("append-reply-all", reply(everything())),
         ("stale-term", envelope(Message::StaleTerm(StaleTerm))),
-        ("pre-vote", envelope(Message::PreVote(PreVote { campaign_term: Term(6), last }))),
+        ("pre-vote", envelope(Message::PreVote(PreVote { campaign_term: Term(6), last, round: Round(3) }))),
         (
             "pre-vote-reply",
-            envelope(Message::PreVoteReply(PreVoteReply { campaign_term: Term(6), granted: true })),
+            envelope(Message::PreVoteReply(PreVoteReply {
+                campaign_term: Term(6),
+                granted: true,
+                round: Round(3),
+            })),
         ),
         ("vote", envelope(Message::Vote(Vote { last, transfer: false }))),
         ("vote-reply", envelope(Message::VoteReply(VoteReply { granted: true }))),

@@ -105,6 +105,34 @@ pub(super) fn a_restart_and_a_lost_link(seed: u64) {
     );
 }
 
+/// The second and the third lose their links to the leader; the third says yes to the second, and hears the leader again before
+/// that arrives.
+pub(super) fn a_yes_that_comes_late(seed: u64) {
+    let mut world = three(seed);
+    world.pass(Duration::from_millis(110 + seed % 60));
+    world.cut.insert((ONE, TWO));
+    for voter in [TWO, THREE] {
+        world.act(voter, |raft, now, effects| raft.link_closed(now, ONE, LinkEnd::ByPeer, effects));
+    }
+    asks(&mut world, TWO, Duration::ZERO);
+    hand_over(&mut world, TWO, THREE);
+    let late = taken(&mut world, THREE, TWO);
+    asks(&mut world, ONE, Duration::ZERO);
+    hand_over(&mut world, ONE, THREE);
+    asks(&mut world, TWO, Duration::ZERO);
+    assert_eq!(world.raft(TWO).role_name(), "pre-candidate", "scene: it asks again");
+    world.wire.clear();
+    for envelope in late {
+        world.deliver(envelope);
+    }
+    world.settle();
+    assert!(
+        world.raft(TWO).term() == world.raft(ONE).term(),
+        "a_yes_counts_in_its_round: n2 campaigns in {:?} against a leader that n3 hears",
+        world.raft(TWO).term()
+    );
+}
+
 /// A member's wait is over, after so much time at least.
 fn asks(world: &mut World, id: NodeId, wait: Duration) {
     world.now = (world.now + wait).max(world.due(id));
