@@ -8,7 +8,7 @@
 //! does.
 //!
 //! ```text
-//!   goodput = bytes of keys and values that are new to the follower / bytes of entries sent
+//!   goodput = bytes of keys and values that are new to the follower / bytes of entries sent that can have crossed the link
 //!   time    ≤ 1.3 · those bytes / bandwidth
 //! ```
 //! A member that does not count the entries it sends is judged by all that crossed the link.
@@ -89,7 +89,8 @@ struct Outcome {
 
 impl Outcome {
     fn goodput(&self) -> f64 {
-        self.news as f64 / self.sent.unwrap_or(self.crossed).max(1) as f64
+        // What a reset took from the leader's buffers was sent and never crossed.
+        self.news as f64 / self.sent.unwrap_or(self.crossed).min(self.crossed).max(1) as f64
     }
 
     /// How long it took, in times that the link needs.
