@@ -212,6 +212,12 @@ impl Node {
         self.writes.pending() + self.reads.pending() + self.changes.pending()
     }
 
+    /// Bytes of client writes that have no place in the log yet, those on their way to a leader included.
+    #[must_use]
+    pub fn pending_bytes(&self) -> usize {
+        self.writes.pending_bytes()
+    }
+
     /// The protocol's view, for judges and status.
     #[must_use]
     pub fn raft(&self) -> &Raft {

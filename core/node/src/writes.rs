@@ -141,6 +141,10 @@ impl Writes {
         }
     }
 
+    pub(crate) fn pending_bytes(&self) -> usize {
+        self.unplaced_bytes + self.forwarded_bytes
+    }
+
     pub(crate) fn pending(&self) -> usize {
         self.unplaced.len()
             + self.forwarded.len()
@@ -312,6 +316,7 @@ impl Node {
         let too_many = self.pending() >= self.config.pending_max
             || self.writes.unplaced_bytes + self.writes.forwarded_bytes + command.len()
                 > self.config.pending_bytes_max
+                && !planted!("waiting-writes-without-a-bound")
             || self.apply_is_behind();
         if too_many {
             return self.writes.refuse(ticket, Refusal::TooManyRequests, effects);
@@ -442,6 +447,15 @@ impl Node {
 
     fn forward_writes(&mut self, leader: NodeId, effects: &mut Effects) {
         let batch_bytes_max = self.config.raft.limits.batch_bytes_max;
+        if planted!("unanswered-forwards-go-with-every-batch")
+            && !self.writes.unplaced.is_empty()
+            && let Some(oldest) = self.writes.forwarded.front().map(|write| write.seq)
+        {
+            let in_order =
+                (oldest..).zip(&self.writes.forwarded).take_while(|(seq, write)| *seq == write.seq);
+            let commands = in_order.map(|(_, write)| write.command.clone()).collect();
+            effects.send.push(PeerMessage::Forward(self.forward_to(leader, oldest, commands)));
+        }
         while !self.writes.unplaced.is_empty() {
             let first_seq = self.writes.seq + 1;
             let mut commands = Vec::new();

@@ -38,6 +38,8 @@ pub struct Bug {
 pub enum Trial {
     /// Storms over a simulated cluster, judged by invariants and by the history of its clients.
     Storms,
+    /// Storms in which one member or one link is slow and nothing else goes wrong, judged by how well the cluster serves.
+    Service,
     /// Storms over peers of the protocol alone, moved in single messages and records: clocks, disks and roles change faster
     /// than in a cluster.
     Protocol,
@@ -53,6 +55,7 @@ impl Trial {
     pub const fn name(self) -> &'static str {
         match self {
             Trial::Storms => "storms",
+            Trial::Service => "service",
             Trial::Protocol => "protocol",
             Trial::Images => "images",
             Trial::Scene => "scene",

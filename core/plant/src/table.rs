@@ -25,7 +25,7 @@ const WAL: &str = "kattu-wal";
 const REBUILD: &str = "kattu-rebuild";
 
 /// All bugs that can be planted.
-pub static BUGS: [Bug; 132] = [
+pub static BUGS: [Bug; 138] = [
     // core/raft: elections
     bug(
         RAFT,
@@ -295,6 +295,30 @@ pub static BUGS: [Bug; 132] = [
     // core/raft: the flow of entries
     bug(
         RAFT,
+        "commit-waits-for-everybody",
+        "mutant: all voters in the place of a quorum",
+        "A leader commits what every voter holds, so that one that is slow or away holds up all writes.",
+        Trial::Service,
+        &["tail"],
+    ),
+    bug(
+        RAFT,
+        "elections-wait-five-times-as-long",
+        "mutant of rule E1",
+        "Who hears no leader waits for five to ten election timeouts before it campaigns.",
+        Trial::Service,
+        &["progress"],
+    ),
+    bug(
+        RAFT,
+        "heartbeats-repeat-an-entry",
+        "mutant: a heartbeat that carries what is known to be there",
+        "A heartbeat and a read round carry the newest entry that the peer has acknowledged.",
+        Trial::Service,
+        &["goodput"],
+    ),
+    bug(
+        RAFT,
         "question-overtakes-entries",
         "our own: found by review, seen on real links",
         "What asks about entries under way overtakes them, and the gap that it finds is taken for a loss.",
@@ -441,6 +465,14 @@ pub static BUGS: [Bug; 132] = [
     ),
     bug(
         KV,
+        "compaction-forgets-all-at-once",
+        "kin of etcd before 3.3: a compaction of all history in one go, with everybody waiting",
+        "A compaction gives back in one step whatever it makes forgettable, however much that is.",
+        Trial::Service,
+        &["bounded_step"],
+    ),
+    bug(
+        KV,
         "compacted-read-judged-by-tidying",
         "after etcd#18667: a transaction fails on some members only",
         "Whether a revision is compacted depends on how far this member has come with forgetting.",
@@ -448,6 +480,22 @@ pub static BUGS: [Bug; 132] = [
         &["pace_changes_no_answer"],
     ),
     // core/node
+    bug(
+        NODE,
+        "waiting-writes-without-a-bound",
+        "kin of rqlite and etcd: requests that wait are held until memory ends",
+        "A member takes any number of bytes of writes that wait for a place in the log.",
+        Trial::Service,
+        &["bounded_memory"],
+    ),
+    bug(
+        NODE,
+        "unanswered-forwards-go-with-every-batch",
+        "kin of the retry storms that keep metastable failures alive",
+        "A follower sends what its leader has not answered yet along with every new batch, so that load makes load.",
+        Trial::Service,
+        &["no_metastable_state"],
+    ),
     bug(
         NODE,
         "forward-duplicated-after-done",

@@ -34,6 +34,9 @@ impl Raft {
             held.sort_unstable();
             index = held[held.len() - crate::quorum::quorum(membership.voters.len())];
         }
+        if planted!("commit-waits-for-everybody") {
+            index = membership.voters.iter().map(|&voter| held(voter)).min().unwrap_or(index);
+        }
         let of_this_term = self.log.term_at(index) == Some(self.term);
         if self.marks.committed < index && (of_this_term || planted!("commit-any-term")) {
             self.commit_to(now, index, effects);

@@ -35,7 +35,8 @@ use alloc::vec::Vec;
 impl Raft {
     /// A wait of random length, drawn anew for every role this peer takes on. [E1]
     pub(crate) fn election_timer(&mut self, now: Instant) -> Timer {
-        let et = self.config.election_timeout;
+        let longer = if planted!("elections-wait-five-times-as-long") { 5 } else { 1 };
+        let et = self.config.election_timeout * longer;
         let (later, earlier) = match self.config.leadership.priority {
             _ if !self.config.pre_vote => (Duration::ZERO, Duration::ZERO), // a campaign in vain restarts all timers
             low @ ..PRIORITY => (et * u32::from(PRIORITY - low) / u32::from(PRIORITY), Duration::ZERO),

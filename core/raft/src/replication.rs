@@ -92,6 +92,12 @@ impl View<'_> {
     /// Sends an append without entries: a heartbeat, a read round, news of the commit index. These have a lane of
     /// their own and may overtake entries, so they name what is known to agree, and no entry under way. [B12]
     pub(crate) fn send_empty(&self, peer: NodeId, progress: &mut Progress, round: Round) -> Envelope {
+        if planted!("heartbeats-repeat-an-entry")
+            && let Some(entry) = self.log.entry(progress.matched)
+        {
+            let prev = self.known(progress.matched.previous());
+            return self.append(peer, progress, prev, Vec::from([entry.clone()]), round, false);
+        }
         self.append(peer, progress, self.known(progress.matched), Vec::new(), round, false)
     }
 

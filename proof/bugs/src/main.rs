@@ -5,7 +5,7 @@
 //!  kattu-bugs --fast          every bug: the witness on record, with and without the bug
 //!  kattu-bugs --only NAME     one bug
 //!  kattu-bugs --seed S NAME   one bug, one seed: what is found with it and without it
-//!  kattu-bugs --by TRIAL NAME who else sees it: storms, protocol or images, seeds from 0 on, whatever breaks first
+//!  kattu-bugs --by TRIAL NAME who else sees it: storms, service, protocol or images, seeds from 0 on, whatever breaks first
 //!  kattu-bugs --control N     no bug: the first N seeds of everything that has seeds
 //!  kattu-bugs --storm S       no bug: the storm of one seed, cut down, if it breaks a promise
 //!  kattu-bugs --show NAME     the timeline of one failing storm, shrunk
@@ -24,6 +24,7 @@ mod histories;
 mod images;
 mod protocol;
 mod scenes;
+mod service;
 mod storms;
 mod table;
 mod trial;
@@ -192,9 +193,10 @@ fn one(bug: &Bug, seed: &str) -> Result<(), String> {
 
 /// What else notices a bug: the first finding of another kind of trial.
 fn by(bug: &Bug, trial: &str) -> Result<(), String> {
-    let trials = [Trial::Storms, Trial::Protocol, Trial::Images];
+    let trials = [Trial::Storms, Trial::Service, Trial::Protocol, Trial::Images];
     let trial = trials.into_iter().find(|known| known.name() == trial);
-    let trial = trial.ok_or_else(|| "the trials with seeds are storms, protocol and images".to_string())?;
+    let trial =
+        trial.ok_or_else(|| "the trials with seeds are storms, service, protocol and images".to_string())?;
     let (found, _) = with(bug, || search(trial, bug.name, 0, seeds_max(), |_| true));
     let finding = found
         .ok_or_else(|| format!("none of {} seeds of {} shows {}", seeds_max(), trial.name(), bug.name))?;

@@ -5,7 +5,7 @@
 //! Knows nothing of: how storms, images and scenes are run inside.
 
 use crate::catch::caught;
-use crate::{images, protocol, scenes, storms};
+use crate::{images, protocol, scenes, service, storms};
 use kattu_plant::{Bug, Trial};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -39,6 +39,7 @@ pub fn setting(bug: &Bug) -> &'static str {
     match bug.trial {
         Trial::Scene => bug.name,
         Trial::Storms => storms::called_for(bug.name),
+        Trial::Service => service::called_for(bug.name),
         Trial::Protocol | Trial::Images => "",
     }
 }
@@ -47,6 +48,7 @@ pub fn setting(bug: &Bug) -> &'static str {
 pub fn run(trial: Trial, name: &str, seed: u64) -> Option<Finding> {
     let broken = match trial {
         Trial::Storms => storms::trial(name, seed),
+        Trial::Service => service::trial(name, seed),
         Trial::Images => caught(|| images::trial(seed)).err().map(|said| (images::promise_of(&said), said)),
         Trial::Protocol => {
             caught(|| protocol::trial(seed)).err().map(|said| (protocol::promise_of(&said), said))

@@ -78,12 +78,15 @@ const GOODPUT_MIN: f64 = 0.9;
 const GOODPUT_LEAST: u64 = 8 << 20;
 /// So much of it may be waiting to be taken, or may have been lost with a member that was stopped.
 const GOODPUT_UNDER_WAY: u64 = 2 << 20;
-/// A step may do this much: a stretch of entries as long as one frame may be, and a slice of the store's work.
-const STEP_UNITS_MAX: u64 = 64 << 10;
+/// A step may do this much: what came from a peer while the step before was going on, each entry with the old versions that
+/// the store forgets beside it.
+const STEP_UNITS_MAX: u64 = 96 << 10;
 /// Who is behind and can be reached holds more after this. A frame of 1 MiB takes one second on the slowest link.
 const STANDSTILL_MAX: u64 = 5 * SEC;
 /// Writes may take so much longer while something goes on.
 const SLOWER: Slower = Slower { factor: 2.0, allowance: 10 * MS };
+/// What frames and questions take beside entries, for each peer.
+const FRAMES_SPARE: u64 = 1 << 20;
 /// How often members are looked at.
 const LOOK: u64 = 100 * MS;
 /// Requests come from here on: by then somebody leads.
@@ -124,8 +127,8 @@ pub(crate) fn draw(seed: u64, options: &Options) -> Plan {
     plan.settings.snapshots = match settings.below(3) {
         0 => SnapshotLimits { log_bytes_min: u64::MAX, keep_bytes: 0 },
         _ => SnapshotLimits {
-            log_bytes_min: settings.log_within(8 << 20, 64 << 20),
-            keep_bytes: settings.log_within(4 << 20, 64 << 20),
+            log_bytes_min: settings.log_within(2 << 20, 32 << 20),
+            keep_bytes: settings.log_within(1 << 20, 32 << 20),
         },
     };
     plan.settings.snapshot_step = 500 * US;
@@ -143,7 +146,11 @@ pub(crate) fn draw(seed: u64, options: &Options) -> Plan {
     // One follower is slow, away or behind. With two of three, writes would have to wait for one of them.
     let victim = cluster.below(members) as usize;
     plan.settings.priorities = (0..9).map(|member| if member == victim { 0 } else { 100 }).collect();
-    plan.injections = draw_injections(&dice, &plan, Who::Member(victim));
+    let away = match family {
+        Family::SlowMembers if cluster.one_in(4) => Who::Leader,
+        _ => Who::Member(victim),
+    };
+    plan.injections = draw_injections(&dice, &plan, Who::Member(victim), away);
     plan.injections_planned = plan.injections.len();
     if let Some(keep) = &options.keep {
         plan.injections.retain(|(number, _)| keep.contains(number));
@@ -166,13 +173,14 @@ fn draw_serving(family: Family, dice: &mut Dice) -> Serving {
     let put = Stream {
         ask: Ask::Put { bytes: value as usize, keys: dice.log_within(16, 4096) },
         per_second: (bytes_per_second / value).clamp(20, 2000),
+        anywhere: false,
     };
-    let get = Stream { ask: Ask::Get { keys: 64 }, per_second: dice.log_within(5, 200) };
+    let get = Stream { ask: Ask::Get { keys: 64 }, per_second: dice.log_within(5, 200), anywhere: false };
     let streams = if dice.one_in(3) { vec![put] } else { vec![put, get] };
     Serving { family, streams, rate, unit: 250 }
 }
 
-fn draw_injections(dice: &Dice, plan: &Plan, who: Who) -> Vec<(u32, Injection)> {
+fn draw_injections(dice: &Dice, plan: &Plan, who: Who, away: Who) -> Vec<(u32, Injection)> {
     let mut all = Vec::new();
     for kind in plan.kinds.iter() {
         let mut dice = dice.fork(100 + kind as u64);
@@ -183,7 +191,7 @@ fn draw_injections(dice: &Dice, plan: &Plan, who: Who) -> Vec<(u32, Injection)> 
                 Kind::Narrow => Inject::Narrow { who, rate: *dice.pick(&[MB, 10 * MB, 50 * MB]), time },
                 Kind::Tired => Inject::Tired { who, times: dice.log_within(4, 64), time },
                 Kind::Forget => Inject::Forget { time },
-                _ => Inject::Away { who, down: time },
+                _ => Inject::Away { who: away, down: time },
             };
             all.push(Injection { at, what });
             at += dice.within(6 * SEC, 14 * SEC);
@@ -266,6 +274,17 @@ impl Service {
             true if asked_when_busy => self.sum.busy.push(took),
             true => self.sum.quiet.push(took),
         }
+    }
+
+    /// From now on steps take so long for each unit of their work, and do so many units at most.
+    pub(crate) fn count_work(&mut self, unit: u64, units_max: u64) {
+        self.judged = Some(Family::Storms);
+        (self.unit, self.steps) = (unit, BoundedStep::new(units_max));
+    }
+
+    /// The largest step so far.
+    pub(crate) fn largest_step(&self) -> Work {
+        self.steps.seen().1
     }
 
     /// Nothing is slow, and nothing is judged, from now on.
@@ -369,13 +388,20 @@ impl World {
         let settings = &self.plan.settings;
         let members = self.members.len();
         let timeout = settings.election_timeout.as_nanos() as u64;
-        let per_peer = 3 * (32 << 20) + 3 * settings.limits.batch_bytes_max as u64;
+        let peers = members as u64 - 1;
+        // One entry of any size may go beyond what may be under way; headers and questions need a little.
+        let limits = &settings.limits;
+        let per_peer = (limits.inflight_bytes_max + limits.batch_bytes_max) as u64 + FRAMES_SPARE;
+        // One piece is under way at a time, and one may be on its way out.
+        let per_stream = 2 * limits.snapshot_chunk_bytes_max as u64 + FRAMES_SPARE;
         self.sh.service = Service {
             judged: Some(serving.family),
             memory: BoundedMemory::new()
-                .with(Held::Peers, per_peer * (members as u64 - 1))
+                .with(Held::Peers, per_peer * peers)
+                .with(Held::Snapshots, per_stream * peers)
                 .with(Held::Clients, settings.pending_bytes_max as u64),
-            progress: Progress::new(Bounds { leaderless: 3 * timeout, standstill: STANDSTILL_MAX }),
+            // Three election timeouts are promised; one member is told to be less eager, and waits up to one more. [P8]
+            progress: Progress::new(Bounds { leaderless: 4 * timeout, standstill: STANDSTILL_MAX }),
             cpu: vec![1; members],
             unit: serving.unit,
             ..Service::default()
@@ -390,7 +416,7 @@ impl World {
     }
 
     /// All one-way links.
-    fn ways(&self) -> Vec<(usize, usize)> {
+    pub(crate) fn ways(&self) -> Vec<(usize, usize)> {
         let all = 0..self.members.len();
         let pairs = all.clone().flat_map(|from| all.clone().map(move |to| (from, to)));
         pairs.filter(|(from, to)| from != to).collect()
@@ -439,7 +465,8 @@ impl World {
                 time
             }
             Inject::Away { who, down } => {
-                let Some(member) = self.struck(who) else { return Ok(false) };
+                let member = if who == Who::Leader { self.running(who) } else { self.struck(who) };
+                let Some(member) = member else { return Ok(false) };
                 self.sh.service.busy = true;
                 self.stop_when_free(member, self.sh.now + SEC, down)?;
                 return Ok(true);
@@ -525,7 +552,8 @@ impl World {
     }
 
     fn look_at_memory(&mut self, member: usize) -> Result<(), Violation> {
-        let peers: u64 = (0..self.members.len()).map(|to| self.sh.net.waiting(member, to)).sum();
+        let waiting = (0..self.members.len()).map(|to| self.sh.net.waiting(member, to));
+        let (peers, snapshots) = waiting.fold((0, 0), |sum, lanes| (sum.0 + lanes.0, sum.1 + lanes.1));
         let Some(process) = &self.members[member].process else { return Ok(()) };
         let stats = process.keeper.store().stats();
         let history = stats.bytes - stats.bytes_in_use;
@@ -534,6 +562,7 @@ impl World {
         memory.holds(id_of(member), Held::Clients, clients)?;
         memory.holds(id_of(member), Held::Peers, peers)?;
         memory.holds(id_of(member), Held::History, history)?;
+        memory.holds(id_of(member), Held::Snapshots, snapshots)?;
         Ok(())
     }
 

@@ -40,6 +40,8 @@ pub struct Stream {
     pub ask: Ask,
     /// How often, each second.
     pub per_second: u64,
+    /// Any member is asked, and not whoever leads.
+    pub anywhere: bool,
 }
 
 /// One request, when its fate is known.
@@ -135,14 +137,16 @@ impl World {
         if !self.load.on[number] {
             return Ok(());
         }
-        let Stream { ask, per_second } = self.load.streams[number];
+        let Stream { ask, per_second, anywhere } = self.load.streams[number];
         let gap = SEC / per_second.max(1);
         self.sh.queue.plan(self.sh.now + gap, Event::Load { stream: number });
         let operation = self.load.number;
         self.load.number += 1;
         self.load.asked.insert(operation, (number, self.sh.now, self.sh.service.is_busy()));
         let up = self.up();
-        let Some(member) = self.leader().or(up.first().copied()) else {
+        let leader = if anywhere { None } else { self.leader() };
+        let any = up.get(operation as usize % up.len().max(1));
+        let Some(member) = leader.or(any.copied()) else {
             self.load_ended(operation, false);
             return Ok(());
         };

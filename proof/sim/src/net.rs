@@ -497,9 +497,11 @@ impl Net {
         self.lanes[self.at(from, to)][BULK].up
     }
 
-    /// Bytes that all lanes of a direction hold back.
-    pub(crate) fn waiting(&self, from: usize, to: usize) -> u64 {
-        self.lanes[self.at(from, to)].iter().map(|lane| lane.queue_bytes + lane.held_bytes).sum()
+    /// Bytes that the lanes of a direction hold back: those of entries and answers, and that of snapshots.
+    pub(crate) fn waiting(&self, from: usize, to: usize) -> (u64, u64) {
+        let lanes = &self.lanes[self.at(from, to)];
+        let bytes = |lane: usize| lanes[lane].queue_bytes + lanes[lane].held_bytes;
+        (bytes(BULK) + bytes(CONTROL), bytes(SNAPSHOT))
     }
 
     /// The next frame of a clogged lane leaves.

@@ -14,7 +14,7 @@ use crate::log::{Completion, Log, LogRoom};
 use crate::net::{id_of, load_of};
 use crate::plan::{Leases, Place};
 use crate::snapshots::{Done, Order, Worker};
-use crate::work::work_of;
+use crate::work::{forgotten, work_of};
 use crate::world::{Event as Planned, Shared};
 use kattu_node::compare::Health;
 use kattu_node::contract::{
@@ -365,6 +365,12 @@ impl Process {
         self.events_in_batch += 1;
         sh.events += 1;
         sh.trace.mix(sh.now ^ (self.member as u64) << 56 ^ kind_of(&event) << 48);
+        // A client's request counts when something is done for it: to refuse it takes next to nothing.
+        let handled = match &event {
+            Event::Peer(PeerMessage::Forward(forward)) => forward.commands.len() as u64,
+            Event::Client { .. } => 0,
+            _ => 1,
+        };
         self.node.handle(self.clock.at(sh.now), event, &mut self.scratch);
         sh.watch.stepped(self.id(), &self.node, &self.scratch)?;
         if sh.settings.leases != Leases::Off {
@@ -376,7 +382,7 @@ impl Process {
             let records = &self.scratch.persist;
             let sent = self.scratch.send.iter().map(load_of).sum::<u64>();
             let bytes = records.iter().map(record_bytes).sum::<u64>() + sent;
-            self.work.add(Work { entries: 1 + records.len() as u64, keys: 0, bytes });
+            self.work.add(Work { entries: handled + records.len() as u64, keys: 0, bytes });
         }
         let Effects { persist, send, fetch, apply, reply, compute, trace, read_chunks, store_chunks } =
             &mut self.scratch;
@@ -534,7 +540,9 @@ impl Process {
 
     fn end_batch(&mut self, sh: &mut Shared) -> Result<(), End> {
         if !self.applied_in_batch && self.keeper_queue.is_none() {
+            let before = self.keeper.store().stats().bytes;
             self.keeper.tidy();
+            self.work.keys += forgotten(before, &self.keeper);
         }
         let work = std::mem::take(&mut self.work);
         let slowness = sh.service.slowness(self.member);
@@ -547,13 +555,13 @@ impl Process {
         Ok(())
     }
 
-    /// Bytes of requests that wait in front of the replica.
+    /// Bytes of requests that wait in front of the replica, or in it for a place in the log.
     pub(crate) fn call_bytes(&self) -> u64 {
         let bytes = |request: &Request| match request {
             Request::Write(command) => command.len() as u64,
             _ => 0,
         };
-        self.calls.iter().map(|(_, request)| bytes(request)).sum()
+        self.calls.iter().map(|(_, request)| bytes(request)).sum::<u64>() + self.node.pending_bytes() as u64
     }
 
     fn answer_clients(&mut self, sh: &mut Shared) -> Result<(), End> {
@@ -642,8 +650,12 @@ impl Process {
             };
             if sh.service.counts() && held.is_none() {
                 self.work.add(work_of(&task, &self.keeper));
+                let before = self.keeper.store().stats().bytes;
+                self.keeper.handle(task, &mut effects);
+                self.work.keys += forgotten(before, &self.keeper);
+            } else {
+                self.keeper.handle(task, &mut effects);
             }
-            self.keeper.handle(task, &mut effects);
             self.order_of_keeper(sh, &mut effects)?;
             if let Some(entry) = entry
                 && before < self.keeper.applied()

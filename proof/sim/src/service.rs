@@ -5,7 +5,7 @@
 //! for all its lanes together; the judges are those of `kattu_verify::service`.
 //! Knows nothing of: how results are shown.
 
-use crate::clock::{MS, SEC};
+use crate::clock::{MS, SEC, US};
 use crate::load::{Ask, Stream, Timed};
 use crate::net::{BULK, CONTROL, Wire, id_of};
 use crate::plan::Plan;
@@ -14,7 +14,7 @@ use crate::trace::Told;
 use crate::world::World;
 use kattu_node::SnapshotLimits;
 use kattu_raft::{LinkEnd, LogIndex};
-use kattu_verify::service::LinkCount;
+use kattu_verify::service::{BoundedMemory, Done, Held, LinkCount, RECOVERY, Work, no_metastable_state};
 use std::sync::{Arc, Mutex};
 
 /// Nothing else takes longer than this.
@@ -85,8 +85,11 @@ pub fn slow_link(seed: u64, situation: &SlowLink) -> Result<CaughtUp, Violation>
     world.kill_as(follower, "is stopped", false, |_| false)?;
 
     let before = world.log_bytes(leader);
-    let fill =
-        Stream { ask: Ask::Put { bytes: VALUE_BYTES, keys: 64 }, per_second: FILL_RATE / VALUE_BYTES as u64 };
+    let fill = Stream {
+        ask: Ask::Put { bytes: VALUE_BYTES, keys: 64 },
+        per_second: FILL_RATE / VALUE_BYTES as u64,
+        anywhere: false,
+    };
     let filling = world.begin_load(fill, world.sh.now);
     let wanted = before + situation.behind;
     let fills = |world: &mut World| world.log_bytes(leader) < wanted;
@@ -119,7 +122,7 @@ pub fn slow_link(seed: u64, situation: &SlowLink) -> Result<CaughtUp, Violation>
         (Ask::Put { bytes: 1 << 10, keys: 1 << 16 }, situation.writes),
     ] {
         if per_second > 0 {
-            world.begin_load(Stream { ask, per_second }, began);
+            world.begin_load(Stream { ask, per_second, anywhere: false }, began);
         }
     }
 
@@ -130,7 +133,7 @@ pub fn slow_link(seed: u64, situation: &SlowLink) -> Result<CaughtUp, Violation>
     let mut took = None;
     while world.sh.now < end && took.is_none() {
         world.run_until(world.sh.now + 10 * MS)?;
-        waiting_max = waiting_max.max(world.sh.net.waiting(leader, follower));
+        waiting_max = waiting_max.max(world.sh.net.waiting(leader, follower).0);
         let held = world.raft(follower).map_or(LogIndex(0), kattu_raft::Raft::persisted_index);
         took = (target <= held).then(|| world.sh.now - began);
         if situation.reset_every > 0 && reset_at <= world.sh.now {
@@ -146,7 +149,154 @@ pub fn slow_link(seed: u64, situation: &SlowLink) -> Result<CaughtUp, Violation>
     Ok(CaughtUp { link, behind, took, ideal, timed: std::mem::take(&mut world.load.timed), waiting_max })
 }
 
+/// What came of load far above capacity.
+#[derive(Clone, Copy, Debug)]
+pub struct Rushed {
+    /// The most requests per second that were done under load that can just be served.
+    pub peak: f64,
+    /// Under half of that, before.
+    pub before: f64,
+    /// Under ten times that.
+    pub during: f64,
+    /// Under half of it again, from ten seconds after.
+    pub after: f64,
+    /// Requests that were refused.
+    pub refused: u64,
+}
+
+/// A client waits for so long, and takes what comes later for lost.
+const WAITS: u64 = 7 * SEC;
+/// Load far above capacity lasts for so long.
+const RUSH: u64 = 5 * SEC;
+/// Limits are so many times smaller there than in production, as the door is: members are slower by even more.
+const RUSH_SCALE: usize = 32;
+/// What a unit of work takes there, in nanoseconds: some thousand writes per second are all that a member can do.
+const RUSH_UNIT: u64 = 25 * US;
+
+/// Members with little CPU are asked for as much as they can do, then half of that, then ten times, then half of it again.
+///
+/// # Errors
+/// A promise that did not hold: fewer were done than F50 says, or something else broke meanwhile.
+pub fn rush(seed: u64) -> Result<Rushed, Violation> {
+    let mut plan = Plan::steady(seed, 3, 0);
+    plan.load.clients = 0;
+    plan.settings.pending_max /= RUSH_SCALE;
+    plan.settings.limits.batch_bytes_max /= RUSH_SCALE;
+    plan.settings.limits.inflight_bytes_max /= RUSH_SCALE;
+    (plan.pace.turn, plan.pace.event) = (100 * US, 2 * US);
+    let mut world = World::new(plan, Arc::new(Mutex::new(Told::default())));
+    if !world.run_while(PATIENCE, |world| !world.is_level())? {
+        return Err(Violation::new("a_cluster_comes_to_rest", "it has not within a minute"));
+    }
+    world.sh.service.count_work(RUSH_UNIT, u64::MAX);
+    let mut peak = Done { requests: 0, time: SEC };
+    let mut rate = 500;
+    // Until more is not more.
+    loop {
+        let (done, _) = world.ask_for(rate, SEC)?;
+        if peak.requests < done.requests {
+            peak = done;
+        }
+        // What is still waiting belongs to this step, not to the next one.
+        world.run_until(world.sh.now + 4 * SEC)?;
+        if done.requests * 10 < rate * 9 {
+            break;
+        }
+        rate *= 2;
+    }
+    let capacity = peak.per_second() as u64;
+    let (before, _) = world.ask_for(capacity / 2, 5 * SEC)?;
+    let (during, refused) = world.ask_for(capacity * 10, RUSH)?;
+    world.ask_for(capacity / 2, RECOVERY)?;
+    let (after, _) = world.ask_for(capacity / 2, 5 * SEC)?;
+    no_metastable_state(peak, during, before, after)?;
+    Ok(Rushed {
+        peak: peak.per_second(),
+        before: before.per_second(),
+        during: during.per_second(),
+        after: after.per_second(),
+        refused,
+    })
+}
+
+/// Versions that are there to be forgotten, and what one step may do while they are.
+const FORGET_PER_SECOND: u64 = 5000;
+const FORGET_UNITS_MAX: u64 = 4 << 10;
+
+/// All history is forgotten while writes go on: no step does much more than without it. The largest.
+///
+/// # Errors
+/// If one does, or something else broke meanwhile.
+pub fn forget(seed: u64) -> Result<Work, Violation> {
+    let mut plan = Plan::steady(seed, 3, 0);
+    plan.load.clients = 0;
+    plan.pace.turn = 20 * US;
+    let mut world = World::new(plan, Arc::new(Mutex::new(Told::default())));
+    if !world.run_while(PATIENCE, |world| !world.is_level())? {
+        return Err(Violation::new("a_cluster_comes_to_rest", "it has not within a minute"));
+    }
+    world.sh.service.count_work(0, FORGET_UNITS_MAX);
+    world.ask_for(FORGET_PER_SECOND, 4 * SEC)?;
+    world.forget();
+    world.ask_for(FORGET_PER_SECOND, 2 * SEC)?;
+    Ok(world.sh.service.largest_step())
+}
+
+/// Writes of clients may wait with so many bytes there.
+const POUR_BYTES_MAX: usize = 4 << 20;
+/// What each link carries there, and what all clients together write: far more.
+const POUR_RATE: u64 = 1_000_000;
+
+/// Clients write far more than links carry, at every member: what waits is bounded, and the rest is refused. The most
+/// bytes that one member held.
+///
+/// # Errors
+/// If it is more than is allowed, or something else broke meanwhile.
+pub fn pour(seed: u64) -> Result<u64, Violation> {
+    let mut plan = Plan::steady(seed, 3, 0);
+    plan.load.clients = 0;
+    plan.settings.pending_bytes_max = POUR_BYTES_MAX;
+    plan.settings.segment_bytes = 16 << 20;
+    let mut world = World::new(plan, Arc::new(Mutex::new(Told::default())));
+    if !world.run_while(PATIENCE, |world| !world.is_level())? {
+        return Err(Violation::new("a_cluster_comes_to_rest", "it has not within a minute"));
+    }
+    for (from, to) in world.ways() {
+        let (net, mut around) = world.sh.net();
+        net.set_wire(&mut around, from, to, Some(Wire::new(POUR_RATE)));
+    }
+    let ask = Ask::Put { bytes: VALUE_BYTES, keys: 1000 };
+    let per_second = 8 * POUR_RATE / VALUE_BYTES as u64;
+    world.begin_load(Stream { ask, per_second, anywhere: true }, world.sh.now);
+    let mut memory = BoundedMemory::new().with(Held::Clients, POUR_BYTES_MAX as u64);
+    let end = world.sh.now + RUSH;
+    while world.sh.now < end {
+        world.run_until(world.sh.now + 50 * MS)?;
+        for member in world.up() {
+            let Some(process) = &world.members[member].process else { continue };
+            memory.holds(id_of(member), Held::Clients, process.call_bytes())?;
+        }
+    }
+    Ok(memory.most(Held::Clients))
+}
+
 impl World {
+    /// Puts come at a rate for a while: what was done of it in that time and while their clients still waited, and how many
+    /// were refused.
+    fn ask_for(&mut self, per_second: u64, time: u64) -> Result<(Done, u64), Violation> {
+        self.load.timed.clear();
+        let (from, until) = (self.sh.now, self.sh.now + time);
+        let ask = Ask::Put { bytes: 64, keys: 1000 };
+        let stream = self.begin_load(Stream { ask, per_second, anywhere: true }, from);
+        self.run_until(until)?;
+        self.end_load(stream);
+        let timed = self.load.timed.iter();
+        let of_it =
+            timed.filter(|timed| timed.done && from <= timed.asked && timed.answered - timed.asked <= WAITS);
+        let refused = self.load.timed.iter().filter(|timed| !timed.done).count() as u64;
+        Ok((Done::within(of_it.map(|timed| timed.answered), &(from..until)), refused))
+    }
+
     pub(crate) fn raft(&self, member: usize) -> Option<&kattu_raft::Raft> {
         Some(self.members[member].process.as_ref()?.node.raft())
     }

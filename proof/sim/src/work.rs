@@ -5,7 +5,7 @@
 use kattu_kv::api::{
     Answer, Command as Change, KeyRange, Operation, Query, Range, Response, SortTarget, Txn,
 };
-use kattu_kv::store::Store;
+use kattu_kv::store::{Store, VERSION_OVERHEAD_BYTES};
 use kattu_node::Keeper;
 use kattu_node::command::Command;
 use kattu_node::contract::KeeperTask;
@@ -31,6 +31,11 @@ pub(crate) fn work_of(task: &KeeperTask, keeper: &Keeper) -> Work {
         }
         _ => Work { entries: 1, ..Work::default() },
     }
+}
+
+/// Versions of keys that a store has given back since it held so many bytes, at most: none takes fewer than its overhead.
+pub(crate) fn forgotten(before: u64, keeper: &Keeper) -> u64 {
+    before.saturating_sub(keeper.store().stats().bytes) / VERSION_OVERHEAD_BYTES
 }
 
 fn keys_of(command: &Change, store: &Store) -> u64 {

@@ -5,7 +5,7 @@
 
 use kattu_sim::campaign::{Sum, run_storms};
 use kattu_sim::faults::Fault;
-use kattu_sim::service::{CaughtUp, SlowLink, slow_link};
+use kattu_sim::service::{CaughtUp, SlowLink, forget, pour, rush, slow_link};
 use kattu_sim::{Family, Options, Plan, run_storm};
 
 const MB: u64 = 1_000_000;
@@ -96,7 +96,6 @@ fn storms_with_little_cpu_are_served() {
 }
 
 #[test]
-#[ignore = "red until questions about what is under way travel behind it (issue 13, flow)"]
 fn storms_with_slow_links_are_served() {
     let sum = storms(Family::SlowLinks);
     assert!(sum.faults.count(Fault::F54) > 100);
@@ -112,4 +111,30 @@ fn a_storm_of_service_takes_one_course_and_keeps_it_when_a_fault_is_left_out() {
     let keep: Vec<u32> = all.injections.iter().map(|(number, _)| *number).skip(1).collect();
     let fewer = Plan::draw(3, &Options { keep: Some(keep), ..options });
     assert_eq!(format!("{:?}", &all.injections[1..]), format!("{:?}", fewer.injections));
+}
+
+#[test]
+fn ten_times_the_load_that_can_be_served_leaves_nothing_behind() {
+    for seed in 0..3 {
+        let rushed = rush(seed).unwrap_or_else(|violation| panic!("seed {seed}: {violation}"));
+        println!("seed {seed}: {rushed:?}");
+        assert!(rushed.refused > 1000, "early refusals are what keeps it going: {rushed:?}");
+    }
+}
+
+#[test]
+fn clients_that_write_more_than_links_carry_are_refused_and_not_held() {
+    for seed in 1..3 {
+        let most = pour(seed).unwrap_or_else(|violation| panic!("seed {seed}: {violation}"));
+        assert!(3 << 20 < most, "seed {seed}: {most} bytes are no test of the bound");
+    }
+}
+
+#[test]
+fn history_is_forgotten_in_small_steps() {
+    for seed in 1..3 {
+        let largest = forget(seed).unwrap_or_else(|violation| panic!("seed {seed}: {violation}"));
+        println!("seed {seed}: {largest:?}");
+        assert!(0 < largest.keys, "seed {seed}: nothing was forgotten: {largest:?}");
+    }
 }

@@ -1,0 +1,50 @@
+//! Service: storms in which nothing but one member or one link is slow, and the judges of service look.
+//!
+//! A bug is tried in the family of storms that brings out its kind: links that are slow if nothing else is said.
+//! Knows nothing of: how the world works, bugs.
+
+use kattu_sim::service::{forget, pour, rush};
+use kattu_sim::{Family, Options, run_storm};
+
+/// Length of a storm, in seconds of the world.
+const SECONDS: u64 = 20;
+
+/// Bugs that show where a member has little CPU, or where history is forgotten.
+const OF_SLOW_MEMBERS: [&str; 2] = ["commit-waits-for-everybody", "elections-wait-five-times-as-long"];
+/// Bugs that show where much history is forgotten.
+const OF_FORGET: [&str; 1] = ["compaction-forgets-all-at-once"];
+/// Bugs that show under ten times the load that can be served.
+const OF_RUSH: [&str; 1] = ["unanswered-forwards-go-with-every-batch"];
+
+/// Bugs that show where clients write more than links carry.
+const OF_POUR: [&str; 1] = ["waiting-writes-without-a-bound"];
+
+/// What the storms for this bug are called: those of one name are the same for all its bugs.
+pub fn called_for(bug: &str) -> &'static str {
+    match bug {
+        "rush" => "rush",
+        "pour" => "pour",
+        "forget" => "forget",
+        _ if OF_FORGET.contains(&bug) => "forget",
+        _ if OF_POUR.contains(&bug) => "pour",
+        _ if OF_RUSH.contains(&bug) => "rush",
+        _ if OF_SLOW_MEMBERS.contains(&bug) || bug == Family::SlowMembers.name() => {
+            Family::SlowMembers.name()
+        }
+        _ => Family::SlowLinks.name(),
+    }
+}
+
+/// One storm: the promise that was broken, and what was seen.
+pub fn trial(name: &str, seed: u64) -> Option<(String, String)> {
+    let broken = match called_for(name) {
+        "rush" => rush(seed).err(),
+        "pour" => pour(seed).err(),
+        "forget" => forget(seed).err(),
+        family => {
+            let family = Family::called(family).unwrap_or_default();
+            run_storm(seed, &Options { family, seconds: Some(SECONDS), ..Options::default() }).violation
+        }
+    };
+    broken.map(|broken| (broken.property, broken.story))
+}
