@@ -121,7 +121,7 @@ pub static BUGS: [Bug; 138] = [
         "mutant of rule E2",
         "A yes to a pre-vote counts in whichever round of its term it arrives.",
         Trial::Scene,
-        &["a_yes_counts_in_its_round"],
+        &["campaigns_are_asked_for"],
     ),
     bug(
         RAFT,

@@ -263,7 +263,7 @@ pub const SCOPES: &[Scope] = &[
         copies: 1,
         sync: Sync::Each,
         must_see: &[Mark::Elected, Mark::Reelected, Mark::Restarted],
-        pinned: 602_098,
+        pinned: 742_950,
         ..TINY
     },
     Scope {
@@ -283,7 +283,7 @@ pub const SCOPES: &[Scope] = &[
         term_max: 1,
         fires: &[(Moment::Election, 2)],
         must_see: &[Mark::Elected],
-        pinned: 330_211,
+        pinned: 361_126,
         ..TINY
     },
     Scope {
@@ -560,7 +560,7 @@ pub const SCOPES: &[Scope] = &[
         in_flight_max: 1,
         sync: Sync::AtOnce,
         must_see: &[Mark::Reelected, Mark::CommandCommitted, Mark::Truncated],
-        pinned: 180_243,
+        pinned: 182_547,
         ..TINY
     },
     Scope {
@@ -573,7 +573,7 @@ pub const SCOPES: &[Scope] = &[
         in_flight_max: 1,
         sync: Sync::AtOnce,
         must_see: &[Mark::ReadByLease, Mark::LeaseEnded, Mark::Reelected, Mark::ReadRefused],
-        pinned: 772_881,
+        pinned: 773_548,
         ..TINY
     },
     Scope {
@@ -586,7 +586,7 @@ pub const SCOPES: &[Scope] = &[
         in_flight_max: 1,
         sync: Sync::AtOnce,
         must_see: &[Mark::LeaseEnded, Mark::Reelected, Mark::Restarted],
-        pinned: 423_424,
+        pinned: 427_398,
         ..TINY
     },
     Scope {
@@ -626,7 +626,7 @@ pub const SCOPES: &[Scope] = &[
         in_flight_max: 1,
         sync: Sync::AtOnce,
         must_see: &[Mark::LeaseEnded, Mark::JointCommitted, Mark::ChangeCompleted, Mark::Reelected],
-        pinned: 638_249,
+        pinned: 639_862,
         ..TINY
     },
     Scope {
