@@ -100,17 +100,17 @@ fn a_naive_search_in_another_order_finds_as_many_worlds() {
     }
 }
 
-/// One voter, somebody who joins by a snapshot.
+/// One voter, somebody who joins by a snapshot. Where it stands is asked with a heartbeat, on whose answer a piece may be under way.
 const JOIN: Scope = Scope {
     name: "join",
     members: 2,
     voters: 1,
     guarded: false,
     start: Start::Elected,
-    fires: &[(Moment::Stream, 1)],
+    fires: &[(Moment::Stream, 1), (Moment::Heartbeat, 1)],
     changes: &[Target { voters: &[1], learners: &[2] }],
     snapshots: 1,
-    in_flight_max: 1,
+    in_flight_max: 2,
     ..TINY
 };
 
