@@ -26,7 +26,7 @@ pub struct StatusArgs {
 }
 
 /// The fields of one entry of `status -o json`, in order.
-const FIELDS: [&str; 15] = [
+const FIELDS: [&str; 17] = [
     "endpoint",
     "member_id",
     "name",
@@ -34,6 +34,7 @@ const FIELDS: [&str; 15] = [
     "leader_id",
     "term",
     "revision",
+    "history_seconds",
     "persisted",
     "committed",
     "applied",
@@ -41,6 +42,7 @@ const FIELDS: [&str; 15] = [
     "last_index",
     "log_bytes",
     "version",
+    "feature_level",
     "errors",
 ];
 

@@ -284,4 +284,6 @@ pub enum Error {
     Compacted,
     /// "mvcc: required revision is a future revision"
     FutureRevision,
+    /// The pairs it asks for have more bytes than one answer may; no error of etcd's
+    AnswerTooLarge,
 }

@@ -268,12 +268,20 @@ pub(crate) fn write_signed(n: i64, out: &mut Vec<u8>) {
 }
 
 /// Seven bits a byte, lowest first; the high bit says that more follow.
-pub(crate) fn write_number(mut n: u64, out: &mut Vec<u8>) {
+pub fn write_number(mut n: u64, out: &mut Vec<u8>) {
     while n >= 0x80 {
         out.push(n as u8 | 0x80);
         n >>= 7;
     }
     out.push(n as u8);
+}
+
+/// Takes a number off the front of bytes, if one is there in its shortest form.
+pub fn take_number(bytes: &mut &[u8]) -> Option<u64> {
+    let mut reader = Reader { bytes, at: 0 };
+    let number = reader.number().ok()?;
+    *bytes = &bytes[reader.at..];
+    Some(number)
 }
 
 /// Bytes, read from the front.

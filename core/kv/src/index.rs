@@ -109,6 +109,17 @@ impl<V: Weigh + Clone + Default> Index<V> {
         updated.ok().map(|(result, _)| result)
     }
 
+    /// Changes the values of the entries with `start` ≤ key < `end` in ascending order, until told to stop; leaves out
+    /// whole leaves and subtrees without weight, which are not copied if they are shared.
+    pub(crate) fn change_from(
+        &mut self,
+        start: &[u8],
+        end: Option<&[u8]>,
+        mut change: impl FnMut(&Key, &mut V) -> ControlFlow<()>,
+    ) {
+        let _ = self.root.change_from(Some(start), end, &mut change);
+    }
+
     pub(crate) fn remove(&mut self, key: &[u8]) -> Option<V> {
         let removed = self.root.remove(key);
         while let Node::Branch(branch) = &self.root {
@@ -389,6 +400,51 @@ impl<V: Weigh + Clone + Default> Node<V> {
                 Some(removed)
             }
         }
+    }
+
+    /// What to add to the weight, modulo 2^64, and whether to go on.
+    fn change_from(
+        &mut self,
+        start: Option<&[u8]>,
+        end: Option<&[u8]>,
+        change: &mut impl FnMut(&Key, &mut V) -> ControlFlow<()>,
+    ) -> (u64, ControlFlow<()>) {
+        let (mut changed, mut flow) = (0u64, ControlFlow::Continue(()));
+        match self {
+            Node::Leaf(leaf) => {
+                let (first, end) = entries_between(leaf, start, end);
+                if leaf.entries()[first..end].iter().all(|(_, value)| value.weight() == 0) {
+                    return (0, flow);
+                }
+                let leaf = Arc::make_mut(leaf);
+                for i in first..end {
+                    let (result, weight) = change_entry(leaf, i, &mut *change);
+                    changed = changed.wrapping_add(weight);
+                    flow = result;
+                    if flow.is_break() {
+                        break;
+                    }
+                }
+            }
+            Node::Branch(branch) => {
+                let (first, last) = children_between(branch, start, end);
+                for i in first..=last {
+                    if branch.get(i).weight == 0 {
+                        continue;
+                    }
+                    let child = Arc::make_mut(branch).get_mut(i);
+                    let (start, end) = (start.filter(|_| i == first), end.filter(|_| i == last));
+                    let (weight, below) = child.node.change_from(start, end, change);
+                    child.weight = child.weight.wrapping_add(weight);
+                    changed = changed.wrapping_add(weight);
+                    flow = below;
+                    if flow.is_break() {
+                        break;
+                    }
+                }
+            }
+        }
+        (changed, flow)
     }
 
     /// Takes over everything of a node of the same height that is wholly above this one; `bound` is its key.

@@ -8,9 +8,11 @@
 //! | `api.rs` | what is asked and answered |
 //! | `command.rs` | the bytes of a command |
 //! | `check.rs` | what is refused before it is proposed |
+//! | `cost.rs` | what a request costs, known before anything is done |
 //! | `store.rs` | the state, and the writes |
 //! | `range.rs` | the reads |
 //! | `txn.rs` | transactions: decide, check, execute |
+//! | `work.rs` | a request under way, in slices |
 //! | `history.rs` | the versions of one key |
 //! | `changes.rs` | which keys each revision changed |
 //! | `digest.rs` | whether members still agree |
@@ -58,6 +60,7 @@ pub mod api;
 mod changes;
 pub mod check;
 pub mod command;
+pub mod cost;
 pub mod digest;
 pub mod dump;
 mod hash;
@@ -71,3 +74,4 @@ mod span;
 pub mod store;
 mod txn;
 mod value;
+pub mod work;

@@ -6,84 +6,326 @@
 //!        - by key, either direction, no filters, now: O(log n + limit), the count included;
 //!        - the same at an older revision: O(log n + limit) for the pairs; the count walks either the range, or the
 //!          changes made since that revision if those are few;
-//!        - filters or another order: O(k), and a sort of what is wanted only.
+//!        - filters or another order: O(k), and O(log) of what is wanted for each key that passes.
 //!
-//! Knows nothing of: writes, transactions.
+//! A [`Reading`] goes on from where its last slice ended; nothing may change the store between two slices.
+//! Knows nothing of: writes, transactions, who judges what a read costs.
 
-use crate::api::{Error, Key, Range, RangeResult, Revision, SortOrder, SortTarget};
+use crate::api::{
+    Error, Key, KeyRange, KeyValue, Range, RangeResult, Revision, SortOrder, SortTarget, Value,
+};
 use crate::history::{History, Version};
 use crate::index::Weigh;
 use crate::span::Span;
 use crate::store::Store;
-use alloc::collections::BTreeSet;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
-use core::cmp::Ordering;
+use core::cmp::Reverse;
 use core::ops::ControlFlow;
 
 /// Looking one key up costs about as much as walking over this many.
 const WALK_PER_LOOKUP: u64 = 16;
 
-type Match<'a> = (&'a Key, &'a Version);
+/// Changes that a count goes back over in one go.
+const COUNT_BACK_MAX: u64 = 256;
+
+/// Units for putting one pair in its place in an order that is not the keys'.
+pub(crate) const SORT_UNITS: u64 = 4;
+
+/// What a pair takes in an answer beside its key and its value, at the least: tags and lengths.
+const PAIR_BYTES_MIN: usize = 10;
+
+/// A read of a range under way.
+#[derive(Clone, Debug)]
+pub(crate) struct Reading {
+    range: Range,
+    /// Bytes of pairs that may be in the answer.
+    bytes_max: usize,
+    bytes: usize,
+    stage: Stage,
+    /// Where the next slice begins.
+    resume: Option<Key>,
+    /// Keys of the range at its revision; complete from the start, unless the walk counts.
+    count: u64,
+    /// Pairs that passed the filters.
+    matched: u64,
+    kvs: Vec<KeyValue>,
+    /// Those that another order than the keys' wants first.
+    sorted: BTreeMap<(Rank, Key), KeyValue>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Begin,
+    /// `counts`: the count is not known otherwise, so the walk goes to the end of the range.
+    Walk {
+        counts: bool,
+    },
+    /// The walk is over; what was sorted goes into the answer.
+    Gather,
+}
+
+/// What a pair is sorted by. One read uses one of the variants.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Rank {
+    Number(i64),
+    NumberDown(Reverse<i64>),
+    Value(ByBytes),
+    ValueDown(Reverse<ByBytes>),
+}
+
+/// A value in the order of its bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct ByBytes(Value);
+
+impl Ord for ByBytes {
+    fn cmp(&self, other: &ByBytes) -> core::cmp::Ordering {
+        self.0.as_ref().cmp(other.0.as_ref())
+    }
+}
+
+impl PartialOrd for ByBytes {
+    fn partial_cmp(&self, other: &ByBytes) -> Option<core::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Reading {
+    /// A read that has not begun. One whose pairs have more than `bytes_max` bytes of keys and values is refused as soon
+    /// as that is seen.
+    pub(crate) fn new(range: Range, bytes_max: usize) -> Reading {
+        Reading {
+            range,
+            bytes_max,
+            bytes: 0,
+            stage: Stage::Begin,
+            resume: None,
+            count: 0,
+            matched: 0,
+            kvs: Vec::new(),
+            sorted: BTreeMap::new(),
+        }
+    }
+
+    /// Goes on until the read is answered or the allowance is used up.
+    pub(crate) fn step(&mut self, store: &Store, allowance: &mut i64) -> Option<Result<RangeResult, Error>> {
+        if self.stage == Stage::Begin {
+            match self.begin(store, allowance) {
+                Ok(None) => {}
+                Ok(Some(result)) => return Some(Ok(result)),
+                Err(error) => return Some(Err(error)),
+            }
+        }
+        if let Stage::Walk { counts } = self.stage {
+            match self.walk(store, counts, allowance) {
+                Ok(true) => self.stage = Stage::Gather,
+                Ok(false) => return None,
+                Err(error) => return Some(Err(error)),
+            }
+        }
+        while let Some((_, kv)) = self.sorted.pop_first() {
+            self.kvs.push(kv);
+            if !spend(allowance, 1) && !self.sorted.is_empty() {
+                return None;
+            }
+        }
+        let kvs = core::mem::take(&mut self.kvs);
+        let found = if is_plain(&self.range) { self.count } else { self.matched };
+        let more = !self.range.count_only && found > kvs.len() as u64;
+        Some(Ok(self.result(store, kvs, more)))
+    }
+
+    /// Judges the revision, counts, and answers at once what needs no walk.
+    fn begin(&mut self, store: &Store, allowance: &mut i64) -> Result<Option<RangeResult>, Error> {
+        let range = &self.range;
+        store.judge_revision(range)?;
+        if let Some(result) = store.read_one(range) {
+            spend(allowance, 1);
+            return Ok(Some(result));
+        }
+        let (view, span) = (View::of(store, range), range.keys.span());
+        let known = view.count(span, allowance);
+        self.count = known.unwrap_or(0);
+        if range.count_only && known.is_some() {
+            return Ok(Some(self.result(store, Vec::new(), false)));
+        }
+        if is_plain(range) && !range.count_only && known.is_some() {
+            let wanted = usize::try_from(self.count).unwrap_or(usize::MAX).min(limit(range));
+            if wanted.saturating_mul(PAIR_BYTES_MIN) > self.bytes_max {
+                return Err(Error::AnswerTooLarge);
+            }
+            self.kvs.reserve_exact(wanted);
+        }
+        self.stage = Stage::Walk { counts: known.is_none() };
+        Ok(None)
+    }
+
+    /// Walks on; whether the walk is over.
+    fn walk(&mut self, store: &Store, counts: bool, allowance: &mut i64) -> Result<bool, Error> {
+        let Reading { range, bytes_max, bytes, resume, count, matched, kvs, sorted, .. } = self;
+        let (view, limit) = (View::of(store, range), limit(range));
+        let by_key = range.target == SortTarget::Key;
+        let (plain, backwards) = (is_plain(range), by_key && range.order == SortOrder::Descend);
+        let mut too_large = false;
+        let is_over = store.walk_some(
+            &range.keys,
+            resume,
+            backwards,
+            view.as_of.is_none(),
+            allowance,
+            |key, history, left| {
+                let Some(version) = view.version(history) else { return ControlFlow::Continue(()) };
+                *count += u64::from(counts);
+                if range.count_only || !passes(version, range) {
+                    return ControlFlow::Continue(());
+                }
+                *matched += 1;
+                if by_key && kvs.len() == limit {
+                    // One more than is wanted: there are more, which is all there is to know.
+                    return if counts { ControlFlow::Continue(()) } else { ControlFlow::Break(()) };
+                }
+                let kv = pair(store, range, key, version);
+                *bytes += kv.key.len() + kv.value.len() + PAIR_BYTES_MIN;
+                spend(left, 1);
+                if by_key {
+                    kvs.push(kv);
+                } else {
+                    spend(left, SORT_UNITS);
+                    sorted.insert((rank(store, range, key, version), key.clone()), kv);
+                    if sorted.len() > limit
+                        && let Some((_, last)) = sorted.pop_last()
+                    {
+                        *bytes -= last.key.len() + last.value.len() + PAIR_BYTES_MIN;
+                    }
+                }
+                too_large = *bytes > *bytes_max;
+                if too_large || plain && !counts && kvs.len() == limit {
+                    return ControlFlow::Break(());
+                }
+                ControlFlow::Continue(())
+            },
+        );
+        if too_large { Err(Error::AnswerTooLarge) } else { Ok(is_over) }
+    }
+
+    fn result(&self, store: &Store, kvs: Vec<KeyValue>, more: bool) -> RangeResult {
+        RangeResult { kvs, more, count: self.count as i64, revision: store.changing_revision() }
+    }
+}
+
+/// Takes units off an allowance; whether any are left. Below 0 it says how much was taken beyond it.
+pub(crate) fn spend(allowance: &mut i64, units: u64) -> bool {
+    *allowance = allowance.saturating_sub_unsigned(units);
+    *allowance > 0
+}
+
+/// Pairs wanted.
+fn limit(range: &Range) -> usize {
+    usize::try_from(range.limit).ok().filter(|&limit| limit > 0).unwrap_or(usize::MAX)
+}
+
+/// Whether the pairs are wanted as they stand in the index, all of them.
+pub(crate) fn is_plain(range: &Range) -> bool {
+    range.target == SortTarget::Key && !has_filters(range)
+}
+
+fn pair(store: &Store, range: &Range, key: &Key, version: &Version) -> KeyValue {
+    let empty = &store.empty;
+    if range.keys_only { version.to_bare(key, empty) } else { version.to_key_value(key, empty) }
+}
+
+/// Ties stand in the order of keys, both ways, so that every member answers the same.
+fn rank(store: &Store, range: &Range, key: &Key, version: &Version) -> Rank {
+    let number = match range.target {
+        SortTarget::Version => version.life().version,
+        SortTarget::Create => version.life().create_revision,
+        SortTarget::Mod => version.mod_revision,
+        SortTarget::Key => 0,
+        SortTarget::Value => {
+            let value = ByBytes(version.to_key_value(key, &store.empty).value);
+            return match range.order {
+                SortOrder::Descend => Rank::ValueDown(Reverse(value)),
+                SortOrder::None | SortOrder::Ascend => Rank::Value(value),
+            };
+        }
+    };
+    match range.order {
+        SortOrder::Descend => Rank::NumberDown(Reverse(number)),
+        SortOrder::None | SortOrder::Ascend => Rank::Number(number),
+    }
+}
 
 impl Store {
-    /// Reads a range; within a transaction, with the writes made so far.
-    pub(crate) fn range(&self, range: &Range) -> Result<RangeResult, Error> {
-        let current = self.changing_revision();
-        if range.revision > current {
+    /// Whether a revision can be read.
+    pub(crate) fn judge_revision(&self, range: &Range) -> Result<(), Error> {
+        if range.revision > self.changing_revision() {
             return Err(Error::FutureRevision);
         }
         if range.revision > 0 && range.revision < self.compacted && !self.forgets_late() {
             return Err(Error::Compacted);
         }
-        let is_old = range.revision > 0 && range.revision < current;
-        let view = View { store: self, as_of: is_old.then_some(range.revision) };
-
-        let span = range.keys.span();
-        if let Span::One(key) = span {
-            // The most frequent read of all looks its key up once, not once more for the count.
-            let found = view.one(key);
-            let count = found.iter().count();
-            let matches = found.filter(|(_, version)| !range.count_only && passes(version, range));
-            return Ok(self.answer(range, matches, false, count as u64));
-        }
-        let count = view.count(span);
-        if range.count_only {
-            return Ok(self.answer(range, [], false, count));
-        }
-        let limit = usize::try_from(range.limit).ok().filter(|&limit| limit > 0).unwrap_or(usize::MAX);
-        if range.target == SortTarget::Key && !has_filters(range) {
-            let matches = view.first(span, limit, range.order == SortOrder::Descend);
-            let more = count > matches.len() as u64;
-            return Ok(self.answer(range, matches, more, count));
-        }
-        let mut matches = view.filtered(span, range);
-        let more = matches.len() > limit;
-        sort_first(&mut matches, range, limit);
-        Ok(self.answer(range, matches, more, count))
+        Ok(())
     }
 
-    fn answer<'a>(
+    /// The read of a single key, which is most frequent of all: it is looked up once, not once more for the count. `None`
+    /// for a range of keys. The revision is one that can be read.
+    pub(crate) fn read_one(&self, range: &Range) -> Option<RangeResult> {
+        let Span::One(key) = range.keys.span() else { return None };
+        let found = View::of(self, range).one(key);
+        let count = i64::from(found.is_some());
+        let found = found.filter(|(_, version)| !range.count_only && passes(version, range));
+        let kvs = found.map(|(key, version)| pair(self, range, key, version)).into_iter().collect();
+        Some(RangeResult { kvs, more: false, count, revision: self.changing_revision() })
+    }
+
+    /// Visits the entries of a range, from where it was left, until told to stop or the allowance is used up: one unit
+    /// for each, and what the visit takes off what is left. Returns whether it need not go on; otherwise `resume` is the entry to go on with.
+    pub(crate) fn walk_some<'a>(
         &'a self,
-        range: &Range,
-        matches: impl IntoIterator<Item = Match<'a>>,
-        more: bool,
-        count: u64,
-    ) -> RangeResult {
-        let key_value = |(key, version): Match<'_>| {
-            let empty = &self.empty;
-            if range.keys_only { version.to_bare(key, empty) } else { version.to_key_value(key, empty) }
+        keys: &KeyRange,
+        resume: &mut Option<Key>,
+        backwards: bool,
+        live_only: bool,
+        allowance: &mut i64,
+        mut visit: impl FnMut(&'a Key, &'a History, &mut i64) -> ControlFlow<()>,
+    ) -> bool {
+        let from = resume.take();
+        let visit = |key: &'a Key, history: &'a History| {
+            if *allowance <= 0 {
+                *resume = Some(key.clone());
+                return ControlFlow::Break(());
+            }
+            *allowance -= 1;
+            visit(key, history, allowance)
         };
-        let kvs = matches.into_iter().map(key_value).collect();
-        RangeResult { kvs, more, count: count as i64, revision: self.changing_revision() }
+        match keys.span() {
+            Span::One(key) => {
+                let mut visit = visit;
+                let _ = self
+                    .index
+                    .get(key)
+                    .map_or(ControlFlow::Continue(()), |(key, history)| visit(key, history));
+            }
+            Span::Many { end: Some(end), start } if end <= start => {}
+            Span::Many { start, end } if backwards => {
+                // The entry itself is still to come, and the end of a walk is not part of it.
+                let bound = from.map(|key| [&*key, &[0]].concat());
+                self.index.walk_back(start, bound.as_deref().or(end), live_only, visit);
+            }
+            Span::Many { start, end } => {
+                self.index.walk(from.as_deref().unwrap_or(start), end, live_only, visit);
+            }
+        }
+        resume.is_none()
     }
 
-    /// Visits the keys of a span that live now, in ascending order, until told to stop.
-    pub(crate) fn each_live<'a>(
-        &'a self,
-        span: Span<'_>,
-        mut visit: impl FnMut(&'a Key, &'a Version) -> ControlFlow<()>,
-    ) {
-        View { store: self, as_of: None }.each(span, false, |(key, version)| visit(key, version));
+    /// Live keys of a span, without a walk.
+    pub(crate) fn count_now(&self, span: Span<'_>) -> u64 {
+        match span {
+            Span::One(key) => self.index.get(key).map_or(0, |(_, history)| history.weight()),
+            Span::Many { end: Some(end), start } if end <= start => 0,
+            Span::Many { start, end } => self.index.weight_between(start, end),
+        }
     }
 }
 
@@ -95,6 +337,11 @@ struct View<'a> {
 }
 
 impl<'a> View<'a> {
+    fn of(store: &'a Store, range: &Range) -> View<'a> {
+        let is_old = range.revision > 0 && range.revision < store.changing_revision();
+        View { store, as_of: is_old.then_some(range.revision) }
+    }
+
     fn version(&self, history: &'a History) -> Option<&'a Version> {
         match self.as_of {
             Some(revision) => history.at(revision),
@@ -102,71 +349,23 @@ impl<'a> View<'a> {
         }
     }
 
-    fn one(&self, key: &[u8]) -> Option<Match<'a>> {
+    fn one(&self, key: &[u8]) -> Option<(&'a Key, &'a Version)> {
         let (key, history) = self.store.index.get(key)?;
         self.version(history).map(|version| (key, version))
     }
 
-    /// Visits the pairs of a span in the order of keys, until told to stop.
-    fn each(&self, span: Span<'_>, backwards: bool, mut visit: impl FnMut(Match<'a>) -> ControlFlow<()>) {
-        let index = &self.store.index;
-        let visit_history = |key: &'a Key, history: &'a History| match self.version(history) {
-            Some(version) => visit((key, version)),
-            None => ControlFlow::Continue(()),
-        };
-        // What lives now tells nothing about older revisions.
-        let live_only = self.as_of.is_none();
-        match span {
-            Span::One(key) => {
-                let _ = self.one(key).map_or(ControlFlow::Continue(()), visit);
-            }
-            Span::Many { end: Some(end), start } if end <= start => {}
-            Span::Many { start, end } if backwards => index.walk_back(start, end, live_only, visit_history),
-            Span::Many { start, end } => index.walk(start, end, live_only, visit_history),
-        }
-    }
-
-    fn first(&self, span: Span<'_>, limit: usize, backwards: bool) -> Vec<Match<'a>> {
-        let mut matches = Vec::new();
-        self.each(span, backwards, |found| {
-            matches.push(found);
-            if matches.len() < limit { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-        });
-        matches
-    }
-
-    fn filtered(&self, span: Span<'_>, range: &Range) -> Vec<Match<'a>> {
-        let mut matches = Vec::new();
-        self.each(span, false, |found| {
-            if passes(found.1, range) {
-                matches.push(found);
-            }
-            ControlFlow::Continue(())
-        });
-        matches
-    }
-
-    fn count(&self, span: Span<'_>) -> u64 {
-        let Some(revision) = self.as_of else { return self.count_now(span) };
-        let now = self.count_now(span);
+    /// How many keys there are, if that is known without a walk.
+    fn count(&self, span: Span<'_>, allowance: &mut i64) -> Option<u64> {
+        spend(allowance, 1);
+        let now = self.store.count_now(span);
+        let Some(revision) = self.as_of else { return Some(now) };
         let changes = self.store.changes.start_of(revision + 1);
-        if (self.store.changes.end() - changes) * WALK_PER_LOOKUP < now {
-            return self.count_back(span, now, revision, changes);
+        let since = self.store.changes.end() - changes;
+        if since * WALK_PER_LOOKUP >= now || since > COUNT_BACK_MAX {
+            return None;
         }
-        let mut count = 0;
-        self.each(span, false, |_| {
-            count += 1;
-            ControlFlow::Continue(())
-        });
-        count
-    }
-
-    fn count_now(&self, span: Span<'_>) -> u64 {
-        match span {
-            Span::One(key) => self.store.index.get(key).map_or(0, |(_, history)| history.weight()),
-            Span::Many { end: Some(end), start } if end <= start => 0,
-            Span::Many { start, end } => self.store.index.weight_between(start, end),
-        }
+        spend(allowance, since * WALK_PER_LOOKUP);
+        Some(self.count_back(span, now, revision, changes))
     }
 
     /// From the count now to the count then, by way of the keys changed since.
@@ -200,29 +399,4 @@ fn passes(version: &Version, range: &Range) -> bool {
     within(version.mod_revision, range.min_mod_revision, range.max_mod_revision)
         && ((range.min_create_revision, range.max_create_revision) == (0, 0)
             || within(version.life().create_revision, range.min_create_revision, range.max_create_revision))
-}
-
-/// Leaves the first `limit` of the order asked for, in that order. Ties stand in the order of keys, both ways, so that
-/// every member answers the same.
-fn sort_first(matches: &mut Vec<Match<'_>>, range: &Range, limit: usize) {
-    let order = |a: &Match<'_>, b: &Match<'_>| {
-        let by_target = compare_by(range.target, a, b);
-        let by_target = if range.order == SortOrder::Descend { by_target.reverse() } else { by_target };
-        by_target.then_with(|| a.0.cmp(b.0))
-    };
-    if limit < matches.len() {
-        matches.select_nth_unstable_by(limit, order);
-        matches.truncate(limit);
-    }
-    matches.sort_unstable_by(order);
-}
-
-fn compare_by(target: SortTarget, a: &Match<'_>, b: &Match<'_>) -> Ordering {
-    match target {
-        SortTarget::Key => a.0.cmp(b.0),
-        SortTarget::Version => a.1.life().version.cmp(&b.1.life().version),
-        SortTarget::Create => a.1.life().create_revision.cmp(&b.1.life().create_revision),
-        SortTarget::Mod => a.1.mod_revision.cmp(&b.1.mod_revision),
-        SortTarget::Value => a.1.value().cmp(&b.1.value()),
-    }
 }

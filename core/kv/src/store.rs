@@ -11,16 +11,19 @@
 //! what it changes, a few hundred entries at most in one step.
 //!
 //! A store copies what it keeps; nothing in it points into the bytes of a request.
-//! Knows nothing of: reads (`range.rs`), transactions (`txn.rs`), the bytes of a store (`dump.rs`), logs, members.
+//! Knows nothing of: reads (`range.rs`), transactions (`txn.rs`), slices (`work.rs`), the bytes of a store (`dump.rs`), logs, members.
 
-use crate::api::{Answer, Command, DeleteRange, Error, Key, KeyValue, Put, Query, Response, Revision, Value};
+use crate::api::{Answer, Command, Error, Key, KeyRange, Put, Query, Response, Revision, Value};
 use crate::changes::Changes;
+use crate::cost::{DELETE_UNITS, PUT_UNITS};
 use crate::digest;
 use crate::hash::Hasher;
 use crate::history::{History, Version};
 use crate::index::Index;
+use crate::range::spend;
 use crate::span::Span;
 use crate::value::Life;
+use crate::work::{Deleting, Work};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ops::ControlFlow;
@@ -139,7 +142,7 @@ impl Store {
     pub fn pin(&self) -> Store {
         let mut pin = self.clone();
         if planted!("pin-lacks-the-newest-change") {
-            pin.undo(pin.changes.end().saturating_sub(1), pin.running_digest);
+            pin.undo(pin.changes.end().saturating_sub(1), pin.running_digest, &mut i64::MAX.clone());
         }
         pin
     }
@@ -172,15 +175,33 @@ impl Store {
     /// # Errors
     /// If the store refuses it; then nothing has changed.
     pub fn apply(&mut self, command: &Command) -> Result<Response, Error> {
+        match self.apply_small(command) {
+            Some(done) => done,
+            None => self.in_one_go(Work::on_command(command.clone(), true)),
+        }
+    }
+
+    /// Carries out a command that is small whatever the store holds: a put or a compaction. `None` of others, which may
+    /// take long, with nothing done: they are [`Work`].
+    pub fn apply_small(&mut self, command: &Command) -> Option<Result<Response, Error>> {
         let answer = match command {
             Command::Put(put) => self.apply_put(put),
-            Command::DeleteRange(delete) => Ok(self.delete_range(delete)),
-            Command::Txn(txn) => self.txn(txn),
             Command::Compact(revision) => self.compact(*revision),
+            Command::DeleteRange(_) | Command::Txn(_) => return None,
         };
         self.revision = self.changing_revision();
+        self.tidy_after_command();
+        Some(answer.map(|answer| Response { revision: self.revision, answer }))
+    }
+
+    fn in_one_go(&mut self, mut work: Work) -> Result<Response, Error> {
+        let mut allowance = i64::MAX;
+        self.go_on(&mut work, &mut allowance).expect("no store holds as much as this allows for")
+    }
+
+    /// Every command pays a little for what compaction left.
+    pub(crate) fn tidy_after_command(&mut self) {
         self.tidy(self.pace.changes_per_command);
-        Ok(Response { revision: self.revision, answer: answer? })
     }
 
     /// Answers a read from the present state.
@@ -191,11 +212,23 @@ impl Store {
     /// # Panics
     /// If the transaction is not [`is_read_only`](crate::check::is_read_only): such ones go through the log.
     pub fn query(&self, query: &Query) -> Result<Response, Error> {
-        let answer = match query {
-            Query::Range(range) => self.range(range).map(Answer::Range),
-            Query::Txn(txn) => self.read_txn(txn),
-        }?;
-        Ok(Response { revision: self.revision, answer })
+        if let Some(read) = self.query_small(query) {
+            return read;
+        }
+        let (mut work, mut allowance) = (Work::on_query(query, usize::MAX), i64::MAX);
+        self.read_on(&mut work, &mut allowance).expect("no store holds as much as this allows for")
+    }
+
+    /// Answers the read of a single key. `None` of others, which may take long: they are [`Work`].
+    #[must_use]
+    pub fn query_small(&self, query: &Query) -> Option<Result<Response, Error>> {
+        let Query::Range(range) = query else { return None };
+        let judged = self.judge_revision(range);
+        if let (Err(error), Span::One(_)) = (judged, range.keys.span()) {
+            return Some(Err(error));
+        }
+        let answer = Answer::Range(self.read_one(range)?);
+        Some(Ok(Response { revision: self.revision, answer }))
     }
 
     /// How large the store is.
@@ -348,53 +381,83 @@ impl Store {
         Ok(Answer::Put { prev_kv })
     }
 
-    /// Deletes all live keys of a span at the next revision.
-    pub(crate) fn delete_range(&mut self, delete: &DeleteRange) -> Answer {
-        let keys = self.live_keys(delete.keys.span());
-        if keys.is_empty() && planted!("delete-of-nothing-raises-revision") {
-            self.changes.push(self.revision + 1, Key::from(&*delete.keys.start));
-        }
-        let mut prev_kvs = Vec::with_capacity(if delete.prev_kv { keys.len() } else { 0 });
-        for key in &keys {
-            let before = self.delete(key);
-            if delete.prev_kv {
-                prev_kvs.push(before);
+    /// Deletes live keys of a range at the next revision, from where it was left, until the allowance is used up; whether
+    /// all are gone. `prev_kv`: what they were is kept.
+    pub(crate) fn delete_some(
+        &mut self,
+        keys: &KeyRange,
+        prev_kv: bool,
+        deleting: &mut Deleting,
+        allowance: &mut i64,
+    ) -> bool {
+        let (start, end) = match keys.span() {
+            Span::One(key) => {
+                spend(allowance, DELETE_UNITS);
+                if self.index.get(key).is_some_and(|(_, history)| history.live().is_some()) {
+                    let change = |index: &mut Index<History>, delete: &mut dyn FnMut(&Key, &mut History)| {
+                        index.update(key, delete);
+                    };
+                    self.delete_live(change, prev_kv, deleting);
+                }
+                return true;
             }
-        }
-        Answer::DeleteRange { deleted: keys.len() as i64, prev_kvs, revision: self.changing_revision() }
+            Span::Many { end: Some(end), start } if end <= start => return true,
+            Span::Many { start, end } => (start, end),
+        };
+        let from = deleting.resume.take();
+        let mut resume = None;
+        let change = |index: &mut Index<History>, delete: &mut dyn FnMut(&Key, &mut History)| {
+            index.change_from(from.as_deref().unwrap_or(start), end, |key, history| {
+                if *allowance <= 0 {
+                    resume = Some(key.clone());
+                    return ControlFlow::Break(());
+                }
+                let lives = history.live().is_some();
+                spend(allowance, if lives { DELETE_UNITS } else { 1 });
+                if lives {
+                    delete(key, history);
+                }
+                ControlFlow::Continue(())
+            });
+        };
+        self.delete_live(change, prev_kv, deleting);
+        deleting.resume = resume;
+        deleting.resume.is_none()
     }
 
-    fn live_keys(&self, span: Span<'_>) -> Vec<Key> {
-        let mut keys = Vec::new();
-        self.each_live(span, |key, _| {
-            keys.push(key.clone());
-            ControlFlow::Continue(())
-        });
-        keys
-    }
-
-    /// Deletes a key that lives and returns what was there.
-    fn delete(&mut self, key: &Key) -> KeyValue {
+    /// Deletes each key that lives and is given to the closure.
+    fn delete_live(
+        &mut self,
+        each: impl FnOnce(&mut Index<History>, &mut dyn FnMut(&Key, &mut History)),
+        prev_kv: bool,
+        deleting: &mut Deleting,
+    ) {
         let at = self.revision + 1;
-        let before = self.index.update(key, |_, history| {
-            let before = history.live().cloned().unwrap_or_default();
-            history.push(Version::tombstone(at));
-            before
+        let Store { index, changes, bytes, bytes_in_use, running_digest, empty, .. } = self;
+        each(index, &mut |key, history| {
+            let Some(before) = history.live() else { return };
+            let tombstone = Version::tombstone(at);
+            *running_digest = digest::then(*running_digest, digest::change(key, Some(before), &tombstone));
+            *bytes += VERSION_OVERHEAD_BYTES;
+            *bytes_in_use -= version_bytes(before) + key_bytes(key);
+            if prev_kv {
+                deleting.prev_kvs.push(before.to_key_value(key, empty));
+            }
+            deleting.deleted += 1;
+            changes.push(at, key.clone());
+            history.push(tombstone);
         });
-        let before = before.unwrap_or_default();
-        let digest = digest::change(key, Some(&before), &Version::tombstone(at));
-        self.running_digest = digest::then(self.running_digest, digest);
-        self.bytes += VERSION_OVERHEAD_BYTES;
-        self.bytes_in_use -= version_bytes(&before) + key_bytes(key);
-        self.changes.push(at, key.clone());
-        before.to_key_value(key, &self.empty)
     }
 
-    /// Takes back every change from a number on, before which the running digest was `digest`: the command that made
-    /// them fails after all.
-    pub(crate) fn undo(&mut self, number: u64, digest: u64) {
+    /// Takes back changes from a number on, the newest first, before which the running digest was `digest`: the command
+    /// that made them fails after all. Whether all are taken back before the allowance is used up.
+    pub(crate) fn undo(&mut self, number: u64, digest: u64, allowance: &mut i64) -> bool {
         self.running_digest = digest;
         while number < self.changes.end() {
+            if *allowance <= 0 {
+                return false;
+            }
+            spend(allowance, PUT_UNITS);
             let Some(key) = self.changes.pop() else { break };
             let key_bytes = key_bytes(&key);
             let (is_empty, taken, before) = self
@@ -414,6 +477,7 @@ impl Store {
                 self.bytes -= key_bytes;
             }
         }
+        true
     }
 
     fn compact(&mut self, revision: Revision) -> Result<Answer, Error> {
@@ -459,7 +523,7 @@ pub(crate) fn version_bytes(version: &Version) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::KeyRange;
+    use crate::api::DeleteRange;
 
     #[test]
     fn notes_of_a_revision_that_changed_very_many_keys_are_forgotten_step_by_step() {

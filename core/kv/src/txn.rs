@@ -1,82 +1,119 @@
 //! Txn: several reads and writes as one, chosen by conditions.
 //!
 //! 1. *Decide.* Every condition, those of nested transactions included, is judged against the state before the whole
-//!    transaction; so it is settled at the start which branch each level takes (its *path*).
-//! 2. *Check.* Every operation on the path, in order: leases exist, kept values exist, revisions can be read. The first
+//!    transaction; so it is settled at the start which branch each level takes. What is left is a list of [`Step`]s.
+//! 2. *Check.* Every operation on the list, in order: leases exist, kept values exist, revisions can be read. The first
 //!    failure fails the whole transaction.
-//! 3. *Execute*, in order, at one revision; reads see the writes before them. What a check of the state before could
-//!    not foresee (a kept value that the transaction itself deletes) takes everything back.
+//! 3. *Execute*, in order, at one revision; reads see the writes before them (`work.rs`). What a check of the state before
+//!    could not foresee (a kept value that the transaction itself deletes) takes everything back.
 //!
-//! Knows nothing of: limits and duplicate keys (`check.rs`).
+//! Knows nothing of: limits and duplicate keys (`check.rs`), slices of the execution.
 
-use crate::api::{Answer, Compare, CompareResult, CompareTarget, Error, Operation, Range, Txn};
+use crate::api::{
+    Compare, CompareResult, CompareTarget, DeleteRange, Error, Key, Operation, Put, Range, Txn,
+};
 use crate::history::Version;
 use crate::store::Store;
 use alloc::vec::Vec;
 use core::cmp::Ordering;
 use core::ops::ControlFlow;
 
-/// Which branch each transaction takes, in the order in which they are met along the path.
-type Path = Vec<bool>;
+/// One thing to do of a transaction whose conditions are settled.
+#[derive(Clone, Debug)]
+pub(crate) enum Step {
+    /// The answers up to its end are those of a transaction of its own.
+    Begin {
+        succeeded: bool,
+        /// What was judged.
+        compare: Vec<Compare>,
+    },
+    End,
+    Range(Range),
+    Put(Put),
+    DeleteRange(DeleteRange),
+}
 
-/// The decisions not yet followed.
-type Steps<'a> = core::slice::Iter<'a, bool>;
+/// A transaction whose conditions are being judged.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Deciding {
+    /// What is still to be looked at, the next last.
+    todo: Vec<Todo>,
+    /// The condition under way.
+    judging: Judging,
+    pub(crate) steps: Vec<Step>,
+}
+
+#[derive(Clone, Debug)]
+enum Todo {
+    /// The conditions from this one on are not judged yet.
+    Txn(Txn, usize),
+    Do(Step),
+}
+
+/// How far the walk over the keys of one condition has come.
+#[derive(Clone, Debug, Default)]
+struct Judging {
+    resume: Option<Key>,
+    /// A key was there.
+    met: bool,
+}
+
+impl Deciding {
+    pub(crate) fn of(txn: Txn) -> Deciding {
+        Deciding { todo: Vec::from([Todo::Txn(txn, 0)]), ..Deciding::default() }
+    }
+
+    /// Goes on until all conditions are settled, which is `true`, or the allowance is used up.
+    pub(crate) fn step(&mut self, store: &Store, allowance: &mut i64) -> bool {
+        while let Some(todo) = self.todo.pop() {
+            let (txn, mut next) = match todo {
+                Todo::Txn(txn, next) => (txn, next),
+                Todo::Do(step) => {
+                    self.steps.push(step);
+                    continue;
+                }
+            };
+            let mut succeeded = true;
+            while succeeded && let Some(compare) = txn.compare.get(next) {
+                match store.judge(compare, &mut self.judging, allowance) {
+                    Some(holds) => succeeded = holds,
+                    None => {
+                        self.todo.push(Todo::Txn(txn, next));
+                        return false;
+                    }
+                }
+                self.judging = Judging::default();
+                next += 1;
+            }
+            let Txn { compare, success, failure } = txn;
+            self.steps.push(Step::Begin { succeeded, compare });
+            self.todo.push(Todo::Do(Step::End));
+            let operations = if succeeded { success } else { failure };
+            self.todo.extend(operations.into_iter().rev().map(|operation| match operation {
+                Operation::Range(range) => Todo::Do(Step::Range(range)),
+                Operation::Put(put) => Todo::Do(Step::Put(put)),
+                Operation::DeleteRange(delete) => Todo::Do(Step::DeleteRange(delete)),
+                Operation::Txn(nested) => Todo::Txn(nested, 0),
+            }));
+        }
+        true
+    }
+}
 
 impl Store {
-    /// Carries out a transaction at the next revision.
-    pub(crate) fn txn(&mut self, txn: &Txn) -> Result<Answer, Error> {
-        let path = self.decided(txn)?;
-        let (start, digest) = (self.changes.end(), self.running_digest);
-        let answer = self.execute(txn, &mut path.iter());
-        if answer.is_err() {
-            self.undo(start, digest);
-        }
-        answer
-    }
-
-    /// Carries out a transaction of reads.
-    pub(crate) fn read_txn(&self, txn: &Txn) -> Result<Answer, Error> {
-        let path = self.decided(txn)?;
-        let (succeeded, operations) = taken(txn, &mut path.iter());
-        let answers = operations.iter().map(|operation| match operation {
-            Operation::Range(range) => self.range(range).map(Answer::Range),
-            _ => panic!("a transaction that writes was sent as a query"),
-        });
-        Ok(Answer::Txn { succeeded, answers: answers.collect::<Result<_, _>>()? })
-    }
-
-    /// The path, if every check along it holds.
-    fn decided(&self, txn: &Txn) -> Result<Path, Error> {
-        let mut path = Path::new();
-        self.decide(txn, &mut path);
-        self.check(txn, &mut path.iter())?;
-        Ok(path)
-    }
-
-    fn decide(&self, txn: &Txn, path: &mut Path) {
-        let succeeds = txn.compare.iter().all(|compare| self.holds(compare));
-        path.push(succeeds);
-        for operation in branch(txn, succeeds) {
-            if let Operation::Txn(nested) = operation {
-                self.decide(nested, path);
-            }
-        }
-    }
-
-    fn check(&self, txn: &Txn, steps: &mut Steps<'_>) -> Result<(), Error> {
-        let (_, operations) = taken(txn, steps);
-        operations.iter().try_for_each(|operation| match operation {
-            Operation::Range(range) => self.check_revision(range),
-            Operation::Put(put) => {
-                let live = self.index.get(&put.key).is_some_and(|(_, history)| history.live().is_some());
-                if (put.ignore_value || put.ignore_lease) && !live {
+    /// Whether a step of a transaction may be executed, as far as the state before it can tell.
+    pub(crate) fn check_step(&self, step: &Step) -> Result<(), Error> {
+        match step {
+            Step::Range(range) => self.check_revision(range),
+            Step::Put(put) => {
+                let live = || self.index.get(&put.key).is_some_and(|(_, history)| history.live().is_some());
+                if (put.ignore_value || put.ignore_lease) && !live() {
                     return Err(Error::KeyNotFound);
                 }
                 if put.lease != 0 { Err(Error::LeaseNotFound) } else { Ok(()) }
             }
-            Operation::DeleteRange(_) => Ok(()),
-            Operation::Txn(nested) => self.check(nested, steps),
-        })
+            Step::DeleteRange(_) | Step::Begin { .. } | Step::End => Ok(()),
+        }
     }
 
     /// Other than outside a transaction, a negative revision below the compacted one is refused as compacted: etcd's
@@ -93,40 +130,27 @@ impl Store {
         }
     }
 
-    fn execute(&mut self, txn: &Txn, steps: &mut Steps<'_>) -> Result<Answer, Error> {
-        let (succeeded, operations) = taken(txn, steps);
-        let mut answers = Vec::with_capacity(operations.len());
-        for operation in operations {
-            answers.push(match operation {
-                Operation::Range(range) => Answer::Range(self.range(range)?),
-                Operation::Put(put) => self.put(put)?,
-                Operation::DeleteRange(delete) => self.delete_range(delete),
-                Operation::Txn(nested) => self.execute(nested, steps)?,
-            });
-            if planted!("txn-spread-over-revisions") {
-                self.revision = self.changing_revision();
-            }
-        }
-        if planted!("txn-judged-after-its-writes") {
-            return Ok(Answer::Txn { succeeded: txn.compare.iter().all(|c| self.holds(c)), answers });
-        }
-        Ok(Answer::Txn { succeeded, answers })
+    /// Whether a condition holds, judged in one go.
+    pub(crate) fn holds(&self, compare: &Compare) -> bool {
+        self.judge(compare, &mut Judging::default(), &mut i64::MAX.clone()).is_some_and(|holds| holds)
     }
 
-    /// Whether a condition holds for every key of its range. A range without keys is judged as one missing key, whose
-    /// numbers are all 0 and whose value compares false with everything. [etcd rpc.proto, Compare]
-    fn holds(&self, compare: &Compare) -> bool {
-        let mut is_empty = true;
+    /// Whether a condition holds for every key of its range, once that is known. A range without keys is judged as one
+    /// missing key, whose numbers are all 0 and whose value compares false with everything. [etcd rpc.proto, Compare]
+    fn judge(&self, compare: &Compare, judging: &mut Judging, allowance: &mut i64) -> Option<bool> {
+        let Judging { resume, met } = judging;
         let mut holds = true;
-        self.each_live(compare.keys.span(), |_, version| {
-            is_empty = false;
+        let is_over = self.walk_some(&compare.keys, resume, false, true, allowance, |_, history, _| {
+            let Some(version) = history.live() else { return ControlFlow::Continue(()) };
+            *met = true;
             holds = version_holds(compare, version);
             if holds { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         });
-        match (is_empty, &compare.target) {
-            (false, _) => holds,
-            (true, CompareTarget::Value(_)) => false,
-            (true, _) => version_holds(compare, &Version::default()),
+        match (is_over, *met, &compare.target) {
+            (false, ..) => None,
+            (true, true, _) => Some(holds),
+            (true, false, CompareTarget::Value(_)) => Some(false),
+            (true, false, _) => Some(version_holds(compare, &Version::default())),
         }
     }
 }
@@ -145,14 +169,4 @@ fn version_holds(compare: &Compare, version: &Version) -> bool {
         CompareResult::Less => order == Ordering::Less,
         CompareResult::NotEqual => order != Ordering::Equal,
     }
-}
-
-/// The branch that the next decision takes.
-fn taken<'a>(txn: &'a Txn, steps: &mut Steps<'_>) -> (bool, &'a [Operation]) {
-    let succeeded = *steps.next().expect("one decision per transaction on the path");
-    (succeeded, branch(txn, succeeded))
-}
-
-fn branch(txn: &Txn, succeeds: bool) -> &[Operation] {
-    if succeeds { &txn.success } else { &txn.failure }
 }

@@ -6,8 +6,9 @@ mod common;
 
 use common::naive::Naive;
 use common::{Step, between, get, is_askable, put, rebase, step};
-use kattu_kv::api::{Answer, Command, Query, Range};
+use kattu_kv::api::{Answer, Command, Error, Query, Range, Response};
 use kattu_kv::store::{KEY_OVERHEAD_BYTES, Pace, Store, VERSION_OVERHEAD_BYTES};
+use kattu_kv::work::Work;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -33,6 +34,23 @@ fn take(store: &mut Store, naive: &mut Naive, step: &Step) -> Result<(), TestCas
         Step::Tidy(changes) => drop(store.tidy(*changes)),
     }
     Ok(())
+}
+
+/// Asks again with as much allowance until it is done.
+fn until_done<T>(slice: i64, mut go_on: impl FnMut(&mut i64) -> Option<T>) -> T {
+    loop {
+        if let Some(done) = go_on(&mut slice.clone()) {
+            return done;
+        }
+    }
+}
+
+fn in_slices(store: &mut Store, command: &Command, wants: bool, slice: i64) -> Result<Response, Error> {
+    if let Some(done) = store.apply_small(command) {
+        return done;
+    }
+    let mut work = Work::on_command(command.clone(), wants);
+    until_done(slice, |allowance| store.go_on(&mut work, allowance))
 }
 
 fn compare_all(store: &Store, naive: &Naive) -> Result<(), TestCaseError> {
@@ -86,6 +104,42 @@ proptest! {
         forget_all(&mut store, &mut naive);
         compare_all(&store, &naive)?;
         prop_assert_eq!(store.stats().bytes, store.stats().bytes_in_use, "all history is forgotten");
+    }
+
+    #[test]
+    fn a_store_that_works_in_slices_answers_as_its_naive_twin(
+        preloaded in prop_oneof![1 => Just(0u32), 1 => 0..250u32],
+        slice in prop_oneof![2 => Just(1i64), 2 => 2..10i64, 1 => 10..400i64],
+        steps in vec(step(), 1..60),
+    ) {
+        let (mut store, mut naive) = twins(preloaded, Pace::default());
+        let mut whole = store.clone();
+        for mut step in steps {
+            rebase(&mut step, naive.revision());
+            if !is_askable(&step) {
+                continue;
+            }
+            match &step {
+                Step::Apply(command) => {
+                    let sliced = in_slices(&mut store, command, true, slice);
+                    let expected = naive.apply(command);
+                    prop_assert_eq!(&sliced, &expected, "{:?}", command);
+                    // Whether anybody waits changes nothing but the answer.
+                    let unwatched = in_slices(&mut whole, command, false, i64::MAX);
+                    prop_assert_eq!(unwatched.map(|r| r.revision), expected.map(|r| r.revision), "{:?}", command);
+                    prop_assert_eq!(store.running_digest(), whole.running_digest());
+                    prop_assert_eq!(store.stats().keys, whole.stats().keys);
+                }
+                Step::Query(query) => {
+                    let mut work = Work::on_query(query, usize::MAX);
+                    let read = until_done(slice, |allowance| store.read_on(&mut work, allowance));
+                    prop_assert_eq!(read, naive.query(query), "{:?}", query);
+                }
+                Step::Tidy(changes) => drop(store.tidy(*changes)),
+            }
+        }
+        compare_all(&store, &naive)?;
+        prop_assert_eq!(store.digest(), whole.digest());
     }
 
     #[test]

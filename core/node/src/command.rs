@@ -5,8 +5,9 @@
 //! Knows nothing of: what the store's own bytes mean.
 
 use crate::alarms::{self, AlarmChange};
-use crate::contract::MemberChange;
+use crate::contract::{MemberChange, Request};
 use crate::digests::{MARK_BYTE, REPORT_BYTE, Report};
+use crate::level;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use kattu_kv::api as kv;
@@ -15,6 +16,8 @@ use kattu_raft::NodeId;
 const FOR_STORE: u8 = 0;
 const PUBLISH: u8 = 1;
 const CHANGE: u8 = 2;
+/// For the store, if it costs no more than is said. Since feature level [`level::WORK_BUDGETS`].
+const WITHIN: u8 = 6;
 
 /// Kinds of changes of members.
 const ADD: u8 = 1;
@@ -27,6 +30,15 @@ const UPDATE: u8 = 4;
 pub enum Command {
     /// For the store.
     Kv(kv::Command),
+    /// For the store, if it costs no more than this when it is applied; if it does, that it did not happen is the answer.
+    Within {
+        /// Units. [`kattu_kv::cost`]
+        work_max: u64,
+        /// What is to be done.
+        command: kv::Command,
+    },
+    /// From here on the log may hold what members of this feature level know.
+    Level(u16),
     /// A member tells the others its name and where its clients reach it.
     Publish(Publish),
     /// A change of the members: on its way to the leader, and then behind the membership of a configuration entry;
@@ -64,12 +76,32 @@ pub fn encode_kv(command: &kv::Command) -> Vec<u8> {
     out
 }
 
+/// The request that carries out a command of the store, whose bytes these are ([`encode_kv`]): what may take long is weighed
+/// where it enters, before anybody hears of it.
+#[must_use]
+pub fn request(command: kv::Command, bytes: Vec<u8>) -> Request {
+    match kattu_kv::cost::is_small(&command) {
+        true => Request::Write(bytes),
+        false => Request::Weigh(alloc::boxed::Box::new(command), bytes),
+    }
+}
+
+/// The bytes of a store command with the budget that it was let in by.
+pub(crate) fn within(work_max: u64, bytes: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(bytes.len() + 10);
+    out.push(WITHIN);
+    kattu_kv::command::write_number(work_max, &mut out);
+    out.extend_from_slice(&bytes[1..]);
+    out
+}
+
 /// Whether a command may make the store larger; asked only while space is short. Deletes and compactions are the way
 /// out, and publications and changes of members are bounded by the number of members. [fault-model F12]
 #[must_use]
 pub fn grows(command: &[u8]) -> bool {
     match Command::decode(command) {
-        Ok(Command::Kv(command)) => command_grows(&command),
+        Ok(Command::Kv(command) | Command::Within { command, .. }) => command_grows(&command),
+        Ok(Command::Level(_)) => false,
         Ok(Command::Publish(_) | Command::Change(_)) => false,
         Ok(Command::Mark | Command::Report(_) | Command::Alarm(_)) => false,
         Err(Malformed) => true,
@@ -167,7 +199,7 @@ pub fn is_change(command: &[u8]) -> bool {
 /// Whether these bytes are for the store, if they are a command at all.
 #[must_use]
 pub fn is_for_store(command: &[u8]) -> bool {
-    command.first() == Some(&FOR_STORE)
+    matches!(command.first(), Some(&FOR_STORE | &WITHIN))
 }
 
 /// Whether these bytes are what a client may have put into the log, if they are a command at all: for the store, or of an
@@ -186,6 +218,12 @@ impl Command {
         let (&kind, mut rest) = bytes.split_first().ok_or(Malformed)?;
         match kind {
             FOR_STORE => kv::Command::decode(rest).map(Command::Kv).map_err(|_| Malformed),
+            WITHIN => {
+                let work_max = kattu_kv::command::take_number(&mut rest).ok_or(Malformed)?;
+                let command = kv::Command::decode(rest).map_err(|_| Malformed)?;
+                Ok(Command::Within { work_max, command })
+            }
+            level::BYTE => level::decode(rest).map(Command::Level),
             PUBLISH => {
                 let id = take_id(&mut rest)?;
                 let name = take_text(&mut rest)?;
@@ -249,6 +287,7 @@ pub(crate) fn take_text(rest: &mut &[u8]) -> Result<String, Malformed> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use alloc::boxed::Box;
     use alloc::vec;
 
     #[test]
@@ -287,6 +326,37 @@ mod tests {
             Err(Malformed),
             "an unknown change"
         );
+    }
+
+    #[test]
+    fn a_budget_survives_its_bytes_and_a_command_with_one_is_still_the_stores() {
+        let keys = kv::KeyRange { start: vec![b'a'], end: vec![b'b'] };
+        let command = kv::Command::DeleteRange(kv::DeleteRange { keys, prev_kv: true });
+        let plain = encode_kv(&command);
+        let bytes = within(300, &plain);
+        assert_eq!(bytes[..3], [6, 0xac, 0x02], "the budget, then the command as ever");
+        assert_eq!(bytes[3..], plain[1..]);
+        assert!(is_for_store(&bytes) && !is_change(&bytes) && !grows(&bytes));
+        assert_eq!(Command::decode(&bytes), Ok(Command::Within { work_max: 300, command: command.clone() }));
+        for len in 0..bytes.len() {
+            assert_eq!(Command::decode(&bytes[..len]), Err(Malformed), "{len} bytes");
+        }
+        assert_eq!(Command::decode(&[6, 0x80, 0]), Err(Malformed), "a number in a longer form than it needs");
+        assert_eq!(request(command.clone(), plain.clone()), Request::Weigh(Box::new(command), plain));
+        let put = kv::Command::Put(kv::Put { key: vec![b'a'], ..kv::Put::default() });
+        let plain = encode_kv(&put);
+        assert_eq!(request(put, plain.clone()), Request::Write(plain), "a put is as it was");
+    }
+
+    #[test]
+    fn a_level_survives_its_bytes_and_one_that_is_not_known_is_no_command() {
+        let bytes = level::encode(level::KNOWN);
+        assert_eq!(Command::decode(&bytes), Ok(Command::Level(level::KNOWN)));
+        for len in 0..bytes.len() {
+            assert_eq!(Command::decode(&bytes[..len]), Err(Malformed), "{len} bytes");
+        }
+        assert_eq!(Command::decode(&level::encode(level::KNOWN + 1)), Err(Malformed));
+        assert_eq!(Command::decode(&level::encode(0)), Err(Malformed), "the cluster begins there");
     }
 
     #[test]

@@ -27,6 +27,8 @@ pub struct Health {
     pub alarms: Alarms,
     /// This member's digest at the newest mark, as long as the log does not hold its report.
     pub owed: Option<Report>,
+    /// The cluster's feature level. [`crate::level`]
+    pub level: u16,
 }
 
 /// The replica's side of the comparison.
@@ -69,6 +71,11 @@ impl Compare {
                 _ => self.is_due = true,
             }
         }
+    }
+
+    /// The cluster's feature level.
+    pub(crate) fn level(&self) -> u16 {
+        self.health.level
     }
 
     /// All alarms that this replica knows of.
@@ -169,7 +176,7 @@ impl Node {
     ) -> bool {
         let is_of_store = match request {
             Request::Write(command) => is_for_store(command),
-            Request::Read(..) => true,
+            Request::Weigh(..) | Request::Read(..) => true,
             _ => false,
         };
         let refuses = is_of_store && self.compare.alarms().is_corrupt(self.raft.id());

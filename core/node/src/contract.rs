@@ -44,6 +44,9 @@ pub enum Request {
     /// A command for the log, for the store or of an alarm: the bytes of [`crate::command::Command`], encoded where the
     /// request entered.
     Write(Vec<u8>),
+    /// A command of the store that may take long, with its bytes: weighed before it is proposed.
+    /// [`crate::command::request`] makes it.
+    Weigh(alloc::boxed::Box<kv::Command>, Vec<u8>),
     /// A read of the store.
     Read(kv::Query, Consistency),
     /// The members of the cluster.
@@ -148,6 +151,10 @@ pub enum Refusal {
     Member(MemberRefusal),
     /// This replica's state is not what the log makes of it: it is named in an alarm.
     Corrupt,
+    /// It would cost more than one request may. [`kattu_kv::cost`]
+    TooMuchWork,
+    /// It asks for more bytes than one answer may have.
+    AnswerTooLarge,
 }
 
 /// Why a change of members or of the leader was refused. Nothing has changed.
@@ -304,6 +311,8 @@ pub struct Status {
     pub leader_changes: u64,
     /// Client requests waiting.
     pub pending: u64,
+    /// The feature level that the cluster has reached. [`crate::level`]
+    pub level: u16,
     /// The alarms that are raised.
     pub alarms: Alarms,
     /// How the comparison of members' digests stands.
@@ -483,6 +492,15 @@ pub enum Event {
     Members(Members),
     /// What the keeper's tables say of alarms and digests, at start and whenever it has changed.
     Health(Health),
+    /// The keeper has weighed a command that may take long, and it may be proposed: these are its bytes.
+    Admitted {
+        /// Who waits.
+        ticket: Ticket,
+        /// What to propose.
+        command: Vec<u8>,
+    },
+    /// A member said up to which feature level it knows. [`crate::level`]
+    Knows(NodeId, u16),
     /// A member said how eager it is to lead: 100 like anybody, 0 the last, 255 the first.
     Priority(NodeId, u8),
     /// If this replica leads, it shall no longer: it hands over to this voter, or to the one that can take over best.
@@ -557,7 +575,16 @@ pub enum KeeperTask {
         /// Any state from this index on will do.
         needs: LogIndex,
     },
-    /// Complete a status whose replica half is given.
+    /// Judge a command by what it would cost now: refuse it, or give it back as [`KeeperEffects::admitted`]. Done at once.
+    Weigh {
+        /// Who waits.
+        ticket: Ticket,
+        /// What is to be done.
+        command: alloc::boxed::Box<kv::Command>,
+        /// Its bytes.
+        bytes: Vec<u8>,
+    },
+    /// Complete a status whose replica half is given. Done at once.
     Status {
         /// Who waits.
         ticket: Ticket,
@@ -590,4 +617,10 @@ pub struct KeeperEffects {
     pub members: Option<Members>,
     /// What the tables say of alarms and digests has changed: tell the node.
     pub health: Option<Health>,
+    /// Commands that may be proposed: tell the node. [`Event::Admitted`]
+    pub admitted: Vec<(Ticket, Vec<u8>)>,
+    /// What was done, in units. [`kattu_kv::cost`]
+    pub units: u64,
+    /// Requests refused because they cost more than one may.
+    pub refused_for_work: u64,
 }

@@ -12,6 +12,7 @@ use crate::command::{put_text, take, take_text, take_u16};
 use crate::contract::MemberInfo;
 use crate::digests::Digests;
 use crate::keeper::Keeper;
+use crate::level::KNOWN;
 use crate::table::Table;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -20,8 +21,11 @@ use kattu_kv::dump::{self, CHUNK_BYTES_MAX, Dump, Loader};
 use kattu_kv::store::Store;
 use kattu_raft::{LogIndex, NodeId};
 
-/// The format version written; the only one read.
-pub const VERSION: u8 = 2;
+/// The format version that is written once the cluster has a feature level, which stands last in it.
+pub const VERSION: u8 = 3;
+
+/// The version before, written until then, so that members of both say the same of equal tables.
+const VERSION_WITHOUT_LEVEL: u8 = 2;
 
 /// How the bytes of all tables begin.
 const MAGIC: [u8; 4] = *b"KtTb";
@@ -64,6 +68,8 @@ pub(crate) struct Tables {
     pub(crate) alarms: Alarms,
     pub(crate) digests: Digests,
     pub(crate) applied: LogIndex,
+    /// The feature level of the cluster. [`crate::level`]
+    pub(crate) level: u16,
 }
 
 /// Why bytes are no tables.
@@ -77,6 +83,8 @@ pub enum ThawError {
     Version(u8),
     /// The small tables say that they are this long.
     Length(u32),
+    /// The cluster has reached a feature level that this version does not know.
+    Level(u16),
     /// The small tables are none.
     Members,
     /// The store behind them is none.
@@ -89,11 +97,15 @@ impl fmt::Display for ThawError {
             ThawError::Truncated => f.write_str("the tables end too early"),
             ThawError::NoTables => f.write_str("this does not begin as tables do"),
             ThawError::Version(version) => {
-                write!(f, "format version {version} of tables, expected {VERSION}")
+                write!(f, "format version {version} of tables, expected {VERSION} or before")
             }
             ThawError::Length(length) => {
                 write!(f, "small tables of {length} bytes, at most {TABLES_BYTES_MAX}")
             }
+            ThawError::Level(level) => write!(
+                f,
+                "the cluster is at feature level {level}, and this version knows {KNOWN}: run the version that the others run"
+            ),
             ThawError::Members => f.write_str("malformed table of members, alarms or digests"),
             ThawError::Store(malformed) => malformed.fmt(f),
         }
@@ -104,8 +116,12 @@ impl core::error::Error for ThawError {}
 
 impl Keeper {
     /// All tables as of now, which is right after the entry at [`Keeper::applied`].
+    ///
+    /// # Panics
+    /// If a task is [in the middle](Keeper::is_in_the_middle): what would be pinned is the state of no index.
     #[must_use]
     pub fn pin(&self) -> Frozen {
+        assert!(!self.is_in_the_middle(), "a pin after {} in the middle of a task", self.applied().0);
         let (store, tables) = self.tables();
         let mut tables = tables.clone();
         if planted!("snapshot-lacks-the-change-before-it") && tables.members.at == tables.applied {
@@ -195,8 +211,12 @@ impl Thaw {
             return self.store.push(chunk).map_err(ThawError::Store);
         }
         self.carry.extend_from_slice(chunk);
-        let Some((tables, rest)) = split_tables(&self.carry)? else { return Ok(()) };
-        self.tables = Some(decode_tables(tables).ok_or(ThawError::Members)?);
+        let Some((version, tables, rest)) = split_tables(&self.carry)? else { return Ok(()) };
+        let tables = decode_tables(version, tables).ok_or(ThawError::Members)?;
+        if KNOWN < tables.level {
+            return Err(ThawError::Level(tables.level));
+        }
+        self.tables = Some(tables);
         self.store.push(rest).map_err(ThawError::Store)?;
         self.carry = Vec::new();
         Ok(())
@@ -215,9 +235,9 @@ impl Thaw {
 
 /// The bytes before the store's.
 fn encode_tables(tables: &Tables) -> Vec<u8> {
-    let Tables { members, alarms, digests, applied } = tables;
+    let Tables { members, alarms, digests, applied, level } = tables;
     let mut out = Vec::from(MAGIC);
-    out.push(VERSION);
+    out.push(if *level == 0 { VERSION_WITHOUT_LEVEL } else { VERSION });
     out.extend_from_slice(&[0; 4]);
     out.extend_from_slice(&applied.0.to_le_bytes());
     out.extend_from_slice(&members.at.0.to_le_bytes());
@@ -240,6 +260,9 @@ fn encode_tables(tables: &Tables) -> Vec<u8> {
     members.removed.iter().for_each(|id| out.extend_from_slice(&id.0.to_le_bytes()));
     alarms.encode(&mut out);
     digests.encode(&mut out);
+    if *level != 0 {
+        out.extend_from_slice(&level.to_le_bytes());
+    }
     let length = u32::try_from(out.len() - PREFIX).expect("the gate bounds members, names and URLs");
     out[PREFIX - 4..PREFIX].copy_from_slice(&length.to_le_bytes());
     out
@@ -251,25 +274,25 @@ fn put_count(out: &mut Vec<u8>, count: usize) {
 }
 
 /// The bytes of the small tables and what follows them; `None` if they are not whole yet.
-type Split<'a> = Option<(&'a [u8], &'a [u8])>;
+type Split<'a> = Option<(u8, &'a [u8], &'a [u8])>;
 
 fn split_tables(bytes: &[u8]) -> Result<Split<'_>, ThawError> {
     if !bytes.iter().zip(&MAGIC).all(|(byte, expected)| byte == expected) {
         return Err(ThawError::NoTables);
     }
     let Some((prefix, rest)) = bytes.split_at_checked(PREFIX) else { return Ok(None) };
-    if prefix[4] != VERSION {
+    if ![VERSION_WITHOUT_LEVEL, VERSION].contains(&prefix[4]) {
         return Err(ThawError::Version(prefix[4]));
     }
     let length = u32::from_le_bytes([prefix[5], prefix[6], prefix[7], prefix[8]]);
     if length > TABLES_BYTES_MAX {
         return Err(ThawError::Length(length));
     }
-    Ok(rest.split_at_checked(length as usize))
+    Ok(rest.split_at_checked(length as usize).map(|(tables, rest)| (prefix[4], tables, rest)))
 }
 
 /// What `encode_tables` wrote behind the prefix, and nothing that it would write otherwise.
-fn decode_tables(mut rest: &[u8]) -> Option<Tables> {
+fn decode_tables(version: u8, mut rest: &[u8]) -> Option<Tables> {
     let number = |rest: &mut &[u8]| Some(u64::from_le_bytes(take(rest, 8).ok()?.try_into().ok()?));
     let texts = |rest: &mut &[u8]| -> Option<Vec<String>> {
         let count = take_u16(rest).ok()?;
@@ -304,5 +327,16 @@ fn decode_tables(mut rest: &[u8]) -> Option<Tables> {
     }
     let alarms = Alarms::take(&mut rest).ok()?;
     let digests = Digests::take(&mut rest).ok()?;
-    (rest.is_empty() && at <= applied).then_some(Tables { members, alarms, digests, applied })
+    let level = match version {
+        VERSION_WITHOUT_LEVEL => 0,
+        _ => u16::from_le_bytes(take(&mut rest, 2).ok()?.try_into().ok()?),
+    };
+    let has_one_form = (level != 0) == (version == VERSION);
+    (rest.is_empty() && at <= applied && has_one_form).then_some(Tables {
+        members,
+        alarms,
+        digests,
+        applied,
+        level,
+    })
 }

@@ -1,6 +1,6 @@
 //! The keeper: owner of the replicated tables, the half of a replica that applies.
 //!
-//! In:    tasks, in order: committed entries, reads that may be served now.
+//! In:    tasks, in order: committed entries, reads that may be served now; how much may be done of them now.
 //! Out:   answers straight to clients, and how far it has come.
 //!        Tables become a snapshot by being pinned, and a snapshot becomes the tables by taking their place as a whole.
 //! Rule:  state and applied index move together [fault-model ST4]; apply depends on the log's bytes only [DT1]; a
@@ -8,29 +8,58 @@
 //! Knows nothing of: raft, terms (it passes the replica's on), who is waiting for what.
 
 use crate::alarms::{Alarm, AlarmChange};
-use crate::command::{Command, is_for_store};
+use crate::command::{Command, is_for_store, within};
 use crate::compare::Health;
 use crate::contract::{
     Doubt, KeeperEffects, KeeperTask, MemberInfo, Members, Outcome, Refusal, Reply, ReplyBody, Status, Ticket,
 };
 use crate::digests::Report;
 use crate::frozen::Tables;
+use crate::level::WORK_BUDGETS;
 use crate::table::Table;
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
+use kattu_kv::api as kv;
 use kattu_kv::api::{Error, Response};
-use kattu_kv::store::Store;
+use kattu_kv::cost::PUT_UNITS;
+use kattu_kv::store::{Stats, Store};
+use kattu_kv::work::Work;
 use kattu_raft::{Entry, EntryKind, LogIndex, Membership, NodeId, SnapshotMeta, Term};
 
 /// Changes of compacted history freed in one idle moment: well under a millisecond.
 const TIDY_CHANGES_MAX: usize = 512;
 
+/// What one request may ask of a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RequestLimits {
+    /// Units of work. [`kattu_kv::cost`]
+    pub work_max: u64,
+    /// Bytes of keys and values that one range of a read may gather.
+    pub answer_bytes_max: usize,
+}
+
+impl Default for RequestLimits {
+    /// A range of four million keys, a delete of nearly three, and what one answer may hold by default.
+    fn default() -> RequestLimits {
+        RequestLimits { work_max: 8 << 20, answer_bytes_max: 64 << 20 }
+    }
+}
+
 /// The replicated tables and how far along the log they stand.
+///
+/// Tasks are done in the order in which they come, one after the other. One that takes long is done in slices, and nothing
+/// else is begun before it is done: so nobody sees half of it, and a snapshot holds all of it or nothing. Only what
+/// does not look at keys goes first (a status, what a request would cost).
 #[derive(Clone, Debug)]
 pub struct Keeper {
     store: Store,
     tables: Tables,
+    limits: RequestLimits,
+    /// What waits its turn.
+    queue: VecDeque<KeeperTask>,
+    /// What has begun and is not done; the tables stand in the middle of it.
+    under_way: Option<Box<UnderWay>>,
     /// Whose tables these are; 0 for nobody's in particular.
     own: NodeId,
     /// What this member has made of the log at the newest mark, until the log holds its report. Not replicated.
@@ -39,6 +68,44 @@ pub struct Keeper {
     installing: Option<SnapshotMeta>,
     /// What waits for them.
     held: VecDeque<KeeperTask>,
+}
+
+/// A task in the middle.
+#[derive(Clone, Debug)]
+struct UnderWay {
+    work: Work,
+    job: Job,
+}
+
+#[derive(Clone, Debug)]
+enum Job {
+    Apply {
+        index: LogIndex,
+        waits: Waits,
+        /// The store before it.
+        stats: Stats,
+    },
+    Read {
+        ticket: Ticket,
+        query: kv::Query,
+        term: Term,
+    },
+}
+
+/// Who waits for an entry, if anybody does.
+#[derive(Clone, Copy, Debug)]
+struct Waits {
+    ticket: Option<Ticket>,
+    term: Term,
+}
+
+/// What became of an entry so far.
+enum Applied {
+    Done(Option<ReplyBody>),
+    /// It takes long.
+    Begun(Work),
+    /// It costs more than its entry allows: it has no effect, here and on every other member.
+    Refused,
 }
 
 impl Keeper {
@@ -50,7 +117,29 @@ impl Keeper {
 
     /// A keeper of these tables.
     pub(crate) fn of(store: Store, tables: Tables) -> Keeper {
-        Keeper { store, tables, own: NodeId(0), owed: None, installing: None, held: VecDeque::new() }
+        Keeper {
+            store,
+            tables,
+            limits: RequestLimits::default(),
+            queue: VecDeque::new(),
+            under_way: None,
+            own: NodeId(0),
+            owed: None,
+            installing: None,
+            held: VecDeque::new(),
+        }
+    }
+
+    /// The same keeper with these limits for requests that enter here.
+    #[must_use]
+    pub fn with_limits(mut self, limits: RequestLimits) -> Keeper {
+        self.limit(limits);
+        self
+    }
+
+    /// From now on these are the limits for requests that enter here.
+    pub fn limit(&mut self, limits: RequestLimits) {
+        self.limits = limits;
     }
 
     /// The same keeper as this member's: it refuses what an alarm about the member forbids, and notes what it owes.
@@ -69,36 +158,109 @@ impl Keeper {
             store.raise_revision(raise_by);
         }
         let applied = tables.applied.max(LogIndex(1));
-        Keeper::of(store, Tables { members: Table::new(members), applied, ..Tables::default() })
+        let level = tables.level;
+        Keeper::of(store, Tables { members: Table::new(members), applied, level, ..Tables::default() })
     }
 
     /// All tables and the applied index: what a snapshot holds. A new table belongs in here.
     pub(crate) fn tables(&self) -> (&Store, &Tables) {
-        let Keeper { store, tables, own: _, owed: _, installing: _, held: _ } = self;
+        let Keeper { store, tables, .. } = self;
         (store, tables)
     }
 
-    /// Carries out one task.
+    /// Takes in one task: what must not wait for others is done at once, the rest waits its turn ([`Keeper::step`]).
+    pub fn take_in(&mut self, task: KeeperTask, effects: &mut KeeperEffects) {
+        match task {
+            KeeperTask::Status { ticket, mut status } => {
+                self.complete(&mut status);
+                done(effects, ticket, status.term, ReplyBody::Status(status));
+            }
+            KeeperTask::Weigh { ticket, command, bytes } => self.weigh(ticket, &command, bytes, effects),
+            task => self.queue.push_back(task),
+        }
+    }
+
+    /// Goes on with what is under way, or begins the next task: at most one, and no more of it than the allowance lets.
+    /// What it took goes off the allowance and into [`KeeperEffects::units`]. Returns whether there is more to do.
     ///
     /// # Panics
     /// If a committed command is malformed or out of order: stopping beats diverging.
-    pub fn handle(&mut self, task: KeeperTask, effects: &mut KeeperEffects) {
-        if self.installing.is_some() && self.must_wait(&task) {
-            return self.held.push_back(task);
+    pub fn step(&mut self, allowance: &mut i64, effects: &mut KeeperEffects) -> bool {
+        let before = *allowance;
+        if let Some(under_way) = self.under_way.take() {
+            self.go_on(under_way, allowance, effects);
+        } else if let Some(task) = self.queue.pop_front() {
+            if self.installing.is_some() && self.must_wait(&task) {
+                self.held.push_back(task);
+            } else {
+                self.begin(task, allowance, effects);
+            }
         }
+        effects.units += before.saturating_sub(*allowance).unsigned_abs();
+        self.is_busy()
+    }
+
+    /// Whether there is something to do for [`Keeper::step`].
+    #[must_use]
+    pub fn is_busy(&self) -> bool {
+        self.under_way.is_some() || !self.queue.is_empty()
+    }
+
+    /// Whether a task has begun and is not done: the tables are those of no index.
+    #[must_use]
+    pub fn is_in_the_middle(&self) -> bool {
+        self.under_way.is_some()
+    }
+
+    /// Tasks that wait their turn.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.queue.len()
+    }
+
+    /// Everything that can be done is done.
+    ///
+    /// # Panics
+    /// As [`Keeper::step`].
+    pub fn finish(&mut self, effects: &mut KeeperEffects) {
+        while self.step(&mut i64::MAX.clone(), effects) {}
+    }
+
+    /// Carries out one task in one go, and what waits before it: for whoever has nothing else to do meanwhile.
+    ///
+    /// # Panics
+    /// As [`Keeper::step`].
+    pub fn handle(&mut self, task: KeeperTask, effects: &mut KeeperEffects) {
+        self.take_in(task, effects);
+        self.finish(effects);
+    }
+
+    fn begin(&mut self, task: KeeperTask, allowance: &mut i64, effects: &mut KeeperEffects) {
+        *allowance = allowance.saturating_sub_unsigned(PUT_UNITS);
         match task {
             KeeperTask::Apply { entry, ticket, term } => {
-                let body = self.apply(&entry, effects);
-                effects.applied = Some(self.tables.applied);
-                if entry.head.kind == EntryKind::Config {
-                    effects.members = Some(self.members());
-                }
-                if let (Some(ticket), Some(body)) = (ticket, body) {
-                    if is_for_store(entry.payload()) && self.is_corrupt() {
-                        // It is done, and what it came to is known to those who are right.
-                        effects.reply.push((ticket, Outcome::Unknown(Doubt::LeaderChanged)));
-                    } else {
-                        done(effects, ticket, term, body);
+                *allowance = allowance.saturating_sub_unsigned((entry.len() / 1024) as u64);
+                let waits = Waits { ticket, term };
+                match self.apply(&entry, waits, effects) {
+                    Applied::Refused => {
+                        effects.refused_for_work += 1;
+                        let waits = Waits { ticket: None, ..waits };
+                        self.conclude(entry.id().index, true, waits, None, effects);
+                        effects
+                            .reply
+                            .extend(ticket.map(|ticket| (ticket, Outcome::Refused(Refusal::TooMuchWork))));
+                    }
+                    Applied::Done(body) => {
+                        if entry.head.kind == EntryKind::Config {
+                            effects.members = Some(self.members());
+                        }
+                        let is_for_store = is_for_store(entry.payload());
+                        self.conclude(entry.id().index, is_for_store, waits, body, effects);
+                    }
+                    Applied::Begun(work) => {
+                        let stats = self.store.stats();
+                        let job = Job::Apply { index: entry.id().index, waits, stats };
+                        self.go_on(Box::new(UnderWay { work, job }), allowance, effects);
                     }
                 }
             }
@@ -107,8 +269,15 @@ impl Keeper {
                 if self.is_corrupt() {
                     return effects.reply.push((ticket, Outcome::Refused(Refusal::Corrupt)));
                 }
-                let body = kv_body(self.store.query(&query));
-                done(effects, ticket, term, body);
+                if let Some(result) = self.store.query_small(&query) {
+                    return done(effects, ticket, term, kv_body(result));
+                }
+                if self.store.cost_of_query(&query) > self.limits.work_max {
+                    return refuse_work(effects, ticket);
+                }
+                let work = Work::on_query(&query, self.limits.answer_bytes_max);
+                let job = Job::Read { ticket, query, term };
+                self.go_on(Box::new(UnderWay { work, job }), allowance, effects);
             }
             KeeperTask::Members { ticket, term, needs } => {
                 self.check_reaches(needs);
@@ -117,10 +286,6 @@ impl Keeper {
             KeeperTask::Pin { ticket, term, needs } => {
                 self.check_reaches(needs);
                 done(effects, ticket, term, ReplyBody::Pinned(Box::new(self.pin())));
-            }
-            KeeperTask::Status { ticket, mut status } => {
-                self.complete(&mut status);
-                done(effects, ticket, status.term, ReplyBody::Status(status));
             }
             KeeperTask::Snapshot(meta) => {
                 let (last, applied) = (meta.last, self.tables.applied);
@@ -140,10 +305,66 @@ impl Keeper {
                 self.installing = Some(meta.clone());
                 effects.install = Some(meta);
             }
+            KeeperTask::Status { .. } | KeeperTask::Weigh { .. } => self.take_in(task, effects),
         }
     }
 
-    /// The tables of the snapshot that was asked for take the place of these, whole, and what waited for them goes on.
+    /// Goes on with what takes long, until it is done or the allowance is used up.
+    fn go_on(&mut self, mut under_way: Box<UnderWay>, allowance: &mut i64, effects: &mut KeeperEffects) {
+        let result = match &under_way.job {
+            Job::Apply { .. } => self.store.go_on(&mut under_way.work, allowance),
+            Job::Read { .. } => self.store.read_on(&mut under_way.work, allowance),
+        };
+        let Some(result) = result else {
+            self.under_way = Some(under_way);
+            return;
+        };
+        match under_way.job {
+            Job::Apply { index, waits, .. } => {
+                self.conclude(index, true, waits, Some(kv_body(result)), effects);
+            }
+            Job::Read { ticket, .. } if result == Err(Error::AnswerTooLarge) => {
+                effects.refused_for_work += 1;
+                effects.reply.push((ticket, Outcome::Refused(Refusal::AnswerTooLarge)));
+            }
+            Job::Read { ticket, term, .. } => done(effects, ticket, term, kv_body(result)),
+        }
+    }
+
+    /// An entry has had its effect, in whole: state and applied index move together.
+    fn conclude(
+        &mut self,
+        index: LogIndex,
+        is_for_store: bool,
+        waits: Waits,
+        body: Option<ReplyBody>,
+        effects: &mut KeeperEffects,
+    ) {
+        self.tables.applied = index;
+        effects.applied = Some(index);
+        if let (Some(ticket), Some(body)) = (waits.ticket, body) {
+            if is_for_store && self.is_corrupt() {
+                // It is done, and what it came to is known to those who are right.
+                effects.reply.push((ticket, Outcome::Unknown(Doubt::LeaderChanged)));
+            } else {
+                done(effects, ticket, waits.term, body);
+            }
+        }
+    }
+
+    /// A command that may take long is judged by what it would cost now, whatever else is under way; one that may be
+    /// proposed says from now on by how much it was let in.
+    fn weigh(&mut self, ticket: Ticket, command: &kv::Command, bytes: Vec<u8>, effects: &mut KeeperEffects) {
+        let work_max = self.limits.work_max;
+        if self.store.cost_of(command) > work_max {
+            return refuse_work(effects, ticket);
+        }
+        let knows_budgets = self.tables.level >= WORK_BUDGETS;
+        let command = if knows_budgets { within(work_max, &bytes) } else { bytes };
+        effects.admitted.push((ticket, command));
+    }
+
+    /// The tables of the snapshot that was asked for take the place of these, whole; what waited for them is next.
     /// Gives back the old ones, which are best dropped elsewhere.
     ///
     /// # Panics
@@ -153,15 +374,19 @@ impl Keeper {
         let meta = self.installing.take().expect("tables come only when a snapshot was asked for");
         let (last, applied) = (meta.last, tables.tables.applied);
         assert!(applied == last.index, "tables of index {} for a snapshot of {last}", applied.0);
-        let held = core::mem::take(&mut self.held);
-        let own = self.own;
-        let old = core::mem::replace(self, tables.of_member(own));
+        let mut queue = core::mem::take(&mut self.held);
+        queue.append(&mut self.queue);
+        // Only a read can be under way: it begins anew, so that it sees one state.
+        let mut under_way = self.under_way.take();
+        if let Some(UnderWay { work, job: Job::Read { query, .. } }) = under_way.as_deref_mut() {
+            *work = Work::on_query(query, self.limits.answer_bytes_max);
+        }
+        let (own, limits) = (self.own, self.limits);
+        let old = core::mem::replace(self, tables.of_member(own).with_limits(limits));
+        (self.queue, self.under_way) = (queue, under_way);
         effects.applied = Some(self.tables.applied);
         effects.members = Some(self.members());
         effects.health = Some(self.health());
-        for task in held {
-            self.handle(task, effects);
-        }
         old
     }
 
@@ -178,7 +403,7 @@ impl Keeper {
             KeeperTask::Read { needs, .. }
             | KeeperTask::Members { needs, .. }
             | KeeperTask::Pin { needs, .. } => self.tables.applied < *needs,
-            KeeperTask::Status { .. } => false,
+            KeeperTask::Status { .. } | KeeperTask::Weigh { .. } => false,
         }
     }
 
@@ -194,7 +419,8 @@ impl Keeper {
 
     /// Frees a little of what compaction left; for idle moments. No answer depends on it. Returns whether there is more.
     pub fn tidy(&mut self) -> bool {
-        self.store.tidy(TIDY_CHANGES_MAX)
+        // In the middle of a change nothing is forgotten: it may have to be taken back.
+        self.under_way.is_none() && self.store.tidy(TIDY_CHANGES_MAX)
     }
 
     /// Highest index applied.
@@ -212,7 +438,7 @@ impl Keeper {
     /// What the tables say of alarms and digests.
     #[must_use]
     pub fn health(&self) -> Health {
-        Health { alarms: self.tables.alarms.clone(), owed: self.owed }
+        Health { alarms: self.tables.alarms.clone(), owed: self.owed, level: self.tables.level }
     }
 
     /// Whether this member may not be believed. [fault-model ST13]
@@ -226,26 +452,49 @@ impl Keeper {
         &self.store
     }
 
-    fn apply(&mut self, entry: &Entry, effects: &mut KeeperEffects) -> Option<ReplyBody> {
+    fn apply(&mut self, entry: &Entry, waits: Waits, effects: &mut KeeperEffects) -> Applied {
         let id = entry.id();
         let applied = self.tables.applied;
         assert!(id.index == applied.next(), "entry {id} after applied {}", applied.0);
-        let body = match entry.head.kind {
+        Applied::Done(match entry.head.kind {
             EntryKind::Noop => None,
             EntryKind::Config => Some(self.apply_configuration(entry)),
             EntryKind::Command => {
-                let command = Command::decode(entry.payload())
-                    .unwrap_or_else(|_| panic!("committed entry {id} holds no command this version knows"));
-                Some(self.apply_command(id.index, command, effects))
+                let command = Command::decode(entry.payload()).unwrap_or_else(|_| {
+                    panic!(
+                        "committed entry {id} holds no command this version knows: if others run a newer version, run that one"
+                    )
+                });
+                match command {
+                    Command::Kv(command) => return self.apply_to_store(command, waits),
+                    Command::Within { work_max, command } => {
+                        // By the number in the entry, and never by this member's own: all come to the same verdict.
+                        if self.store.cost_of(&command) > work_max {
+                            return Applied::Refused;
+                        }
+                        return self.apply_to_store(command, waits);
+                    }
+                    command => Some(self.apply_command(id.index, command, effects)),
+                }
             }
-        };
-        self.tables.applied = id.index;
-        body
+        })
+    }
+
+    fn apply_to_store(&mut self, command: kv::Command, waits: Waits) -> Applied {
+        match self.store.apply_small(&command) {
+            Some(result) => Applied::Done(Some(kv_body(result))),
+            None => Applied::Begun(Work::on_command(command, waits.ticket.is_some())),
+        }
     }
 
     fn apply_command(&mut self, at: LogIndex, command: Command, effects: &mut KeeperEffects) -> ReplyBody {
         match command {
-            Command::Kv(command) => kv_body(self.store.apply(&command)),
+            Command::Kv(_) | Command::Within { .. } => unreachable!("the store's commands go to the store"),
+            Command::Level(level) => {
+                self.tables.level = self.tables.level.max(level);
+                effects.health = Some(self.health());
+                ReplyBody::Published
+            }
             Command::Publish(publish) => {
                 if planted!("one-member-applies-publications-in-its-own-way") && self.is_last_member() {
                     let name = publish.name.to_uppercase();
@@ -313,7 +562,11 @@ impl Keeper {
     }
 
     fn complete(&self, status: &mut Status) {
-        let stats = self.store.stats();
+        // Of a change under way nothing is seen.
+        let stats = match self.under_way.as_ref().map(|under_way| &under_way.job) {
+            Some(Job::Apply { stats, .. }) => *stats,
+            _ => self.store.stats(),
+        };
         status.revision = self.store.revision();
         status.compact_revision = self.store.compact_revision();
         status.applied = self.tables.applied;
@@ -323,7 +576,13 @@ impl Keeper {
         status.store_bytes = stats.bytes;
         status.store_bytes_in_use = stats.bytes_in_use;
         status.store_forgets = stats.forgets;
+        status.level = self.tables.level;
     }
+}
+
+fn refuse_work(effects: &mut KeeperEffects, ticket: Ticket) {
+    effects.refused_for_work += 1;
+    effects.reply.push((ticket, Outcome::Refused(Refusal::TooMuchWork)));
 }
 
 fn kv_body(result: Result<Response, Error>) -> ReplyBody {

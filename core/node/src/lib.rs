@@ -6,7 +6,7 @@
 //!
 //! Reading order: `contract` (what goes in, what comes out) · `node` (dispatch) · `writes` · `reads` ·
 //! `members` (how they change) · `newcomer` (who may be one) · `snapshots` (when one is taken) · `compare` (when members tell what they made of the log) ·
-//! `keeper` · `table` (its members) · `digests`, `alarms` (who is odd) · `frozen` (its tables as bytes) · `command` (what an entry says).
+//! `level` (which features the log may use) · `keeper` · `table` (its members) · `digests`, `alarms` (who is odd) · `frozen` (its tables as bytes) · `command` (what an entry says).
 #![no_std]
 #![forbid(unsafe_code)]
 extern crate alloc;
@@ -30,6 +30,7 @@ pub mod contract;
 pub mod digests;
 pub mod frozen;
 mod keeper;
+pub mod level;
 mod members;
 pub mod newcomer;
 mod node;
@@ -38,6 +39,6 @@ mod snapshots;
 mod table;
 mod writes;
 
-pub use keeper::Keeper;
+pub use keeper::{Keeper, RequestLimits};
 pub use node::{Node, NodeConfig};
 pub use snapshots::SnapshotLimits;

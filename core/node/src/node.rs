@@ -9,6 +9,7 @@
 use crate::command::Publish;
 use crate::compare::Compare;
 use crate::contract::{Effects, Event, KeeperTask, Outcome, PeerMessage, Request, Space, Status, Ticket};
+use crate::level::Levels;
 use crate::members::Changes;
 use crate::reads::Reads;
 use crate::snapshots::{SnapshotLimits, Snapshots};
@@ -35,6 +36,8 @@ pub struct NodeConfig {
     pub snapshots: SnapshotLimits,
     /// Time between two comparisons of what members made of the log; zero for none.
     pub digest_interval: Duration,
+    /// The newest feature level that this member may say it knows: [`crate::level::KNOWN`], or less to play an older one.
+    pub level_known: u16,
     /// This member's name, published to the others.
     pub name: String,
     /// Where its clients reach it, published to the others.
@@ -76,6 +79,7 @@ pub struct Node {
     pub(crate) serves_from: LogIndex,
     pub(crate) snapshots: Snapshots,
     pub(crate) compare: Compare,
+    pub(crate) levels: Levels,
     seen: Leadership,
     leader_changes: u64,
 }
@@ -128,6 +132,7 @@ impl Node {
             serves_from: LogIndex(0),
             snapshots: Snapshots::new(config.snapshots),
             compare: Compare::new(config.digest_interval),
+            levels: Levels::default(),
             seen,
             leader_changes: 0,
             run: Incarnation(seed),
@@ -188,9 +193,12 @@ impl Node {
             Event::LinkClosed(peer, end) => {
                 self.raft.link_closed(now, peer, end, out);
                 self.on_link_closed(peer, effects);
+                self.forget_level(peer);
             }
             Event::Members(members) => self.on_members(members),
             Event::Health(health) => self.on_health(now, health, out),
+            Event::Admitted { ticket, command } => self.on_write(now, ticket, command, out, effects),
+            Event::Knows(member, level) => self.on_level(member, level),
             Event::Priority(member, priority) => self.on_priority(member, priority),
             Event::HandOver(to) => {
                 if let Some(target) = to.or_else(|| self.raft.best_successor(now)) {
@@ -238,6 +246,9 @@ impl Node {
         }
         match request {
             Request::Write(command) => self.on_write(now, ticket, command, out, effects),
+            Request::Weigh(command, bytes) => {
+                effects.apply.push(KeeperTask::Weigh { ticket, command, bytes })
+            }
             Request::Read(query, consistency) => {
                 self.on_read(now, ticket, crate::reads::Wanted::Query(query), consistency, effects);
             }
@@ -341,6 +352,7 @@ impl Node {
         self.settle_moves(now, effects);
         self.publish_when_led(now);
         self.compare_if_due(now);
+        self.raise_level_if_all_know(now);
         self.take_snapshot_if_due(effects);
     }
 

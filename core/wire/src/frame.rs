@@ -49,6 +49,7 @@ pub(crate) mod kind {
     pub const ROLL: u8 = 7;
     pub const REMOVED: u8 = 8;
     pub const KNOWN: u8 = 9;
+    pub const LEVEL: u8 = 10;
     pub const APPEND: u8 = 16;
     pub const APPEND_REPLY: u8 = 17;
     pub const PRE_VOTE: u8 = 18;
@@ -87,6 +88,8 @@ pub enum Frame {
     Removed(Removed),
     /// Refuses a connection of somebody whose directory is not the one it is known from.
     Known(Known),
+    /// Says up to which feature level the side that greeted knows; older versions skip it. [`kattu_node::level`]
+    Level(u16),
     /// A message between replicas.
     Message(PeerMessage),
     /// A kind that a newer version speaks: skipped, never guessed. [fault-model NT3]
@@ -351,6 +354,7 @@ impl Codec {
             Frame::Roll(roll) => self.write(out, kind::ROLL, 0, |fields| roll.put(fields)),
             Frame::Removed(removed) => self.write(out, kind::REMOVED, 0, |fields| removed.put(fields)),
             Frame::Known(known) => self.write(out, kind::KNOWN, 0, |fields| known.put(fields)),
+            Frame::Level(level) => self.write(out, kind::LEVEL, 0, |fields| fields.put_u16(*level)),
             Frame::Message(message) => self.encode_message(message, out),
             Frame::Unknown { kind } => panic!("kind {kind} has no encoding here"),
         }
@@ -422,6 +426,7 @@ impl Codec {
             kind::WELCOME => Frame::Welcome(Welcome::take(&mut reader)?),
             kind::REFUSED => Frame::Refused(Refused { reason: reader.text("reason")? }),
             kind::GOODBYE => Frame::Goodbye(Goodbye { reason: reader.text("reason")? }),
+            kind::LEVEL => Frame::Level(reader.u16("level")?),
             kind::INTRODUCTION => Frame::Introduction(Introduction::take(&mut reader)?),
             kind::JOIN => Frame::Join(Join::take(&mut reader)?),
             kind::ROLL => Frame::Roll(Roll::take(&mut reader)?),

@@ -569,6 +569,8 @@ fn refusal_number(refusal: Refusal) -> u8 {
         Refusal::Member(MemberRefusal::BadTransferee) => 19,
         Refusal::Member(MemberRefusal::TransferFailed) => 20,
         Refusal::Corrupt => 21,
+        Refusal::TooMuchWork => 22,
+        Refusal::AnswerTooLarge => 23,
     }
 }
 
@@ -595,6 +597,8 @@ fn refusal(number: u8) -> Result<Refusal, FieldError> {
         19 => Refusal::Member(MemberRefusal::BadTransferee),
         20 => Refusal::Member(MemberRefusal::TransferFailed),
         21 => Refusal::Corrupt,
+        22 => Refusal::TooMuchWork,
+        23 => Refusal::AnswerTooLarge,
         other => return Err(FieldError::Value { field: "verdict", value: other.into() }),
     })
 }

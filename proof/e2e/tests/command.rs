@@ -93,6 +93,8 @@ fn status_and_member_list_have_the_promised_fields() {
         "last_index",
         "log_bytes",
         "version",
+        "history_seconds",
+        "feature_level",
         "errors",
     ]
     .map(str::to_string)

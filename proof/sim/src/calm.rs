@@ -15,6 +15,7 @@ use crate::clients::told;
 use crate::clock::{MS, SEC};
 use crate::report::Violation;
 use crate::world::{Event, World};
+use kattu_node::RequestLimits;
 use kattu_node::contract::{Outcome, Refusal};
 use kattu_verify::history::{Answer, What};
 use kattu_verify::judges::{
@@ -212,8 +213,8 @@ impl World {
             self.members.iter().filter_map(|member| Some(member.process.as_ref()?.held() as u64)).sum();
         let wedge = settings.disk_stall; // a wedged process is yet to be ended
         // Whoever is behind the logs gets a snapshot, piece by piece; one may have to be taken first, or sent again.
-        let held =
-            self.members.iter().filter_map(|member| Some(member.process.as_ref()?.keeper.pin().bytes()));
+        let processes = self.members.iter().filter_map(|member| member.process.as_ref());
+        let held = processes.map(|process| process.whole_keeper().pin().bytes());
         let bytes = 2 * held.max().unwrap_or(0) + (64 << 10);
         let pieces = bytes / settings.limits.snapshot_chunk_bytes_max as u64 + 8;
         let paced = bytes * SEC / settings.limits.snapshot_bytes_per_s.max(1);
@@ -328,6 +329,10 @@ impl World {
     fn read_all(&mut self, bound: u64) -> Result<FinalState, Violation> {
         let mut up = self.current();
         up.retain(|&member| self.members[member].process.is_some() && !self.is_out_of_service(member));
+        // A judge reads all there is, whatever clients may.
+        for process in self.members.iter_mut().filter_map(|member| member.process.as_mut()) {
+            process.keeper.limit(RequestLimits::default());
+        }
         for _ in 0..8 {
             let member = up[self.dice.below(up.len() as u64) as usize];
             let operation = self.clients.read_all(self.sh.now, member);

@@ -12,7 +12,7 @@ use crate::clock::{MS, SEC};
 use crate::dice::Dice;
 use crate::plan::{Leases, Load, Pace, Settings};
 use kattu_kv::api as kv;
-use kattu_node::command::encode_kv;
+use kattu_node::command::{encode_kv, request};
 use kattu_node::contract::{Consistency, Outcome, ReplyBody, Request};
 use kattu_raft::{Duration, LogIndex};
 use kattu_verify::convert;
@@ -280,15 +280,17 @@ impl Clients {
         };
         // The face judges first: what is wrong whatever the state never reaches a replica.
         let rejected = convert::check(&operation).err();
-        let request = match convert::to_request(&operation) {
-            convert::Request::Command(command) => Request::Write(encode_kv(&command)),
+        let asks = match convert::to_request(&operation) {
+            convert::Request::Command(command) => {
+                let bytes = encode_kv(&command);
+                request(command, bytes)
+            }
             convert::Request::Query(query, true) => Request::Read(query, Consistency::Serializable),
             convert::Request::Query(query, false) => Request::Read(query, consistency),
         };
-        let too_large =
-            matches!(&request, Request::Write(bytes) if bytes.len() > self.request_bytes_max + 512);
-        let has_bound = matches!(&request, Request::Read(_, Consistency::Bounded(_)));
-        let number = self.asked(client, member, Some(request));
+        let too_large = matches!(&asks, Request::Write(bytes) | Request::Weigh(_, bytes) if bytes.len() > self.request_bytes_max + 512);
+        let has_bound = matches!(&asks, Request::Read(_, Consistency::Bounded(_)));
+        let number = self.asked(client, member, Some(asks));
         let (session, level) = match level {
             Some(Level::Session(session)) => (Some(session), level),
             Some(Level::Bounded(bound)) if has_bound => {

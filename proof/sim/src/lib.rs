@@ -60,7 +60,6 @@ mod storm;
 pub mod trace;
 mod watch;
 mod words;
-mod work;
 mod world;
 mod yard;
 

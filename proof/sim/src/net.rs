@@ -641,7 +641,7 @@ impl Net {
                 self.heard += 1;
                 Ok(Some(message))
             }
-            Frame::Goodbye(_) | Frame::Introduction(_) | Frame::Unknown { .. } => Ok(None),
+            Frame::Goodbye(_) | Frame::Introduction(_) | Frame::Level(_) | Frame::Unknown { .. } => Ok(None),
             Frame::Hello(_) | Frame::Welcome(_) | Frame::Refused(_) => Err("a second greeting".into()),
             Frame::Join(_) | Frame::Roll(_) | Frame::Removed(_) | Frame::Known(_) => {
                 Err("a second greeting".into())
@@ -878,11 +878,10 @@ impl Net {
             );
             return;
         }
-        if self.heard_of[to] >> from & 1 == 0 {
-            self.heard_of[to] |= 1 << from;
-            let greeted = Event::Greeted { member: to, run: self.runs[to], by: from };
-            around.queue.plan(around.now + self.pace.frame, greeted);
-        }
+        let is_first = self.heard_of[to] >> from & 1 == 0;
+        self.heard_of[to] |= 1 << from;
+        let greeted = Event::Greeted { member: to, run: self.runs[to], by: from, is_first };
+        around.queue.plan(around.now + self.pace.frame, greeted);
         if !self.links(to, from) {
             self.knows[to] |= 1 << from; // it introduces itself: answers need a way back
             self.dial_first(around, to, from);

@@ -14,8 +14,8 @@ use crate::log::{Completion, Log, LogRoom};
 use crate::net::{id_of, load_of};
 use crate::plan::{Leases, Place};
 use crate::snapshots::{Done, Order, Worker};
-use crate::work::{forgotten, work_of};
 use crate::world::{Event as Planned, Shared};
+use kattu_kv::store::VERSION_OVERHEAD_BYTES;
 use kattu_node::compare::Health;
 use kattu_node::contract::{
     Doubt, Effects, Event, Forward, KeeperEffects, KeeperTask, Members, Outcome, PeerMessage, Refusal,
@@ -40,6 +40,15 @@ pub(crate) const CALLS_MAX: usize = 2048;
 const LONG_STEP: u64 = crate::clock::MS;
 /// Tasks that may wait for a keeper on its own thread, scaled down likewise.
 const TASKS_MAX: usize = 4096;
+
+/// A slice of production. [shell/runtime `seat`]
+const SLICE_UNITS: i64 = 8 << 10;
+/// Of small slices so many take as long as it takes to wake the thread: few enough that something comes in between.
+const SLICES_PER_WAKE_MAX: u64 = 256;
+
+/// What a step of the keeper may take beyond what it was allowed: the largest request of a storm, or the way back over a
+/// few changes for a count.
+const STEP_EXCESS_MAX: u64 = 8 << 10;
 
 /// Why a process ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -85,6 +94,7 @@ struct Progress {
     store_bytes: u64,
     members: Option<Members>,
     health: Option<Health>,
+    admitted: Vec<(Ticket, Vec<u8>)>,
 }
 
 /// The log's own thread.
@@ -110,8 +120,14 @@ pub(crate) struct Process {
     /// Batches waiting for a keeper on its own thread.
     keeper_queue: Option<VecDeque<Vec<KeeperTask>>>,
     keeper_tasks: usize,
-    /// Entries that wait in the keeper for a snapshot.
-    held: VecDeque<Entry>,
+    /// Its thread will look.
+    keeper_planned: bool,
+    /// Entries that the keeper has not applied yet.
+    applying: VecDeque<Entry>,
+    /// What the keeper has told that nobody has heard yet.
+    kept: KeeperEffects,
+    /// Units of work that a keeper on this thread may still do in this batch.
+    slice_left: i64,
     inbox: VecDeque<Event>,
     calls: VecDeque<(u64, Request)>,
     completions: VecDeque<Completion>,
@@ -181,7 +197,10 @@ impl Process {
             at_disk: None,
             keeper_queue: thread(settings.apply).then(VecDeque::new),
             keeper_tasks: 0,
-            held: VecDeque::new(),
+            keeper_planned: false,
+            applying: VecDeque::new(),
+            kept: KeeperEffects::default(),
+            slice_left: 0,
             inbox: VecDeque::new(),
             calls: VecDeque::new(),
             completions: VecDeque::new(),
@@ -258,9 +277,21 @@ impl Process {
         )
     }
 
+    /// A copy of the keeper that has done to its end what was under way: for whoever looks at tables between two events.
+    pub(crate) fn whole_keeper(&self) -> Keeper {
+        let mut copy = self.keeper.clone();
+        while copy.is_in_the_middle() {
+            copy.step(&mut i64::MAX.clone(), &mut KeeperEffects::default());
+        }
+        copy
+    }
+
     /// Whether nothing is under way here.
     pub(crate) fn is_quiet(&self) -> bool {
-        self.stage == Stage::Idle && self.calls.is_empty() && self.waiting.is_empty()
+        self.stage == Stage::Idle
+            && self.calls.is_empty()
+            && self.waiting.is_empty()
+            && !self.keeper.is_busy()
     }
 
     /// Requests held in memory, for the check that they are bounded.
@@ -275,6 +306,7 @@ impl Process {
             || !self.progress.is_empty()
             || !self.done.is_empty()
             || !self.fetches.is_empty()
+            || self.keeper_queue.is_none() && self.keeper.is_busy()
             || self.log.has_prepared()
             || self.node.deadline() <= self.clock.at(now)
     }
@@ -313,6 +345,7 @@ impl Process {
         self.applied_in_batch = false;
         self.events_in_batch = 0;
         self.fetches_left = FETCHES_PER_BATCH;
+        self.slice_left = sh.slice;
         self.take_in(sh)?;
         if self.node.deadline() <= self.clock.at(sh.now) {
             self.handle(sh, Event::Tick)?;
@@ -345,7 +378,7 @@ impl Process {
         while let Some(event) = self.inbox.pop_front() {
             self.handle(sh, event)?;
         }
-        let refuses = self.keeper_tasks >= TASKS_MAX;
+        let refuses = self.keeper_tasks + self.keeper.waiting() >= TASKS_MAX;
         for _ in 0..CALLS_PER_BATCH.min(self.calls.len()) {
             let Some((operation, request)) = self.calls.pop_front() else { break };
             if refuses {
@@ -479,7 +512,8 @@ impl Process {
                     self.stage = Stage::Apply;
                 }
                 Stage::Apply => {
-                    if !self.effects.apply.is_empty() {
+                    let goes_on = self.keeper_queue.is_none() && self.keeper.is_busy() && self.slice_left > 0;
+                    if !self.effects.apply.is_empty() || goes_on {
                         self.lives()?;
                         let tasks = std::mem::take(&mut self.effects.apply);
                         self.hand_over(sh, tasks)?;
@@ -590,92 +624,114 @@ impl Process {
         self.applied_in_batch |= tasks.iter().any(|task| matches!(task, KeeperTask::Apply { .. }));
         match &mut self.keeper_queue {
             None => {
-                let progress = self.keep(sh, tasks)?;
+                self.take_in_tasks(sh, tasks);
+                let mut slice = std::mem::take(&mut self.slice_left);
+                let worked = self.keep(sh, &mut slice);
+                self.slice_left = slice;
+                worked?;
                 self.answer_clients(sh)?;
                 self.news = true;
+                let progress = self.progress();
                 self.on_progress(sh, progress)
             }
             Some(queue) => {
                 self.keeper_tasks += tasks.len();
                 queue.push_back(tasks);
-                if queue.len() == 1 {
-                    self.plan_keeper(sh);
-                }
+                self.plan_keeper(sh, false);
                 Ok(())
             }
         }
     }
 
-    fn plan_keeper(&self, sh: &mut Shared) {
-        let takes = sh.dice.below(sh.pace.apply + 1);
-        sh.queue.plan(sh.now + takes, Planned::Kept { member: self.member, run: self.run });
+    /// Its thread is woken, which takes its time; one that goes on with its next slice takes what its work does.
+    fn plan_keeper(&mut self, sh: &mut Shared, goes_on: bool) {
+        if !self.keeper_planned {
+            self.keeper_planned = true;
+            let slices = if goes_on { SLICE_UNITS / sh.slice.clamp(1, SLICE_UNITS) } else { 1 };
+            let takes = sh.dice.below(sh.pace.apply / (slices as u64).min(SLICES_PER_WAKE_MAX) + 1);
+            sh.queue.plan(sh.now + takes, Planned::Kept { member: self.member, run: self.run });
+        }
     }
 
-    /// The keeper's own thread has done its batch.
+    /// The keeper's own thread takes in what has come, and works for a slice.
     pub(crate) fn kept(&mut self, sh: &mut Shared) -> Result<(), End> {
-        let Some(tasks) = self.keeper_queue.as_mut().and_then(VecDeque::pop_front) else { return Ok(()) };
-        self.keeper_tasks -= tasks.len();
-        let progress = self.keep(sh, tasks)?;
+        self.keeper_planned = false;
+        while let Some(tasks) = self.keeper_queue.as_mut().and_then(VecDeque::pop_front) {
+            self.keeper_tasks -= tasks.len();
+            self.take_in_tasks(sh, tasks);
+        }
+        self.keep(sh, &mut sh.slice.clone())?;
         self.answer_clients(sh)?;
         self.keeper.tidy();
+        let progress = self.progress();
         self.progress.push_back(progress);
-        if self.keeper_queue.as_ref().is_some_and(|queue| !queue.is_empty()) {
-            self.plan_keeper(sh);
+        if self.keeper.is_busy() {
+            self.plan_keeper(sh, true);
         }
         Ok(())
     }
 
-    fn keep(&mut self, sh: &mut Shared, tasks: Vec<KeeperTask>) -> Result<Progress, End> {
-        let mut effects = KeeperEffects::default();
+    fn take_in_tasks(&mut self, sh: &mut Shared, tasks: Vec<KeeperTask>) {
         for task in tasks {
-            let entry = match &task {
-                KeeperTask::Apply { entry, .. } => Some(entry.clone()),
-                _ => None,
-            };
-            let held = entry.clone().filter(|_| self.keeper.is_installing());
-            let before = self.keeper.applied();
-            let task = match (task, &entry) {
-                (KeeperTask::Apply { ticket, term, .. }, Some(entry))
+            let task = match task {
+                KeeperTask::Apply { entry, ticket, term }
                     if self.goes_wrong
-                        && held.is_none()
-                        && let Some(entry) = altered(entry) =>
+                        && !self.keeper.is_installing()
+                        && let Some(altered) = altered(&entry) =>
                 {
                     self.goes_wrong = false;
                     sh.diverged.begins(self.id());
                     sh.trace
                         .line(sh.now, Some(self.id().0), "store", || format!("gets {} wrong", entry.id()));
+                    self.applying.push_back(entry);
+                    KeeperTask::Apply { entry: altered, ticket, term }
+                }
+                KeeperTask::Apply { entry, ticket, term } => {
+                    self.applying.push_back(entry.clone());
                     KeeperTask::Apply { entry, ticket, term }
                 }
-                (task, _) => task,
+                task => task,
             };
-            if sh.service.counts() && held.is_none() {
-                self.work.add(work_of(&task, &self.keeper));
-                let before = self.keeper.store().stats().bytes;
-                self.keeper.handle(task, &mut effects);
-                self.work.keys += forgotten(before, &self.keeper);
-            } else {
-                self.keeper.handle(task, &mut effects);
-            }
-            self.order_of_keeper(sh, &mut effects)?;
-            if let Some(entry) = entry
-                && before < self.keeper.applied()
-            {
-                self.note_applied(sh, &entry)?;
-            } else if let Some(entry) = held {
-                self.held.push_back(entry);
-            }
+            self.keeper.take_in(task, &mut self.kept);
         }
-        self.replying.extend(effects.reply);
-        Ok(self.progress(effects.applied, effects.members, effects.health))
     }
 
-    fn progress(
-        &self,
-        applied: Option<LogIndex>,
-        members: Option<Members>,
-        health: Option<Health>,
-    ) -> Progress {
-        Progress { applied, store_bytes: self.keeper.store().stats().bytes, members, health }
+    /// The keeper works until nothing is left to do, or of the slice.
+    fn keep(&mut self, sh: &mut Shared, slice: &mut i64) -> Result<(), End> {
+        while *slice > 0 && self.keeper.is_busy() {
+            let (before, allowed) = (self.keeper.applied(), *slice);
+            let bytes = self.keeper.store().stats().bytes;
+            self.keeper.step(slice, &mut self.kept);
+            let units = std::mem::take(&mut self.kept.units);
+            self.judge_step(allowed, units)?;
+            if sh.service.counts() {
+                self.work.add(Work { keys: units + forgotten(bytes, &self.keeper), ..Work::default() });
+            }
+            sh.deeds.cut += u64::from(self.keeper.is_in_the_middle());
+            self.order_of_keeper(sh)?;
+            if before < self.keeper.applied() && !self.keeper.is_installing() {
+                let entry = self.applying.pop_front().expect("what is applied was handed over");
+                assert_eq!(entry.id().index, self.keeper.applied(), "entries are applied in order");
+                self.note_applied(sh, &entry)?;
+            }
+        }
+        self.replying.extend(self.kept.reply.drain(..));
+        Ok(())
+    }
+
+    /// No step takes much more than it was allowed: at the most what one small thing takes.
+    fn judge_step(&self, allowed: i64, units: u64) -> Result<(), End> {
+        if allowed.unsigned_abs().saturating_add(STEP_EXCESS_MAX) < units {
+            let story = format!("n{}: a step of {units} units, {allowed} were allowed", self.member + 1);
+            return Err(crate::report::Violation::new("bounded_step", story).into());
+        }
+        Ok(())
+    }
+
+    /// How far the keeper has come since it was last asked.
+    fn progress(&mut self) -> Progress {
+        let KeeperEffects { applied, members, health, admitted, .. } = std::mem::take(&mut self.kept);
+        Progress { applied, store_bytes: self.keeper.store().stats().bytes, members, health, admitted }
     }
 
     fn note_applied(&mut self, sh: &mut Shared, entry: &Entry) -> Result<(), End> {
@@ -684,18 +740,25 @@ impl Process {
         if sh.diverged.is_odd(self.id()) {
             return Ok(sh.watch.applied_within(self.id(), entry)?);
         }
+        let older = sh.older.map(id_of);
+        let has_older = || self.keeper.members().list.iter().any(|info| Some(info.id) == older);
+        if older.is_some() && self.keeper.health().level != 0 && has_older() {
+            let story =
+                format!("n{} uses a feature level that an older member does not know", self.member + 1);
+            return Err(crate::report::Violation::new("older_versions_can_follow", story).into());
+        }
         Ok(sh.watch.applied(self.id(), entry, &self.keeper)?)
     }
 
     // ── The snapshot worker ──
 
     /// What the keeper wants of snapshots.
-    fn order_of_keeper(&mut self, sh: &mut Shared, effects: &mut KeeperEffects) -> Result<(), End> {
-        if let Some((meta, frozen)) = effects.snapshot.take() {
+    fn order_of_keeper(&mut self, sh: &mut Shared) -> Result<(), End> {
+        if let Some((meta, frozen)) = self.kept.snapshot.take() {
             sh.watch.tables(self.id(), &self.keeper)?;
             self.worker.order(Order::Take(meta, Box::new(frozen)));
         }
-        if let Some(meta) = effects.install.take() {
+        if let Some(meta) = self.kept.install.take() {
             self.worker.order(Order::Thaw(meta));
         }
         self.plan_worker(sh);
@@ -766,21 +829,16 @@ impl Process {
             Done::Nothing | Done::NoTables(..) => Ok(()),
             Done::Told(event) | Done::Complete(_, event) => self.handle(sh, event),
             Done::Thawed(meta, tables) => {
-                let mut effects = KeeperEffects::default();
                 sh.watch.tables(self.id(), &tables)?;
                 sh.watch.installed(self.id(), meta.last)?;
                 sh.deeds.installs += 1;
                 sh.trace.line(sh.now, Some(self.id().0), "snapshot", || format!("installs {}", meta.last));
-                let _old = self.keeper.replace(*tables, &mut effects);
-                while let Some(entry) =
-                    self.held.pop_front_if(|entry| entry.id().index <= self.keeper.applied())
-                {
-                    sh.watch.applied_within(self.id(), &entry)?;
+                let _old = self.keeper.replace(*tables, &mut self.kept);
+                if self.keeper_queue.is_some() {
+                    self.plan_keeper(sh, false);
+                    return Ok(());
                 }
-                self.order_of_keeper(sh, &mut effects)?;
-                self.replying.extend(effects.reply);
-                self.answer_clients(sh)?;
-                let progress = self.progress(effects.applied, effects.members, effects.health);
+                let progress = self.progress();
                 self.on_progress(sh, progress)
             }
         }
@@ -793,6 +851,9 @@ impl Process {
             let (net, mut around) = sh.net();
             net.table(&mut around, self.member, &members);
             self.handle(sh, Event::Members(members))?;
+        }
+        for (ticket, command) in progress.admitted {
+            self.handle(sh, Event::Admitted { ticket, command })?;
         }
         if let Some(health) = progress.health {
             self.handle(sh, Event::Health(health))?;
@@ -1023,7 +1084,8 @@ impl Process {
         self.answer_clients(sh)?;
         let mut tasks: Vec<KeeperTask> = self.keeper_queue.take().into_iter().flatten().flatten().collect();
         tasks.append(&mut self.effects.apply);
-        self.keep(sh, tasks)?;
+        self.take_in_tasks(sh, tasks);
+        self.keep(sh, &mut i64::MAX.clone())?;
         self.answer_clients(sh)?;
         if let Some(thread) = self.log_thread.take() {
             for records in thread.records {
@@ -1066,6 +1128,8 @@ fn kind_of(event: &Event) -> u64 {
         Event::Health(_) => 18,
         Event::Priority(..) => 19,
         Event::DiskTook(_) => 20,
+        Event::Admitted { .. } => 21,
+        Event::Knows(..) => 22,
     }
 }
 
@@ -1160,4 +1224,9 @@ fn note(sh: &mut Shared, id: NodeId, effects: &Effects) {
             Trace::Term(_) | Trace::Committed(_) => {}
         }
     }
+}
+
+/// Versions of keys that a store has given back since it held so many bytes, at most: none takes fewer than its overhead.
+fn forgotten(before: u64, keeper: &Keeper) -> u64 {
+    before.saturating_sub(keeper.store().stats().bytes) / VERSION_OVERHEAD_BYTES
 }

@@ -63,6 +63,7 @@ deeds! {
     left "slow disks left by their leaders",
     leases "leases begun",
     denials "members without the promise that leases need",
+    cut "tasks of a keeper left in the middle",
     apart "clocks proven to run apart",
     behind "reads of sessions at members that were behind them",
     aged "bounded reads of a state that was the newest no more",

@@ -66,6 +66,7 @@ fn options_of(config: &Identity, seed: u64) -> NodeConfig {
         pending_bytes_max: 1 << 20,
         snapshots: SnapshotLimits { log_bytes_min: u64::MAX, keep_bytes: 0 },
         digest_interval: Duration::ZERO,
+        level_known: kattu_node::level::KNOWN,
         name: config.name.clone(),
         client_urls: vec![format!("http://{}", config.name)],
     }

@@ -55,7 +55,7 @@ impl World {
         };
         let process = self.members[member].process.as_ref().expect("it runs");
         let mut deed = Deed::new(pick, self.wal_options());
-        let digest = deed.restore(id_of(member), process.keeper.pin())?;
+        let digest = deed.restore(id_of(member), process.whole_keeper().pin())?;
         self.sh.deeds.restored += 1;
         self.note_deed(member, &deed, digest);
         Ok(true)
@@ -70,7 +70,10 @@ impl World {
             return Ok(false);
         }
         let process = state.process.as_ref().expect("it runs");
-        if process.keeper.is_installing() {
+        let mut keeper = process.keeper.clone();
+        // What it was handed is committed and on its disk: a keeper that carries it out later would not be asked again.
+        keeper.finish(&mut KeeperEffects::default());
+        if keeper.is_installing() {
             return Ok(false); // what it has applied is not what its log goes on from
         }
         let mut deed = Deed::new(pick, self.wal_options());
@@ -84,8 +87,8 @@ impl World {
             return Ok(false);
         }
         let raft = process.node.raft();
-        let owed = raft.persisted_index().max(process.keeper.applied());
-        let digest = deed.recover(id_of(member), copy, &process.keeper, owed)?;
+        let owed = raft.persisted_index().max(keeper.applied());
+        let digest = deed.recover(id_of(member), copy, &keeper, owed)?;
         self.sh.deeds.recovered += 1;
         self.note_deed(member, &deed, digest);
         Ok(true)

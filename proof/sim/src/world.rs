@@ -24,7 +24,7 @@ use crate::watch::Watch;
 use kattu_node::contract::{
     Consistency, Doubt, Event as Input, Forward, Outcome, PeerMessage, Refusal, Request,
 };
-use kattu_node::{Keeper, Node, NodeConfig};
+use kattu_node::{Keeper, Node, NodeConfig, RequestLimits, level};
 use kattu_raft::{
     Config, EntryId, Incarnation, Leadership, LinkEnd, LogIndex, NodeId, Policies, RecordEncoder, Recovered,
     Term,
@@ -148,6 +148,7 @@ pub(crate) enum Event {
         member: usize,
         run: u32,
         by: usize,
+        is_first: bool,
     },
     /// A member starts, if this is still its newest plan to do so.
     Start {
@@ -217,6 +218,10 @@ pub(crate) struct Shared {
     pub(crate) dice: Dice,
     pub(crate) diverged: Diverged,
     pub(crate) service: Service,
+    /// Units of work that a keeper does in one go.
+    pub(crate) slice: i64,
+    /// A member that does not say which feature level it knows, as an older version does not.
+    pub(crate) older: Option<usize>,
     /// Who has come back with less than it had promised, by which fault, and nobody has noticed yet.
     pub(crate) forgot: BTreeMap<NodeId, Fault>,
     /// Events handled by members.
@@ -312,6 +317,27 @@ pub(crate) struct World {
     pub(crate) load: Load,
 }
 
+/// As in production, or so little that nothing is done in one go.
+fn draw_slice(seed: u64) -> i64 {
+    let mut dice = Dice::new(seed, "slices");
+    if dice.one_in(3) { 8 << 10 } else { dice.log_within(1, 4096) as i64 }
+}
+
+fn draw_older(seed: u64, count: usize) -> Option<usize> {
+    let mut dice = Dice::new(seed, "versions");
+    dice.one_in(4).then(|| dice.below(count as u64) as usize)
+}
+
+/// Mostly more than any request of a storm costs; in some storms so little that many are refused, and not the same on all
+/// members: what they do with an entry must not depend on it.
+fn draw_work_max(seed: u64, member: usize) -> u64 {
+    let mut storm = Dice::new(seed, "budgets");
+    if !storm.one_in(4) {
+        return RequestLimits::default().work_max;
+    }
+    Dice::new(seed ^ (member as u64) << 32, "budgets of members").log_within(16, 2048)
+}
+
 fn encoder() -> RecordEncoder {
     RecordEncoder(|group, head, payload| {
         kattu_wire::record_encode(crc32c::crc32c_append, group, head, payload)
@@ -341,6 +367,8 @@ impl World {
             net: Net::new(seed, count, &plan.pace, retry_max, keeps_old),
             dice: Dice::new(seed, "processes"),
             service: Service::default(),
+            slice: draw_slice(seed),
+            older: draw_older(seed, plan.members as usize),
             diverged: Diverged::new(plan.kinds.has(crate::inject::Kind::Diverge)),
             forgot: BTreeMap::new(),
             events: 0,
@@ -574,8 +602,11 @@ impl World {
                     Ok(())
                 }
             }
-            Event::Greeted { member, run, by } => {
-                match self.plan.settings.priorities.get(by).filter(|_| self.runs(member, run)) {
+            Event::Greeted { member, run, by, is_first } => {
+                if self.runs(member, run) && self.sh.older != Some(by) {
+                    self.hear(member, run, Input::Knows(id_of(by), level::KNOWN))?;
+                }
+                match self.plan.settings.priorities.get(by).filter(|_| is_first && self.runs(member, run)) {
                     Some(&priority) => self.hear(member, run, Input::Priority(id_of(by), priority)),
                     None => Ok(()),
                 }
@@ -1174,6 +1205,7 @@ impl World {
             pending_bytes_max: settings.pending_bytes_max,
             snapshots: settings.snapshots,
             digest_interval: settings.digest_interval,
+            level_known: if self.sh.older == Some(member) { 0 } else { level::KNOWN },
             name: format!("n{}", id.0),
             client_urls: vec![format!("http://n{}", id.0)],
         };
@@ -1187,7 +1219,9 @@ impl World {
         let (keeper, snapshot_bytes) = tables.unwrap_or_else(|| (Keeper::new(infos), 0));
         let node =
             Node::recover(config, entropy, clock.at(self.sh.now), recovered).with_snapshot_of(snapshot_bytes);
-        let keeper = keeper.of_member(id);
+        let limits =
+            RequestLimits { work_max: draw_work_max(self.plan.seed, member), ..RequestLimits::default() };
+        let keeper = keeper.of_member(id).with_limits(limits);
         let table = keeper.members();
         let mut knows: Vec<NodeId> = table.list.iter().map(|info| info.id).collect();
         knows.extend(joined.into_iter().flatten().map(|found| found.id));

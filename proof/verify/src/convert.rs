@@ -161,6 +161,8 @@ pub fn to_rejection(error: api::Error) -> Rejection {
         | api::Error::TooManyOps
         | api::Error::DuplicateKey
         | api::Error::InvalidSort
-        | api::Error::LeaseNotFound => Rejection::Invalid,
+        | api::Error::LeaseNotFound
+        // Only where a limit of bytes is set, and that is told as a refusal.
+        | api::Error::AnswerTooLarge => Rejection::Invalid,
     }
 }

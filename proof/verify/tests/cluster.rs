@@ -99,6 +99,7 @@ impl World {
         NodeConfig {
             snapshots: SnapshotLimits { log_bytes_min: u64::MAX, keep_bytes: 0 },
             digest_interval: Duration::ZERO,
+            level_known: kattu_node::level::KNOWN,
             raft: Config {
                 group: GroupId(0),
                 id,

@@ -20,7 +20,7 @@ use crate::likeness::Likeness;
 use crate::links::Links;
 use crate::metrics::Metrics;
 use crate::room::Room;
-use crate::seat::{Progress, Seat};
+use crate::seat::{Progress, SLICE_UNITS, Seat};
 use crate::snapshots::{Done, Order, Snapshots};
 use crate::start::End;
 use crate::waiting::Waiting;
@@ -100,7 +100,7 @@ impl Driver {
                 progress = self.seat.progress() => self.on_progress(clock::now(), progress, &mut effects),
                 done = self.snapshots.done() => self.on_done(clock::now(), done, &mut effects),
                 () = &mut timer => {}
-                () = std::future::ready(()), if untidy || !self.fetches.is_empty() => {}
+                () = std::future::ready(()), if untidy || !self.fetches.is_empty() || self.seat.is_busy() => {}
                 told = stop.changed() => {
                     if told.is_err() {
                         break; // whoever could say so is gone
@@ -165,6 +165,7 @@ impl Driver {
         let now = clock::now(); // what a message says of time holds before it came, and after it was asked for
         for event in events.drain(..) {
             self.node.handle(now, event, effects);
+            self.watch.pet(Work::Node);
         }
         while calls.len() < CALLS_PER_BATCH {
             let Ok(call) = self.calls.try_recv() else { break };
@@ -196,6 +197,7 @@ impl Driver {
             }
             let ticket = self.waiting.enter(reply);
             self.node.handle(now, Event::Client { ticket, request }, effects);
+            self.watch.pet(Work::Node);
         }
     }
 
@@ -203,6 +205,7 @@ impl Driver {
     /// keeper have done on the way is news to the node, so the batch ends with one more "drained".
     async fn carry_out(&mut self, effects: &mut Effects) {
         let mut fetches_left = FETCHES_PER_BATCH;
+        let mut slice = SLICE_UNITS;
         loop {
             // Before anybody is answered: who hears an answer finds its position here.
             self.facts.committed.store(self.node.raft().committed().0, Ordering::Release);
@@ -210,7 +213,7 @@ impl Driver {
                 self.node.handle(clock::now(), Event::Unsent(forward), effects); // the newest first: each goes to the head
             }
             let mut answered = self.answer(effects);
-            let applied = self.apply(effects);
+            let applied = self.apply(&mut slice, effects);
             answered |= applied == Some(true);
             let mut news = applied.is_some();
             self.trace(effects);
@@ -258,15 +261,16 @@ impl Driver {
         any
     }
 
-    /// Hands tasks to the keeper; if it has done them already, whether a client was answered.
-    fn apply(&mut self, effects: &mut Effects) -> Option<bool> {
-        if effects.apply.is_empty() {
-            return None;
+    /// Hands tasks to the keeper, and lets it work as long as the batch's slice lasts; if it has come further, whether a
+    /// client was answered.
+    fn apply(&mut self, slice: &mut i64, effects: &mut Effects) -> Option<bool> {
+        if !effects.apply.is_empty() {
+            let tasks = std::mem::take(&mut effects.apply);
+            let entries = tasks.iter().filter(|task| matches!(task, KeeperTask::Apply { .. })).count();
+            self.metrics.applied_entries.add(entries as u64);
+            self.seat.hand_over(tasks, &mut self.waiting);
         }
-        let tasks = std::mem::take(&mut effects.apply);
-        let entries = tasks.iter().filter(|task| matches!(task, KeeperTask::Apply { .. })).count();
-        self.metrics.applied_entries.add(entries as u64);
-        let progress = self.seat.hand_over(tasks, &mut self.waiting)?;
+        let progress = self.seat.work(slice, &mut self.waiting)?;
         let answered = progress.answered;
         self.on_progress(clock::now(), progress, effects);
         Some(answered)
@@ -299,8 +303,14 @@ impl Driver {
             self.greeting.follow((*members).clone());
             self.node.handle(now, Event::Members(*members), effects);
         }
+        for (ticket, command, reply) in progress.admitted {
+            // From another thread its client comes back with it.
+            let ticket = reply.map_or(ticket, |reply| self.waiting.enter(reply));
+            self.node.handle(now, Event::Admitted { ticket, command }, effects);
+        }
         if let Some(health) = progress.health {
             self.tell_of_alarms(&health);
+            self.tell_of_level(health.level);
             self.node.handle(now, Event::Health(*health), effects);
         }
         if let Some(index) = progress.applied {
@@ -323,11 +333,7 @@ impl Driver {
     fn on_done(&mut self, now: Instant, done: Done, effects: &mut Effects) {
         match done {
             Done::Told(event) => self.node.handle(now, event, effects),
-            Done::Thawed(tables) => {
-                if let Some(progress) = self.seat.bring(tables, &mut self.waiting) {
-                    self.on_progress(now, progress, effects);
-                }
-            }
+            Done::Thawed(tables) => self.seat.bring(tables),
         }
     }
 
@@ -346,6 +352,16 @@ impl Driver {
             crate::report::info(format_args!("alarm {kind} for {} is cleared", named(member)));
         }
         self.alarms.clone_from(&health.alarms);
+    }
+
+    /// From here on older versions cannot follow: that is worth a line.
+    fn tell_of_level(&self, level: u16) {
+        if self.metrics.feature_level.get() < u64::from(level) {
+            self.metrics.feature_level.set(level.into());
+            crate::report::info(format_args!(
+                "the cluster is at feature level {level}: members of versions that do not know it cannot run in it any more"
+            ));
+        }
     }
 
     fn publish_facts(&mut self) {
@@ -461,8 +477,8 @@ impl Driver {
     fn finish(mut self, effects: &mut Effects) {
         self.node.handle(clock::now(), Event::Stop, effects);
         self.answer(effects);
-        self.apply(effects);
-        self.seat.finish();
+        self.apply(&mut 0, effects);
+        self.seat.finish(&mut self.waiting);
         drop(self.snapshots); // before the directory is anybody else's
         self.disk.close();
     }

@@ -43,14 +43,14 @@ pub(crate) struct Facts {
 impl Facts {
     /// The replica has taken a request in.
     pub(crate) fn taken_in(&self, request: &Request) {
-        if let Request::Write(bytes) = request {
+        if let Request::Write(bytes) | Request::Weigh(_, bytes) = request {
             self.inbox_bytes.fetch_sub(bytes.len(), Ordering::Relaxed);
         }
     }
 
     /// A request is about to wait; whether there is room for it.
     fn enter(&self, request: &Request) -> bool {
-        let Request::Write(bytes) = request else { return true };
+        let (Request::Write(bytes) | Request::Weigh(_, bytes)) = request else { return true };
         let before = self.inbox_bytes.fetch_add(bytes.len(), Ordering::Relaxed);
         // One always passes.
         if 0 < before && INBOX_BYTES_MAX < before + bytes.len() {
@@ -85,7 +85,10 @@ impl Engine {
     /// Asks the replica; comes back when it has answered. Dropping the future abandons the answer, and the request if the
     /// replica has not begun with it.
     pub async fn call(&self, request: Request) -> Outcome {
-        let is_write = matches!(request, Request::Write(_) | Request::Change(_) | Request::MoveLeader(_));
+        let is_write = matches!(
+            request,
+            Request::Write(_) | Request::Weigh(..) | Request::Change(_) | Request::MoveLeader(_)
+        );
         if !self.facts.enter(&request) {
             return Outcome::Refused(Refusal::TooManyRequests);
         }

@@ -1,7 +1,7 @@
 //! The first words on a peer connection, on both sides. [fault-model NT1, NT2]
 //!
 //! ```text
-//!   member    ── Hello ──▶ Welcome, Removed, Known or Refused; then Introduction: where it is reached
+//!   member    ── Hello ──▶ Welcome, Removed, Known or Refused; then Introduction: where it is reached, and Level: what it knows
 //!   beginner  ── Hello ──▶ the same, without an incarnation and without an Introduction: is anything known of me?
 //!   newcomer  ── Join ───▶ Roll: who is in the cluster, as a quorum confirms it, or Refused; and the connection is closed
 //! ```
@@ -14,6 +14,7 @@
 
 use crate::links::Failure;
 use kattu_node::contract::{MemberInfo, Members};
+use kattu_node::level;
 use kattu_raft::{Incarnation, Leadership, NodeId, SharedBytes};
 use kattu_wire::{Frame, FrameWriter, Hello, Lane, PROTOCOL_MAX, PROTOCOL_MIN, Refused, Welcome};
 use kattu_wire::{Introduction, Join, Known, Removed, Roll};
@@ -207,6 +208,7 @@ pub(crate) async fn greet(
             }
             let introduction = Frame::Introduction(greeting.introduction());
             say(socket, &introduction).await.map_err(|_| Failure::Away)?;
+            say(socket, &Frame::Level(level::KNOWN)).await.map_err(|_| Failure::Away)?;
             Ok(protocol)
         }
         Ok(Frame::Welcome(welcome)) => Err(Failure::Refused(format!(

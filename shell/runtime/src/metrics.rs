@@ -119,6 +119,14 @@ pub struct Metrics {
     pub events: Counter,
     /// Entries handed to the store.
     pub applied_entries: Counter,
+    /// Work the store has done, in units. [`kattu_kv::cost`]
+    pub work_units: Counter,
+    /// The most of it between two looks at anything else, since the start.
+    pub step_units_max: Counter,
+    /// Requests refused because they cost more than one may.
+    pub refused_for_work: Counter,
+    /// The feature level of the cluster, as applied here (a level).
+    pub feature_level: Counter,
     /// Client requests taken in.
     pub requests: Counter,
     /// Requests whose clients had gone before anything was begun.

@@ -3,8 +3,12 @@
 //! Inline, an answer reaches its client without any hand-off. On its own thread, a long read does not hold up the log,
 //! at the price of a wake-up there and back; tasks and the clients that wait for them cross over together, so that
 //! answers do not travel back through the driver. [performance, "The floor of the etcd face"]
+//!
+//! Either way the keeper works in slices of [`SLICE_UNITS`]: inline, the driver looks after each at what has arrived and at
+//! its timer; on its own thread, it looks at its inbox and reports.
 //! Knows nothing of: what tasks do.
 
+use crate::metrics::Metrics;
 use crate::snapshots::{Order, Orders};
 use crate::waiting::{Reply, Waiting};
 use crate::watchdog::{Watch, Work};
@@ -13,9 +17,17 @@ use kattu_node::compare::Health;
 use kattu_node::contract::{KeeperEffects, KeeperTask, Members, Outcome, Ticket};
 use kattu_raft::LogIndex;
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 use std::sync::mpsc as sync_mpsc;
 use std::thread::JoinHandle;
 use tokio::sync::mpsc;
+
+/// Units of work in one slice: as much as a thousand puts, a small part of a heartbeat interval. [kattu_kv::cost]
+pub(crate) const SLICE_UNITS: i64 = 8 << 10;
+
+/// Units of work that a process which stops still does for those who wait: half of what one request may cost. Who is not answered by then is
+/// told that the outcome is open.
+const FINISH_UNITS: i64 = 4 << 20;
 
 /// How far the keeper has come.
 #[derive(Debug, Default)]
@@ -32,11 +44,13 @@ pub(crate) struct Progress {
     pub(crate) members: Option<Box<Members>>,
     /// What the tables say of alarms and digests, if that has changed.
     pub(crate) health: Option<Box<Health>>,
+    /// Commands that may be proposed; from another thread with those who wait.
+    pub(crate) admitted: Vec<(Ticket, Vec<u8>, Option<Reply>)>,
     /// Tasks done.
     tasks: usize,
 }
 
-/// Tasks that may wait for a keeper on its own thread; beyond it clients are refused until it has caught up.
+/// Tasks that may wait for a keeper; beyond it clients are refused until it has caught up.
 const TASKS_MAX: usize = 1 << 16;
 
 pub(crate) enum Batch {
@@ -49,9 +63,22 @@ pub(crate) enum Batch {
     Tables(Box<Keeper>),
 }
 
+/// The keeper with what it needs to work.
+pub(crate) struct Desk {
+    keeper: Keeper,
+    orders: Orders,
+    watch: Watch,
+    metrics: Arc<Metrics>,
+    /// What this desk's work is to the watchdog.
+    work: Work,
+    effects: KeeperEffects,
+    /// Something was taken in or done that nobody was told of.
+    is_news: bool,
+}
+
 /// The keeper's seat.
 pub(crate) enum Seat {
-    Inline(Box<Keeper>, Orders),
+    Inline(Box<Desk>),
     Thread {
         tasks: sync_mpsc::Sender<Batch>,
         progress: mpsc::UnboundedReceiver<Progress>,
@@ -63,27 +90,29 @@ pub(crate) enum Seat {
 
 impl Seat {
     /// What the keeper wants of snapshots goes to `orders`.
-    pub(crate) fn inline(keeper: Keeper, orders: Orders) -> Seat {
-        Seat::Inline(Box::new(keeper), orders)
+    pub(crate) fn inline(keeper: Keeper, orders: Orders, watch: Watch, metrics: Arc<Metrics>) -> Seat {
+        Seat::Inline(Box::new(Desk::new(keeper, orders, watch, metrics, Work::Node)))
     }
 
-    pub(crate) fn thread(keeper: Keeper, orders: Orders, watch: Watch) -> std::io::Result<Seat> {
+    pub(crate) fn thread(
+        keeper: Keeper,
+        orders: Orders,
+        watch: Watch,
+        metrics: Arc<Metrics>,
+    ) -> std::io::Result<Seat> {
         let (tasks, inbox) = sync_mpsc::channel::<Batch>();
         let (report, progress) = mpsc::unbounded_channel();
+        let desk = Desk::new(keeper, orders, watch, metrics, Work::Keeper);
         let thread = std::thread::Builder::new()
             .name("kattu-apply".into())
-            .spawn(move || run(keeper, &orders, &inbox, &report, &watch))?;
+            .spawn(move || run(desk, &inbox, &report))?;
         Ok(Seat::Thread { tasks, progress, waiting: 0, thread })
     }
 
-    /// Hands over tasks. Inline, they are done on return and the progress is given back.
-    pub(crate) fn hand_over(&mut self, tasks: Vec<KeeperTask>, waiting: &mut Waiting) -> Option<Progress> {
+    /// Hands over tasks. Inline, [`Seat::work`] does them.
+    pub(crate) fn hand_over(&mut self, tasks: Vec<KeeperTask>, waiting: &mut Waiting) {
         match self {
-            Seat::Inline(keeper, orders) => {
-                let mut effects = KeeperEffects::default();
-                tasks.into_iter().for_each(|task| carry_out(keeper, task, orders, &mut effects));
-                Some(told(keeper, effects, waiting))
-            }
+            Seat::Inline(desk) => desk.take_in(tasks),
             Seat::Thread { tasks: queue, waiting: count, .. } => {
                 *count += tasks.len();
                 let replies = tasks
@@ -94,22 +123,41 @@ impl Seat {
                 queue
                     .send(Batch::Tasks { tasks, replies })
                     .expect("the apply thread lives as long as its queue");
-                None
             }
         }
     }
 
-    /// The tables that the keeper waits for are here. Inline, the progress is given back.
-    pub(crate) fn bring(&mut self, tables: Box<Keeper>, waiting: &mut Waiting) -> Option<Progress> {
-        match self {
-            Seat::Inline(keeper, orders) => {
-                let mut effects = KeeperEffects::default();
-                replace(keeper, *tables, orders, &mut effects);
-                Some(told(keeper, effects, waiting))
+    /// A keeper on this thread works as long as the slice lasts, which is told how much of it is left, and answers. Gives
+    /// back how far it has come, if it has.
+    pub(crate) fn work(&mut self, slice: &mut i64, waiting: &mut Waiting) -> Option<Progress> {
+        let Seat::Inline(desk) = self else { return None };
+        desk.work(slice);
+        std::mem::take(&mut desk.is_news).then(|| {
+            let (mut progress, replies) = desk.told();
+            progress.answered = !replies.is_empty();
+            for (ticket, outcome) in replies {
+                if let Some(reply) = waiting.take(ticket) {
+                    let _ = reply.send(outcome); // the client may have gone
+                }
             }
+            progress
+        })
+    }
+
+    /// Whether a keeper on this thread has more to do than its slice let it.
+    pub(crate) fn is_busy(&self) -> bool {
+        match self {
+            Seat::Inline(desk) => desk.is_news || desk.keeper.is_busy(),
+            Seat::Thread { .. } => false,
+        }
+    }
+
+    /// The tables that the keeper waits for are here.
+    pub(crate) fn bring(&mut self, tables: Box<Keeper>) {
+        match self {
+            Seat::Inline(desk) => desk.replace(*tables),
             Seat::Thread { tasks, .. } => {
                 tasks.send(Batch::Tables(tables)).expect("the apply thread lives as long as its queue");
-                None
             }
         }
     }
@@ -118,7 +166,7 @@ impl Seat {
     /// thread does so by itself.
     pub(crate) fn idle(&mut self) -> bool {
         match self {
-            Seat::Inline(keeper, _) => keeper.tidy(),
+            Seat::Inline(desk) => desk.keeper.tidy(),
             Seat::Thread { .. } => false,
         }
     }
@@ -147,24 +195,81 @@ impl Seat {
         }
     }
 
-    /// Whether a keeper on its own thread is so far behind that clients are to be refused.
+    /// Whether a keeper is so far behind that clients are to be refused.
     pub(crate) fn is_full(&self) -> bool {
         match self {
-            Seat::Inline(..) => false,
+            Seat::Inline(desk) => desk.keeper.waiting() >= TASKS_MAX,
             Seat::Thread { waiting, .. } => *waiting >= TASKS_MAX,
         }
     }
 
-    /// Comes back when everything handed over is done and answered.
-    pub(crate) fn finish(self) {
-        match self {
-            Seat::Inline(..) => {}
-            Seat::Thread { tasks, thread, progress, .. } => {
-                drop(tasks);
-                thread.join().expect("a panic on the apply thread aborts");
-                drop(progress);
-            }
+    /// Comes back when what was handed over is done and answered, or as much of it as a process that stops has time for.
+    pub(crate) fn finish(mut self, waiting: &mut Waiting) {
+        let _ = self.work(&mut FINISH_UNITS.clone(), waiting);
+        if let Seat::Thread { tasks, thread, progress, .. } = self {
+            drop(tasks);
+            thread.join().expect("a panic on the apply thread aborts");
+            drop(progress);
         }
+    }
+}
+
+impl Desk {
+    fn new(keeper: Keeper, orders: Orders, watch: Watch, metrics: Arc<Metrics>, work: Work) -> Desk {
+        Desk { keeper, orders, watch, metrics, work, effects: KeeperEffects::default(), is_news: false }
+    }
+
+    fn take_in(&mut self, tasks: Vec<KeeperTask>) {
+        tasks.into_iter().for_each(|task| self.keeper.take_in(task, &mut self.effects));
+        self.is_news = true;
+    }
+
+    /// Works until nothing is left to do, or of the slice. What it wants of snapshots is ordered at once.
+    fn work(&mut self, slice: &mut i64) {
+        let before = *slice;
+        while *slice > 0 && self.keeper.is_busy() {
+            self.keeper.step(slice, &mut self.effects);
+            self.order();
+            self.watch.pet(self.work);
+            self.is_news = true;
+        }
+        let units = before.saturating_sub(*slice).unsigned_abs();
+        self.metrics.work_units.add(units);
+        self.metrics.step_units_max.set(self.metrics.step_units_max.get().max(units));
+    }
+
+    fn order(&mut self) {
+        if let Some((meta, frozen)) = self.effects.snapshot.take() {
+            self.orders.give(Order::Take(meta, Box::new(frozen)));
+        }
+        if let Some(meta) = self.effects.install.take() {
+            self.orders.give(Order::Thaw(meta));
+        }
+    }
+
+    /// New tables take the place of the old ones; what waited for them is next.
+    fn replace(&mut self, tables: Keeper) {
+        let old = self.keeper.replace(tables, &mut self.effects);
+        self.orders.give(Order::Drop(Box::new(old)));
+        self.is_news = true;
+    }
+
+    /// How far the keeper has come since this was last asked, and its answers.
+    fn told(&mut self) -> (Progress, Vec<(Ticket, Outcome)>) {
+        let effects = std::mem::take(&mut self.effects);
+        self.metrics.refused_for_work.add(effects.refused_for_work);
+        let stats = self.keeper.store().stats();
+        let progress = Progress {
+            applied: effects.applied,
+            store_bytes: stats.bytes,
+            store_pinned: stats.pinned,
+            answered: false,
+            members: effects.members.map(Box::new),
+            health: effects.health.map(Box::new),
+            admitted: effects.admitted.into_iter().map(|(ticket, command)| (ticket, command, None)).collect(),
+            tasks: 0,
+        };
+        (progress, effects.reply)
     }
 }
 
@@ -174,106 +279,88 @@ fn ticket_of(task: &KeeperTask) -> Option<Ticket> {
         KeeperTask::Read { ticket, .. }
         | KeeperTask::Members { ticket, .. }
         | KeeperTask::Pin { ticket, .. }
+        | KeeperTask::Weigh { ticket, .. }
         | KeeperTask::Status { ticket, .. } => Some(*ticket),
         KeeperTask::Snapshot(_) | KeeperTask::Install(_) => None,
     }
 }
 
-/// Carries out one task; what it wants of snapshots is ordered at once.
-fn carry_out(keeper: &mut Keeper, task: KeeperTask, orders: &Orders, effects: &mut KeeperEffects) {
-    keeper.handle(task, effects);
-    order(orders, effects);
+/// Those who wait for a keeper on its own thread.
+#[derive(Default)]
+struct Replies {
+    /// In the order of their tasks, which is mostly that of the answers.
+    in_order: VecDeque<(Ticket, Reply)>,
+    /// Those that others went ahead of.
+    passed: BTreeMap<Ticket, Reply>,
 }
 
-fn order(orders: &Orders, effects: &mut KeeperEffects) {
-    if let Some((meta, frozen)) = effects.snapshot.take() {
-        orders.give(Order::Take(meta, Box::new(frozen)));
+impl Replies {
+    fn take(&mut self, ticket: Ticket) -> Option<Reply> {
+        let next = self.in_order.pop_front_if(|(waits_for, _)| *waits_for == ticket).map(|(_, reply)| reply);
+        next.or_else(|| self.passed.remove(&ticket)).or_else(|| {
+            self.passed.extend(self.in_order.drain(..));
+            self.passed.remove(&ticket)
+        })
     }
-    if let Some(meta) = effects.install.take() {
-        orders.give(Order::Thaw(meta));
-    }
 }
 
-/// New tables take the place of the old ones, and what waited for them goes on.
-fn replace(keeper: &mut Keeper, tables: Keeper, orders: &Orders, effects: &mut KeeperEffects) {
-    let old = keeper.replace(tables, effects);
-    orders.give(Order::Drop(Box::new(old)));
-    order(orders, effects);
-}
-
-/// Answers clients of this thread, and says how far the keeper has come.
-fn told(keeper: &Keeper, effects: KeeperEffects, waiting: &mut Waiting) -> Progress {
-    let answered = !effects.reply.is_empty();
-    for (ticket, outcome) in effects.reply {
-        if let Some(reply) = waiting.take(ticket) {
-            let _ = reply.send(outcome); // the client may have gone
-        }
-    }
-    let kattu_kv::store::Stats { bytes: store_bytes, pinned: store_pinned, .. } = keeper.store().stats();
-    let (members, health) = (effects.members.map(Box::new), effects.health.map(Box::new));
-    Progress { applied: effects.applied, store_bytes, store_pinned, answered, members, health, tasks: 0 }
-}
-
-fn run(
-    mut keeper: Keeper,
-    orders: &Orders,
-    inbox: &sync_mpsc::Receiver<Batch>,
-    report: &mpsc::UnboundedSender<Progress>,
-    watch: &Watch,
-) {
+fn run(mut desk: Desk, inbox: &sync_mpsc::Receiver<Batch>, report: &mpsc::UnboundedSender<Progress>) {
     let _abort = crate::AbortOnPanic;
-    let mut untidy = false;
-    // Who waits for what waits for a snapshot.
-    let mut held = BTreeMap::new();
+    let (mut untidy, mut stops) = (false, false);
+    let mut replies = Replies::default();
+    let mut left = FINISH_UNITS;
     loop {
-        let batch = match inbox.try_recv() {
-            Ok(batch) => batch,
-            Err(sync_mpsc::TryRecvError::Empty) if untidy => {
-                untidy = keeper.tidy();
-                continue;
+        let before = desk.keeper.waiting();
+        let mut count = 0;
+        let mut take = |desk: &mut Desk, batch: Batch| match batch {
+            Batch::Tasks { tasks, replies: new } => {
+                count += tasks.len();
+                replies.in_order.extend(new);
+                desk.take_in(tasks);
             }
-            Err(_) => match inbox.recv() {
-                Ok(batch) => batch,
-                Err(sync_mpsc::RecvError) => return,
-            },
+            Batch::Tables(tables) => desk.replace(*tables),
         };
-        let mut effects = KeeperEffects::default();
-        let (mut count, mut waiting) = (0, VecDeque::new());
-        watch.over(Work::Keeper, || match batch {
-            Batch::Tasks { tasks, replies } => {
-                (count, waiting) = (tasks.len(), replies);
-                tasks.into_iter().for_each(|task| carry_out(&mut keeper, task, orders, &mut effects));
+        if !desk.keeper.is_busy() && !untidy && !stops {
+            match inbox.recv() {
+                Ok(batch) => take(&mut desk, batch),
+                Err(sync_mpsc::RecvError) => stops = true,
             }
-            Batch::Tables(tables) => replace(&mut keeper, *tables, orders, &mut effects),
-        });
-        if keeper.is_installing() || !held.is_empty() {
-            held.extend(waiting.drain(..));
         }
-        answer(effects.reply, waiting, &mut held);
-        let kattu_kv::store::Stats { bytes: store_bytes, pinned: store_pinned, .. } = keeper.store().stats();
-        let (members, health) = (effects.members.map(Box::new), effects.health.map(Box::new));
-        let applied = effects.applied;
-        let progress =
-            Progress { applied, store_bytes, store_pinned, answered: false, members, health, tasks: count };
-        if report.send(progress).is_err() {
-            return; // the driver is gone
+        loop {
+            match inbox.try_recv() {
+                Ok(batch) => take(&mut desk, batch),
+                Err(sync_mpsc::TryRecvError::Empty) => break,
+                Err(sync_mpsc::TryRecvError::Disconnected) => {
+                    stops = true;
+                    break;
+                }
+            }
         }
-        untidy = keeper.tidy();
-    }
-}
-
-/// Answers come in the order of the tasks, and so do those who wait, unless some were held; some tasks have nobody
-/// waiting any more.
-fn answer(
-    outcomes: Vec<(Ticket, Outcome)>,
-    mut replies: VecDeque<(Ticket, Reply)>,
-    held: &mut BTreeMap<Ticket, Reply>,
-) {
-    for (ticket, outcome) in outcomes {
-        let next = replies.pop_front_if(|(waits_for, _)| *waits_for == ticket).map(|(_, reply)| reply);
-        if let Some(reply) = next.or_else(|| held.remove(&ticket)) {
-            let _ = reply.send(outcome); // the client may have gone
+        if stops && (left <= 0 || !desk.keeper.is_busy() && !desk.is_news) {
+            return;
         }
+        let (watch, work) = (desk.watch.clone(), desk.work);
+        let mut slice = SLICE_UNITS;
+        watch.over(work, || desk.work(&mut slice));
+        if stops {
+            left -= SLICE_UNITS - slice;
+        }
+        if std::mem::take(&mut desk.is_news) {
+            let (mut progress, outcomes) = desk.told();
+            for (ticket, outcome) in outcomes {
+                if let Some(reply) = replies.take(ticket) {
+                    let _ = reply.send(outcome); // the client may have gone
+                }
+            }
+            for (ticket, _, reply) in &mut progress.admitted {
+                *reply = replies.take(*ticket);
+            }
+            progress.tasks = before + count - desk.keeper.waiting();
+            if report.send(progress).is_err() {
+                return; // the driver is gone
+            }
+        }
+        untidy = !stops && desk.keeper.tidy();
     }
 }
 
@@ -286,6 +373,14 @@ mod tests {
     use kattu_node::contract::ReplyBody;
     use kattu_raft::{EntryHead, EntryId, EntryKind, Form, GroupId, Stamp, Term};
     use tokio::sync::oneshot;
+
+    fn on_a_thread(keeper: Keeper) -> Seat {
+        Seat::thread(keeper, Orders::nowhere(), Watch::default(), Arc::default()).expect("a thread")
+    }
+
+    fn on_this_one(keeper: Keeper) -> Seat {
+        Seat::inline(keeper, Orders::nowhere(), Watch::default(), Arc::default())
+    }
 
     fn asked(waiting: &mut Waiting, count: usize) -> (Vec<KeeperTask>, Vec<oneshot::Receiver<Outcome>>) {
         (0..count)
@@ -304,15 +399,14 @@ mod tests {
     #[test]
     fn a_keeper_on_its_own_thread_answers_everybody_before_the_end() {
         let mut waiting = Waiting::new();
-        let mut seat =
-            Seat::thread(Keeper::new(vec![]), Orders::nowhere(), Watch::default()).expect("a thread");
+        let mut seat = on_a_thread(Keeper::new(vec![]));
         let mut answers = Vec::new();
         for _ in 0..200 {
             let (tasks, asked) = asked(&mut waiting, 50);
-            assert!(seat.hand_over(tasks, &mut waiting).is_none());
+            seat.hand_over(tasks, &mut waiting);
             answers.extend(asked);
         }
-        seat.finish();
+        seat.finish(&mut waiting);
         for mut answer in answers {
             assert_eq!(answer.try_recv(), Ok(members_of_nobody()));
         }
@@ -321,8 +415,7 @@ mod tests {
     #[test]
     fn a_keeper_that_is_far_behind_is_full_until_it_has_caught_up() {
         let mut waiting = Waiting::new();
-        let mut seat =
-            Seat::thread(Keeper::new(vec![]), Orders::nowhere(), Watch::default()).expect("a thread");
+        let mut seat = on_a_thread(Keeper::new(vec![]));
         let (tasks, _asked) = asked(&mut waiting, TASKS_MAX);
         seat.hand_over(tasks, &mut waiting);
         assert!(seat.is_full(), "nothing is reported yet");
@@ -333,7 +426,7 @@ mod tests {
         while seat.try_progress().is_none() {
             std::thread::yield_now();
         }
-        seat.finish();
+        seat.finish(&mut waiting);
     }
 
     /// Many versions of one key, and a compaction that leaves the last.
@@ -353,13 +446,18 @@ mod tests {
 
     #[test]
     fn a_keeper_on_the_drivers_thread_says_that_it_would_go_on_until_all_is_tidy() {
-        let mut seat = Seat::inline(Keeper::new(vec![]), Orders::nowhere());
-        let full = seat.hand_over(overwrites(10_000), &mut Waiting::new()).expect("inline").store_bytes;
+        let mut seat = on_this_one(Keeper::new(vec![]));
+        let look = |seat: &mut Seat, tasks| {
+            let waiting = &mut Waiting::new();
+            seat.hand_over(tasks, waiting);
+            seat.work(&mut i64::MAX.clone(), waiting).expect("something was handed over").store_bytes
+        };
+        let full = look(&mut seat, overwrites(10_000));
         let mut moments = 1;
         while seat.idle() {
             moments += 1;
         }
-        let tidy = seat.hand_over(vec![], &mut Waiting::new()).expect("inline").store_bytes;
+        let tidy = look(&mut seat, vec![]);
         assert!(5 < moments, "a little at a time, {moments} moments");
         assert!(tidy < full / 1000, "{full} bytes have become {tidy}");
     }
@@ -367,19 +465,26 @@ mod tests {
     #[test]
     fn a_keeper_on_its_own_thread_tidies_until_there_is_nothing_left_without_being_asked() {
         let mut waiting = Waiting::new();
-        let mut seat =
-            Seat::thread(Keeper::new(vec![]), Orders::nowhere(), Watch::default()).expect("a thread");
+        let mut seat = on_a_thread(Keeper::new(vec![]));
         let mut look = |tasks| {
             seat.hand_over(tasks, &mut waiting);
             loop {
                 match seat.try_progress() {
-                    Some(progress) => break progress.store_bytes,
+                    Some(progress) => break progress,
                     None => std::thread::yield_now(),
                 }
             }
         };
-        let full = look(overwrites(10_000));
-        while full / 1000 <= look(vec![]) {}
-        seat.finish();
+        let last = Some(LogIndex(10_001));
+        let mut progress = look(overwrites(10_000));
+        let mut slices = 1;
+        while progress.applied != last {
+            progress = look(vec![]);
+            slices += 1;
+        }
+        assert!(5 < slices, "applied in {slices} slices");
+        let full = progress.store_bytes;
+        while full / 1000 <= look(vec![]).store_bytes {}
+        seat.finish(&mut waiting);
     }
 }

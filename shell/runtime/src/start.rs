@@ -19,7 +19,7 @@ use crate::waiting::Waiting;
 use crate::watchdog::Watch;
 use crate::{clock, encoder, entropy};
 use kattu_node::contract::{Event, MemberInfo};
-use kattu_node::{Keeper, Node, NodeConfig, SnapshotLimits};
+use kattu_node::{Keeper, Node, NodeConfig, RequestLimits, SnapshotLimits};
 use kattu_raft::{Config, Duration, GroupId, Incarnation, Leadership, Limits, NodeId, Policies, Recovered};
 use kattu_wal::{DataDir, Identity, InitialMember, RealFiles, Wal, WalError, WalOptions};
 use std::collections::VecDeque;
@@ -89,6 +89,8 @@ pub struct RuntimeConfig {
     pub limits: Limits,
     /// Largest request a face lets in, in bytes: frames and log blocks have room for it.
     pub request_bytes_max: usize,
+    /// What one request may ask of the store.
+    pub requests: RequestLimits,
     /// Bytes the store may hold; 0 for half of the machine's memory.
     pub quota_bytes: u64,
     /// Where log I/O is done.
@@ -277,7 +279,7 @@ pub async fn start(config: RuntimeConfig) -> Result<Running, StartError> {
         .map_err(StartError::Thread)?;
     let store = wal.snapshots();
     let (keeper, snapshot_bytes) = first_tables(&identity, &wal, &recovered)?;
-    let keeper = keeper.of_member(config.id);
+    let keeper = keeper.of_member(config.id).with_limits(config.requests);
     let (members, health) = (keeper.members(), keeper.health());
     let snapshots =
         Snapshots::start(store, group, config.snapshot_bytes_per_s, metrics.clone(), watch.clone())
@@ -292,8 +294,10 @@ pub async fn start(config: RuntimeConfig) -> Result<Running, StartError> {
     };
     let orders = snapshots.orders();
     let seat = match config.apply {
-        Place::Inline => Seat::inline(keeper, orders),
-        Place::Thread => Seat::thread(keeper, orders, watch.clone()).map_err(StartError::Thread)?,
+        Place::Inline => Seat::inline(keeper, orders, watch.clone(), metrics.clone()),
+        Place::Thread => {
+            Seat::thread(keeper, orders, watch.clone(), metrics.clone()).map_err(StartError::Thread)?
+        }
     };
 
     let inbox = Rc::new(Inbox::default());
@@ -336,6 +340,7 @@ pub async fn start(config: RuntimeConfig) -> Result<Running, StartError> {
     let mut nothing = kattu_node::contract::Effects::default();
     node.handle(now, Event::Space(space), &mut nothing);
     node.handle(now, Event::Members(members), &mut nothing);
+    metrics.feature_level.set(health.level.into());
     node.handle(now, Event::Health(health), &mut nothing);
     let driver = Driver {
         node,
@@ -495,6 +500,7 @@ fn node_config(config: &RuntimeConfig, name: String, raft: Config) -> NodeConfig
         pending_bytes_max: config.limits.uncommitted_bytes_max,
         snapshots: config.snapshots,
         digest_interval: config.digest_interval,
+        level_known: kattu_node::level::KNOWN,
         name,
         client_urls: config.client_urls.clone(),
     }

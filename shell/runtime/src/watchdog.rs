@@ -5,6 +5,9 @@
 //! or a keeper that does not come to an end with a batch. So a thread that does nothing else looks at what is under way
 //! again and again. [fault-model F04, F16]
 //!
+//! It judges progress, not time: whoever works on many things one after the other says so after each ([`Watch::pet`]), and
+//! may take as long as it likes for all of them. Only a single thing that does not come to its end is a hang.
+//!
 //! It counts its own looks, not time: a process that was stopped, or a machine that was suspended, in the middle of a
 //! call has missed time and is well. [fault-model F03]
 //! Knows nothing of: what the work does.
@@ -20,8 +23,8 @@ const LOOKS: u32 = 4;
 /// What may hang, with what is said of it.
 const WORK: [(Work, &str); 4] = [
     (Work::Disk, "a disk call has not returned"),
-    (Work::Node, "the node has not come to an end with what arrived"),
-    (Work::Keeper, "the store has not come to an end with what was committed"),
+    (Work::Node, "the node has not come to an end with one thing that arrived"),
+    (Work::Keeper, "the store has not come to an end with one slice of what was committed"),
     (Work::Snapshots, "a piece of a snapshot has been neither written nor read"),
 ];
 
@@ -30,15 +33,16 @@ const WORK: [(Work, &str); 4] = [
 pub(crate) enum Work {
     /// A call to the disk.
     Disk,
-    /// A batch of the driver.
+    /// One event of a batch of the driver, or one step of a keeper on its thread.
     Node,
-    /// A batch of a keeper on its own thread.
+    /// One step of a keeper on its own thread.
     Keeper,
     /// One piece of a snapshot: a whole one may take as long as it likes.
     Snapshots,
 }
 
-/// Shared by whoever works and the watchdog: counts beginnings and ends, so that a count is odd while work is under way.
+/// Shared by whoever works and the watchdog: counts beginnings and ends, so that a count is odd while work is under way. Each
+/// count has one writer at a time.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Watch(Arc<[AtomicU64; WORK.len()]>);
 
@@ -63,6 +67,12 @@ impl Watch {
     pub(crate) fn begin(&self, work: Work) -> UnderWay {
         self.count(work);
         UnderWay { watch: self.clone(), work }
+    }
+
+    /// One thing of many is done; the next begins.
+    pub(crate) fn pet(&self, work: Work) {
+        let count = &self.0[work as usize];
+        count.store(count.load(Ordering::Relaxed).wrapping_add(2), Ordering::Relaxed);
     }
 
     /// Runs a call that may hang.
@@ -143,6 +153,19 @@ mod tests {
         for _ in 0..10 * LOOKS {
             assert!(!looks.look(calls(&watch)));
         }
+    }
+
+    #[test]
+    fn work_that_goes_on_and_on_is_no_hang_as_long_as_it_gets_somewhere() {
+        let (watch, mut looks) = (Watch::default(), Looks::default());
+        let count = |watch: &Watch| watch.0[Work::Node as usize].load(Ordering::Relaxed);
+        let _batch = watch.begin(Work::Node);
+        for _ in 0..10 * LOOKS {
+            assert!(!looks.look(count(&watch)));
+            watch.pet(Work::Node);
+        }
+        assert!((0..LOOKS).all(|_| !looks.look(count(&watch))), "one more thing has begun");
+        assert!(looks.look(count(&watch)), "and does not end");
     }
 
     #[test]

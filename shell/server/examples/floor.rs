@@ -36,6 +36,7 @@ impl Replica for Lone {
                 Ok(Command::Kv(command)) => judged(store.apply(&command)),
                 _ => return Outcome::Refused(Refusal::Stopping),
             },
+            Request::Weigh(command, _) => judged(store.apply(&command)),
             Request::Read(query, _) => judged(store.query(&query)),
             Request::Members(_) => ReplyBody::Members(Members {
                 list: vec![MemberInfo { id: SELF, name: "floor".to_string(), ..MemberInfo::default() }],

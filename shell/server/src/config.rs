@@ -82,6 +82,8 @@ pub struct ServeConfig {
     pub max_txn_ops: usize,
     /// How many bytes of history auto-compaction keeps.
     pub history: Budget,
+    /// Most work of one request, in units. [`kattu_kv::cost`]
+    pub request_work_max: u64,
     /// What auto-compaction keeps.
     pub retention: Retention,
     /// Bytes the store may hold; 0 for the quota that fits the machine.
@@ -246,6 +248,7 @@ fn build(given: &Reader<'_>) -> Result<ServeConfig, ConfigError> {
             bytes: given.number("history-bytes", 0, 0, 1 << 50)?,
             age_min: Duration::from_millis(given.number("history-min", 300_000, 0, 31_536_000_000)?),
         },
+        request_work_max: given.number("request-work-max", 8 << 20, 1 << 10, 1 << 40)?,
         retention: retention(given)?,
         quota_bytes: quota(given)?,
         log_io: given.place("log-io")?,

@@ -108,6 +108,19 @@ impl From<EtcdError> for Status {
 pub const TOO_MANY_MEMBERS: EtcdError =
     EtcdError { code: Code::FailedPrecondition, text: "kattu: too many members in cluster" };
 
+/// A request that would look at, or delete, more keys than one request may. etcd carries it out and stands still meanwhile.
+pub const TOO_MUCH_WORK: EtcdError = EtcdError {
+    code: Code::ResourceExhausted,
+    text: "kattu: the request is about more keys than one request may be (--request-work-max): use limit or a smaller range, \
+           and split a delete or a transaction into several",
+};
+
+/// More pairs than one answer may hold.
+pub const ANSWER_TOO_LARGE: EtcdError = EtcdError {
+    code: Code::ResourceExhausted,
+    text: "kattu: the answer is larger than one answer may be; ask for less with limit, and for the rest from the last key on",
+};
+
 /// The store's no.
 #[must_use]
 pub fn of_store(error: StoreError) -> EtcdError {
@@ -122,6 +135,7 @@ pub fn of_store(error: StoreError) -> EtcdError {
         StoreError::LeaseNotFound => LEASE_NOT_FOUND,
         StoreError::Compacted => COMPACTED,
         StoreError::FutureRevision => FUTURE_REVISION,
+        StoreError::AnswerTooLarge => ANSWER_TOO_LARGE,
     }
 }
 
@@ -138,6 +152,8 @@ pub fn of_refusal(refusal: Refusal) -> EtcdError {
         Refusal::Stopping => STOPPED,
         Refusal::Member(refusal) => of_member_refusal(refusal),
         Refusal::Corrupt => CORRUPT,
+        Refusal::TooMuchWork => TOO_MUCH_WORK,
+        Refusal::AnswerTooLarge => ANSWER_TOO_LARGE,
     }
 }
 
@@ -225,6 +241,8 @@ mod tests {
             (Refusal::LeaderChanged, 14, "etcdserver: leader changed"),
             (Refusal::ReadTimedOut, 14, "etcdserver: request timed out"),
             (Refusal::Stopping, 14, "etcdserver: server stopped"),
+            (Refusal::TooMuchWork, 8, TOO_MUCH_WORK.text),
+            (Refusal::AnswerTooLarge, 8, ANSWER_TOO_LARGE.text),
             (Refusal::Corrupt, 15, "etcdserver: corrupt cluster"),
         ];
         for (refusal, code, text) in table {

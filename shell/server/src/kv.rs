@@ -11,7 +11,7 @@ use crate::replica::Replica;
 use crate::{convert, encode, gate, grpc};
 use bytes::Bytes;
 use kattu_kv::api::{Answer, Command, KeyValue, Query, RangeResult, Response};
-use kattu_node::command::encode_kv;
+use kattu_node::command::{encode_kv, request};
 use kattu_node::contract::{Consistency, ReplyBody, Request};
 use kattu_proto::etcdserverpb as pb;
 use kattu_raft::Term;
@@ -49,7 +49,7 @@ pub async fn range<R: Replica>(
 pub async fn put<R: Replica>(face: &Face<R>, message: Bytes, hold: &mut Hold) -> Result<FaceBody, Status> {
     let request: pb::PutRequest = grpc::decode(message)?;
     gate::check_put(&request)?;
-    let (term, response) = write(face, &Command::Put(convert::put(request)), hold).await?;
+    let (term, response) = write(face, Command::Put(convert::put(request)), hold).await?;
     let Answer::Put { prev_kv } = response.answer else { return Err(other(response)) };
     let header = Some(face.header(term, response.revision));
     let prev_kv = prev_kv.as_ref().map(convert::key_value);
@@ -67,7 +67,7 @@ pub async fn delete_range<R: Replica>(
 ) -> Result<FaceBody, Status> {
     let request: pb::DeleteRangeRequest = grpc::decode(message)?;
     gate::check_delete_range(&request)?;
-    let (term, response) = write(face, &Command::DeleteRange(convert::delete_range(request)), hold).await?;
+    let (term, response) = write(face, Command::DeleteRange(convert::delete_range(request)), hold).await?;
     let header = Some(face.header(term, response.revision));
     let len = encode::pairs_len(&response.answer);
     let Answer::DeleteRange { deleted, prev_kvs, .. } = response.answer else { return Err(other(response)) };
@@ -94,7 +94,7 @@ pub async fn txn<R: Replica>(
     gate::check_duplicates(&txn, face.config.max_txn_ops)?;
     let (term, response) = match reads {
         Some(consistency) => read(face, Query::Txn(txn), consistency, hold).await?,
-        None => write(face, &Command::Txn(txn), hold).await?,
+        None => write(face, Command::Txn(txn), hold).await?,
     };
     let (len, revision) = (encode::pairs_len(&response.answer), response.revision);
     let Answer::Txn { succeeded, answers } = response.answer else { return Err(other(response)) };
@@ -114,7 +114,7 @@ pub async fn compact<R: Replica>(
     hold: &mut Hold,
 ) -> Result<FaceBody, Status> {
     let request: pb::CompactionRequest = grpc::decode(message)?;
-    let (term, response) = write(face, &Command::Compact(request.revision), hold).await?;
+    let (term, response) = write(face, Command::Compact(request.revision), hold).await?;
     let header = Some(face.header(term, response.revision));
     Ok(FaceBody::Message(encode::frame(&pb::CompactionResponse { header })))
 }
@@ -166,13 +166,13 @@ const TOO_MUCH_TO_READ: &str = "too many bytes of answers wait for their readers
 
 async fn write<R: Replica>(
     face: &Face<R>,
-    command: &Command,
+    command: Command,
     hold: &mut Hold,
 ) -> Result<(Term, Response), Status> {
-    let bytes = encode_kv(command);
+    let bytes = encode_kv(&command);
     check_size(bytes.len(), face.config.max_request_bytes)?;
     let _turn = large_turn(face, bytes.len()).await?;
-    let (term, response) = store_answer(face.call(Request::Write(bytes)).await?)?;
+    let (term, response) = store_answer(face.call(request(command, bytes)).await?)?;
     let (len, len_max) = (encode::pairs_len(&response.answer), face.config.max_response_bytes());
     let revision = response.revision;
     if len_max < len {

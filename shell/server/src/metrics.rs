@@ -264,6 +264,16 @@ fn engine(page: &mut Page, metrics: &Metrics) {
     let name = "kattu_requests_abandoned_total";
     page.counter(name, "Client requests whose clients had gone before they began", metrics.abandoned.get());
     page.counter("kattu_applied_entries_total", "Entries handed to the store", metrics.applied_entries.get());
+    page.counter("kattu_work_units_total", "Work the store has done, in units", metrics.work_units.get());
+    let name = "kattu_work_step_units_max";
+    page.gauge(name, "Units of the longest step of the store since the start", metrics.step_units_max.get());
+    let name = "kattu_requests_refused_for_work_total";
+    page.counter(
+        name,
+        "Requests refused because they cost more than one may",
+        metrics.refused_for_work.get(),
+    );
+    page.gauge("kattu_feature_level", "Feature level of the cluster", metrics.feature_level.get());
     page.counter("kattu_records_encoded_total", "Log records laid out by this process", records_encoded());
     if ALLOCATIONS.get() > 0 {
         page.counter("kattu_allocations_total", "Allocations, in builds that count them", ALLOCATIONS.get());

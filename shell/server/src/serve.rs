@@ -18,8 +18,8 @@ use crate::config::ServeConfig;
 use crate::face::{FaceConfig, GRPC_OVERHEAD_BYTES, KATTU_VERSION};
 use crate::listen::{serve_clients, serve_metrics};
 use kattu_kv::api::{KeyRange, Query, Range};
-use kattu_node::SnapshotLimits;
 use kattu_node::contract::{Consistency, Outcome, Request};
+use kattu_node::{RequestLimits, SnapshotLimits};
 use kattu_raft::{Duration, Limits};
 use kattu_runtime::{End, Engine, RuntimeConfig, StartError, report};
 use kattu_wal::WalError;
@@ -256,6 +256,7 @@ pub(crate) fn runtime_config(config: &ServeConfig) -> RuntimeConfig {
             ..limits
         },
         request_bytes_max: config.max_request_bytes,
+        requests: RequestLimits { work_max: config.request_work_max, ..RequestLimits::default() },
         quota_bytes: quota(config),
         log_io: config.log_io,
         apply: config.apply,

@@ -45,7 +45,7 @@ pub fn status_json(status: &Status, name: &str, log_bytes: u64, history_seconds:
     format!(
         "{{\"member_id\":\"{:x}\",\"name\":{},\"role\":\"{}\",\"has_lease\":{},\"leader_id\":\"{:x}\",\"term\":{},\"revision\":{},\
          \"compact_revision\":{},\"history_seconds\":{},\"persisted\":{},\"committed\":{},\"applied\":{},\"first_index\":{},\"last_index\":{},\"log_bytes\":{},\
-         \"version\":\"{}\",\"errors\":[{}]}}",
+         \"version\":\"{}\",\"feature_level\":{},\"errors\":[{}]}}",
         status.id.0,
         json::string(name),
         if status.learner { "learner" } else { status.role },
@@ -62,6 +62,7 @@ pub fn status_json(status: &Status, name: &str, log_bytes: u64, history_seconds:
         status.last.0,
         log_bytes,
         KATTU_VERSION,
+        status.level,
         problems.join(",")
     )
 }
@@ -85,12 +86,13 @@ mod tests {
             last: LogIndex(10),
             revision: 6,
             compact_revision: -1,
+            level: 1,
             ..Status::default()
         };
         let expected = format!(
             "{{\"member_id\":\"ab\",\"name\":\"n\\\"1\",\"role\":\"follower\",\"has_lease\":false,\"leader_id\":\"cd\",\"term\":3,\
              \"revision\":6,\"compact_revision\":-1,\"history_seconds\":420,\"persisted\":9,\"committed\":8,\"applied\":7,\"first_index\":1,\"last_index\":10,\
-             \"log_bytes\":4096,\"version\":\"{KATTU_VERSION}\",\"errors\":[]}}"
+             \"log_bytes\":4096,\"version\":\"{KATTU_VERSION}\",\"feature_level\":1,\"errors\":[]}}"
         );
         assert_eq!(status_json(&status, "n\"1", 4096, 420), expected);
     }

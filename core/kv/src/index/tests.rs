@@ -189,6 +189,45 @@ proptest! {
     }
 
     #[test]
+    fn changing_a_stretch_changes_what_has_weight_there_and_leaves_clones_as_they_were(
+        changes in vec(change(), 1..60),
+        stretches in vec((key(), key(), any::<bool>(), 0..200usize), 1..8),
+    ) {
+        let (mut index, mut naive) = (Index::new(), BTreeMap::new());
+        changes.into_iter().for_each(|change| make(&mut index, &mut naive, change));
+        let (clone, as_was) = (index.clone(), naive.clone());
+        for (start, end, is_open, most) in stretches {
+            let end = (!is_open && end >= start).then_some(&*end);
+            let upper = end.map_or(core::ops::Bound::Unbounded, core::ops::Bound::Excluded);
+            let (mut seen, mut met) = (0, Vec::new());
+            index.change_from(&start, end, |key, value| {
+                if seen == most {
+                    return ControlFlow::Break(());
+                }
+                if value.weight() > 0 {
+                    seen += 1;
+                    met.push(key.to_vec());
+                    *value = Weighty(0);
+                }
+                ControlFlow::Continue(())
+            });
+            let within = naive.range_mut::<[u8], _>((core::ops::Bound::Included(&*start), upper));
+            let heavy = within.filter(|(_, value)| value.weight() > 0).take(most);
+            let expected: Vec<Vec<u8>> = heavy
+                .map(|(key, value)| {
+                    *value = Weighty(0);
+                    key.clone()
+                })
+                .collect();
+            prop_assert_eq!(met, expected);
+            check_shape(&index.root, None, None);
+            prop_assert_eq!(index.weight(), naive.values().map(Weigh::weight).sum::<u64>());
+        }
+        let as_was: Vec<_> = as_was.into_iter().map(|(key, value)| (key, value.0)).collect();
+        prop_assert_eq!(entries(&clone, &[], None, usize::MAX, false), as_was);
+    }
+
+    #[test]
     fn a_clone_does_not_see_later_changes(before in vec(change(), 1..60), after in vec(change(), 1..60)) {
         let (mut index, mut naive) = (Index::new(), BTreeMap::new());
         before.into_iter().for_each(|change| make(&mut index, &mut naive, change));

@@ -141,6 +141,7 @@ impl World {
             pending_bytes_max: 1 << 20,
             snapshots: self.limits,
             digest_interval: self.digest_interval,
+            level_known: kattu_node::level::KNOWN,
             name: format!("n{}", id.0),
             client_urls: vec![format!("http://n{}", id.0)],
         };
@@ -301,6 +302,9 @@ impl World {
             }
             queue.extend(kept.members.map(Event::Members));
             queue.extend(kept.health.map(Event::Health));
+            queue.extend(
+                kept.admitted.into_iter().map(|(ticket, command)| Event::Admitted { ticket, command }),
+            );
             if follows && queue.back() != Some(&Event::Drained) {
                 queue.push_back(Event::Drained);
             }
@@ -439,6 +443,7 @@ impl Member {
         let (_, bytes) = self.snapshots.iter().find(|(have, _)| have == meta).expect("its file is complete");
         let old = self.keeper.replace(Keeper::thaw([bytes]).expect("a good snapshot"), kept);
         assert!(old.applied() < self.keeper.applied());
+        self.keeper.finish(kept);
     }
 }
 

@@ -146,6 +146,7 @@ pub fn one_of_each() -> Vec<(&'static str, Frame)> {
                 priority: 150,
             }),
         ),
+        ("level", Frame::Level(1)),
         (
             "join",
             Frame::Join(Join {

@@ -2,9 +2,9 @@
 #![allow(dead_code)] // each test file uses what it needs
 
 use kattu_kv::api::{self as kv, Answer};
-use kattu_node::SnapshotLimits;
 use kattu_node::command::encode_kv;
 use kattu_node::contract::{Consistency, Outcome, Reply, ReplyBody, Request, Status};
+use kattu_node::{RequestLimits, SnapshotLimits};
 use kattu_raft::{Duration, Limits, NodeId};
 use kattu_runtime::{End, Engine, Member, Place, RuntimeConfig, start};
 use std::net::SocketAddr;
@@ -86,6 +86,7 @@ impl Cluster {
             .collect();
         let mut configs: Vec<RuntimeConfig> = (1..=size)
             .map(|i| RuntimeConfig {
+                requests: RequestLimits::default(),
                 data_dir: root.join(format!("n{i}")),
                 cluster_id: 0xC1,
                 id: NodeId(i.into()),

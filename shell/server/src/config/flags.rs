@@ -144,6 +144,12 @@ pub const FLAGS: &[Flag] = &[
     works("max-request-bytes", Number, "1572864", "largest request, at most 67108864"),
     works("max-txn-ops", Number, "128", "most operations in one transaction"),
     works(
+        "request-work-max",
+        Number,
+        "8388608",
+        "most work of one request, in units: about 1 for each key looked at, 3 for each key deleted, 8 for a put",
+    ),
+    works(
         "client-memory-bytes",
         Number,
         "0",

@@ -269,7 +269,7 @@ async fn reading_txns_are_reads_and_serializable_only_if_every_range_is() {
         let seen = face.store.set(|state| state.seen.pop().unwrap());
         let consistency = match seen {
             Request::Read(_, consistency) => Some(consistency),
-            Request::Write(_) => None,
+            Request::Write(_) | Request::Weigh(..) => None,
             other => panic!("{other:?}"),
         };
         assert_eq!(consistency, expected, "{request:?}");

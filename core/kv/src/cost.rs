@@ -1,0 +1,128 @@
+//! Cost: what a request will take, known before anything is done, from counts that the index keeps.
+//!
+//! The *unit* is one key looked at by a walk over the index: a few loads from memory, so that a million of them are a part
+//! of a second on one core. Everything else is counted in it, roughly by what it takes next to a walk.
+//!
+//! | What | Units |
+//! |---|---|
+//! | a key of a compare | 1 |
+//! | a key of a range, looked at | 1 |
+//! | a pair of an answer | 1, in another order than the keys' [`SORT_UNITS`] more |
+//! | a count | 1, however many; at an older revision as many as the range had keys at the most |
+//! | a key deleted | [`DELETE_UNITS`] |
+//! | a put | [`PUT_UNITS`], and 1 for each KiB of its value |
+//! | a compaction | [`PUT_UNITS`]: what it makes forgettable is forgotten later, a little at a time |
+//!
+//! Of a transaction the dearer branch counts, with all compares. Nothing here depends on how much of what is compacted a
+//! member has already forgotten: the same log makes the same costs on every member. [replication-protocols DT1]
+//! Knows nothing of: what a request may cost, what is done to one that costs too much.
+
+use crate::api::{Command, KeyRange, Operation, Put, Query, Range, SortTarget, Txn};
+use crate::range::{SORT_UNITS, is_plain};
+use crate::span::Span;
+use crate::store::Store;
+
+/// Units of a put.
+pub const PUT_UNITS: u64 = 8;
+
+/// Units of each key that a delete deletes.
+pub const DELETE_UNITS: u64 = 3;
+
+/// Whether a command costs little whatever the store holds, for it names each key that it is about: then there is nothing
+/// to be judged but its size.
+#[must_use]
+pub fn is_small(command: &Command) -> bool {
+    match command {
+        Command::Put(_) | Command::Compact(_) => true,
+        Command::DeleteRange(delete) => is_one(&delete.keys),
+        Command::Txn(txn) => names_each_key(txn),
+    }
+}
+
+fn names_each_key(txn: &Txn) -> bool {
+    let mut operations = txn.success.iter().chain(&txn.failure);
+    txn.compare.iter().all(|compare| is_one(&compare.keys))
+        && operations.all(|operation| match operation {
+            Operation::Range(range) => is_one(&range.keys),
+            Operation::Put(_) => true,
+            Operation::DeleteRange(delete) => is_one(&delete.keys),
+            Operation::Txn(nested) => names_each_key(nested),
+        })
+}
+
+fn is_one(keys: &KeyRange) -> bool {
+    matches!(keys.span(), Span::One(_))
+}
+
+impl Store {
+    /// What a command would cost if it were carried out now. Takes O(log n) for each range that it names.
+    #[must_use]
+    pub fn cost_of(&self, command: &Command) -> u64 {
+        match command {
+            Command::Put(put) => put_cost(put),
+            Command::Compact(_) => PUT_UNITS,
+            Command::DeleteRange(delete) => self.delete_cost(&delete.keys),
+            Command::Txn(txn) => self.txn_cost(txn),
+        }
+    }
+
+    /// What a read would cost if it were served now.
+    #[must_use]
+    pub fn cost_of_query(&self, query: &Query) -> u64 {
+        match query {
+            Query::Range(range) => self.range_cost(range),
+            Query::Txn(txn) => self.txn_cost(txn),
+        }
+    }
+
+    fn txn_cost(&self, txn: &Txn) -> u64 {
+        let compares = txn.compare.iter().map(|compare| self.count_now(compare.keys.span()).max(1));
+        let branch = |operations: &[Operation]| {
+            let costs = operations.iter().map(|operation| match operation {
+                Operation::Range(range) => self.range_cost(range),
+                Operation::Put(put) => put_cost(put),
+                Operation::DeleteRange(delete) => self.delete_cost(&delete.keys),
+                Operation::Txn(nested) => self.txn_cost(nested),
+            });
+            sum(costs)
+        };
+        sum(compares).saturating_add(branch(&txn.success).max(branch(&txn.failure)))
+    }
+
+    fn delete_cost(&self, keys: &KeyRange) -> u64 {
+        1 + self.count_now(keys.span()).saturating_mul(DELETE_UNITS)
+    }
+
+    fn range_cost(&self, range: &Range) -> u64 {
+        if is_one(&range.keys) {
+            return 2;
+        }
+        if range.revision > 0 && range.revision < self.compacted {
+            return 1; // it will be refused, and what is known of it differs from member to member
+        }
+        let now = self.count_now(range.keys.span());
+        let is_old = range.revision > 0 && range.revision < self.revision;
+        // Whatever lived then lives now, or was changed since.
+        let since = self.changes.end() - self.changes.start_of(range.revision.saturating_add(1));
+        let keys = if is_old { now.saturating_add(since) } else { now };
+        let wanted =
+            u64::try_from(range.limit).ok().filter(|&limit| limit > 0).map_or(keys, |limit| limit.min(keys));
+        let each = match (range.count_only, is_plain(range)) {
+            (true, _) if !is_old => return 1,
+            (true, _) => return 1 + keys,
+            (false, true) if !is_old => return 1 + wanted.saturating_mul(2),
+            (false, true) => return 1 + keys.saturating_add(wanted),
+            (false, false) if range.target == SortTarget::Key => 2,
+            (false, false) => 2 + SORT_UNITS,
+        };
+        1 + keys.saturating_mul(each)
+    }
+}
+
+fn put_cost(put: &Put) -> u64 {
+    PUT_UNITS + (put.value.len() / 1024) as u64
+}
+
+fn sum(costs: impl Iterator<Item = u64>) -> u64 {
+    costs.fold(0, u64::saturating_add)
+}

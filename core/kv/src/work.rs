@@ -1,0 +1,306 @@
+//! Work: one command or one read under way, carried out in slices.
+//!
+//! In:    a request, and how much may be done now, in units (`cost.rs`).
+//! Out:   the answer that it would have had in one go, whatever the slices were.
+//! Rules: 1. Between two slices nothing else may change the store or look at it: whoever slices keeps the order. A copy
+//!           taken meanwhile holds half a change.
+//!        2. A request that is refused has changed nothing in the end; taking back goes in slices, too.
+//!        3. Of a command that nobody waits for, no pairs are gathered: its answer is not to be looked at.
+//!
+//! ```
+//! # use kattu_kv::{api::{Command, DeleteRange, KeyRange, Put}, store::Store, work::Work};
+//! # let mut store = Store::new();
+//! # store.apply(&Command::Put(Put { key: b"a".to_vec(), ..Put::default() })).unwrap();
+//! let all = KeyRange { start: vec![0], end: vec![0] };
+//! let mut work = Work::on_command(Command::DeleteRange(DeleteRange { keys: all, prev_kv: false }), true);
+//! let done = loop {
+//!     let mut allowance = 1; // and heartbeats in between
+//!     if let Some(done) = store.go_on(&mut work, &mut allowance) { break done }
+//! };
+//! assert_eq!(done.unwrap().revision, 3);
+//! ```
+//! Knows nothing of: who waits, what else waits, time.
+
+use crate::api::{Answer, Command, DeleteRange, Error, Key, KeyValue, Query, Response};
+use crate::cost::PUT_UNITS;
+use crate::range::{Reading, spend};
+use crate::store::Store;
+use crate::txn::{Deciding, Step};
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+/// A request under way.
+#[derive(Clone, Debug)]
+pub struct Work {
+    /// Somebody waits for the answer.
+    wants: bool,
+    /// Bytes of pairs that one range may gather.
+    bytes_max: usize,
+    phase: Phase,
+    steps: Vec<Step>,
+    /// The step under way.
+    at: usize,
+    current: Current,
+    /// The answers so far, of the transactions that are open; the outermost is the request itself.
+    answers: Vec<Vec<Answer>>,
+    /// Where the store stood before: the number of its next change, and its running digest.
+    before: Option<(u64, u64)>,
+}
+
+#[derive(Clone, Debug)]
+enum Phase {
+    Decide(Box<Deciding>),
+    Check,
+    Execute,
+    /// Everything goes back to how it was.
+    Undo(Error),
+}
+
+/// How far the step under way has come.
+#[derive(Clone, Debug, Default)]
+enum Current {
+    #[default]
+    Begins,
+    Reading(Box<Reading>),
+    Deleting(Deleting),
+}
+
+/// A delete of a range under way.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Deleting {
+    pub(crate) resume: Option<Key>,
+    pub(crate) deleted: u64,
+    pub(crate) prev_kvs: Vec<KeyValue>,
+}
+
+impl Work {
+    /// A command that has not begun. `wants`: somebody waits for its answer.
+    #[must_use]
+    pub fn on_command(command: Command, wants: bool) -> Work {
+        match command {
+            Command::Put(put) => Work::of(Phase::Execute, Vec::from([Step::Put(put)]), wants, usize::MAX),
+            Command::DeleteRange(delete) => {
+                Work::of(Phase::Execute, Vec::from([Step::DeleteRange(delete)]), wants, usize::MAX)
+            }
+            Command::Txn(txn) => {
+                Work::of(Phase::Decide(Box::new(Deciding::of(txn))), Vec::new(), wants, usize::MAX)
+            }
+            Command::Compact(_) => unreachable!("a compaction is no work: it answers at once"),
+        }
+    }
+
+    /// A read that has not begun; refused as soon as one range of it has more than `bytes_max` bytes of keys and values.
+    #[must_use]
+    pub fn on_query(query: &Query, bytes_max: usize) -> Work {
+        match query.clone() {
+            Query::Range(range) => Work::of(Phase::Execute, Vec::from([Step::Range(range)]), true, bytes_max),
+            Query::Txn(txn) => {
+                Work::of(Phase::Decide(Box::new(Deciding::of(txn))), Vec::new(), true, bytes_max)
+            }
+        }
+    }
+
+    fn of(phase: Phase, steps: Vec<Step>, wants: bool, bytes_max: usize) -> Work {
+        let answers = Vec::from([Vec::new()]);
+        Work { wants, bytes_max, phase, steps, at: 0, current: Current::Begins, answers, before: None }
+    }
+
+    /// Settles the conditions, then judges each step; `None` when the allowance is used up.
+    fn prepare(&mut self, store: &Store, allowance: &mut i64) -> Option<Result<(), Error>> {
+        if let Phase::Decide(deciding) = &mut self.phase {
+            if !deciding.step(store, allowance) {
+                return None;
+            }
+            self.steps = core::mem::take(&mut deciding.steps);
+            self.phase = Phase::Check;
+        }
+        if let Phase::Check = self.phase {
+            while let Some(step) = self.steps.get(self.at) {
+                if *allowance <= 0 {
+                    return None;
+                }
+                if let Err(error) = store.check_step(step) {
+                    return Some(Err(error));
+                }
+                spend(allowance, 1);
+                self.at += 1;
+            }
+            (self.phase, self.at) = (Phase::Execute, 0);
+        }
+        Some(Ok(()))
+    }
+
+    /// The range of the step under way, or a part of it.
+    fn read(&mut self, store: &Store, allowance: &mut i64) -> Option<Result<Answer, Error>> {
+        if let Current::Begins = self.current {
+            let Some(Step::Range(range)) = self.steps.get_mut(self.at) else {
+                unreachable!("a range is under way")
+            };
+            let reading = Reading::new(core::mem::take(range), self.bytes_max);
+            self.current = Current::Reading(Box::new(reading));
+        }
+        let Current::Reading(reading) = &mut self.current else { unreachable!("a range is under way") };
+        let result = reading.step(store, allowance)?;
+        Some(result.map(Answer::Range))
+    }
+
+    /// The step under way has this answer, if it is one that has any.
+    fn done(&mut self, answer: Option<Answer>) {
+        self.current = Current::Begins;
+        self.at += 1;
+        let open = self.answers.last_mut().expect("the request itself is open until its end");
+        open.extend(answer);
+    }
+
+    /// A transaction within the request begins or ends.
+    fn bracket(&mut self, store: &Store) {
+        match &self.steps[self.at] {
+            Step::Begin { .. } => {
+                self.answers.push(Vec::new());
+                self.done(None);
+            }
+            _ => {
+                let answers = self.answers.pop().unwrap_or_default();
+                let (succeeded, compare) = self.begun();
+                let succeeded = match planted!("txn-judged-after-its-writes") {
+                    true => compare.iter().all(|compare| store.holds(compare)),
+                    false => succeeded,
+                };
+                self.done(Some(Answer::Txn { succeeded, answers }));
+            }
+        }
+    }
+
+    /// The beginning that the end under way belongs to.
+    fn begun(&self) -> (bool, &[crate::api::Compare]) {
+        let mut ends = 0;
+        for step in self.steps[..=self.at].iter().rev() {
+            match step {
+                Step::End => ends += 1,
+                Step::Begin { succeeded, compare } => {
+                    ends -= 1;
+                    if ends == 0 {
+                        return (*succeeded, compare);
+                    }
+                }
+                _ => {}
+            }
+        }
+        unreachable!("every end has a beginning")
+    }
+
+    fn answer(&mut self) -> Answer {
+        self.answers.pop().and_then(|mut answers| answers.pop()).expect("every request has an answer")
+    }
+}
+
+impl Store {
+    /// Goes on with a command or a read until it is done or the allowance is used up, and takes what it did off the
+    /// allowance. It may take a little more than that: a step that has begun is not cut in two.
+    ///
+    /// # Errors
+    /// If the store refuses it; then nothing has changed.
+    pub fn go_on(&mut self, work: &mut Work, allowance: &mut i64) -> Option<Result<Response, Error>> {
+        let done = self.go_on_undone(work, allowance)?;
+        self.revision = self.changing_revision();
+        self.tidy_after_command();
+        Some(done.map(|answer| Response { revision: self.revision, answer }))
+    }
+
+    /// As [`Store::go_on`], of a read.
+    ///
+    /// # Errors
+    /// If the store refuses it.
+    ///
+    /// # Panics
+    /// If it is no read.
+    pub fn read_on(&self, work: &mut Work, allowance: &mut i64) -> Option<Result<Response, Error>> {
+        if let Err(error) = work.prepare(self, allowance)? {
+            return Some(Err(error));
+        }
+        while let Some(step) = work.steps.get(work.at) {
+            if *allowance <= 0 {
+                return None;
+            }
+            match step {
+                Step::Range(_) => match work.read(self, allowance)? {
+                    Ok(answer) => work.done(Some(answer)),
+                    Err(error) => return Some(Err(error)),
+                },
+                Step::Begin { .. } | Step::End => work.bracket(self),
+                Step::Put(_) | Step::DeleteRange(_) => {
+                    panic!("a transaction that writes was sent as a query")
+                }
+            }
+        }
+        Some(Ok(Response { revision: self.revision, answer: work.answer() }))
+    }
+
+    fn go_on_undone(&mut self, work: &mut Work, allowance: &mut i64) -> Option<Result<Answer, Error>> {
+        if let Phase::Undo(error) = work.phase {
+            return self.take_back(work, error, allowance);
+        }
+        if let Err(error) = work.prepare(self, allowance)? {
+            return Some(Err(error));
+        }
+        let before = (self.changes.end(), self.running_digest);
+        work.before.get_or_insert(before);
+        while work.at < work.steps.len() {
+            if *allowance <= 0 {
+                return None;
+            }
+            if let Err(error) = self.execute(work, allowance)? {
+                work.phase = Phase::Undo(error);
+                return self.take_back(work, error, allowance);
+            }
+        }
+        Some(Ok(work.answer()))
+    }
+
+    /// Carries out the step under way, or a part of it.
+    fn execute(&mut self, work: &mut Work, allowance: &mut i64) -> Option<Result<(), Error>> {
+        match &work.steps[work.at] {
+            Step::Begin { .. } | Step::End => work.bracket(self),
+            Step::Range(_) if !work.wants => {
+                work.done(Some(Answer::Range(Default::default())));
+            }
+            Step::Range(_) => match work.read(self, allowance)? {
+                Ok(answer) => work.done(Some(answer)),
+                Err(error) => return Some(Err(error)),
+            },
+            Step::Put(put) => {
+                spend(allowance, PUT_UNITS);
+                match self.put(put) {
+                    Ok(answer) => work.done(Some(answer)),
+                    Err(error) => return Some(Err(error)),
+                }
+            }
+            Step::DeleteRange(DeleteRange { keys, prev_kv }) => {
+                if let Current::Begins = work.current {
+                    work.current = Current::Deleting(Deleting::default());
+                }
+                let Current::Deleting(deleting) = &mut work.current else {
+                    unreachable!("a delete is under way")
+                };
+                if !self.delete_some(keys, *prev_kv && work.wants, deleting, allowance) {
+                    return None;
+                }
+                let Deleting { deleted, prev_kvs, .. } = core::mem::take(deleting);
+                if deleted == 0 && planted!("delete-of-nothing-raises-revision") {
+                    self.changes.push(self.revision + 1, Key::from(&*keys.start));
+                }
+                let (deleted, revision) = (deleted as i64, self.changing_revision());
+                work.done(Some(Answer::DeleteRange { deleted, prev_kvs, revision }));
+            }
+        }
+        if planted!("txn-spread-over-revisions") {
+            self.revision = self.changing_revision();
+        }
+        Some(Ok(()))
+    }
+
+    fn take_back(&mut self, work: &Work, error: Error, allowance: &mut i64) -> Option<Result<Answer, Error>> {
+        let (number, digest) = work.before.expect("something was executed");
+        self.undo(number, digest, allowance).then_some(Err(error))
+    }
+}

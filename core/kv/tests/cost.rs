@@ -1,0 +1,149 @@
+//! Goal: what a request costs is known before anything is done, and no slice is longer than it may be. Method: requests of
+//! every kind on a store of many keys; what they took is counted by the allowance they used up.
+
+mod common;
+
+use common::{between, compare, delete, get, one, put, success};
+use kattu_kv::api::{
+    Answer, Command, CompareResult, CompareTarget, DeleteRange, Error, Operation, Put, Query, Range,
+    SortTarget, Txn,
+};
+use kattu_kv::cost::is_small;
+use kattu_kv::store::Store;
+use kattu_kv::work::Work;
+
+const KEYS: u64 = 5000;
+
+fn many() -> Store {
+    let mut store = Store::new();
+    for n in 0..KEYS {
+        store.apply(&Command::Put(put(&format!("k{n:05}"), "value"))).expect("a put");
+    }
+    store
+}
+
+fn all() -> kattu_kv::api::KeyRange {
+    between("k", "l")
+}
+
+/// What a command takes, in units, and the longest of its slices.
+fn taken(store: &mut Store, command: &Command, slice: i64) -> (u64, u64) {
+    let mut work = Work::on_command(command.clone(), true);
+    let (mut total, mut longest) = (0, 0);
+    loop {
+        // As much as it likes, but asked to stop after a slice: what it takes beyond is seen.
+        let mut allowance = slice;
+        let done = store.go_on(&mut work, &mut allowance);
+        total += (slice - allowance) as u64;
+        longest = longest.max((slice - allowance) as u64);
+        if done.is_some() {
+            return (total, longest);
+        }
+        assert!(allowance <= 0, "it stopped before its allowance was used up");
+    }
+}
+
+#[test]
+fn what_a_command_takes_is_what_it_was_said_to_cost() {
+    let range = |range: Range| success(vec![Operation::Range(range), Operation::Put(put("new", ""))]);
+    let unequal = |n| compare(all(), CompareResult::NotEqual, CompareTarget::Version(n));
+    let commands = [
+        Command::DeleteRange(delete(all())),
+        Command::DeleteRange(DeleteRange { keys: all(), prev_kv: true }),
+        Command::Txn(range(get(all()))),
+        Command::Txn(range(Range { limit: 10, ..get(all()) })),
+        Command::Txn(range(Range { count_only: true, ..get(all()) })),
+        Command::Txn(range(Range { revision: 2000, ..get(all()) })),
+        Command::Txn(range(Range { target: SortTarget::Mod, ..get(all()) })),
+        Command::Txn(range(Range { min_mod_revision: 4000, ..get(all()) })),
+        Command::Txn(Txn { compare: vec![unequal(7), unequal(8), unequal(9)], ..success(vec![]) }),
+        Command::Txn(success(vec![Operation::Txn(range(get(all()))), Operation::DeleteRange(delete(all()))])),
+    ];
+    for command in commands {
+        let store = many();
+        let cost = store.cost_of(&command);
+        assert!(!is_small(&command), "{command:?}");
+        for slice in [1, 7, 100, i64::MAX >> 1] {
+            let (total, longest) = taken(&mut store.clone(), &command, slice);
+            assert!(total <= 2 * cost + 32, "{total} units taken, {cost} were said: {command:?}");
+            // An older revision may have had all keys that were changed since, too.
+            assert!(cost <= 3 * total + 64, "{total} units taken, {cost} were said: {command:?}");
+            assert!(longest <= slice.unsigned_abs() + 8, "a slice of {longest} units, {slice} were allowed");
+        }
+    }
+}
+
+#[test]
+fn a_command_that_names_each_key_is_small() {
+    let small = [
+        Command::Put(put("a", "b")),
+        Command::Compact(7),
+        Command::DeleteRange(delete(one("a"))),
+        Command::Txn(Txn {
+            compare: vec![compare(one("a"), CompareResult::Equal, CompareTarget::Version(1))],
+            ..success(vec![Operation::Range(get(one("a"))), Operation::DeleteRange(delete(one("b")))])
+        }),
+    ];
+    let store = many();
+    for command in small {
+        assert!(is_small(&command), "{command:?}");
+        assert!(store.cost_of(&command) < 32, "{command:?}");
+    }
+    let nested = success(vec![Operation::Txn(success(vec![Operation::Range(get(all()))]))]);
+    assert!(!is_small(&Command::Txn(nested)));
+}
+
+#[test]
+fn the_transaction_that_ended_clusters_costs_what_all_its_ranges_do() {
+    let store = many();
+    let mut operations = vec![Operation::Range(get(between("\0", "\0"))); 126];
+    operations.push(Operation::Put(put("x", "y")));
+    assert!(store.cost_of(&Command::Txn(success(operations))) >= 126 * KEYS);
+    let unequal = compare(all(), CompareResult::NotEqual, CompareTarget::Version(7));
+    let compares = Txn { compare: vec![unequal; 128], ..success(vec![Operation::Put(put("x", "y"))]) };
+    assert!(store.cost_of(&Command::Txn(compares)) >= 128 * KEYS);
+}
+
+#[test]
+fn a_read_that_gathers_too_much_is_refused_and_a_count_of_everything_costs_nothing() {
+    let store = many();
+    let read = |range: Range, bytes_max| {
+        let mut allowance = i64::MAX;
+        let mut work = Work::on_query(&Query::Range(range), bytes_max);
+        let read = store.read_on(&mut work, &mut allowance).expect("in one go");
+        (read.map(|response| response.answer), (i64::MAX - allowance) as u64)
+    };
+    // Known from the count alone: nothing is walked.
+    let (refused, units) = read(get(all()), 10 * KEYS as usize - 1);
+    assert_eq!((refused, units < 4), (Err(Error::AnswerTooLarge), true));
+    // Known on the way: nothing is walked beyond.
+    let (refused, units) = read(get(all()), 10 * KEYS as usize + 1);
+    assert_eq!(refused, Err(Error::AnswerTooLarge));
+    assert!(units < KEYS, "{units} units");
+    let sorted = Range { target: SortTarget::Create, ..get(all()) };
+    assert_eq!(read(sorted.clone(), 1000).0, Err(Error::AnswerTooLarge));
+    assert!(read(Range { limit: 10, ..sorted }, 1000).0.is_ok(), "only what is wanted counts");
+    let (count, units) = read(Range { count_only: true, ..get(all()) }, 0);
+    let Ok(Answer::Range(count)) = count else { panic!("a count") };
+    assert_eq!((count.count, units < 4), (KEYS as i64, true));
+}
+
+#[test]
+fn a_command_that_fails_late_takes_everything_back_in_slices() {
+    let mut store = many();
+    let before = (store.digest(), store.running_digest(), store.stats());
+    // A kept value that the transaction itself deletes: no check of the state before sees it.
+    let keep = Put { ignore_value: true, ..put("k00001", "") };
+    let txn = Command::Txn(success(vec![Operation::DeleteRange(delete(all())), Operation::Put(keep)]));
+    let mut work = Work::on_command(txn, true);
+    let mut slices = 0;
+    let refused = loop {
+        slices += 1;
+        if let Some(done) = store.go_on(&mut work, &mut 50) {
+            break done;
+        }
+    };
+    assert_eq!(refused, Err(Error::KeyNotFound));
+    assert!(slices > KEYS * 2 / 50, "{slices} slices");
+    assert_eq!((store.digest(), store.running_digest(), store.stats()), before);
+}
