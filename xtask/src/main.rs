@@ -54,6 +54,8 @@ cargo xtask <command>
   bench floods [--seconds N] [--strength PERCENT] [--only FLOOD]
                              clients and strangers that take what they can: memory, log lines, a good client's p99
   bench floor                what a put by a single client cannot go below on this machine
+  bench heavy [--scale PERCENT] [--only REQUEST]
+                             requests about millions of keys: refused or whole, and what puts notice
   bench replay [--total PUTS]
                              how fast a log is read back
 ";

@@ -285,6 +285,11 @@ pub fn comeback(words: &[&str]) -> Result<(), Failure> {
     in_foreground(&mut e2e_program("comeback", words))
 }
 
+/// `cargo xtask bench heavy …`: requests about millions of keys, and what everybody else notices of them.
+pub fn heavy(words: &[&str]) -> Result<(), Failure> {
+    in_foreground(&mut e2e_program("heavy", words))
+}
+
 /// `cargo xtask bench soak …`: puts at full speed for a long time.
 pub fn soak(words: &[&str]) -> Result<(), Failure> {
     in_foreground(&mut e2e_program("soak", words))

@@ -14,6 +14,7 @@ pub mod floods;
 pub mod gaps;
 pub mod grow;
 pub mod grpc;
+pub mod heavy;
 pub mod kills;
 pub mod process;
 pub mod raw;

@@ -1,0 +1,542 @@
+//! Heavy requests: one legal request about millions of keys after the other, and what everybody else notices of them.
+//!
+//! Method: three members with default flags. Clients put keys of their own at a steady rate, each member in turn, whatever
+//! became of the puts before; a put's time counts from the moment at which it was due. Beside them one heavy request after
+//! the other goes to a follower. Each has a verdict that is known before: it is carried out whole, or it is refused at once. After
+//! each of them every member must run, the leader must lead the same term as before, and no put may have waited long. At the end a
+//! member is killed and started again, as it was before the first heavy request.
+//! On a smaller machine everything is scaled down, the budget of a request with it.
+//! Knows nothing of: how members bear it.
+
+use crate::cluster::{Cluster, Options};
+use crate::grpc::Kv;
+use crate::until;
+use kattu_proto::etcdserverpb::compare::{CompareResult, CompareTarget, TargetUnion};
+use kattu_proto::etcdserverpb::kv_client::KvClient;
+use kattu_proto::etcdserverpb::range_request::{SortOrder, SortTarget};
+use kattu_proto::etcdserverpb::request_op::Request;
+use kattu_proto::etcdserverpb::{
+    CompactionRequest, Compare, DeleteRangeRequest, PutRequest, RangeRequest, RequestOp, TxnRequest,
+};
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use tokio::time::MissedTickBehavior;
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Code, Status};
+
+/// Puts a second of the clients that ask for little.
+const RATE: u32 = 500;
+/// None of them waits longer.
+const PUT_MAX: Duration = Duration::from_secs(2);
+/// Who has waited so long is not served at all.
+const PUT_LIMIT: Duration = Duration::from_secs(20);
+/// A request that is refused is told so within this; the median of some.
+const REFUSED_MAX: Duration = Duration::from_millis(10);
+const REFUSALS: usize = 7;
+/// A heavy request that is carried out takes no longer.
+const CARRIED_MAX: Duration = Duration::from_secs(60);
+/// Puts go on for so long behind a heavy request, for what comes of it later.
+const AFTER: Duration = Duration::from_secs(2);
+/// A restart takes so many times as long as before, plus a little, at the most.
+const RESTART_TIMES_MAX: f64 = 2.0;
+const RESTART_SLACK: Duration = Duration::from_secs(2);
+/// What one request may cost by default. [docs/operations.md, "Large requests"]
+const WORK_MAX: u64 = 8 << 20;
+/// Each member's tables may take so much: the machine is known, and ten million keys are asked for.
+const QUOTA: &str = "--quota-backend-bytes=8589934592";
+/// Few, so that what is refused and what is not is a matter of the heavy keys.
+const STEADY_KEYS: usize = 1000;
+const PUTS_PER_TXN: u64 = 100;
+const FILLERS: u64 = 32;
+const OPS_MAX: usize = 126;
+const COMPARES_MAX: usize = 128;
+
+/// A heavy request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Act {
+    /// 126 ranges of everything and one put, over 500,000 keys: above the budget.
+    Transaction,
+    /// A read of all of 500,000 keys.
+    FullRange,
+    /// Ranges of everything in another order, just within the budget, and a put.
+    TransactionWithin,
+    /// 128 compares of everything over five million keys: above the budget.
+    Compares,
+    /// One of them, within it.
+    ComparesWithin,
+    /// Ten million versions are compacted, and forgotten.
+    Compaction,
+    /// Ten million keys are to be deleted: above the budget.
+    DeleteAll,
+    /// A read of all of ten million keys: more than an answer may hold.
+    RangeAll,
+    /// A million keys are deleted.
+    DeleteMillion,
+}
+
+impl Act {
+    /// In the order in which keys become more.
+    pub const ALL: [Act; 9] = [
+        Act::Transaction,
+        Act::FullRange,
+        Act::TransactionWithin,
+        Act::Compares,
+        Act::ComparesWithin,
+        Act::Compaction,
+        Act::DeleteAll,
+        Act::RangeAll,
+        Act::DeleteMillion,
+    ];
+
+    /// Its name on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Act::Transaction => "transaction",
+            Act::FullRange => "full-range",
+            Act::TransactionWithin => "transaction-within",
+            Act::Compares => "compares",
+            Act::ComparesWithin => "compares-within",
+            Act::Compaction => "compaction",
+            Act::DeleteAll => "delete-all",
+            Act::RangeAll => "range-all",
+            Act::DeleteMillion => "delete-million",
+        }
+    }
+
+    /// How many keys there are for it, at full scale.
+    fn keys(self) -> u64 {
+        match self {
+            Act::Transaction | Act::FullRange | Act::TransactionWithin => 500_000,
+            Act::Compares | Act::ComparesWithin | Act::Compaction => 5_000_000,
+            Act::DeleteAll | Act::RangeAll | Act::DeleteMillion => 10_000_000,
+        }
+    }
+
+    fn is_refused(self) -> bool {
+        matches!(self, Act::Transaction | Act::Compares | Act::DeleteAll | Act::RangeAll)
+    }
+}
+
+/// What is done.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Which requests.
+    pub acts: Vec<Act>,
+    /// Share of all numbers, in percent.
+    pub scale: u64,
+    /// Whether times are judged: not on a machine that others use.
+    pub judges_times: bool,
+}
+
+impl Plan {
+    fn scaled(&self, number: u64) -> u64 {
+        (number * self.scale / 100).max(1)
+    }
+}
+
+/// What one of them has shown.
+#[derive(Clone, Debug)]
+pub struct Seen {
+    /// Which one.
+    pub act: Act,
+    /// Keys that there were.
+    pub keys: u64,
+    /// What came of it, in words.
+    pub what: String,
+    /// How long its client waited; the median if it was asked more than once.
+    pub took: Duration,
+    /// Puts that were due meanwhile.
+    pub puts: usize,
+    /// Those that failed.
+    pub failed: usize,
+    /// The 99th percentile of their times.
+    pub p99: Duration,
+    /// The longest.
+    pub longest: Duration,
+    /// What is wrong, in words; nothing if all bounds held.
+    pub faults: Vec<String>,
+}
+
+/// What all of them have shown.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// One for each request.
+    pub seen: Vec<Seen>,
+    /// From the start of a member that was killed to the line that it serves: before the first heavy request, and after the last.
+    pub restarts: [Duration; 2],
+    /// The longest step of any member, in units of work, if it says so.
+    pub step_max: Option<u64>,
+    /// What is wrong with the restart.
+    pub faults: Vec<String>,
+}
+
+impl Report {
+    /// Every bound held.
+    pub fn is_good(&self) -> bool {
+        self.faults.is_empty() && self.seen.iter().all(|seen| seen.faults.is_empty())
+    }
+}
+
+/// Carries out a plan; each result is told as soon as it is there. Ends early when a member does.
+pub fn run(plan: &Plan, mut each: impl FnMut(&Seen)) -> Report {
+    let mut flags = vec![QUOTA.to_string()];
+    if plan.scale != 100 {
+        flags.push(format!("--request-work-max={}", plan.scaled(WORK_MAX)));
+    }
+    let mut cluster = Cluster::with("heavy", Options { members: 3, flags });
+    let (mut there, mut seen) = (0, Vec::<Seen>::new());
+    let mut before = None;
+    for &act in &plan.acts {
+        let wanted = plan.scaled(act.keys());
+        let leader = cluster.leader();
+        fill(&cluster.members[leader].address(), there..wanted);
+        there = there.max(wanted);
+        if before.is_none() {
+            before = Some(restart(&mut cluster, (leader + 1) % 3));
+        }
+        let of_this_one = judge(plan, act, there, &mut cluster);
+        each(&of_this_one);
+        let all_run = cluster.members.iter_mut().all(|member| member.is_running());
+        seen.push(of_this_one);
+        if !all_run {
+            break;
+        }
+    }
+    let step_max =
+        cluster.members.iter().filter_map(|m| metric(&m.address(), "kattu_work_step_units_max")).max();
+    let mut faults = Vec::new();
+    let usual = before.unwrap_or_default();
+    let again = if cluster.members.iter_mut().all(|member| member.is_running()) {
+        let follower = (cluster.leader() + 1) % 3;
+        let again = restart(&mut cluster, follower);
+        // There is more to come back with than there was before: keys, and log behind the newest snapshot.
+        let grown = there as f64 / plan.acts.first().map_or(1, |act| plan.scaled(act.keys())) as f64;
+        let bound = usual.mul_f64(RESTART_TIMES_MAX * grown.max(1.0)) + RESTART_SLACK;
+        if plan.judges_times && bound < again {
+            faults.push(format!(
+                "a restart took {again:.1?} at the end, {usual:.1?} before, above {bound:.1?}"
+            ));
+        }
+        again
+    } else {
+        faults.push("a member has ended: no restart was tried".to_string());
+        Duration::ZERO
+    };
+    Report { seen, restarts: [usual, again], step_max, faults }
+}
+
+/// Kills a member and starts it again; how long until it serves.
+fn restart(cluster: &mut Cluster, member: usize) -> Duration {
+    cluster.members[member].kill();
+    let began = Instant::now();
+    cluster.members[member].start();
+    began.elapsed()
+}
+
+fn judge(plan: &Plan, act: Act, keys: u64, cluster: &mut Cluster) -> Seen {
+    let leader = cluster.leader();
+    let asked = cluster.members[(leader + 2) % 3].address();
+    if act == Act::Compaction {
+        overwrite(&cluster.members[leader].address(), keys, plan.scaled(10_000_000));
+    }
+    until("members say which level they know", || is_level(cluster).then_some(()));
+    let before = offices(cluster);
+    let clients = OpenLoop::start(cluster);
+    std::thread::sleep(AFTER / 2);
+    let from = clients.due();
+    let (what, took, mut faults) = carry_out(plan, act, keys, &asked);
+    std::thread::sleep(AFTER);
+    let mut times = clients.stop(from);
+    times.sort();
+    let failed = times.iter().filter(|time| PUT_LIMIT <= **time).count();
+    let longest = times.last().copied().unwrap_or(PUT_LIMIT);
+    let p99 = times.get((times.len() * 99).div_ceil(100).saturating_sub(1)).copied().unwrap_or(PUT_LIMIT);
+
+    if failed > 0 {
+        faults.push(format!("{failed} puts failed"));
+    }
+    if plan.judges_times && PUT_MAX < longest {
+        faults.push(format!("a put waited {longest:.1?}, above {PUT_MAX:?}"));
+    }
+    let limit = if act.is_refused() { REFUSED_MAX } else { CARRIED_MAX };
+    if plan.judges_times && limit < took {
+        faults.push(format!("it took {took:.1?}, above {limit:?}"));
+    }
+    let mut all_run = true;
+    for member in &mut cluster.members {
+        if !member.is_running() {
+            all_run = false;
+            faults.push(format!("{} has ended", member.name));
+        }
+    }
+    if all_run {
+        let after = offices(cluster);
+        if before != after {
+            faults.push(format!("leader and term were {before:x?}, and are {after:x?}"));
+        }
+    }
+    Seen { act, keys, what, took, puts: times.len(), failed, p99, longest, faults }
+}
+
+/// What each member says of the leader and its term.
+fn offices(cluster: &Cluster) -> Vec<Option<(u64, u64)>> {
+    let of = |member: &crate::Member| {
+        let status = member.kv().within(Duration::from_secs(5)).status().ok()?;
+        Some((status.leader, status.raft_term))
+    };
+    cluster.members.iter().map(of).collect()
+}
+
+/// Whether the cluster has the level that brings budgets, as far as members know of levels.
+fn is_level(cluster: &Cluster) -> bool {
+    cluster.members.iter().all(|member| metric(&member.address(), "kattu_feature_level") != Some(0))
+}
+
+/// Does it; what came of it, how long that took, and what of it is wrong.
+fn carry_out(plan: &Plan, act: Act, keys: u64, address: &str) -> (String, Duration, Vec<String>) {
+    let kv = Kv::of(address).within(CARRIED_MAX);
+    let ask = |act: Act| match act {
+        Act::Transaction => txn(&kv, vec![], vec![range(everything()); OPS_MAX]),
+        Act::FullRange | Act::RangeAll => {
+            let read = kv.range(everything())?;
+            Ok((format!("{} keys", read.kvs.len()), keys <= read.kvs.len() as u64))
+        }
+        Act::TransactionWithin => {
+            let sorted = RangeRequest {
+                limit: 1,
+                sort_order: SortOrder::Descend.into(),
+                sort_target: SortTarget::Mod.into(),
+                key: key(0),
+                range_end: key(keys),
+                ..RangeRequest::default()
+            };
+            txn(&kv, vec![], vec![range(sorted); 2])
+        }
+        Act::Compares => txn(&kv, vec![exists(); COMPARES_MAX], vec![]),
+        Act::ComparesWithin => txn(&kv, vec![exists()], vec![]),
+        Act::Compaction => compact(&kv),
+        Act::DeleteAll => {
+            let all = everything();
+            let request = DeleteRangeRequest { key: all.key, range_end: all.range_end, prev_kv: false };
+            delete(&kv, request, keys)
+        }
+        Act::DeleteMillion => {
+            let few = plan.scaled(1_000_000);
+            let request = DeleteRangeRequest { key: key(0), range_end: key(few), prev_kv: false };
+            delete(&kv, request, few)
+        }
+    };
+    let mut faults = Vec::new();
+    let mut times = Vec::new();
+    let mut what = String::new();
+    for _ in 0..if act.is_refused() { REFUSALS } else { 1 } {
+        let began = Instant::now();
+        let came = ask(act);
+        times.push(began.elapsed());
+        let is_right = match &came {
+            Ok((_, is_whole)) => !act.is_refused() && *is_whole,
+            Err(status) => act.is_refused() && status.code() == Code::ResourceExhausted,
+        };
+        what = match came {
+            Ok((what, _)) => format!("done: {what}"),
+            Err(status) => format!("{:?}: {}", status.code(), status.message()),
+        };
+        if !is_right {
+            faults.push(format!(
+                "it should be {}, and came to: {what}",
+                if act.is_refused() { "refused" } else { "carried out whole" }
+            ));
+            break;
+        }
+    }
+    times.sort();
+    (what, times[times.len() / 2], faults)
+}
+
+type Came = Result<(String, bool), Status>;
+
+fn everything() -> RangeRequest {
+    RangeRequest { key: vec![0], range_end: vec![0], ..RangeRequest::default() }
+}
+
+fn range(request: RangeRequest) -> RequestOp {
+    RequestOp { request: Some(Request::RequestRange(request)) }
+}
+
+/// Every key of the fill has a version: a compare that holds, so that all keys are looked at.
+fn exists() -> Compare {
+    Compare {
+        result: CompareResult::Greater.into(),
+        target: CompareTarget::Version.into(),
+        key: b"heavy/".to_vec(),
+        range_end: b"heavy0".to_vec(),
+        target_union: Some(TargetUnion::Version(0)),
+    }
+}
+
+/// Conditions, ranges and a put; whole if the put was done.
+fn txn(kv: &Kv, compare: Vec<Compare>, mut success: Vec<RequestOp>) -> Came {
+    let put = PutRequest { key: b"heavy-txn".to_vec(), value: b"done".to_vec(), ..PutRequest::default() };
+    success.push(RequestOp { request: Some(Request::RequestPut(put)) });
+    let steps = success.len();
+    let request = TxnRequest { compare, success, failure: vec![] };
+    let done = kv.block_on(async { kv.client().txn(request).await })?.into_inner();
+    let is_whole = done.succeeded && done.responses.len() == steps;
+    Ok((format!("{} of {steps} steps", done.responses.len()), is_whole))
+}
+
+fn delete(kv: &Kv, request: DeleteRangeRequest, expected: u64) -> Came {
+    let (start, end) = (request.key.clone(), request.range_end.clone());
+    let done = kv.block_on(async { kv.client().delete_range(request).await })?.into_inner();
+    let count = RangeRequest { key: start, range_end: end, count_only: true, ..RangeRequest::default() };
+    let left = kv.range(count)?.count;
+    Ok((format!("{} keys, {left} left", done.deleted), done.deleted as u64 == expected && left == 0))
+}
+
+/// Compacts at the newest revision; whole when nothing before it can be read.
+fn compact(kv: &Kv) -> Came {
+    let count = || RangeRequest { count_only: true, ..everything() };
+    let revision = kv.range(count())?.header.map_or(0, |header| header.revision);
+    kv.block_on(async { kv.client().compact(CompactionRequest { revision, physical: false }).await })?;
+    let old = kv.range(RangeRequest { revision: revision - 1, ..count() });
+    let is_whole = old.is_err_and(|status| status.code() == Code::OutOfRange);
+    Ok((format!("all before revision {revision}"), is_whole))
+}
+
+/// 24 bytes, in the order of the numbers.
+fn key(number: u64) -> Vec<u8> {
+    format!("heavy/{number:018}").into_bytes()
+}
+
+/// Puts keys with small values, in large transactions, as fast as it goes.
+fn fill(address: &str, keys: std::ops::Range<u64>) {
+    let fillers = FILLERS.min(keys.end.saturating_sub(keys.start).max(1));
+    let share = keys.end.saturating_sub(keys.start).div_ceil(fillers);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(async {
+        let mut tasks = tokio::task::JoinSet::new();
+        for filler in 0..fillers {
+            let own = keys.start + filler * share..(keys.start + (filler + 1) * share).min(keys.end);
+            tasks.spawn(fill_one(channel(address), own));
+        }
+        tasks.join_all().await;
+    });
+}
+
+/// Writes existing keys again, until there are so many versions more.
+fn overwrite(address: &str, keys: u64, versions: u64) {
+    let mut left = versions;
+    while left > 0 {
+        let now = left.min(keys);
+        fill(address, 0..now);
+        left -= now;
+    }
+}
+
+async fn fill_one(channel: Channel, mut keys: std::ops::Range<u64>) {
+    let mut client = KvClient::new(channel);
+    while keys.start < keys.end {
+        let some = keys.start..(keys.start + PUTS_PER_TXN).min(keys.end);
+        keys.start = some.end;
+        let put = |number: u64| RequestOp {
+            request: Some(Request::RequestPut(PutRequest {
+                key: key(number),
+                value: number.to_le_bytes().to_vec(),
+                ..PutRequest::default()
+            })),
+        };
+        let request = TxnRequest { success: some.map(put).collect(), ..TxnRequest::default() };
+        // The same again does no harm.
+        while client.txn(request.clone()).await.is_err() {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+}
+
+fn channel(address: &str) -> Channel {
+    Endpoint::from_shared(format!("http://{address}"))
+        .expect("an address")
+        .connect_timeout(Duration::from_secs(5))
+        .connect_lazy()
+}
+
+/// A number that a member tells, if it does.
+fn metric(address: &str, name: &str) -> Option<u64> {
+    let mut socket = TcpStream::connect(address).ok()?;
+    socket.set_read_timeout(Some(Duration::from_secs(5))).ok()?;
+    socket
+        .write_all(
+            format!("GET /metrics HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n").as_bytes(),
+        )
+        .ok()?;
+    let mut text = String::new();
+    socket.read_to_string(&mut text).ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))?;
+    line.trim().parse::<f64>().ok().map(|number| number as u64)
+}
+
+/// Clients that ask for little, at a steady rate.
+struct OpenLoop {
+    /// One for each put that was due: its time once it has ended.
+    puts: Arc<Mutex<Vec<Option<Duration>>>>,
+    stop: Arc<AtomicBool>,
+    thread: std::thread::JoinHandle<()>,
+}
+
+impl OpenLoop {
+    fn start(cluster: &Cluster) -> OpenLoop {
+        let addresses: Vec<String> = cluster.members.iter().map(|member| member.address()).collect();
+        let (puts, stop) = (Arc::<Mutex<Vec<_>>>::default(), Arc::<AtomicBool>::default());
+        let (told, stopped) = (puts.clone(), stop.clone());
+        let thread = std::thread::spawn(move || {
+            let runtime =
+                tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+            runtime.block_on(async {
+                let channels: Vec<Channel> = addresses.iter().map(|address| channel(address)).collect();
+                let mut tick = tokio::time::interval(Duration::from_secs(1) / RATE);
+                tick.set_missed_tick_behavior(MissedTickBehavior::Burst);
+                let mut tasks = tokio::task::JoinSet::new();
+                for number in 0.. {
+                    if stopped.load(Ordering::Relaxed) {
+                        break;
+                    }
+                    let due = tick.tick().await;
+                    told.lock().expect("nobody panics with it").push(None);
+                    let (channel, told) = (channels[number % channels.len()].clone(), told.clone());
+                    tasks.spawn(async move {
+                        let took = one_put(channel, number, due).await;
+                        told.lock().expect("nobody panics with it")[number] = Some(took);
+                    });
+                    while tasks.try_join_next().is_some() {}
+                }
+                tasks.join_all().await;
+            });
+        });
+        OpenLoop { puts, stop, thread }
+    }
+
+    fn due(&self) -> usize {
+        self.puts.lock().expect("nobody panics with it").len()
+    }
+
+    /// The times of the puts that were due from this one on; [`PUT_LIMIT`] for one that failed.
+    fn stop(self, from: usize) -> Vec<Duration> {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.join().expect("the clients do not panic");
+        let puts = self.puts.lock().expect("nobody panics with it");
+        puts[from..].iter().map(|took| took.expect("all have ended")).collect()
+    }
+}
+
+async fn one_put(channel: Channel, number: usize, due: tokio::time::Instant) -> Duration {
+    let key = format!("steady/{:06}", number % STEADY_KEYS).into_bytes();
+    let request = PutRequest { key, value: vec![b'x'; 100], ..PutRequest::default() };
+    let mut client = KvClient::new(channel);
+    match tokio::time::timeout(PUT_LIMIT, client.put(request)).await {
+        Ok(Ok(_)) => due.elapsed(),
+        _ => PUT_LIMIT,
+    }
+}

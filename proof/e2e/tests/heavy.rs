@@ -1,0 +1,13 @@
+//! A slice of `cargo xtask bench heavy`: what is to be refused is refused, what is to be carried out is carried out whole, nobody
+//! ends and nobody loses its office. Times are not judged, for the machine has other work.
+
+use kattu_e2e::heavy::{Act, Plan, run};
+
+#[test]
+fn requests_about_very_many_keys_are_refused_or_carried_out_whole_and_harm_nobody() {
+    let plan = Plan { acts: Act::ALL.to_vec(), scale: 1, judges_times: false };
+    let report = run(&plan, |seen| println!("{seen:?}"));
+    assert!(report.is_good(), "{report:#?}");
+    assert_eq!(report.seen.len(), Act::ALL.len());
+    assert!(report.step_max.is_some_and(|units| units < 3 * 8192), "{report:#?}");
+}
