@@ -42,7 +42,7 @@ const LONG_STEP: u64 = crate::clock::MS;
 const TASKS_MAX: usize = 4096;
 
 /// A slice of production. [shell/runtime `seat`]
-const SLICE_UNITS: i64 = 8 << 10;
+pub(crate) const SLICE_UNITS: i64 = 8 << 10;
 /// Of small slices so many take as long as it takes to wake the thread: few enough that something comes in between.
 const SLICES_PER_WAKE_MAX: u64 = 256;
 

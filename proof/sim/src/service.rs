@@ -9,6 +9,7 @@ use crate::clock::{MS, SEC, US};
 use crate::load::{Ask, Stream, Timed};
 use crate::net::{BULK, CONTROL, Wire, id_of};
 use crate::plan::Plan;
+use crate::process::SLICE_UNITS;
 use crate::report::Violation;
 use crate::trace::Told;
 use crate::world::World;
@@ -73,7 +74,7 @@ pub fn slow_link(seed: u64, situation: &SlowLink) -> Result<CaughtUp, Violation>
     plan.load.clients = 0;
     plan.settings.snapshots = SnapshotLimits { log_bytes_min: u64::MAX, keep_bytes: 0 }; // the log is what it gets
     plan.settings.segment_bytes = 16 << 20;
-    let mut world = World::new(plan, Arc::new(Mutex::new(Told::default())));
+    let mut world = as_in_production(plan);
     if !world.run_while(PATIENCE, |world| !world.is_level())? {
         return Err(Violation::new("a_cluster_comes_to_rest", "it has not within a minute"));
     }
@@ -168,10 +169,17 @@ pub struct Rushed {
 const WAITS: u64 = 7 * SEC;
 /// Load far above capacity lasts for so long.
 const RUSH: u64 = 5 * SEC;
-/// Limits are so many times smaller there than in production, as the door is: members are slower by even more.
+/// Limits and slices are so many times smaller there than in production, as the door is: members are slower by even more.
 const RUSH_SCALE: usize = 32;
 /// What a unit of work takes there, in nanoseconds: some thousand writes per second are all that a member can do.
 const RUSH_UNIT: u64 = 25 * US;
+
+/// A world in which keepers work in the slices of production: small ones would cost what nobody pays.
+fn as_in_production(plan: Plan) -> World {
+    let mut world = World::new(plan, Arc::new(Mutex::new(Told::default())));
+    world.sh.slice = SLICE_UNITS;
+    world
+}
 
 /// Members with little CPU are asked for as much as they can do, then half of that, then ten times, then half of it again.
 ///
@@ -184,11 +192,12 @@ pub fn rush(seed: u64) -> Result<Rushed, Violation> {
     plan.settings.limits.batch_bytes_max /= RUSH_SCALE;
     plan.settings.limits.inflight_bytes_max /= RUSH_SCALE;
     (plan.pace.turn, plan.pace.event) = (100 * US, 2 * US);
-    let mut world = World::new(plan, Arc::new(Mutex::new(Told::default())));
+    let mut world = as_in_production(plan);
     if !world.run_while(PATIENCE, |world| !world.is_level())? {
         return Err(Violation::new("a_cluster_comes_to_rest", "it has not within a minute"));
     }
     world.sh.service.count_work(RUSH_UNIT, u64::MAX);
+    world.sh.slice = SLICE_UNITS / RUSH_SCALE as i64;
     let mut peak = Done { requests: 0, time: SEC };
     let mut rate = 500;
     // Until more is not more.
@@ -231,7 +240,7 @@ pub fn forget(seed: u64) -> Result<Work, Violation> {
     let mut plan = Plan::steady(seed, 3, 0);
     plan.load.clients = 0;
     plan.pace.turn = 20 * US;
-    let mut world = World::new(plan, Arc::new(Mutex::new(Told::default())));
+    let mut world = as_in_production(plan);
     if !world.run_while(PATIENCE, |world| !world.is_level())? {
         return Err(Violation::new("a_cluster_comes_to_rest", "it has not within a minute"));
     }
@@ -257,7 +266,7 @@ pub fn pour(seed: u64) -> Result<u64, Violation> {
     plan.load.clients = 0;
     plan.settings.pending_bytes_max = POUR_BYTES_MAX;
     plan.settings.segment_bytes = 16 << 20;
-    let mut world = World::new(plan, Arc::new(Mutex::new(Told::default())));
+    let mut world = as_in_production(plan);
     if !world.run_while(PATIENCE, |world| !world.is_level())? {
         return Err(Violation::new("a_cluster_comes_to_rest", "it has not within a minute"));
     }

@@ -15,7 +15,7 @@ use crate::log::{GROUP, Log};
 use crate::net::{Around, CLUSTER, Flying, Heard, Net, id_of};
 use crate::operator::{Asked, Operator, info_of};
 use crate::plan::{Disagrees, Pace, Plan, Settings};
-use crate::process::{End, Process};
+use crate::process::{End, Process, SLICE_UNITS};
 use crate::queue::Queue;
 use crate::report::{Deeds, Violation};
 use crate::snapshots::thaw;
@@ -320,7 +320,7 @@ pub(crate) struct World {
 /// As in production, or so little that nothing is done in one go.
 fn draw_slice(seed: u64) -> i64 {
     let mut dice = Dice::new(seed, "slices");
-    if dice.one_in(3) { 8 << 10 } else { dice.log_within(1, 4096) as i64 }
+    if dice.one_in(3) { SLICE_UNITS } else { dice.log_within(1, 4096) as i64 }
 }
 
 fn draw_older(seed: u64, count: usize) -> Option<usize> {
@@ -367,7 +367,7 @@ impl World {
             net: Net::new(seed, count, &plan.pace, retry_max, keeps_old),
             dice: Dice::new(seed, "processes"),
             service: Service::default(),
-            slice: draw_slice(seed),
+            slice: if plan.service.is_some() { SLICE_UNITS } else { draw_slice(seed) },
             older: draw_older(seed, plan.members as usize),
             diverged: Diverged::new(plan.kinds.has(crate::inject::Kind::Diverge)),
             forgot: BTreeMap::new(),
