@@ -149,6 +149,9 @@ pub(crate) struct Flow {
     /// What the peer has room for after what it has acknowledged, at least, as it said last.
     room: Room,
     trip: RoundTrip,
+    /// The next entry was read back and has so many bytes: it is not read again before there is room for it. 0 if that is
+    /// not known.
+    next_bytes: usize,
     /// Entries for it could not be read: none are sent before this.
     paused_until: Instant,
     counts: FlowCounts,
@@ -172,6 +175,7 @@ impl Flow {
             must_ask: false,
             room: Room::PLENTY,
             trip: RoundTrip::default(),
+            next_bytes: 0,
             paused_until: Instant(0),
             counts: FlowCounts::default(),
         }
@@ -180,7 +184,7 @@ impl Flow {
     /// Bytes of entries that may be under way in addition to those that are; `None`: no entries may be sent.
     pub(crate) fn credit(&self, now: Instant, config: &Config) -> Option<usize> {
         let room_left = self.room_left();
-        if now < self.paused_until || room_left == 0 {
+        if now < self.paused_until || room_left == 0 || room_left < self.next_bytes {
             return None;
         }
         let limits = &config.limits;
@@ -239,6 +243,7 @@ impl Flow {
         self.counts.sent += bytes as u64;
         self.counts.again += if again { bytes as u64 } else { 0 };
         self.sent_upto = self.sent_upto.max(last);
+        self.next_bytes = 0;
         let sent = Sent { prev, last, bytes, at: now, again };
         match &mut self.mode {
             Mode::Probe { awaiting } => *awaiting = Some(sent),
@@ -313,7 +318,9 @@ impl Flow {
         if let Some(sent) = newest.filter(|sent| !sent.again) {
             self.trip.measured(now.since(sent.at));
         }
-        self.next = self.next.max(matched.next());
+        if self.next <= matched {
+            (self.next, self.next_bytes) = (matched.next(), 0);
+        }
         if is_news {
             self.progressed(now);
         }
@@ -387,8 +394,15 @@ impl Flow {
     fn begin_anew(&mut self, next: LogIndex) {
         self.mode = Mode::Probe { awaiting: None };
         self.next = next;
+        self.next_bytes = 0;
         self.inflight.clear();
         self.inflight_bytes = 0;
+    }
+
+    /// No entries before there is room for the next one, which has so many bytes. The answers to what is under way
+    /// say when that is.
+    pub(crate) fn wait_for_room(&mut self, bytes: usize) {
+        self.next_bytes = bytes;
     }
 
     /// No entries before `until`.

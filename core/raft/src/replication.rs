@@ -292,7 +292,11 @@ impl Raft {
         let credit = progress.flow.credit(now, view.config);
         let has_room = entries.first().is_some_and(|entry| progress.flow.has_room_for(entry.len()));
         if !has_room && first == progress.flow.next {
-            progress.flow.pause(now + view.config.heartbeat_interval); // else it would be read again at once
+            // Else it would be read again at once.
+            match entries.first() {
+                Some(entry) => progress.flow.wait_for_room(entry.len()),
+                None => progress.flow.pause(now + view.config.heartbeat_interval),
+            }
         }
         if has_room && credit.is_some() {
             effects.send.push(view.send_entries(peer, progress, leader.round, now, entries));
