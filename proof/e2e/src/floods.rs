@@ -1,9 +1,12 @@
 //! Floods: clients and strangers that take what they can, and what one good client notices of it.
 //!
-//! Method: three members on one processor. One good client puts keys of its own at a steady rate, to each member in
-//! turn, whatever became of the puts before; a put's time counts from the moment at which it was due. Beside it one
-//! flood after the other runs against all members. During each flood the memory of every member is sampled and the lines that it
-//! writes are counted. At the end all are killed, and every acknowledged key must be there.
+//! Method: three members share one processor, and nothing else runs on it; whoever asks them runs on the others, where the
+//! good client goes before the floods (they are nicer by [`NICER`]): so the times show what the members do, not how long a
+//! client waits for a processor. Where there is only one processor, all share it, and the report says so.
+//! One good client puts keys of its own at a steady rate, to each member in turn, whatever became of the puts before; a
+//! put's time counts from the moment at which it was due. Beside it one flood after the other runs against all members.
+//! During each flood the memory of every member is sampled, the lines that it writes are counted, and the time that it had
+//! the processor. At the end all are killed, and every acknowledged key must be there.
 //! Knows nothing of: how members defend themselves.
 
 use crate::cluster::{Cluster, Options};
@@ -15,7 +18,7 @@ use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 use tokio::time::MissedTickBehavior;
 use tonic::transport::{Channel, Endpoint};
@@ -46,6 +49,11 @@ const RANGE: &str = "/etcdserverpb.KV/Range";
 const BIG_BYTES: usize = 1 << 20;
 const BIG_COUNT: usize = 60;
 const LARGE_VALUE: usize = 1_400_000;
+
+/// In which the kernel tells the time that a process had a processor: USER_HZ. [proc_pid_stat(5)]
+const TICKS_PER_S: u32 = 100;
+/// What the floods' threads add to their niceness: about a tenth of the good client's share where both want to run.
+const NICER: i32 = 10;
 
 /// One way to take what one can.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -124,6 +132,10 @@ pub struct Seen {
     pub grown_bytes_max: u64,
     /// The most lines that one member wrote in a minute.
     pub lines_per_minute: u64,
+    /// How much of a processor the members had together, 1.0 for all of one; and whoever asked them.
+    pub members_cpu: f64,
+    /// … and whoever asked them.
+    pub clients_cpu: f64,
     /// What is wrong, in words; nothing if all bounds held.
     pub faults: Vec<String>,
 }
@@ -161,7 +173,7 @@ pub fn run(plan: &Plan, mut each: impl FnMut(&Seen)) -> Report {
     }
     // Each flood is judged against this: what one has left behind counts for the next.
     let before: Vec<u64> = cluster.members.iter().map(|member| memory(member.pid())).collect();
-    let good = GoodClient::start(&cluster);
+    let good = GoodClient::start(&cluster, plan.one_core);
     let mut seen = Vec::new();
     for &flood in &plan.floods {
         let of_this_one = judge(plan, flood, &mut cluster, &good, &before);
@@ -176,24 +188,69 @@ pub fn run(plan: &Plan, mut each: impl FnMut(&Seen)) -> Report {
     Report { seen, acknowledged: acknowledged.len(), lost }
 }
 
-/// This thread, all that it starts from now on, and the members, share one processor.
-fn on_one_core() {
+/// This thread and the members that it starts share the first processor, until it says [`on_other_cores`].
+pub(crate) fn on_one_core() {
     let mut processors = rustix::thread::CpuSet::new();
     processors.set(0);
     rustix::thread::sched_setaffinity(None, &processors).expect("the first processor may be used");
+}
+
+/// This thread, and all that it starts from now on, leave the members' processor to them, if there is another.
+pub(crate) fn on_other_cores() {
+    let mut processors = rustix::thread::CpuSet::new();
+    for number in 1..cores() {
+        processors.set(number);
+    }
+    if 0 < processors.count() {
+        rustix::thread::sched_setaffinity(None, &processors).expect("the other processors may be used");
+    }
+}
+
+/// Processors of this machine, whichever of them this thread may use.
+fn cores() -> usize {
+    static CORES: OnceLock<usize> = OnceLock::new();
+    *CORES.get_or_init(|| {
+        let online = std::fs::read_to_string("/proc/stat").unwrap_or_default();
+        online.lines().filter(|line| line.starts_with("cpu") && !line.starts_with("cpu ")).count().max(1)
+    })
+}
+
+/// Runs this in a thread of a flood, away from the members, behind the good client.
+fn as_flooder<T: Send>(plan: &Plan, flood: impl FnOnce() -> T + Send) -> T {
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            become_flooder(plan.one_core);
+            flood()
+        });
+        thread.join().expect("a flood does not panic")
+    })
+}
+
+fn become_flooder(one_core: bool) {
+    if one_core {
+        on_other_cores();
+    }
+    // Of a thread, in spite of the name. [setpriority(2), C library/kernel differences]
+    rustix::process::nice(NICER).expect("anybody may be nicer");
 }
 
 fn judge(plan: &Plan, flood: Flood, cluster: &mut Cluster, good: &GoodClient, before: &[u64]) -> Seen {
     good.wait_for_calm();
     let lines_before: Vec<u64> = cluster.members.iter().map(lines).collect();
     let pids: Vec<u32> = cluster.members.iter().map(|member| member.pid()).collect();
-    let watch = MemoryWatch::start(pids);
+    let processor_before = (processor_time(&pids), processor_time(&[std::process::id()]));
+    let watch = MemoryWatch::start(pids, plan.one_core);
     let begun = Instant::now();
     let from = good.due_count();
     let (what, mut faults) = under_way(plan, flood, cluster, good);
     let times = good.times_since(from);
     let took = begun.elapsed();
     let peaks = watch.stop();
+    let pids: Vec<u32> = cluster.members.iter().map(|member| member.pid()).collect();
+    let used =
+        |before: Duration, now: Duration| now.saturating_sub(before).as_secs_f64() / took.as_secs_f64();
+    let members_cpu = used(processor_before.0, processor_time(&pids));
+    let clients_cpu = used(processor_before.1, processor_time(&[std::process::id()]));
 
     let grown = before.iter().zip(&peaks).map(|(before, peak)| peak.saturating_sub(*before)).max();
     let grown_bytes = grown.unwrap_or_default();
@@ -240,6 +297,8 @@ fn judge(plan: &Plan, flood: Flood, cluster: &mut Cluster, good: &GoodClient, be
         grown_bytes,
         grown_bytes_max,
         lines_per_minute,
+        members_cpu,
+        clients_cpu,
         faults,
     }
 }
@@ -248,14 +307,18 @@ fn judge(plan: &Plan, flood: Flood, cluster: &mut Cluster, good: &GoodClient, be
 fn under_way(plan: &Plan, flood: Flood, cluster: &mut Cluster, good: &GoodClient) -> (String, Vec<String>) {
     let addresses: Vec<String> = cluster.members.iter().map(|member| member.address()).collect();
     let scaled = |count: usize| (count * plan.strength as usize / 100).max(1);
-    match flood {
+    if flood == Flood::Peers {
+        return peers(plan, cluster, good, scaled(2_000));
+    }
+    let flood = || match flood {
         Flood::Idle => idle(&addresses, scaled(5_000), plan.lasts),
         Flood::Trickle => trickle(&addresses, scaled(300), plan.lasts),
         Flood::NonReaders => non_readers(&addresses, scaled(150), plan.lasts),
         Flood::Streams => streams(&addresses, scaled(10_000) as u32, plan.lasts),
         Flood::LargeWriters => large_writers(&addresses, scaled(64), plan.lasts),
-        Flood::Peers => peers(cluster, good, scaled(2_000), plan.lasts),
-    }
+        Flood::Peers => unreachable!("it starts a member, and members are not nice"),
+    };
+    as_flooder(plan, flood)
 }
 
 /// Sees to it that the calls of these connections do not fail for want of a reader of their settings, until the end.
@@ -478,12 +541,8 @@ fn half_frame(kind: u8, fields: u32) -> Vec<u8> {
 
 /// Strangers: some say nonsense as fast as they are let in, others begin and stop. Meanwhile one follower is started
 /// again, and must be let in by the others.
-fn peers(
-    cluster: &mut Cluster,
-    good: &GoodClient,
-    standing: usize,
-    lasts: Duration,
-) -> (String, Vec<String>) {
+fn peers(plan: &Plan, cluster: &mut Cluster, good: &GoodClient, standing: usize) -> (String, Vec<String>) {
+    let Plan { lasts, one_core, .. } = *plan;
     let stop = Arc::new(AtomicBool::new(false));
     let ports: Vec<String> = cluster.members.iter().map(|member| format!("{}:2380", member.host)).collect();
     let mut threads = Vec::new();
@@ -491,6 +550,7 @@ fn peers(
     for port in ports.clone() {
         let (stop, nonsense) = (stop.clone(), nonsense.clone());
         threads.push(std::thread::spawn(move || {
+            become_flooder(one_core);
             while !stop.load(Ordering::Relaxed) {
                 if let Ok(mut socket) = TcpStream::connect(&port) {
                     let _ = socket.set_read_timeout(Some(Duration::from_secs(1)));
@@ -506,6 +566,7 @@ fn peers(
     {
         let (stop, begun_frames) = (stop.clone(), begun_frames.clone());
         threads.push(std::thread::spawn(move || {
+            become_flooder(one_core);
             // As many as are asked for, always: what a member closes is opened again.
             let mut sockets: Vec<Option<TcpStream>> = (0..standing).map(|_| None).collect();
             while !stop.load(Ordering::Relaxed) {
@@ -557,10 +618,20 @@ fn peers(
 }
 
 /// What a process has in memory now.
-fn memory(process: u32) -> u64 {
+pub(crate) fn memory(process: u32) -> u64 {
     let text = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap_or_default();
     line.trim().trim_end_matches(" kB").parse::<u64>().map_or(0, |kib| kib * 1024)
+}
+
+/// How long these processes have had a processor. [proc_pid_stat(5): utime, stime]
+fn processor_time(processes: &[u32]) -> Duration {
+    let ticks = |process: &u32| -> u64 {
+        let text = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+        let after_name = text.rsplit_once(')').map_or("", |(_, rest)| rest);
+        after_name.split_whitespace().skip(11).take(2).filter_map(|ticks| ticks.parse::<u64>().ok()).sum()
+    };
+    Duration::from_secs(processes.iter().map(ticks).sum()) / TICKS_PER_S
 }
 
 fn lines(member: &crate::Member) -> u64 {
@@ -574,10 +645,11 @@ struct MemoryWatch {
 }
 
 impl MemoryWatch {
-    fn start(processes: Vec<u32>) -> MemoryWatch {
+    fn start(processes: Vec<u32>, one_core: bool) -> MemoryWatch {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = stop.clone();
         let thread = std::thread::spawn(move || {
+            become_flooder(one_core);
             let mut peaks = vec![0; processes.len()];
             while !stopped.load(Ordering::Relaxed) {
                 for (peak, process) in peaks.iter_mut().zip(&processes) {
@@ -623,12 +695,15 @@ struct GoodClient {
 const NOBODY: usize = usize::MAX;
 
 impl GoodClient {
-    fn start(cluster: &Cluster) -> GoodClient {
+    fn start(cluster: &Cluster, one_core: bool) -> GoodClient {
         let addresses: Vec<String> = cluster.members.iter().map(|member| member.address()).collect();
         let (puts, stop) = (Arc::<Mutex<Puts>>::default(), Arc::<AtomicBool>::default());
         let avoided = Arc::new(AtomicUsize::new(NOBODY));
         let (told, stopped, avoids) = (puts.clone(), stop.clone(), avoided.clone());
         let thread = std::thread::spawn(move || {
+            if one_core {
+                on_other_cores();
+            }
             let runtime =
                 tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
             runtime.block_on(async {

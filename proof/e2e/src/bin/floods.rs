@@ -19,14 +19,16 @@ fn main() -> ExitCode {
         println!("{}: {}", seen.flood.name(), seen.what);
         println!(
             "    good client: {} puts, {} failed, p99 {:.1} ms, longest {:.1} ms; a member grew by {} MB (bound {}), {} \
-             lines a minute",
+             lines a minute; processor: members {:.2}, clients {:.2}",
             seen.puts,
             seen.failed,
             seen.p99.as_secs_f64() * 1e3,
             seen.longest.as_secs_f64() * 1e3,
             seen.grown_bytes >> 20,
             seen.grown_bytes_max >> 20,
-            seen.lines_per_minute
+            seen.lines_per_minute,
+            seen.members_cpu,
+            seen.clients_cpu
         );
         for fault in &seen.faults {
             println!("    DOES NOT HOLD: {fault}");
