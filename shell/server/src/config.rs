@@ -98,6 +98,8 @@ pub struct ServeConfig {
     pub max_concurrent_streams: u32,
     /// Least time between two pings of a client.
     pub ping_interval_min: Duration,
+    /// How long clients may take.
+    pub patience: ClientPatience,
     /// Threads that serve clients; 0 is the node's own.
     pub client_threads: usize,
     /// Bytes of log that make a snapshot due.
@@ -120,6 +122,19 @@ pub struct ServeConfig {
     pub disk_stall: Duration,
     /// What is said to the operator, how, and where.
     pub log: LogOptions,
+}
+
+/// How long a client may take. What each is for: [`crate::FaceConfig`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClientPatience {
+    /// To say which protocol it speaks; to send a head whole.
+    pub header: Duration,
+    /// To send a body whole, whatever its size.
+    pub body: Duration,
+    /// To take some of what waits for it.
+    pub stall: Duration,
+    /// To say something when no call is under way.
+    pub idle: Duration,
 }
 
 /// What `kattu serve` was asked for.
@@ -256,7 +271,8 @@ fn build(given: &Reader<'_>) -> Result<ServeConfig, ConfigError> {
         client_memory_bytes: client_memory(given, max_request_bytes)?,
         max_concurrent_streams: given.number("max-concurrent-streams", 10_000, 1, u64::from(u32::MAX))?
             as u32,
-        ping_interval_min: ping_interval(given)?,
+        ping_interval_min: duration(given, "grpc-keepalive-min-time", "5s", Duration::ZERO)?,
+        patience: client_patience(given)?,
         client_threads: given.number("client-threads", 0, 0, 256)? as usize,
         snapshot_log_bytes: given.number("snapshot-log-bytes", 64 << 20, 1 << 20, 1 << 40)?,
         snapshot_keep_bytes: given.number("snapshot-keep-bytes", 64 << 20, 0, 1 << 40)?,
@@ -449,11 +465,35 @@ fn client_memory(given: &Reader<'_>, max_request_bytes: u64) -> Result<u64, Conf
     Ok(bytes)
 }
 
-/// As etcd writes it: a duration.
-fn ping_interval(given: &Reader<'_>) -> Result<Duration, ConfigError> {
-    let flag = "grpc-keepalive-min-time";
-    let text = given.text(flag).unwrap_or("5s");
-    parse_duration(text).ok_or_else(|| given.wrong(flag, format!("{text:?}: expected a duration such as 5s")))
+/// As etcd writes it: a duration, and no less than `least`.
+fn duration(
+    given: &Reader<'_>,
+    flag: &'static str,
+    default: &str,
+    least: Duration,
+) -> Result<Duration, ConfigError> {
+    let text = given.text(flag).unwrap_or(default);
+    let wrong = || given.wrong(flag, format!("{text:?}: expected a duration such as {default}"));
+    let duration = parse_duration(text).ok_or_else(wrong)?;
+    if duration < least || PATIENCE_MAX < duration {
+        let what = format!("{text:?} is not within {least:?} and {} hours", PATIENCE_MAX.as_secs() / 3600);
+        return Err(given.wrong(flag, what));
+    }
+    Ok(duration)
+}
+
+/// Longer patience is none: whoever wants none can say this.
+const PATIENCE_MAX: Duration = Duration::from_secs(24 * 3600);
+/// A client on a slow network must be able to say a word.
+const PATIENCE_MIN: Duration = Duration::from_millis(100);
+
+fn client_patience(given: &Reader<'_>) -> Result<ClientPatience, ConfigError> {
+    Ok(ClientPatience {
+        header: duration(given, "client-header-timeout", "5s", PATIENCE_MIN)?,
+        body: duration(given, "client-body-timeout", "10s", PATIENCE_MIN)?,
+        stall: duration(given, "client-stall-timeout", "1m", PATIENCE_MIN)?,
+        idle: duration(given, "client-idle-timeout", "10m", PATIENCE_MIN)?,
+    })
 }
 
 /// A quota of 0 or below means none, as in etcd.

@@ -5,12 +5,18 @@
 //! request that came with the ping. So what is no answer (acknowledgements, window updates) waits for an answer to travel
 //! with, for at most [`WAIT_MAX`], and not at all while no call is in flight.
 //!
-//! Beside it, frames that come are counted, and pings among them: nobody else sees those.
+//! Beside it, frames that come are counted, and pings among them: nobody else sees those. And what is read in one turn of a
+//! connection's task has a bound: those who have more to say than that share a round between them, and go on when the thread
+//! has looked at its sockets again. So whoever says little, and the replica with its peers, wait for one round at most, however
+//! many say much. [fault-model F52]
 //!
 //! Knows nothing of: what frames say, calls.
 
+use std::cell::Cell;
+use std::future::Future;
 use std::io::{self, IoSlice};
-use std::pin::Pin;
+use std::num::NonZeroU64;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::task::{Context, Poll};
@@ -22,10 +28,54 @@ use tokio::time::{Instant, Sleep};
 /// that we live do not notice.
 const WAIT_MAX: Duration = Duration::from_millis(5);
 
-/// Bytes that a connection may read in one turn of its task: then the others have theirs, and the replica among them.
-const TURN_BYTES: usize = 64 << 10;
-/// … and frames, for a short one may begin a call; no more of them than a few reads bring are over it.
-const TURN_FRAMES: u64 = 128;
+/// Bytes that the talkers of a thread read in one round: those who have more to say than a turn takes. About a millisecond.
+const ROUND_BYTES: usize = 512 << 10;
+/// … and frames, for a short one may begin a call: with what follows from them a few milliseconds.
+const ROUND_FRAMES: u64 = 256;
+/// Bytes that a connection reads in one turn of its task, at most; and as a talker among ever so many, at least.
+const TURN_BYTES_MAX: usize = 64 << 10;
+const TURN_BYTES_MIN: usize = 4 << 10;
+/// … and frames.
+const TURN_FRAMES_MAX: u64 = 128;
+const TURN_FRAMES_MIN: u64 = 8;
+/// A call's head and a small body have no fewer bytes than this for each of their frames, all but never.
+const FRAME_BYTES: usize = 64;
+
+thread_local! {
+    /// Talkers of this thread.
+    static TALKERS: Cell<usize> = const { Cell::new(0) };
+}
+
+/// A connection that has more to say than a turn takes.
+#[derive(Debug)]
+struct Talker;
+
+impl Talker {
+    fn new() -> Talker {
+        TALKERS.set(TALKERS.get() + 1);
+        Talker
+    }
+}
+
+impl Drop for Talker {
+    fn drop(&mut self) {
+        TALKERS.set(TALKERS.get() - 1);
+    }
+}
+
+/// What one connection may read in a turn: bytes, frames.
+fn turn_among(talkers: usize) -> (usize, u64) {
+    let share = talkers.max(1);
+    let bytes = (ROUND_BYTES / share).clamp(TURN_BYTES_MIN, TURN_BYTES_MAX);
+    let frames = (ROUND_FRAMES / share as u64).clamp(TURN_FRAMES_MIN, TURN_FRAMES_MAX);
+    (bytes, frames)
+}
+
+/// Wakes the task when the thread has looked at its sockets: what has come there, and those who were ready, go first.
+fn wake_after_a_look(context: &mut Context<'_>) {
+    let waiting = pin!(tokio::task::yield_now()).as_mut().poll(context);
+    debug_assert!(waiting.is_pending(), "a yield waits once");
+}
 
 /// Whether writes wait; shared by a connection's task and its socket.
 #[derive(Debug, Default)]
@@ -37,6 +87,11 @@ pub struct Cork {
     frames: AtomicU64,
     /// Pings among them that want an answer.
     pings: AtomicU64,
+    /// The frame, or the first frame of a head, that has begun and is not whole, counted from 1; a part of a body does not
+    /// count, for its call has a deadline. 0 for none.
+    begun: AtomicU64,
+    /// Turns of the task so far.
+    turn: AtomicU64,
 }
 
 impl Cork {
@@ -67,9 +122,15 @@ impl Holder {
         (self.cork.frames.load(Relaxed), self.cork.pings.load(Relaxed))
     }
 
-    /// From here on writes wait.
+    /// The frame or head that has begun and is not whole: its number, if there is one.
+    pub fn begun(&self) -> Option<NonZeroU64> {
+        NonZeroU64::new(self.cork.begun.load(Relaxed))
+    }
+
+    /// The task has its turn: from here on writes wait, and there is something to read again.
     pub fn hold(&self) {
         self.cork.held.store(true, Relaxed);
+        self.cork.turn.store(self.cork.turn.load(Relaxed) + 1, Relaxed);
     }
 
     /// From here on they do not; the connection must be polled for them.
@@ -111,9 +172,12 @@ pub struct Corked<S> {
     /// The system took no more at the last write: the client is behind, and there is nothing to gain by waiting.
     backed_up: bool,
     heads: Heads,
-    /// Bytes read in this turn, and the frames that had come before it.
+    /// The turn in which was read last, bytes read in it, and the frames that had come before it.
+    turn: u64,
     read: usize,
     frames_before: u64,
+    /// There was more to read than a turn takes, and there is still.
+    talker: Option<Talker>,
 }
 
 /// Finds the heads of frames among the bytes that come. [RFC 9113 §4.1]
@@ -124,15 +188,39 @@ struct Heads {
     /// As much of a head as has come.
     head: [u8; HEAD_BYTES],
     len: usize,
+    /// The frame that is under way is a part of a body.
+    is_data: bool,
+    /// The number of the frame that began the head of a call, of which more frames are to follow.
+    open: u64,
 }
 
 const HEAD_BYTES: usize = 9;
 /// What a client says before its first frame. [RFC 9113 §3.4]
 const PREFACE_BYTES: usize = 24;
+const DATA: u8 = 0;
+const HEADERS: u8 = 1;
 const PING: u8 = 6;
+const CONTINUATION: u8 = 9;
 const ACK: u8 = 1;
+const END_HEADERS: u8 = 4;
 
 impl Heads {
+    /// Of a client that has said nothing yet.
+    fn new() -> Heads {
+        Heads { skip: PREFACE_BYTES, head: [0; HEAD_BYTES], len: 0, is_data: true, open: 0 }
+    }
+
+    /// What has begun and is not whole, after so many frames. [`Cork::begun`]
+    fn begun(&self, frames: u64) -> u64 {
+        match (self.open, self.len, self.skip) {
+            (0, 0, 0) => 0,
+            (0, 0, _) if self.is_data => 0,
+            (0, 0, _) => frames,
+            (0, _, _) => frames + 1,
+            (open, _, _) => open,
+        }
+    }
+
     fn look_at(&mut self, mut bytes: &[u8], cork: &Cork) {
         while !bytes.is_empty() {
             let skipped = self.skip.min(bytes.len());
@@ -146,20 +234,25 @@ impl Heads {
                 let [high, middle, low, kind, flags, ..] = self.head;
                 self.skip = u32::from_be_bytes([0, high, middle, low]) as usize;
                 self.len = 0;
-                cork.frames.fetch_add(1, Relaxed);
-                if kind == PING && flags & ACK == 0 {
-                    cork.pings.fetch_add(1, Relaxed);
+                self.is_data = kind == DATA;
+                let number = cork.frames.fetch_add(1, Relaxed) + 1;
+                match kind {
+                    HEADERS if flags & END_HEADERS == 0 => self.open = number,
+                    CONTINUATION if flags & END_HEADERS != 0 => self.open = 0,
+                    PING if flags & ACK == 0 => drop(cork.pings.fetch_add(1, Relaxed)),
+                    _ => {}
                 }
             }
         }
+        cork.begun.store(self.begun(cork.frames.load(Relaxed)), Relaxed);
     }
 }
 
 impl<S> Corked<S> {
     /// The stream of a client that has said nothing yet, whose writes wait as `cork` says.
     pub fn new(stream: S, cork: Arc<Cork>) -> Corked<S> {
-        let heads = Heads { skip: PREFACE_BYTES, head: [0; HEAD_BYTES], len: 0 };
-        Corked { stream, cork, backed_up: false, heads, read: 0, frames_before: 0 }
+        let heads = Heads::new();
+        Corked { stream, cork, backed_up: false, heads, turn: 0, read: 0, frames_before: 0, talker: None }
     }
 
     /// Whether a write has to wait. It needs no waker: the task that holds the cork polls again.
@@ -178,18 +271,34 @@ impl<S: AsyncRead + Unpin> AsyncRead for Corked<S> {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let frames = self.cork.frames.load(Relaxed);
-        if TURN_BYTES <= self.read || TURN_FRAMES <= frames - self.frames_before {
-            (self.read, self.frames_before) = (0, frames);
-            context.waker().wake_by_ref();
+        let (frames, turn) = (self.cork.frames.load(Relaxed), self.cork.turn.load(Relaxed));
+        if self.turn != turn {
+            (self.turn, self.read, self.frames_before) = (turn, 0, frames);
+        }
+        let (bytes_max, frames_max) = turn_among(TALKERS.get());
+        let bytes_left = bytes_max.saturating_sub(self.read);
+        let frames_left = frames_max.saturating_sub(frames - self.frames_before);
+        if bytes_left == 0 || frames_left == 0 {
+            self.talker.get_or_insert_with(Talker::new);
+            wake_after_a_look(context);
             return Poll::Pending;
         }
+        let Corked { stream, heads, cork, read, talker, .. } = &mut *self;
+        // No more than what is left of the turn can begin.
+        let most = bytes_left.min(heads.skip + frames_left as usize * FRAME_BYTES);
         let before = buffer.filled().len();
-        let polled = Pin::new(&mut self.stream).poll_read(context, buffer);
+        let polled = if buffer.remaining() <= most {
+            Pin::new(stream).poll_read(context, buffer)
+        } else {
+            let mut part = ReadBuf::new(buffer.initialize_unfilled_to(most));
+            let polled = Pin::new(stream).poll_read(context, &mut part);
+            let count = part.filled().len();
+            buffer.advance(count);
+            polled
+        };
         if polled.is_pending() {
-            (self.read, self.frames_before) = (0, frames);
+            *talker = None;
         }
-        let Corked { heads, cork, read, .. } = &mut *self;
         heads.look_at(&buffer.filled()[before..], cork);
         *read += buffer.filled().len() - before;
         polled
@@ -286,7 +395,7 @@ mod tests {
         frame(PING, 0, 8);
         for cut in 1..bytes.len() {
             let cork = Cork::default();
-            let mut heads = Heads { skip: PREFACE_BYTES, head: [0; HEAD_BYTES], len: 0 };
+            let mut heads = Heads::new();
             for piece in bytes.chunks(cut) {
                 heads.look_at(piece, &cork);
             }
@@ -294,36 +403,131 @@ mod tests {
         }
     }
 
-    /// Turns that it takes to read these bytes, 8 KiB at a time.
-    async fn turns_to_read(sent: &[u8]) -> usize {
+    /// Whatever part of a frame or of a head has come last, it is known that it is not whole, and since which frame.
+    #[test]
+    fn a_head_that_has_begun_is_told_from_a_body_and_from_silence() {
+        let frame = |kind: u8, flags: u8, len: u8| {
+            [&[0, 0, len, kind, flags, 0, 0, 0, 1][..], &vec![0; len as usize]].concat()
+        };
+        // What comes, and what has begun after each byte of it.
+        let course = [
+            (vec![b'P'; PREFACE_BYTES], [0; PREFACE_BYTES].to_vec()),
+            (frame(4, 0, 0), [vec![1; 8], vec![0]].concat()),
+            (frame(HEADERS, END_HEADERS, 3), [vec![2; 11], vec![0]].concat()),
+            (frame(DATA, 1, 4), [vec![3; 8], vec![0; 5]].concat()),
+            (frame(HEADERS, 0, 2), vec![4; 11]),
+            (frame(CONTINUATION, 0, 2), vec![4; 11]),
+            (frame(CONTINUATION, END_HEADERS, 2), [vec![4; 8], vec![6; 2], vec![0]].concat()),
+        ];
+        let (cork, mut heads) = (Cork::default(), Heads::new());
+        for (bytes, begun) in course {
+            for (byte, begun) in bytes.iter().zip(begun) {
+                heads.look_at(&[*byte], &cork);
+                assert_eq!(cork.begun.load(Relaxed), begun, "{heads:?}");
+            }
+        }
+    }
+
+    /// Turns that it takes to read these bytes, 8 KiB at a time, beside so many talkers, and the most bytes read in one.
+    async fn turns_to_read(sent: &[u8], talkers: usize) -> (usize, usize) {
         let (near, mut far) = tokio::io::duplex(1 << 20);
         tokio::io::AsyncWriteExt::write_all(&mut far, sent).await.expect("there is room");
-        let mut stream = Corked::new(near, Arc::default());
-        let (mut turns, mut got) = (0, 0);
+        let others: Vec<Talker> = (0..talkers).map(|_| Talker::new()).collect();
+        let cork = Arc::new(Cork::default());
+        let (mut stream, holder) = (Corked::new(near, Arc::clone(&cork)), Holder::new(cork));
+        let (mut turns, mut got, mut longest) = (0, 0, 0);
         poll_fn(|context| {
+            holder.hold();
             turns += 1;
-            let mut scrap = [0; 8 << 10];
+            let (mut scrap, begun) = ([0; 8 << 10], got);
             loop {
                 let mut buffer = ReadBuf::new(&mut scrap);
-                match Pin::new(&mut stream).poll_read(context, &mut buffer) {
+                let polled = Pin::new(&mut stream).poll_read(context, &mut buffer);
+                got += buffer.filled().len();
+                longest = longest.max(got - begun);
+                match polled {
                     Poll::Ready(read) => read.expect("the other end is there"),
-                    Poll::Pending if got < sent.len() => return Poll::Pending,
+                    Poll::Pending if stream.talker.is_some() => {
+                        let again = Pin::new(&mut stream).poll_read(context, &mut ReadBuf::new(&mut [0; 99]));
+                        assert!(again.is_pending(), "a turn is over until the next");
+                        return Poll::Pending;
+                    }
                     Poll::Pending => return Poll::Ready(()),
                 }
-                got += buffer.filled().len();
             }
         })
         .await;
-        turns
+        assert_eq!(got, sent.len());
+        assert_eq!(TALKERS.get(), talkers, "whoever has said all is none any more");
+        drop((others, stream));
+        assert_eq!(TALKERS.get(), 0);
+        (turns, longest)
     }
 
     #[tokio::test]
     async fn whoever_sends_much_is_read_in_turns_with_others() {
-        let mut sent = vec![0; 5 * TURN_BYTES / 2];
-        assert_eq!(turns_to_read(&sent).await, 20, "empty frames: each read brings far more than a turn's");
+        let mut sent = vec![0; 5 * TURN_BYTES_MAX / 2];
+        // In the last of them there is nothing left.
+        assert_eq!(
+            turns_to_read(&sent, 0).await,
+            (21, 8 << 10),
+            "a read brings more empty frames than a turn has"
+        );
+        let first = 512 + PREFACE_BYTES; // what is no frame is on top
+        assert_eq!(
+            turns_to_read(&sent, 31).await,
+            (321, first),
+            "as many bytes as eight frames with calls have"
+        );
         let len = (sent.len() - PREFACE_BYTES - HEAD_BYTES) as u32;
         sent[PREFACE_BYTES..PREFACE_BYTES + 3].copy_from_slice(&len.to_be_bytes()[1..]);
-        assert_eq!(turns_to_read(&sent).await, 3, "one long frame: two and a half turns");
+        assert_eq!(
+            turns_to_read(&sent, 0).await,
+            (3, TURN_BYTES_MAX),
+            "one long frame: two and a half turns"
+        );
+        let (turns, longest) = turns_to_read(&sent, 31).await;
+        assert!(turns == 10 && longest <= ROUND_BYTES / 31, "a part of a round: {turns}, {longest}");
+        assert_eq!(
+            turns_to_read(&sent, 10_000).await,
+            (41, TURN_BYTES_MIN),
+            "and no less, however many there are"
+        );
+    }
+
+    /// A talker goes on only after the thread has looked at its sockets, so that what has come meanwhile is heard before it.
+    #[tokio::test]
+    async fn whoever_says_little_is_heard_between_two_turns_of_whoever_says_much() {
+        use tokio::io::AsyncWriteExt;
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listener.local_addr().expect("it has one");
+        let mut quiet_far = tokio::net::TcpStream::connect(address).await.expect("it listens");
+        let (mut quiet, _) = listener.accept().await.expect("it has come");
+        let (near, mut far) = tokio::io::duplex(1 << 20);
+        far.write_all(&vec![0; 1 << 20]).await.expect("there is room");
+        let cork = Arc::new(Cork::default());
+        let (mut stream, holder) = (Corked::new(near, Arc::clone(&cork)), Holder::new(cork));
+        let mut read = 0;
+        let mut loud = pin!(poll_fn(|context| {
+            holder.hold();
+            let mut scrap = [0; 8 << 10];
+            let mut buffer = ReadBuf::new(&mut scrap);
+            while Pin::new(&mut stream).poll_read(context, &mut buffer).is_ready() {
+                read += buffer.filled().len();
+                buffer.clear();
+            }
+            if read < 1 << 20 { Poll::Pending } else { Poll::Ready(()) }
+        }));
+        let first = poll_fn(|context| Poll::Ready(loud.as_mut().poll(context))).await;
+        assert!(first.is_pending(), "there is far more than a turn takes");
+        quiet_far.write_all(b"x").await.expect("the other end is there");
+        let mut byte = [0; 1];
+        tokio::select! {
+            biased;
+            () = loud => panic!("a megabyte was read before a byte that came after its first turn"),
+            heard = quiet.read_exact(&mut byte) => drop(heard.expect("the other end is there")),
+        }
+        assert!(read < 1 << 20, "{read} bytes were read before it");
     }
 
     #[tokio::test]

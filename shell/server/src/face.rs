@@ -55,7 +55,8 @@ pub struct FaceConfig {
     pub max_connections: usize,
     /// Calls at once on one connection.
     pub max_concurrent_streams: u32,
-    /// How long a client may take to say which protocol it speaks, and to send the head of an HTTP/1 request.
+    /// How long a client may take to say which protocol it speaks, to send the head of an HTTP/1 request, and a frame of
+    /// HTTP/2 or a head of several, but for bodies.
     pub header_deadline: Duration,
     /// What a body of a request may take, whatever its size, …
     pub body_deadline: Duration,

@@ -37,7 +37,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::sync::{mpsc, watch};
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, Sleep, timeout};
 use tonic::Status;
 
 /// A request of the usual largest size fits in, so that no client has to wait for room in the middle of one.
@@ -83,10 +83,16 @@ where
         piece: AtomicBool::new(false),
         answered: AtomicBool::new(false),
     };
-    let limits =
-        Limits { idle: config.idle_deadline, stall: config.stall_deadline, ping: config.ping_interval_min };
+    let limits = Limits {
+        idle: config.idle_deadline,
+        stall: config.stall_deadline,
+        ping: config.ping_interval_min,
+        head: config.header_deadline,
+    };
     let mut patience = Patience::new(limits, Instant::now());
     let mut look = pin!(tokio::time::sleep(limits.look_every()));
+    // Set only while a frame or a head is not whole.
+    let mut whole_by = pin!(None::<Sleep>);
     let mut refused = 0;
     // Told to go; what has not left at the next look never will.
     let mut is_leaving = false;
@@ -131,6 +137,19 @@ where
             if moved || out.piece.swap(false, Relaxed) || cork.is_due(!calls.is_empty(), context) {
                 cork.release();
                 continue;
+            }
+            match cork.begun() {
+                Some(begun) => {
+                    let deadline = patience.whole_by(begun, Instant::now());
+                    if whole_by.as_ref().as_pin_ref().is_none_or(|timer| timer.deadline() != deadline) {
+                        whole_by.set(Some(tokio::time::sleep_until(deadline)));
+                    }
+                    if whole_by.as_mut().as_pin_mut().is_some_and(|timer| timer.poll(context).is_ready()) {
+                        return Poll::Ready(Err(Reason::ENHANCE_YOUR_CALM.into()));
+                    }
+                }
+                _ if whole_by.is_some() => whole_by.set(None),
+                _ => {}
             }
             while look.as_mut().poll(context).is_ready() {
                 let now = Instant::now();

@@ -7,8 +7,11 @@
 //!        3. Pings that come sooner than [`Limits::ping`] after the one before, with nothing sent in between, are strikes: after
 //!           the third in a row the connection is closed. A client that measures its connection by pings does so when
 //!           it is sent something, and has no strikes. [grpc-go http2_server.go: handlePing]
+//!        4. A frame, or a call's head in several frames, that has begun is whole within [`Limits::head`]. Parts of bodies are
+//!           judged by their call.
 //! Knows nothing of: sockets, timers, what calls are.
 
+use std::num::NonZeroU64;
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -24,6 +27,8 @@ pub struct Limits {
     pub stall: Duration,
     /// Least time between two pings.
     pub ping: Duration,
+    /// From the first byte of a frame or a head to its last.
+    pub head: Duration,
 }
 
 impl Limits {
@@ -55,6 +60,8 @@ pub struct Patience {
     pings: u64,
     last_ping: Option<Instant>,
     strikes: u32,
+    /// The frame or head that is not whole, and when it was first seen.
+    begun: Option<(NonZeroU64, Instant)>,
 }
 
 impl Patience {
@@ -69,6 +76,7 @@ impl Patience {
             pings: 0,
             last_ping: None,
             strikes: 0,
+            begun: None,
         }
     }
 
@@ -91,6 +99,13 @@ impl Patience {
             (false, false) => self.strikes.saturating_add(new - 1),
         };
         STRIKES_MAX < self.strikes
+    }
+
+    /// This frame has begun and is not whole: when it must be.
+    pub fn whole_by(&mut self, begun: NonZeroU64, now: Instant) -> Instant {
+        let (_, since) = *self.begun.take_if(|(frame, _)| *frame == begun).get_or_insert((begun, now));
+        self.begun = Some((begun, since));
+        since + self.limits.head
     }
 
     /// A look every [`Limits::look_every`].
@@ -129,6 +144,7 @@ mod tests {
         idle: Duration::from_secs(600),
         stall: Duration::from_secs(60),
         ping: Duration::from_secs(5),
+        head: Duration::from_secs(5),
     };
 
     fn seconds(from: Instant, seconds: u64) -> Instant {
@@ -162,6 +178,16 @@ mod tests {
         ] {
             let looked = patience.look(seconds(begin, second), second, true, pieces);
             assert_eq!(looked.is_err(), enough, "{second}");
+        }
+    }
+
+    #[test]
+    fn a_frame_that_comes_a_byte_at_a_time_has_the_deadline_of_its_first() {
+        let begin = Instant::now();
+        let mut patience = Patience::new(LIMITS, begin);
+        for (second, frame, by) in [(1, 7, 6), (3, 7, 6), (6, 7, 6), (7, 9, 12), (8, 7, 13)] {
+            let begun = NonZeroU64::new(frame).expect("they are counted from 1");
+            assert_eq!(patience.whole_by(begun, seconds(begin, second)), seconds(begin, by), "{second}");
         }
     }
 

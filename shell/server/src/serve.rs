@@ -291,6 +291,10 @@ fn face_config(config: &ServeConfig) -> Arc<FaceConfig> {
         read_consistency: config.read_consistency,
         max_concurrent_streams: config.max_concurrent_streams,
         ping_interval_min: config.ping_interval_min,
+        header_deadline: config.patience.header,
+        body_deadline: config.patience.body,
+        stall_deadline: config.patience.stall,
+        idle_deadline: config.patience.idle,
         budget: Arc::new(Budget::with_room_for(config.client_memory_bytes, message_bytes)),
         ..FaceConfig::default()
     })

@@ -162,6 +162,30 @@ pub const FLAGS: &[Flag] = &[
         "5s",
         "least time between two pings of a client to which nothing was sent in between",
     ),
+    works(
+        "client-header-timeout",
+        Text,
+        "5s",
+        "a client says within this which protocol it speaks, and sends the head of a request, or any frame but a body's, whole",
+    ),
+    works(
+        "client-body-timeout",
+        Text,
+        "10s",
+        "the body of a request is whole within this, and a second more for each 64 KiB that it announces",
+    ),
+    works(
+        "client-stall-timeout",
+        Text,
+        "1m",
+        "a client that takes nothing of what waits for it for so long loses the call or the connection",
+    ),
+    works(
+        "client-idle-timeout",
+        Text,
+        "10m",
+        "a connection without a call under way on which nothing is said for so long is closed",
+    ),
     works("auto-compaction-mode", Text, "periodic", "periodic or revision"),
     works(
         "auto-compaction-retention",

@@ -62,6 +62,62 @@ async fn every_beginning_of_a_preface_that_goes_no_further_ends_at_the_deadline(
     assert_serving(&face).await;
 }
 
+/// After the preface, too: a frame that has begun, a head to be continued, and one that comes a byte at a time.
+#[tokio::test]
+async fn half_a_head_ends_the_connection_at_the_deadline_and_half_a_body_does_not() {
+    let deadline = Duration::from_millis(500);
+    let face = Face::start_with(FaceConfig { header_deadline: deadline, ..Default::default() }).await;
+    let hello = [PREFACE, &[0, 0, 0, 4, 0, 0, 0, 0, 0]].concat();
+    let head = |len: u8, kind: u8, flags: u8| [0, 0, len, kind, flags, 0, 0, 0, 1];
+    // POST, http, and the path: a whole head of a call, but for what it has to say of its body.
+    let block =
+        [&[0x83, 0x86, 0x04, 20][..], b"/etcdserverpb.KV/Put", &[0x0f, 0x10, 16], b"application/grpc"]
+            .concat();
+    let whole = [&head(block.len() as u8, 1, 4)[..], &block].concat();
+    let to_be_continued = [&head(block.len() as u8, 1, 0)[..], &block].concat();
+    let halves = [
+        &head(9, 4, 0)[..5],
+        &head(8, 6, 0),
+        &whole[..20],
+        &to_be_continued,
+        &[&to_be_continued[..], &head(4, 9, 0), &[0; 4]].concat(),
+    ];
+    for (number, half) in halves.into_iter().enumerate() {
+        let mut stream = face.raw().await;
+        let begun = std::time::Instant::now();
+        stream.write_all(&[&hello[..], half].concat()).await.unwrap();
+        read_to_close(&mut stream).await;
+        let took = begun.elapsed();
+        assert!(deadline <= took && took < 20 * deadline, "{number}: {took:?}");
+        eventually(|| face.config.counters.connections_broken.get() == 1 + number as u64).await;
+    }
+    // A byte at a time does not help.
+    let (mut reader, mut writer) = face.raw().await.into_split();
+    let trickles = async {
+        for byte in [&hello[..], &to_be_continued].concat() {
+            if writer.write_all(&[byte]).await.is_err() {
+                break;
+            }
+            tokio::time::sleep(deadline / 20).await;
+        }
+        std::future::pending::<()>().await;
+    };
+    let mut got = Vec::new();
+    tokio::select! {
+        _ = reader.read_to_end(&mut got) => {}
+        () = trickles => {}
+    }
+    // Whoever has begun a body has its call's deadline; the connection lives.
+    let mut patient = face.raw().await;
+    let half_body = [&hello[..], &whole, &head(100, 0, 0), &[0; 7]].concat();
+    patient.write_all(&half_body).await.unwrap();
+    tokio::select! {
+        _ = patient.read_to_end(&mut got) => panic!("half a body cost the connection"),
+        () = tokio::time::sleep(3 * deadline) => {}
+    }
+    assert_serving(&face).await;
+}
+
 #[tokio::test]
 async fn a_preface_in_two_halves_is_a_preface() {
     let face = Face::start().await;
