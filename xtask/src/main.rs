@@ -56,6 +56,8 @@ cargo xtask <command>
   bench floor                what a put by a single client cannot go below on this machine
   bench heavy [--scale PERCENT] [--only REQUEST]
                              requests about millions of keys: refused or whole, and what puts notice
+  bench overload [--seconds N] [--connections N]
+                             ten times the load that can be served: what is served, and how soon all is again
   bench replay [--total PUTS]
                              how fast a log is read back
 ";

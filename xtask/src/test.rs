@@ -297,9 +297,14 @@ pub fn soak(words: &[&str]) -> Result<(), Failure> {
 
 /// `cargo xtask bench floods …`: clients and strangers that take what they can, and what a good client notices.
 pub fn floods(words: &[&str]) -> Result<(), Failure> {
-    // Not a profile that optimizes: the flooder shares a processor with the members either way, and waits for them.
+    // Not a profile that optimizes: the flooders have a processor of their own, and wait for the members.
     let mut floods = cargo(&["run", "--locked", "--quiet", "-p", "kattu-e2e", "--bin", "floods", "--"]);
     in_foreground(with_programs(floods.args(words)))
+}
+
+/// `cargo xtask bench overload …`: ten times the load that can be served.
+pub fn overload(words: &[&str]) -> Result<(), Failure> {
+    in_foreground(&mut e2e_program("overload", words))
 }
 
 /// A program of `proof/e2e` that measures, in a profile that unwinds: members must not outlive a run that panics.

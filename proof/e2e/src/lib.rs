@@ -16,6 +16,7 @@ pub mod grow;
 pub mod grpc;
 pub mod heavy;
 pub mod kills;
+pub mod overload;
 pub mod process;
 pub mod raw;
 pub mod soak;

@@ -1,11 +1,14 @@
 //! Requests that make no sense, or ask for too much: the error is etcd's, letter for letter, and the next request works.
 
 use kattu_e2e::grpc::is_passing;
-use kattu_e2e::{Cluster, Options, until};
+use kattu_e2e::{Cluster, Member, Options, until};
 use kattu_proto::etcdserverpb::request_op::Request;
 use kattu_proto::etcdserverpb::{
     self as pb, DeleteRangeRequest, PutRequest, RangeRequest, RequestOp, TxnRequest,
 };
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
 use tonic::{Code, Status};
 
 fn put(key: &str) -> PutRequest {
@@ -265,4 +268,71 @@ fn what_is_not_written_yet_says_unimplemented() {
     assert_refused(answer, Code::FailedPrecondition, "etcdserver: authentication is not enabled");
     let answer = kv.block_on(async { auth.auth_status(pb::AuthStatusRequest::default()).await });
     assert!(!answer.expect("told").into_inner().enabled);
+}
+
+/// A session may name any position of the log; what is not there yet is waited for as long as any request, and no longer.
+#[test]
+fn sessions_that_have_seen_what_is_not_there_are_refused_in_time_and_hold_up_nobody() {
+    const READS: usize = 2_000;
+    /// A request waits for 5 s and two election timeouts.
+    const PATIENCE: Duration = Duration::from_secs(7);
+    let cluster = Cluster::start("far-sessions", 3);
+    cluster.members[0].kv().put_surely("a", "x");
+    let asking = |member: usize, position: u64| {
+        let kv = cluster.members[member].kv();
+        move || {
+            let begun = Instant::now();
+            let answers = kv.block_on(async {
+                let mut reads = tokio::task::JoinSet::new();
+                for number in 0..READS as u64 {
+                    let mut client = kv.client();
+                    let mut request =
+                        tonic::Request::new(RangeRequest { key: b"a".to_vec(), ..RangeRequest::default() });
+                    let session = format!("session={}", position - number).parse().expect("ASCII");
+                    request.metadata_mut().insert("kattu-consistency", session);
+                    reads.spawn(async move { client.range(request).await });
+                }
+                Ok(reads.join_all().await)
+            });
+            (begun.elapsed(), answers.expect("they end before the test gives up"))
+        }
+    };
+    std::thread::scope(|scope| {
+        let far = [
+            scope.spawn(asking(0, u64::MAX)),
+            scope.spawn(asking(1, 1 << 40)),
+            scope.spawn(asking(2, 1 << 63)),
+        ];
+        // Meanwhile others are served, sessions among them.
+        let kv = cluster.members[1].kv();
+        let mut number = 0;
+        while far.iter().any(|asking| !asking.is_finished()) {
+            let begun = Instant::now();
+            kv.put(format!("k{number}"), "y").expect("a put beside sessions that wait");
+            assert!(begun.elapsed() < PATIENCE / 2, "a put took {:?}", begun.elapsed());
+            number += 1;
+        }
+        assert!(10 < number, "{number} puts");
+        for asking in far {
+            let (took, answers) = asking.join().expect("it does not panic");
+            assert!(PATIENCE <= took, "{took:?}: none of them could have been served");
+            for answer in answers {
+                assert_refused(answer, Code::Unavailable, "etcdserver: request timed out");
+            }
+        }
+    });
+    for member in &cluster.members {
+        until("nothing is held for them any more", || (client_memory(member) < 1 << 20).then_some(()));
+    }
+}
+
+/// Bytes held for the clients of a member, by its metrics.
+fn client_memory(member: &Member) -> u64 {
+    let mut stream = TcpStream::connect(member.address()).expect("it listens");
+    write!(stream, "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").expect("it reads");
+    let mut page = String::new();
+    stream.read_to_string(&mut page).expect("it answers");
+    let line =
+        page.lines().find_map(|line| line.strip_prefix("kattu_client_memory_bytes ")).expect("it says so");
+    line.trim().parse().expect("a number")
 }

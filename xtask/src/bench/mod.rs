@@ -16,7 +16,7 @@ mod report;
 
 use crate::shell::Failure;
 
-/// `cargo xtask bench etcd|comeback|counts|digest|failover|floods|floor|heavy|memory|replay|slow-link|snapshot-pause|soak …`
+/// `cargo xtask bench etcd|comeback|counts|digest|failover|floods|floor|heavy|memory|overload|replay|slow-link|snapshot-pause|soak …`
 pub fn run(words: &[&str]) -> Result<(), Failure> {
     match words {
         ["etcd", rest @ ..] => pairs::run(rest),
@@ -28,6 +28,7 @@ pub fn run(words: &[&str]) -> Result<(), Failure> {
         ["floor", rest @ ..] => floor::run(rest),
         ["heavy", rest @ ..] => crate::test::heavy(rest),
         ["memory", rest @ ..] => memory::run(rest),
+        ["overload", rest @ ..] => crate::test::overload(rest),
         ["replay", rest @ ..] => replay::run(rest),
         ["slow-link", rest @ ..] => crate::chaos::run("slow-link", rest),
         ["soak", rest @ ..] => crate::test::soak(rest),
@@ -35,7 +36,7 @@ pub fn run(words: &[&str]) -> Result<(), Failure> {
         _ => Err(Failure::usage(format!("cargo xtask bench does not know `{}`", words.join(" "))).then(
             "cargo xtask bench etcd [--pairs N] [--quick] [--only CELL] [--side etcd|kattu], \
                    cargo xtask bench comeback [--keys N], cargo xtask bench counts [--total PUTS], cargo xtask bench digest [--total PUTS], cargo xtask bench failover [--trials N] [--target etcd], \
-                   cargo xtask bench floor, cargo xtask bench heavy [--scale PERCENT] [--only REQUEST], cargo xtask bench memory [--keys N], cargo xtask bench replay [--total PUTS], \
+                   cargo xtask bench floor, cargo xtask bench heavy [--scale PERCENT] [--only REQUEST], cargo xtask bench memory [--keys N], cargo xtask bench overload [--seconds N], cargo xtask bench replay [--total PUTS], \
                    cargo xtask bench slow-link [--mb N] [--bandwidth MB/S] [--reads yes|no] [--resets yes|no], \
                    cargo xtask bench snapshot-pause [--keys N], cargo xtask bench soak [--minutes N]",
         )),

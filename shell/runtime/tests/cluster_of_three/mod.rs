@@ -123,6 +123,12 @@ impl Cluster {
         self.configs.iter().map(|config| config.data_dir.clone()).collect()
     }
 
+    /// What it is started with; for whoever wants to run it himself while it is stopped.
+    pub fn config(&self, i: usize) -> RuntimeConfig {
+        assert!(self.running[i].is_none(), "it runs");
+        self.configs[i].clone()
+    }
+
     pub fn engine(&self, i: usize) -> Engine {
         self.running[i].as_ref().expect("it runs").engine.clone()
     }

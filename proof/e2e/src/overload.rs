@@ -1,0 +1,343 @@
+//! Overload: clients that ask for ten times what can be served and give up, what is served all the same, and how soon all is
+//! again. [fault-model F50]
+//!
+//! Method: three members share one processor, the clients have another. They speak HTTP/2 by hand ([`crate::raw`]), for a
+//! library would be slower than the members; and they keep to the server's limit of streams, as libraries do.
+//!
+//! 1. So many puts are always under way: what is served in a second is the peak.
+//! 2. Ten times the peak is due, whatever became of the puts before. One that is not answered within [`PATIENCE`] is reset,
+//!    and one that cannot leave within it is never sent. Only what is answered in time counts.
+//! 3. As 1, and each second is counted.
+//!
+//! Knows nothing of: how members defend themselves.
+
+use crate::cluster::{Cluster, Options};
+use crate::floods::{memory, on_one_core, on_other_cores};
+use crate::raw;
+use kattu_proto::etcdserverpb::PutRequest;
+use std::collections::{BTreeMap, VecDeque};
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+/// A client waits for so long.
+pub const PATIENCE: Duration = Duration::from_secs(1);
+/// How much more is due than can be served.
+const TIMES: f64 = 10.0;
+/// Of the peak, served during overload at least.
+const DURING_MIN: f64 = 0.8;
+/// … and within [`AFTER`] of its end: all, but for the spread of two measurements.
+const AFTER_MIN: f64 = 0.95;
+const AFTER: Duration = Duration::from_secs(10);
+/// Before anything is counted.
+const WARM_UP: Duration = Duration::from_secs(2);
+/// What a member may grow by meanwhile: what it may hold for clients, and its tables and log.
+const GROWTH_MAX: u64 = (1 << 30) + (512 << 20);
+/// Under way on each connection, where they are to be.
+const UNDER_WAY: usize = 8;
+/// Bytes that a client keeps for a socket that takes none.
+const UNSENT_MAX: usize = 64 << 10;
+const VALUE: usize = 100;
+const KEYS: u64 = 10_000;
+
+const DATA: u8 = 0;
+const HEADERS: u8 = 1;
+const RST_STREAM: u8 = 3;
+const SETTINGS: u8 = 4;
+const WINDOW_UPDATE: u8 = 8;
+const END_STREAM: u8 = 1;
+const ACK: u8 = 1;
+const CANCEL: u32 = 8;
+const MAX_CONCURRENT_STREAMS: u16 = 3;
+
+/// How much, and for how long.
+#[derive(Clone, Copy, Debug)]
+pub struct Plan {
+    /// Connections, to all members in turn.
+    pub connections: usize,
+    /// How long the overload lasts.
+    pub lasts: Duration,
+}
+
+/// What it has shown.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// Puts that are served in a second.
+    pub peak: f64,
+    /// Due in a second of overload.
+    pub due: f64,
+    /// … and served in time.
+    pub during: f64,
+    /// Of what was due: refused, given up, never sent; in hundredths.
+    pub refused: f64,
+    /// See above.
+    pub given_up: f64,
+    /// See above.
+    pub unsent: f64,
+    /// Served in each second after.
+    pub after: Vec<f64>,
+    /// The most that a member grew by, in bytes.
+    pub grown_bytes: u64,
+    /// What is wrong, in words.
+    pub faults: Vec<String>,
+}
+
+/// What became of puts.
+#[derive(Clone, Copy, Debug, Default)]
+struct Counts {
+    due: u64,
+    served: u64,
+    refused: u64,
+    given_up: u64,
+    unsent: u64,
+}
+
+/// One connection by hand.
+struct Client {
+    socket: TcpStream,
+    unsent: VecDeque<u8>,
+    /// What has come of frames that are not whole.
+    half: Vec<u8>,
+    next_stream: u32,
+    /// Asked and not answered: when.
+    asked: BTreeMap<u32, Instant>,
+    /// What the server lets a connection send, and have under way.
+    room: i64,
+    streams_max: usize,
+}
+
+impl Client {
+    fn connect(address: &str) -> io::Result<Client> {
+        let socket = raw::connect(address, raw::WINDOW_MAX)?;
+        socket.set_nonblocking(true)?;
+        Ok(Client {
+            socket,
+            unsent: VecDeque::new(),
+            half: Vec::new(),
+            next_stream: 1,
+            asked: BTreeMap::new(),
+            room: 65_535,
+            streams_max: 100, // until it says so
+        })
+    }
+
+    /// Asks for one put, if it may.
+    fn ask(&mut self, key: u64, now: Instant) -> bool {
+        if self.streams_max <= self.asked.len() || UNSENT_MAX <= self.unsent.len() || self.room < 1_000 {
+            return false;
+        }
+        let request = PutRequest {
+            key: format!("load/{key:08}").into_bytes(),
+            value: vec![b'x'; VALUE],
+            ..PutRequest::default()
+        };
+        let message = raw::message(&request);
+        self.room -= message.len() as i64;
+        self.unsent.extend(raw::head(self.next_stream, "/etcdserverpb.KV/Put"));
+        self.unsent.extend(raw::data(self.next_stream, &message, true));
+        self.asked.insert(self.next_stream, now);
+        self.next_stream += 2;
+        true
+    }
+
+    /// Sends and hears what it can; gives up what has waited too long.
+    fn turn(&mut self, now: Instant, counts: &mut Counts) -> io::Result<()> {
+        while let Some((stream, _)) = self.asked.first_key_value().filter(|(_, at)| PATIENCE <= now - **at) {
+            let stream = *stream;
+            self.asked.remove(&stream);
+            counts.given_up += 1;
+            self.unsent.extend(raw::frame(RST_STREAM, 0, stream, &CANCEL.to_be_bytes()));
+        }
+        let mut scrap = [0; 64 << 10];
+        loop {
+            match self.socket.read(&mut scrap) {
+                Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+                Ok(count) => self.half.extend_from_slice(&scrap[..count]),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(error) => return Err(error),
+            }
+        }
+        self.hear(counts);
+        while !self.unsent.is_empty() {
+            match self.socket.write(self.unsent.as_slices().0) {
+                Ok(count) => drop(self.unsent.drain(..count)),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    fn hear(&mut self, counts: &mut Counts) {
+        let number = |bytes: &[u8]| u32::from_be_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
+        let mut at = 0;
+        while 9 <= self.half.len() - at {
+            let head = &self.half[at..at + 9];
+            let len = number(&[0, head[0], head[1], head[2]]) as usize;
+            let (kind, flags, stream) = (head[3], head[4], number(&head[5..9]));
+            let Some(payload) = self.half.get(at + 9..at + 9 + len) else { break };
+            at += 9 + len;
+            match kind {
+                // A message is the answer; one without has a status that says no.
+                DATA if self.asked.remove(&stream).is_some() => counts.served += 1,
+                HEADERS if flags & END_STREAM != 0 && self.asked.remove(&stream).is_some() => {
+                    counts.refused += 1
+                }
+                RST_STREAM if self.asked.remove(&stream).is_some() => counts.refused += 1,
+                WINDOW_UPDATE if stream == 0 => self.room += i64::from(number(payload)),
+                SETTINGS if flags & ACK == 0 => {
+                    for setting in payload.chunks_exact(6) {
+                        if setting[..2] == MAX_CONCURRENT_STREAMS.to_be_bytes() {
+                            self.streams_max = number(&setting[2..]) as usize;
+                        }
+                    }
+                }
+                _ => {}
+            }
+        }
+        self.half.drain(..at);
+    }
+}
+
+/// All clients, and what they have asked for so far.
+struct Load {
+    clients: Vec<Client>,
+    /// Whose turn it is to ask.
+    next: usize,
+    key: u64,
+    /// Due and not sent: since when.
+    waiting: VecDeque<Instant>,
+}
+
+impl Load {
+    fn connect(addresses: &[String], connections: usize) -> Load {
+        let connect = |number: usize| {
+            Client::connect(&addresses[number % addresses.len()]).expect("a member lets clients in")
+        };
+        Load { clients: (0..connections).map(connect).collect(), next: 0, key: 0, waiting: VecDeque::new() }
+    }
+
+    /// One put at whoever can send it next.
+    fn ask(&mut self, now: Instant) -> bool {
+        for _ in 0..self.clients.len() {
+            let place = self.next;
+            self.next = (self.next + 1) % self.clients.len();
+            if self.clients[place].ask(self.key % KEYS, now) {
+                self.key += 1;
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Runs for so long: with so many always under way, or so many due in a second.
+    fn run(&mut self, lasts: Duration, due_per_s: Option<f64>) -> Counts {
+        let (begun, mut counts) = (Instant::now(), Counts::default());
+        let mut due_so_far = 0.0;
+        loop {
+            let now = Instant::now();
+            if lasts <= now - begun {
+                return counts;
+            }
+            match due_per_s {
+                None => {
+                    let under_way: usize = self.clients.iter().map(|client| client.asked.len()).sum();
+                    for _ in under_way..UNDER_WAY * self.clients.len() {
+                        counts.due += u64::from(self.ask(now));
+                    }
+                }
+                Some(rate) => {
+                    let due = (now - begun).as_secs_f64() * rate;
+                    while due_so_far + 1.0 <= due {
+                        due_so_far += 1.0;
+                        counts.due += 1;
+                        self.waiting.push_back(now);
+                    }
+                    while self.waiting.pop_front_if(|since| PATIENCE <= now - *since).is_some() {
+                        counts.unsent += 1;
+                    }
+                    // It counts from when it was due.
+                    while let Some(&since) = self.waiting.front() {
+                        if !self.ask(since) {
+                            break;
+                        }
+                        self.waiting.pop_front();
+                    }
+                }
+            }
+            for client in &mut self.clients {
+                client
+                    .turn(now, &mut counts)
+                    .expect("no member closes a connection that keeps to its limits");
+            }
+            std::thread::sleep(Duration::from_micros(200));
+        }
+    }
+}
+
+/// Measures the peak, the overload, and what comes after it.
+pub fn run(plan: Plan) -> Report {
+    on_one_core();
+    let mut cluster = Cluster::with("overload", Options::default());
+    let _leader = cluster.leader();
+    let addresses: Vec<String> = cluster.members.iter().map(|member| member.address()).collect();
+    let pids: Vec<u32> = cluster.members.iter().map(|member| member.pid()).collect();
+    on_other_cores();
+
+    let mut load = Load::connect(&addresses, plan.connections);
+    load.run(WARM_UP, None);
+    let before: Vec<u64> = pids.iter().map(|pid| memory(*pid)).collect();
+    let measured = Duration::from_secs(5);
+    let peak = load.run(measured, None).served as f64 / measured.as_secs_f64();
+    let due = peak * TIMES;
+
+    let mut overload = Counts::default();
+    let mut grown_bytes = 0;
+    let mut seconds = 0.0;
+    while seconds < plan.lasts.as_secs_f64() {
+        let second = load.run(Duration::from_secs(1), Some(due));
+        seconds += 1.0;
+        overload.due += second.due;
+        overload.served += second.served;
+        overload.refused += second.refused;
+        overload.given_up += second.given_up;
+        overload.unsent += second.unsent;
+        let grown = pids.iter().zip(&before).map(|(pid, before)| memory(*pid).saturating_sub(*before)).max();
+        grown_bytes = grown_bytes.max(grown.unwrap_or_default());
+    }
+    load.waiting.clear(); // nobody asks for these any more
+    let after: Vec<f64> =
+        (0..AFTER.as_secs()).map(|_| load.run(Duration::from_secs(1), None).served as f64).collect();
+
+    let part = |count: u64| count as f64 / overload.due.max(1) as f64;
+    let mut report = Report {
+        peak,
+        due,
+        during: overload.served as f64 / seconds,
+        refused: part(overload.refused),
+        given_up: part(overload.given_up),
+        unsent: part(overload.unsent),
+        after,
+        grown_bytes,
+        faults: Vec::new(),
+    };
+    if report.during < DURING_MIN * peak {
+        report.faults.push(format!("{:.2} of the peak is served during overload", report.during / peak));
+    }
+    // Two seconds in a row, for a single one may catch up with the one before.
+    let best = report.after.windows(2).map(|pair| (pair[0] + pair[1]) / 2.0).fold(0.0, f64::max);
+    if best < AFTER_MIN * peak {
+        report
+            .faults
+            .push(format!("at most {:.2} of the peak is served within {AFTER:?} after it", best / peak));
+    }
+    if GROWTH_MAX < grown_bytes {
+        report.faults.push(format!("a member grew by {} MB", grown_bytes >> 20));
+    }
+    for member in &mut cluster.members {
+        if !member.is_running() {
+            report.faults.push(format!("{} has ended", member.name));
+        }
+    }
+    report
+}

@@ -1,0 +1,62 @@
+//! Goal: what nobody waits for any more is not begun. [fault-model F50] Method: a member on this very thread, so that it
+//! cannot look before its clients have gone.
+
+mod cluster_of_three;
+
+use cluster_of_three::{Cluster, get, put, put_until_done, read, run, status};
+use kattu_node::contract::Outcome;
+use kattu_runtime::Place;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+use tokio::sync::watch;
+
+const CALLS: u64 = 1000;
+
+#[test]
+fn requests_whose_clients_have_gone_are_dropped_before_they_are_proposed() {
+    let mut cluster = Cluster::new(1, Place::Inline, Place::Inline);
+    cluster.stop(0);
+    let config = cluster.config(0);
+    let (stop, stopped) = watch::channel(false);
+    run(async {
+        let local = tokio::task::LocalSet::new();
+        local
+            .run_until(async {
+                let member = kattu_runtime::start(config).await.expect("it starts");
+                let engine = member.engine.clone();
+                let running = tokio::task::spawn_local(member.run(stopped));
+                put_until_done(&engine, "first", "x").await;
+                let before = status(&engine).await;
+
+                let mut calls: Vec<Pin<Box<dyn Future<Output = Outcome>>>> = Vec::new();
+                for number in 0..CALLS {
+                    let (engine, key) = (engine.clone(), format!("k{number:04}"));
+                    let request = if number % 10 < 8 { put(&key, "y") } else { get(&key) };
+                    let mut call: Pin<Box<dyn Future<Output = Outcome>>> =
+                        Box::pin(async move { engine.call(request).await });
+                    let asked = call.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+                    assert!(matches!(asked, Poll::Pending), "the member has had no turn yet");
+                    calls.push(call);
+                }
+                // Every second one gives up; the member has not looked yet.
+                let mut number = 0;
+                calls.retain(|_| {
+                    number += 1;
+                    number % 2 == 0
+                });
+                for call in calls {
+                    assert!(matches!(call.await, Outcome::Done(_)));
+                }
+                let after = status(&engine).await;
+                assert_eq!(engine.metrics().abandoned.get(), CALLS / 2);
+                let writes = CALLS / 10 * 4; // of ten calls eight write, and every second one is left
+                assert_eq!(after.revision - before.revision, writes as i64);
+                assert_eq!(after.last.0 - before.last.0, writes, "nothing of the others is in the log");
+                assert_eq!(read(&engine, "k0000").await, None);
+                assert_eq!(read(&engine, "k0001").await.as_deref(), Some("y"));
+                stop.send(true).expect("it listens");
+                running.await.expect("it ends");
+            })
+            .await;
+    });
+}
