@@ -11,15 +11,18 @@
 //!      ▲                                              │ enough quick syncs: orders wait here,
 //!      └──── all is done, the thread gives the log ───┘ and are carried out inline, in their order
 //! ```
-//! Rules: completions come in the order of their orders, whoever carries them out; nothing is ordered of a log that is on
-//!        its way. A failed write or sync ends the process: what is on disk is unknown, and only a restart reads it back.
+//! What a peer lacks is read beside the log, wherever that is ([`crate::readings`]).
+//!
+//! Rules: completions come in the order of their orders, whoever carries them out, but for readings for peers; nothing is
+//!        ordered of a log that is on its way. A failed write or sync ends the process: what is on disk is unknown, and only a restart reads it back.
 //!        [fault-model ST3, F11]
 //! Knows nothing of: what records mean, when they are due.
 
 use crate::metrics::Metrics;
+use crate::readings::{Reading, Readings};
 use crate::report::{self, Cause};
 use crate::watchdog::{Watch, Work};
-use kattu_raft::{Duration, Entry, Fetch, GroupId, LogBody, LogRecord, Lsn};
+use kattu_raft::{Duration, Entry, Fetch, FetchFor, GroupId, LogBody, LogRecord, Lsn};
 use kattu_wal::{Prepared, Wal, WalError};
 use std::collections::VecDeque;
 use std::sync::mpsc as sync_mpsc;
@@ -61,6 +64,8 @@ pub(crate) struct LogRoom {
 pub(crate) enum Order {
     Persist(Vec<LogRecord>),
     Fetch(Fetch),
+    /// Has it read beside the log.
+    FetchBeside(Fetch),
     /// A segment has been made ready beside the log, or could not be.
     Look,
     /// The thread ends and gives the log back.
@@ -83,6 +88,8 @@ pub(crate) struct Disk {
     patience: Option<Duration>,
     /// What was done while the log was on its way home, oldest first.
     done: VecDeque<Completion>,
+    /// What was read beside the log. `None`: there is no thread for it, and the log reads for peers, too.
+    readings: Option<mpsc::UnboundedReceiver<Reading>>,
     metrics: Arc<Metrics>,
 }
 
@@ -99,7 +106,7 @@ struct Away {
     completions: mpsc::UnboundedReceiver<Completion>,
     /// What was ordered and is not durable yet: (last record, bytes). It is not free any more.
     underway: VecDeque<(Lsn, u64)>,
-    /// Readings that were ordered and are not back yet.
+    /// Readings by the log itself that were ordered and are not back yet.
     fetching: usize,
     /// Syncs in a row that were quick.
     quick: u32,
@@ -169,7 +176,7 @@ impl Away {
                 self.underway.extend(records.last().map(|record| (record.lsn, bytes)));
             }
             Order::Fetch(_) => self.fetching += 1,
-            Order::Look | Order::Return | Order::Close => {}
+            Order::FetchBeside(_) | Order::Look | Order::Return | Order::Close => {}
         }
         self.thread.order(order);
     }
@@ -227,7 +234,9 @@ impl Disk {
         let notify = ready.clone();
         log.on_ready = Arc::new(move || notify.notify_one());
         log.prepare_next();
-        Disk { place: Place::Inline(Box::new(log)), ready, patience, done: VecDeque::new(), metrics }
+        let readings = log.read_beside();
+        let place = Place::Inline(Box::new(log));
+        Disk { place, ready, patience, done: VecDeque::new(), readings, metrics }
     }
 
     /// Moves an inline log to a thread; why not, if there is none to be had.
@@ -297,6 +306,12 @@ impl Disk {
                     }
                     self.done.push_back(log.fetch(fetch));
                 }
+                Order::FetchBeside(fetch) => {
+                    if std::mem::take(&mut dirty) {
+                        self.done.push_back(log.sync_if_due());
+                    }
+                    log.fetch_beside(fetch);
+                }
                 Order::Look | Order::Return | Order::Close => {}
             }
         }
@@ -329,8 +344,22 @@ impl Disk {
         }
     }
 
-    /// Reads entries back. Inline, the completion is given back.
+    /// Reads entries back: for a peer beside the log, so that a reading delays nobody else. Inline, the completion of any other
+    /// is given back.
     pub(crate) fn fetch(&mut self, fetch: Fetch) -> Option<Completion> {
+        if self.readings.is_none() || !matches!(fetch.purpose, FetchFor::Peer(_)) {
+            return self.fetch_here(fetch);
+        }
+        match &mut self.place {
+            Place::Inline(log) => log.fetch_beside(fetch),
+            Place::Thread(away) => away.order(Order::FetchBeside(fetch)),
+            Place::Nowhere => unreachable!("nobody sees this"),
+        }
+        None
+    }
+
+    /// Has the log itself read entries back.
+    fn fetch_here(&mut self, fetch: Fetch) -> Option<Completion> {
         match &mut self.place {
             Place::Inline(log) => {
                 let completion = log.fetch(fetch);
@@ -359,21 +388,29 @@ impl Disk {
             if let Some(done) = self.done.pop_front() {
                 return done;
             }
-            let completion = match &mut self.place {
-                Place::Inline(log) => {
-                    self.ready.notified().await;
-                    return log.look();
-                }
-                Place::Thread(away) => tokio::select! {
-                    completion = away.completions.recv() => completion.expect("a panic on the log thread aborts"),
-                    () = self.ready.notified() => {
+            let heard = tokio::select! {
+                completion = told(&mut self.place) => Some(self.hear(completion)),
+                reading = read(&mut self.readings) => self.on_reading(reading),
+                () = self.ready.notified() => match &mut self.place {
+                    Place::Inline(log) => Some(log.look()),
+                    Place::Thread(away) => {
                         away.order(Order::Look);
-                        continue;
+                        None
                     }
+                    Place::Nowhere => unreachable!("nobody sees this"),
                 },
-                Place::Nowhere => unreachable!("nobody sees this"),
             };
-            return self.hear(completion);
+            if let Some(completion) = heard {
+                return completion;
+            }
+        }
+    }
+
+    /// A reading that failed beside the log is repeated by the log, which knows what it still has.
+    fn on_reading(&mut self, (fetch, read): Reading) -> Option<Completion> {
+        match read {
+            Ok(entries) => Some(Completion::Fetched(fetch, entries)),
+            Err(_) => self.fetch_here(fetch),
         }
     }
 
@@ -381,6 +418,11 @@ impl Disk {
     pub(crate) fn try_completed(&mut self) -> Option<Completion> {
         if let Some(done) = self.done.pop_front() {
             return Some(done);
+        }
+        if let Some(reading) = self.readings.as_mut().and_then(|readings| readings.try_recv().ok())
+            && let Some(completion) = self.on_reading(reading)
+        {
+            return Some(completion);
         }
         match &mut self.place {
             Place::Inline(log) if log.is_blocked() => {
@@ -415,6 +457,22 @@ impl Disk {
             }
             Place::Nowhere => unreachable!("nobody sees this"),
         }
+    }
+}
+
+/// What a log on a thread says next; an inline one says nothing by itself.
+async fn told(place: &mut Place) -> Completion {
+    match place {
+        Place::Thread(away) => away.completions.recv().await.expect("a panic on the log thread aborts"),
+        Place::Inline(_) | Place::Nowhere => std::future::pending().await,
+    }
+}
+
+/// What is read next beside the log.
+async fn read(readings: &mut Option<mpsc::UnboundedReceiver<Reading>>) -> Reading {
+    match readings {
+        Some(readings) => readings.recv().await.expect("a panic on its thread aborts"),
+        None => std::future::pending().await,
     }
 }
 
@@ -458,6 +516,12 @@ fn run(
                         return None;
                     }
                 }
+                Order::FetchBeside(fetch) => {
+                    if std::mem::take(&mut dirty) && report.send(log.sync_if_due()).is_err() {
+                        return None;
+                    }
+                    log.fetch_beside(fetch);
+                }
                 Order::Look => {
                     if report.send(log.look()).is_err() {
                         return None;
@@ -485,6 +549,8 @@ pub(crate) struct Log {
     /// Segments made ready beside the log.
     ready: sync_mpsc::Sender<Result<Prepared, WalError>>,
     prepared: sync_mpsc::Receiver<Result<Prepared, WalError>>,
+    /// Whoever reads for peers, if there is a thread for it.
+    readings: Option<Readings>,
     /// Tells whoever waits that a segment has been made ready, or could not be.
     on_ready: Arc<dyn Fn() + Send + Sync>,
     /// The disk had no room for the next segment.
@@ -508,6 +574,7 @@ impl Log {
             watch,
             ready,
             prepared,
+            readings: None,
             on_ready,
             no_spare: false,
             blocked: None,
@@ -572,6 +639,26 @@ impl Log {
         }
         self.prepare_next(); // its end is the next occasion to try
         Completion::Room(self.room())
+    }
+
+    /// Has what peers lack read on a thread of its own from now on; where to hear what was read.
+    fn read_beside(&mut self) -> Option<mpsc::UnboundedReceiver<Reading>> {
+        match Readings::start(self.wal.reader(), self.watch.clone()) {
+            Ok((readings, heard)) => {
+                self.readings = Some(readings);
+                Some(heard)
+            }
+            Err(error) => {
+                report::warn(format_args!("no thread to read for peers ({error}): doing it here"));
+                None
+            }
+        }
+    }
+
+    fn fetch_beside(&mut self, fetch: Fetch) {
+        let bytes_max = fetch.bytes_max.min(FETCH_BYTES_MAX);
+        let plan = self.wal.plan(self.group, fetch.first, fetch.last, bytes_max);
+        self.readings.as_ref().expect("somebody hears what it reads").order(fetch, plan);
     }
 
     fn fetch(&mut self, fetch: Fetch) -> Completion {
@@ -685,25 +772,40 @@ mod tests {
     use kattu_wal::sim::{Dice, SimDisk};
     use kattu_wal::{DataDir, Files, Identity, LogFile, WalOptions};
     use std::io;
-    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
     const OPTIONS: WalOptions =
         WalOptions { segment_bytes: 1 << 16, reserve_bytes: 0, window_bytes: 8 << 20, block_bytes: 1 << 20 };
 
-    /// A disk whose syncs take as long as is wanted.
+    /// What a disk is like for now.
+    #[derive(Debug, Default)]
+    struct Mood {
+        /// Syncs take so long.
+        sync_us: AtomicU64,
+        /// Readings beside the log do not come back.
+        reads_hang: AtomicBool,
+        /// Readings beside the log fail.
+        reads_fail: AtomicBool,
+    }
+
+    /// A disk with moods.
     #[derive(Debug)]
     struct Slow {
         disk: SimDisk,
-        sync_us: Arc<AtomicU64>,
+        mood: Arc<Mood>,
     }
 
     #[derive(Debug)]
-    struct SlowFile(Box<dyn LogFile>, Arc<AtomicU64>);
+    struct SlowFile(Box<dyn LogFile>, Arc<Mood>);
 
     impl Slow {
         fn file(&self, file: Box<dyn LogFile>) -> Box<dyn LogFile> {
-            Box::new(SlowFile(file, self.sync_us.clone()))
+            Box::new(SlowFile(file, self.mood.clone()))
         }
+    }
+
+    fn is_beside() -> bool {
+        std::thread::current().name() == Some("kattu-reading")
     }
 
     impl Files for Slow {
@@ -738,6 +840,12 @@ mod tests {
             self.0.bytes()
         }
         fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+            while is_beside() && self.1.reads_hang.load(Ordering::Relaxed) {
+                std::thread::yield_now();
+            }
+            if is_beside() && self.1.reads_fail.load(Ordering::Relaxed) {
+                return Err(io::ErrorKind::NotFound.into());
+            }
             self.0.read_at(offset, buffer)
         }
         fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
@@ -747,7 +855,7 @@ mod tests {
             self.0.allocate(len)
         }
         fn sync(&self) -> io::Result<()> {
-            std::thread::sleep(Duration::from_micros(self.1.load(Ordering::Relaxed)));
+            std::thread::sleep(Duration::from_micros(self.1.sync_us.load(Ordering::Relaxed)));
             self.0.sync()
         }
     }
@@ -873,11 +981,11 @@ mod tests {
     }
 
     /// A disk that is patient for 20 ms.
-    fn slow() -> (SimDisk, Arc<AtomicU64>, Disk) {
-        let (sim, sync_us) = (SimDisk::new(), Arc::new(AtomicU64::new(0)));
-        let files = Slow { disk: sim.clone(), sync_us: sync_us.clone() };
+    fn slow() -> (SimDisk, Arc<Mood>, Disk) {
+        let (sim, mood) = (SimDisk::new(), Arc::<Mood>::default());
+        let files = Slow { disk: sim.clone(), mood: mood.clone() };
         let disk = Disk::inline(log_in(Arc::new(files)), Some(PATIENCE));
-        (sim, sync_us, disk)
+        (sim, mood, disk)
     }
 
     const PATIENCE: Duration = Duration::from_millis(20);
@@ -906,21 +1014,21 @@ mod tests {
 
     #[test]
     fn a_log_whose_syncs_outlast_a_heartbeat_goes_to_a_thread_and_nobody_waits_for_it_there() {
-        let (_, sync_us, mut disk) = slow();
+        let (_, mood, mut disk) = slow();
         assert!(disk.persist(small(1)).is_some(), "a disk that is well");
         assert!(!is_away(&disk));
-        sync_us.store(SLOW_US, Ordering::Relaxed);
+        mood.sync_us.store(SLOW_US, Ordering::Relaxed);
         let slow = disk.persist(small(2));
         assert!(
             matches!(slow, Some(Completion::Persisted(Lsn(2), _, Some(took))) if PATIENCE < took),
             "{slow:?}"
         );
         assert!(is_away(&disk));
-        sync_us.store(1_000_000, Ordering::Relaxed);
+        mood.sync_us.store(1_000_000, Ordering::Relaxed);
         let begun = Instant::now();
         assert!((3..=20).all(|at| disk.persist(small(at)).is_none()));
         assert!(begun.elapsed() < Duration::from_secs(1), "whoever persists waits for the disk");
-        sync_us.store(0, Ordering::Relaxed);
+        mood.sync_us.store(0, Ordering::Relaxed);
         loop {
             if let Completion::Persisted(Lsn(20), ..) = next(&mut disk) {
                 break;
@@ -930,21 +1038,21 @@ mod tests {
 
     #[test]
     fn a_log_comes_home_when_its_disk_has_been_well_for_long_enough_and_not_sooner() {
-        let (_, sync_us, mut disk) = slow();
-        sync_us.store(SLOW_US, Ordering::Relaxed);
+        let (_, mood, mut disk) = slow();
+        mood.sync_us.store(SLOW_US, Ordering::Relaxed);
         assert!(disk.persist(small(1)).is_some());
-        sync_us.store(0, Ordering::Relaxed);
+        mood.sync_us.store(0, Ordering::Relaxed);
         let mut at = 1;
         let mut quick = 0;
         while is_away(&disk) {
             at += 1;
             if quick == WELL_SYNCS / 2 {
                 // One bad moment: it is counted anew.
-                sync_us.store(SLOW_US, Ordering::Relaxed);
+                mood.sync_us.store(SLOW_US, Ordering::Relaxed);
             }
             assert!(disk.persist(small(at)).is_none());
             while !matches!(next(&mut disk), Completion::Persisted(lsn, ..) if lsn == Lsn(at)) {}
-            sync_us.store(0, Ordering::Relaxed);
+            mood.sync_us.store(0, Ordering::Relaxed);
             quick += 1;
             assert!(quick < 20 * WELL_SYNCS, "it never comes home");
         }
@@ -958,11 +1066,86 @@ mod tests {
         assert_eq!(disk.metrics.log_sent_away.get(), 1);
     }
 
+    fn fetch(purpose: FetchFor, first: u64, last: u64) -> Fetch {
+        Fetch { purpose, first: LogIndex(first), last: LogIndex(last), bytes_max: 1 << 20 }
+    }
+
+    const FOR_A_PEER: FetchFor = FetchFor::Peer(NodeId(2));
+
+    #[test]
+    fn a_reading_for_a_peer_that_does_not_come_back_holds_up_nobody() {
+        for is_slow in [false, true] {
+            let (_, mood, mut disk) = slow();
+            let mut heard = Heard::default();
+            mood.sync_us.store(if is_slow { SLOW_US } else { 0 }, Ordering::Relaxed);
+            heard.hear(disk.persist(small(1)).expect("it is inline"));
+            mood.sync_us.store(0, Ordering::Relaxed);
+            assert_eq!(is_away(&disk), is_slow);
+            mood.reads_hang.store(true, Ordering::Relaxed);
+            assert!(disk.fetch(fetch(FOR_A_PEER, 1, 2)).is_none());
+            for at in 2..=9 {
+                disk.persist(small(at)).into_iter().for_each(|completion| heard.hear(completion));
+            }
+            // What the log itself applies is read meanwhile, too.
+            disk.fetch(fetch(FetchFor::Apply, 1, 2)).into_iter().for_each(|completion| heard.hear(completion));
+            while heard.durable < 9 || heard.fetched < 1 {
+                heard.hear(next(&mut disk));
+            }
+            assert_eq!(heard.for_peers, 0);
+            mood.reads_hang.store(false, Ordering::Relaxed);
+            while heard.for_peers < 1 {
+                // When it was planned, a second entry was not written, or not even there.
+                match next(&mut disk) {
+                    Completion::Fetched(_, entries) => {
+                        let found: Vec<EntryId> = entries.iter().map(Entry::id).collect();
+                        assert_eq!(found, [EntryId::new(1, 1)]);
+                        heard.for_peers += 1;
+                    }
+                    other => heard.hear(other),
+                }
+            }
+            disk.close();
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_read_beside_the_log_is_read_by_the_log() {
+        for is_slow in [false, true] {
+            let (_, mood, mut disk) = slow();
+            let mut heard = Heard::default();
+            heard.hear(disk.persist(small(1)).expect("it is inline"));
+            mood.sync_us.store(if is_slow { SLOW_US } else { 0 }, Ordering::Relaxed);
+            heard.hear(disk.persist(small(2)).expect("it is inline"));
+            mood.sync_us.store(0, Ordering::Relaxed);
+            mood.reads_fail.store(true, Ordering::Relaxed);
+            assert!(disk.fetch(fetch(FOR_A_PEER, 1, 2)).is_none());
+            while heard.for_peers < 1 {
+                heard.hear(next(&mut disk));
+            }
+            disk.close();
+        }
+    }
+
+    #[tokio::test]
+    async fn a_reading_that_comes_back_is_heard_by_whoever_waits() {
+        let (_, _, mut disk) = slow();
+        let mut heard = Heard::default();
+        for at in 1..=2 {
+            heard.hear(disk.persist(small(at)).expect("it is inline"));
+        }
+        assert!(disk.fetch(fetch(FOR_A_PEER, 1, 2)).is_none());
+        while heard.for_peers < 1 {
+            heard.hear(disk.completed().await);
+        }
+    }
+
     /// What a log has said, judged as it comes.
     #[derive(Default)]
     struct Heard {
         durable: u64,
+        /// Readings for apply.
         fetched: u64,
+        for_peers: u64,
     }
 
     impl Heard {
@@ -973,8 +1156,12 @@ mod tests {
                     self.durable = lsn.0;
                 }
                 Completion::Fetched(fetch, entries) => {
-                    self.fetched += 1;
-                    assert_eq!(fetch.first.0, self.fetched, "answers come in the order of questions");
+                    let count = match fetch.purpose {
+                        FetchFor::Apply => &mut self.fetched,
+                        FetchFor::Peer(_) => &mut self.for_peers,
+                    };
+                    *count += 1;
+                    assert_eq!(fetch.first.0, *count, "answers come in the order of questions");
                     let found: Vec<EntryId> = entries.iter().map(Entry::id).collect();
                     assert_eq!(found, [fetch.first, fetch.last].map(|at| EntryId::new(1, at.0)));
                 }
@@ -986,23 +1173,24 @@ mod tests {
     #[test]
     fn nothing_is_lost_doubled_or_out_of_order_while_a_log_goes_to_and_fro() {
         for seed in 0..4 {
-            let (sim, sync_us, mut disk) = slow();
+            let (sim, mood, mut disk) = slow();
             let mut dice = Dice::new(seed);
-            let (mut ordered, mut asked, mut moves, mut was_away) = (0, 0, 0, false);
+            let (mut ordered, mut asked, mut moves, mut was_away) = (0, [0, 0], 0, false);
             let mut heard = Heard::default();
             while moves < 6 {
                 if !was_away && dice.one_in(60) {
-                    sync_us.store(SLOW_US, Ordering::Relaxed);
+                    mood.sync_us.store(SLOW_US, Ordering::Relaxed);
                 }
                 ordered += 1;
                 let completion = disk.persist(small(ordered));
-                sync_us.store(0, Ordering::Relaxed);
+                mood.sync_us.store(0, Ordering::Relaxed);
                 completion.into_iter().for_each(|completion| heard.hear(completion));
-                if asked + 1 < ordered && dice.one_in(3) {
-                    asked += 1;
-                    let (first, last) = (LogIndex(asked), LogIndex(asked + 1));
-                    let fetch = Fetch { purpose: FetchFor::Apply, first, last, bytes_max: 1 << 20 };
-                    disk.fetch(fetch).into_iter().for_each(|completion| heard.hear(completion));
+                for (asked, purpose) in asked.iter_mut().zip([FetchFor::Apply, FOR_A_PEER]) {
+                    if *asked + 1 < ordered && dice.one_in(3) {
+                        *asked += 1;
+                        let fetch = fetch(purpose, *asked, *asked + 1);
+                        disk.fetch(fetch).into_iter().for_each(|completion| heard.hear(completion));
+                    }
                 }
                 // Sometimes a few are under way, sometimes none.
                 let most = dice.below(4);
@@ -1012,7 +1200,7 @@ mod tests {
                 moves += u32::from(was_away != is_away(&disk));
                 was_away = is_away(&disk);
             }
-            while heard.durable < ordered || heard.fetched < asked {
+            while heard.durable < ordered || [heard.fetched, heard.for_peers] != asked {
                 heard.hear(next(&mut disk));
             }
             disk.close();

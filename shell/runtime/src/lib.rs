@@ -23,6 +23,7 @@ mod likeness;
 mod links;
 pub mod memory;
 pub mod metrics;
+mod readings;
 pub mod report;
 mod room;
 mod scrub;

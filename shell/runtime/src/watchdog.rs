@@ -21,11 +21,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 const LOOKS: u32 = 4;
 
 /// What may hang, with what is said of it.
-const WORK: [(Work, &str); 4] = [
+const WORK: [(Work, &str); 5] = [
     (Work::Disk, "a disk call has not returned"),
     (Work::Node, "the node has not come to an end with one thing that arrived"),
     (Work::Keeper, "the store has not come to an end with one slice of what was committed"),
     (Work::Snapshots, "a piece of a snapshot has been neither written nor read"),
+    (Work::Reading, "entries that a peer lacks have not been read"),
 ];
 
 /// What may hang. One piece of each is under way at a time.
@@ -39,6 +40,8 @@ pub(crate) enum Work {
     Keeper,
     /// One piece of a snapshot: a whole one may take as long as it likes.
     Snapshots,
+    /// A reading of the log for a peer.
+    Reading,
 }
 
 /// Shared by whoever works and the watchdog: counts beginnings and ends, so that a count is odd while work is under way. Each

@@ -79,5 +79,5 @@ pub use inspect::{Item, Verdict, inspect};
 pub use real::RealFiles;
 pub use segment::{Prepared, SegmentTask};
 pub use snapshot::{Snapshot, SnapshotReader, SnapshotStore, SnapshotWriter};
-pub use wal::{Wal, WalOptions, WalStats};
+pub use wal::{LogReader, ReadPlan, Wal, WalOptions, WalStats};
 pub use walk::Position;

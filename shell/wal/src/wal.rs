@@ -20,6 +20,8 @@ mod readback;
 mod room;
 mod settle;
 
+pub use self::readback::{LogReader, ReadPlan};
+
 use self::mend::Mender;
 use self::settle::settle;
 use crate::block::{BlockHeader, GroupRow, ROW_BYTES, flags};
@@ -162,8 +164,7 @@ pub struct Wal {
     complaints: Vec<WalError>,
     poisoned: Option<String>,
     stats: WalStats,
-    /// The segment that was read last.
-    reading: Option<Segment>,
+    reader: LogReader,
     _lock: Box<dyn LockGuard>,
 }
 
@@ -235,9 +236,11 @@ impl Wal {
         let end = walked.end.segment;
         let is_current = |found: &&SegmentFound| found.generation == end;
         let gate = Gate::new(spare.back().unwrap_or(&current).generation + 1);
+        let identity = Arc::new(identity);
+        let reader = LogReader::new(files.clone(), identity.clone());
         let mut wal = Wal {
             files,
-            identity: Arc::new(identity),
+            identity,
             options,
             groups: BTreeMap::new(),
             pending: Pending::default(),
@@ -263,7 +266,7 @@ impl Wal {
             complaints: mended.into_iter().collect(),
             poisoned: None,
             stats,
-            reading: None,
+            reader,
             _lock: lock,
         };
         for (&id, replayed) in &mut replay.groups {

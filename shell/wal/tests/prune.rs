@@ -420,3 +420,42 @@ fn an_entry_that_was_pruned_is_not_read_and_the_ones_after_it_are() {
     inspect(&disk, &mut |item| bases += usize::from(matches!(item, Item::Base { group: A, .. }))).unwrap();
     assert_eq!(bases, 1);
 }
+
+#[test]
+fn what_is_read_beside_the_log_is_what_was_planned_or_nothing_however_the_log_goes_on() {
+    let ids = |entries: &[kattu_raft::Entry]| entries.iter().map(|entry| entry.id()).collect::<Vec<_>>();
+    let (mut whole, mut gone) = (0, 0);
+    for seed in 0..20 {
+        let mut dice = Dice::new(seed);
+        let disk = SimDisk::new();
+        let mut twin = Twin::default();
+        let (mut wal, _) = open(&disk, &mut twin).unwrap();
+        // One that was opened long ago and may have a segment open, and a fresh one each time.
+        let mut old = wal.reader();
+        for _ in 0..8 {
+            let sizes = (0..2 + dice.below(5)).map(|_| dice.below(900) as usize).collect();
+            wal = go_on(&disk, wal, &mut twin, &[Step::Entries(A, sizes), Step::Sync]);
+            let (first, last) = (wal.first_index(A), twin.groups[&A].now().last().index);
+            let expected = ids(&wal.read(A, first, last, 1 << 20).unwrap());
+            assert!(!expected.is_empty());
+            let plan = wal.plan(A, first, last, 1 << 20);
+            for _ in 0..dice.below(3) {
+                wal = go_on(&disk, wal, &mut twin, &prune(A));
+                wal = go_on(&disk, wal, &mut twin, &[Step::Entries(A, vec![700; 3]), Step::Sync]);
+            }
+            let mut fresh = wal.reader();
+            for reader in [&mut old, &mut fresh] {
+                match reader.read(&plan) {
+                    Ok(read) => {
+                        assert_eq!(ids(&read), expected);
+                        whole += 1;
+                    }
+                    Err(_) => gone += 1,
+                }
+            }
+            let now = wal.read(A, first, last, 1 << 20).expect("the log knows what it has let go");
+            assert!(now.is_empty() || ids(&now) == expected);
+        }
+    }
+    assert!(40 < whole && 40 < gone, "{whole} came back, {gone} were gone");
+}

@@ -45,7 +45,7 @@ impl Wal {
         if before < self.used.len() {
             (self.cycle, self.cycle_began) = (current - self.cycle_began, current);
         }
-        self.reading.take_if(|reading| reading.generation < first);
+        self.reader.let_go(first);
     }
 
     /// The used segments, if a good snapshot covers what they held.

@@ -1,15 +1,40 @@
-//! Reading back: entries from their place in the log, verified once more.
+//! Reading back: entries from their place in the log, verified once more; by the log itself or beside it.
 //!
+//! What is to be read is planned where the log is written: a plan says which blocks hold it. Whoever carries it out needs
+//! nothing but the files, so a disk that is slow to read holds up nobody who writes.
+//! Rules: what is written stays as it is until nothing needs it any more. So a plan that cannot be carried out is one of
+//!        entries that are gone, or one of damage: the log knows which, when it is asked again.
 //! Knows nothing of: why they are wanted.
 
 use super::Wal;
 use crate::block::{BlockHeader, HEADER_BYTES, padded};
 use crate::error::WalError;
+use crate::files::Files;
 use crate::identity::Identity;
+use crate::index::Run;
 use crate::segment::{Segment, name_of};
 use crate::walk::Position;
 use kattu_raft::{Entry, GroupId, LogIndex, SharedBytes};
 use kattu_wire::record::{RecordHeader, RecordKind, record_decode};
+use std::sync::Arc;
+
+/// Entries to be read, and the blocks that held them when this was made.
+#[derive(Debug)]
+pub struct ReadPlan {
+    group: GroupId,
+    first: LogIndex,
+    last: LogIndex,
+    bytes_max: usize,
+    runs: Vec<Run>,
+}
+
+/// Reads what is planned. It keeps the segment open that it read last.
+#[derive(Debug)]
+pub struct LogReader {
+    files: Arc<dyn Files>,
+    identity: Arc<Identity>,
+    open: Option<Segment>,
+}
 
 impl Wal {
     /// Reads entries back: consecutive ones from `first` on, at most to `last`, stopping once they exceed `bytes_max`
@@ -24,64 +49,108 @@ impl Wal {
         last: LogIndex,
         bytes_max: usize,
     ) -> Result<Vec<Entry>, WalError> {
+        let plan = self.plan(group, first, last, bytes_max);
+        self.reader.read(&plan)
+    }
+
+    /// Where the entries are that [`Wal::read`] would read: for a [`LogReader`].
+    pub fn plan(&self, group: GroupId, first: LogIndex, last: LogIndex, bytes_max: usize) -> ReadPlan {
+        let mut plan = ReadPlan { group, first, last, bytes_max, runs: Vec::new() };
+        let Some(known) = self.groups.get(&group) else { return plan };
+        let last = last.min(known.written.last.index);
+        let (mut next, mut bytes) = (first, 0);
+        while next <= last
+            && bytes <= bytes_max as u64
+            && let Some(run) = known.index.find(next)
+        {
+            bytes += run.stop - run.start.offset;
+            next = run.end;
+            plan.runs.push(run);
+        }
+        plan.last = last;
+        plan
+    }
+
+    /// Somebody who reads the log beside it.
+    pub fn reader(&self) -> LogReader {
+        LogReader::new(self.files.clone(), self.identity.clone())
+    }
+}
+
+impl LogReader {
+    pub(super) fn new(files: Arc<dyn Files>, identity: Arc<Identity>) -> LogReader {
+        LogReader { files, identity, open: None }
+    }
+
+    /// Closes what is open, if it is older than `first`: the space of a file that was removed comes back when nobody has
+    /// it open.
+    pub(super) fn let_go(&mut self, first: u64) {
+        self.open.take_if(|open| open.generation < first);
+    }
+
+    /// Closes what is open, until the next reading.
+    pub fn close(&mut self) {
+        self.open = None;
+    }
+
+    /// The entries of `plan`, as [`Wal::read`] gives them.
+    ///
+    /// # Errors
+    /// [`WalError::Damaged`] with file and offset; [`WalError::Io`]. Both may come of entries that the log has let go since
+    /// they were planned.
+    pub fn read(&mut self, plan: &ReadPlan) -> Result<Vec<Entry>, WalError> {
         let mut entries: Vec<Entry> = Vec::new();
         let mut bytes = 0;
-        let mut next = first;
-        while next <= last {
-            let known = self.groups.get(&group).filter(|known| next <= known.written.last.index);
-            let Some(run) = known.and_then(|known| known.index.find(next)) else {
-                break;
-            };
-            let segment = self.read_run(run.start, run.stop)?;
-            let run_bytes = Run { bytes: segment, start: run.start, identity: &self.identity };
-            for entry in run_bytes.entries(group)? {
+        let mut next = plan.first;
+        for run in &plan.runs {
+            let content = Content { bytes: self.bytes_of(run)?, start: run.start, identity: &self.identity };
+            for entry in content.entries(plan.group)? {
                 let index = entry.id().index;
                 if index < next || run.end <= index {
                     continue;
                 }
                 bytes += entry.len();
-                if last < index || (bytes_max < bytes && !entries.is_empty()) {
+                if plan.last < index || (plan.bytes_max < bytes && !entries.is_empty()) {
                     return Ok(entries);
                 }
                 entries.push(entry);
                 next = index.next();
             }
             if next < run.end {
-                let what = format!("entry {} of group {} is not where it was written", next.0, group.0);
+                let what = format!("entry {} of group {} is not where it was written", next.0, plan.group.0);
                 return Err(WalError::damaged(&name_of(run.start.segment), run.start.offset, what));
             }
         }
         Ok(entries)
     }
 
-    fn read_run(&mut self, start: Position, stop: u64) -> Result<SharedBytes, WalError> {
-        let name = name_of(start.segment);
+    fn bytes_of(&mut self, run: &Run) -> Result<SharedBytes, WalError> {
+        let generation = run.start.segment;
+        let name = name_of(generation);
         let read = |error: std::io::Error| WalError::io(&name, "read", &error);
-        let mut bytes = vec![0; (stop - start.offset) as usize];
-        if start.segment == self.current.generation {
-            self.current.file.read_at(start.offset, &mut bytes).map_err(read)?;
-            return Ok(SharedBytes::from(bytes));
-        }
-        let is_open = self.reading.as_ref().is_some_and(|open| open.generation == start.segment);
-        if !is_open {
-            let file = self.files.open(&name).map_err(read)?;
-            let len = file.bytes().map_err(read)?;
-            self.reading = Some(Segment { generation: start.segment, len, file });
-        }
-        let open = self.reading.as_ref().expect("opened above");
-        open.file.read_at(start.offset, &mut bytes).map_err(read)?;
+        let segment = match self.open.take().filter(|open| open.generation == generation) {
+            Some(open) => open,
+            None => {
+                let file = self.files.open(&name).map_err(read)?;
+                let len = file.bytes().map_err(read)?;
+                Segment { generation, len, file }
+            }
+        };
+        let mut bytes = vec![0; (run.stop - run.start.offset) as usize];
+        segment.file.read_at(run.start.offset, &mut bytes).map_err(read)?;
+        self.open = Some(segment);
         Ok(SharedBytes::from(bytes))
     }
 }
 
 /// Bytes of whole blocks, read back.
-struct Run<'a> {
+struct Content<'a> {
     bytes: SharedBytes,
     start: Position,
     identity: &'a Identity,
 }
 
-impl Run<'_> {
+impl Content<'_> {
     /// The entries of one group, verified.
     fn entries(&self, wanted: GroupId) -> Result<Vec<Entry>, WalError> {
         let file = name_of(self.start.segment);
