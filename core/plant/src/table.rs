@@ -25,7 +25,7 @@ const WAL: &str = "kattu-wal";
 const REBUILD: &str = "kattu-rebuild";
 
 /// All bugs that can be planted.
-pub static BUGS: [Bug; 138] = [
+pub static BUGS: [Bug; 139] = [
     // core/raft: elections
     bug(
         RAFT,
@@ -340,6 +340,15 @@ pub static BUGS: [Bug; 138] = [
         "What still fills the way to a peer after a fallback is forgotten, and as much is sent behind it.",
         Trial::Scene,
         &["what_is_under_way_is_bounded"],
+    ),
+    bug(
+        RAFT,
+        "written-off-entries-leave-with-a-heartbeat",
+        "our own: on links that lose order, a follower far behind got four entries per heartbeat",
+        "What follows a fallback is sent in the same round as what was written off, so that only a heartbeat later the peer is \
+         believed again.",
+        Trial::Scene,
+        &["what_left_the_way_counts_no_more"],
     ),
     bug(
         RAFT,

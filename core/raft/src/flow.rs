@@ -24,6 +24,7 @@
 //!   4. After a fallback, what stands on the way behind the gap goes on to fill the way, and counts as under way until
 //!      the peer has read something newer. So copies never pile up: what is on the way to a peer is at most
 //!      `inflight_bytes_max` and one entry.
+//!      The next round begins with the fallback, so that the first answer to what follows it says that the way is free.
 //!   5. Until then the gaps that those entries leave say nothing new, and are not believed.
 //!   6. Nothing is sent for which the peer has said that it has no room.
 //!
@@ -351,8 +352,9 @@ impl Flow {
     }
 
     /// Starts over from `next`. The peer has read everything up to the append that named `read`; what was sent behind that,
-    /// at the latest in `round`, is written off. [Rule 4]
-    pub(crate) fn fall_back(&mut self, now: Instant, next: LogIndex, read: LogIndex, round: Round) {
+    /// at the latest in `round`, is written off. True if that fills the way: the next round then begins at once, so that the
+    /// peer's first answer to what follows says that it has left it. [Rule 4]
+    pub(crate) fn fall_back(&mut self, now: Instant, next: LogIndex, read: LogIndex, round: Round) -> bool {
         let awaiting = match &self.mode {
             Mode::Probe { awaiting } => awaiting.as_ref(),
             Mode::Replicate | Mode::Snapshot(_) => None,
@@ -364,6 +366,7 @@ impl Flow {
         }
         self.begin_anew(next);
         self.progressed(now);
+        bytes > 0
     }
 
     /// A link has ended, this one or the one on which the answers come: the peer is asked at once, and again soon, when the

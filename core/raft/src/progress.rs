@@ -185,9 +185,9 @@ impl Progress {
     }
 
     /// The peer lacks what was named. `agreeing` is where the logs may agree, and `round` the newest one.
-    pub(crate) fn on_gap(&mut self, now: Instant, gap: Gap, agreeing: LogIndex, round: Round) {
+    pub(crate) fn on_gap(&mut self, now: Instant, gap: Gap, agreeing: LogIndex, round: Round) -> bool {
         let next = agreeing.next().min(gap.prev).max(self.matched.next());
-        self.flow.fall_back(now, next, gap.prev, round);
+        self.flow.fall_back(now, next, gap.prev, round)
     }
 
     /// The peer's log ends at `last`, it said to what was asked in `round`. True if it had acknowledged more before that

@@ -357,7 +357,10 @@ impl Raft {
                 if planted!("probe-hint-taken-for-match") {
                     progress.matched = progress.matched.max(agreeing);
                 }
-                progress.on_gap(now, gap, agreeing, leader.round);
+                let fills_the_way = progress.on_gap(now, gap, agreeing, leader.round);
+                if fills_the_way && !planted!("written-off-entries-leave-with-a-heartbeat") {
+                    leader.round = leader.round.next();
+                }
             }
         }
         if news {

@@ -70,6 +70,7 @@ pub fn trial(name: &str, seed: u64) {
         "open-questions-all-repeated" => questions::of_one_that_commits_nothing(seed),
         "question-overtakes-entries" | "sent-again-because-time-passed" => flow::a_slow_link(seed),
         "written-off-entries-not-counted" => flow::a_lost_append(seed),
+        "written-off-entries-leave-with-a-heartbeat" => flow::a_lost_copy(seed),
         "sent-without-room" => flow::a_follower_without_room(seed),
         "room-told-of-by-heartbeats-only" => flow::room_that_comes_back(seed),
         "clients-never-slowed" => flow::a_voter_that_does_not_gain(seed),

@@ -71,6 +71,10 @@ const BEYOND: &[(&str, &str)] = &[
         "written-off-entries-not-counted",
         "breaks no promise of safety: the way to a peer is longer than it should be",
     ),
+    (
+        "written-off-entries-leave-with-a-heartbeat",
+        "breaks no promise of safety: a follower waits for a heartbeat",
+    ),
     ("sent-without-room", "breaks no promise of safety: entries are sent and refused"),
     ("room-told-of-by-heartbeats-only", "breaks no promise of safety: a follower waits for a heartbeat"),
     (

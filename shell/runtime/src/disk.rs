@@ -1087,7 +1087,9 @@ mod tests {
                 disk.persist(small(at)).into_iter().for_each(|completion| heard.hear(completion));
             }
             // What the log itself applies is read meanwhile, too.
-            disk.fetch(fetch(FetchFor::Apply, 1, 2)).into_iter().for_each(|completion| heard.hear(completion));
+            disk.fetch(fetch(FetchFor::Apply, 1, 2))
+                .into_iter()
+                .for_each(|completion| heard.hear(completion));
             while heard.durable < 9 || heard.fetched < 1 {
                 heard.hear(next(&mut disk));
             }

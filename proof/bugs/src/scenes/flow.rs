@@ -69,6 +69,37 @@ pub(super) fn a_lost_append(seed: u64) {
     );
 }
 
+/// The first of many appends is lost, and so is its copy; no time passes.
+pub(super) fn a_lost_copy(seed: u64) {
+    let mut world = two(Limits { inflight_bytes_max: 2000, batch_bytes_max: 200, ..Limits::default() }, seed);
+    for number in 0..200 + seed % 50 {
+        world.propose(LEADER, format!("entry {number:03}").as_bytes()).expect("it leads");
+    }
+    world.drain(LEADER);
+    world.wire.pop_front();
+    let mut is_copy_lost = false;
+    while let Some(envelope) = world.wire.pop_front() {
+        let is_copy = envelope.to == FOLLOWER && entries_from(&envelope.message) == Some(2);
+        if is_copy && !is_copy_lost {
+            is_copy_lost = true;
+            continue;
+        }
+        world.deliver(envelope);
+        world.drain(FOLLOWER);
+        world.drain(LEADER);
+    }
+    world.settle();
+    assert!(is_copy_lost, "scene: it is sent again");
+    let (here, there) = (world.raft(LEADER).last_id(), world.raft(FOLLOWER).last_id());
+    assert_eq!(there, here, "what_left_the_way_counts_no_more: n2 waits for a heartbeat");
+}
+
+/// The first entry's index.
+fn entries_from(message: &Message) -> Option<u64> {
+    let Message::Append(append) = message else { return None };
+    append.entries.first().map(|entry| entry.id().index.0)
+}
+
 /// The follower's newest answer overtakes everything.
 fn answer(world: &mut World) {
     world.drain(FOLLOWER);
