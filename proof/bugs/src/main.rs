@@ -37,8 +37,9 @@ use std::process::ExitCode;
 use std::sync::Mutex;
 use std::time::Instant;
 
-/// Seeds a bug gets before it counts as missed; `KATTU_SEEDS` says otherwise.
+/// Seeds a bug gets before it counts as missed; `KATTU_SEEDS` says otherwise. A storm over peers takes a millisecond.
 const SEEDS_MAX: u64 = 1000;
+const PROTOCOL_SEEDS_MAX: u64 = 10_000;
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -79,8 +80,9 @@ fn main() -> ExitCode {
     }
 }
 
-fn seeds_max() -> u64 {
-    std::env::var("KATTU_SEEDS").ok().and_then(|count| count.parse().ok()).unwrap_or(SEEDS_MAX)
+fn seeds_max(trial: Trial) -> u64 {
+    let usual = if trial == Trial::Protocol { PROTOCOL_SEEDS_MAX } else { SEEDS_MAX };
+    std::env::var("KATTU_SEEDS").ok().and_then(|count| count.parse().ok()).unwrap_or(usual)
 }
 
 fn find(name: &str) -> Result<&'static Bug, String> {
@@ -102,8 +104,9 @@ fn all(bugs: &[&'static Bug], write: bool) -> Result<(), String> {
     let mut missed = Vec::new();
     for &bug in bugs {
         let began = Instant::now();
-        let (caught, beside) =
-            with(bug, || search(bug.trial, bug.name, 0, seeds_max(), |finding| finding.is_claimed_by(bug)));
+        let (caught, beside) = with(bug, || {
+            search(bug.trial, bug.name, 0, seeds_max(bug.trial), |finding| finding.is_claimed_by(bug))
+        });
         let seconds = began.elapsed().as_secs_f64();
         match &caught {
             Some(finding) => {
@@ -197,9 +200,10 @@ fn by(bug: &Bug, trial: &str) -> Result<(), String> {
     let trial = trials.into_iter().find(|known| known.name() == trial);
     let trial =
         trial.ok_or_else(|| "the trials with seeds are storms, service, protocol and images".to_string())?;
-    let (found, _) = with(bug, || search(trial, bug.name, 0, seeds_max(), |_| true));
-    let finding = found
-        .ok_or_else(|| format!("none of {} seeds of {} shows {}", seeds_max(), trial.name(), bug.name))?;
+    let (found, _) = with(bug, || search(trial, bug.name, 0, seeds_max(trial), |_| true));
+    let finding = found.ok_or_else(|| {
+        format!("none of {} seeds of {} shows {}", seeds_max(trial), trial.name(), bug.name)
+    })?;
     println!("{}: seed {}: {}: {}", bug.name, finding.seed, finding.property, finding.story);
     Ok(())
 }
@@ -235,7 +239,7 @@ fn fast() -> Result<(), String> {
         if caught.is_none() {
             // the world has changed since it was written
             moved.push(bug.name);
-            caught = with(bug, || search(bug.trial, bug.name, 0, seeds_max(), claimed)).0;
+            caught = with(bug, || search(bug.trial, bug.name, 0, seeds_max(bug.trial), claimed)).0;
         }
         match &caught {
             Some(finding) => {
@@ -306,7 +310,7 @@ fn show(bug: &'static Bug) -> Result<(), String> {
     with(bug, || {
         let claimed = |finding: &Finding| finding.is_claimed_by(bug);
         let (near, _) = search(bug.trial, bug.name, seed, 1, claimed);
-        let caught = near.or_else(|| search(bug.trial, bug.name, 0, seeds_max(), claimed).0);
+        let caught = near.or_else(|| search(bug.trial, bug.name, 0, seeds_max(bug.trial), claimed).0);
         let finding = caught.ok_or_else(|| format!("no storm shows {}", bug.name))?;
         println!("planted: {} ({})\n{}\n", bug.name, bug.incident, bug.story);
         let timeline = storms::timeline(bug.name, finding.seed);
