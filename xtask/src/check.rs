@@ -3,6 +3,7 @@
 //! Knows nothing of: what the tests test.
 
 use crate::arrows;
+use crate::profiles;
 use crate::shell::{self, Failure, cargo, run_logged};
 use crate::stage::{self, Stage, Tally};
 use std::path::Path;
@@ -27,6 +28,13 @@ pub const STAGES: &[Stage] = &[
         next: "read the lines above; the table is in xtask/src/arrows.rs",
         needs: &[],
         run: arrows,
+    },
+    Stage {
+        name: "profiles",
+        about: "builds that people run check their arithmetic",
+        next: "read the lines above; the rule is in xtask/src/profiles.rs",
+        needs: &[],
+        run: profiles,
     },
     Stage {
         name: "pure",
@@ -78,6 +86,11 @@ fn format(log: &Path) -> Result<Tally, Failure> {
 fn arrows(_log: &Path) -> Result<Tally, Failure> {
     let count = arrows::judge()?;
     Ok(Tally { note: format!("{count} manifests"), ..Tally::one() })
+}
+
+fn profiles(_log: &Path) -> Result<Tally, Failure> {
+    let count = profiles::judge()?;
+    Ok(Tally { note: format!("{count} profiles"), ..Tally::one() })
 }
 
 fn pure_tree(_log: &Path) -> Result<Tally, Failure> {

@@ -12,6 +12,7 @@ mod check;
 mod explore;
 mod fix;
 mod power;
+mod profiles;
 mod shell;
 mod stage;
 mod storms;
@@ -58,8 +59,14 @@ cargo xtask <command>
                              requests about millions of keys: refused or whole, and what puts notice
   bench overload [--seconds N] [--connections N]
                              ten times the load that can be served: what is served, and how soon all is again
+  bench instructions [--total PUTS] [--rounds N] [--against PATH]
+                             instructions of one put under valgrind, on the leader and on a follower; two programs in turns
   bench replay [--total PUTS]
                              how fast a log is read back
+  bench rotation [--rounds N] [--total PUTS]
+                             whether the step to the log's next segment stands in the tail of puts
+  bench soak [--minutes N] [--keys N] [--value-bytes N] [--quota-mb N]
+                             puts at full speed for long: memory, quotas, history, and whether anybody is refused
 ";
 
 fn main() -> ExitCode {

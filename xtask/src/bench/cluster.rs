@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 /// Members of a cluster.
 pub const MEMBERS: usize = 3;
 const START_LIMIT: Duration = Duration::from_secs(30);
+const STOP_LIMIT: Duration = Duration::from_secs(120);
 
 /// A program with etcd's flags.
 #[derive(Clone, Debug)]
@@ -137,6 +138,21 @@ impl Cluster {
             let endpoint = answer["Endpoint"].as_str()?;
             self.client_addresses.iter().position(|address| endpoint.ends_with(address.as_str()))
         })
+    }
+
+    /// Stops all members in good order.
+    pub fn stop(&mut self) -> Result<(), Failure> {
+        for child in &self.children {
+            shell::signal(&child.id().to_string(), "TERM");
+        }
+        let end = Instant::now() + STOP_LIMIT;
+        while self.children.iter_mut().any(|child| matches!(child.try_wait(), Ok(None))) {
+            if end < Instant::now() {
+                return Err(Failure::new(format!("a member has not stopped after {STOP_LIMIT:?}")));
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Ok(())
     }
 
     /// Runs etcdctl against all members.

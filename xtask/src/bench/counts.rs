@@ -162,10 +162,21 @@ fn mean(members: &[PerPut]) -> PerPut {
 
 /// Puts at the leader, from Kattu's own load tool.
 pub(super) fn load(kattu: &Path, cluster: &Cluster, leader: usize, total: u64) -> Result<Value, Failure> {
+    load_of(kattu, cluster, leader, total, "256")
+}
+
+/// The same with values of so many bytes.
+pub(super) fn load_of(
+    kattu: &Path,
+    cluster: &Cluster,
+    leader: usize,
+    total: u64,
+    value_bytes: &str,
+) -> Result<Value, Failure> {
     let mut bench = Command::new(kattu);
     bench.args(["bench", "put", "--endpoints", cluster.endpoint(leader)]);
     bench.args(["--clients", CLIENTS, "--conns", CONNECTIONS, "--total", &total.to_string()]);
-    bench.args(["--key-size", "8", "--val-size", "256", "-o", "json"]);
+    bench.args(["--key-size", "8", "--val-size", value_bytes, "-o", "json"]);
     let text = shell::output(&mut bench, Duration::from_secs(300))?;
     let report: Value = serde_json::from_str(&text)
         .map_err(|error| Failure::new(format!("kattu bench said {text}: {error}")))?;
@@ -228,12 +239,9 @@ struct Facts {
 
 impl Facts {
     fn of(cluster: &Cluster, member: usize) -> Result<Facts, Failure> {
-        let page = metrics(cluster.endpoint(member))?;
-        let fact = |name: &str| {
-            let line = page.lines().find(|line| line.split_whitespace().next() == Some(name));
-            line.and_then(|line| line.split_whitespace().last()?.parse::<f64>().ok())
-                .ok_or_else(|| Failure::new(format!("{} does not count {name}", cluster.endpoint(member))))
-        };
+        let address = cluster.endpoint(member);
+        let page = metrics(address)?;
+        let fact = |name: &str| fact_in(&page, address, name);
         Ok(Facts {
             syncs: fact("etcd_disk_wal_fsync_duration_seconds_count")?,
             log_bytes: fact("etcd_disk_wal_write_bytes_total")?,
@@ -243,6 +251,17 @@ impl Facts {
             records_encoded: fact("kattu_records_encoded_total")?,
         })
     }
+}
+
+/// One number of a member's metrics.
+pub(super) fn fact(address: &str, name: &str) -> Result<f64, Failure> {
+    fact_in(&metrics(address)?, address, name)
+}
+
+fn fact_in(page: &str, address: &str, name: &str) -> Result<f64, Failure> {
+    let line = page.lines().find(|line| line.split_whitespace().next() == Some(name));
+    let number = line.and_then(|line| line.split_whitespace().last()?.parse::<f64>().ok());
+    number.ok_or_else(|| Failure::new(format!("{address} does not count {name}")))
 }
 
 /// `GET /metrics`.

@@ -1,0 +1,158 @@
+//! `cargo xtask bench rotation`: whether the step from one segment of the log to the next stands in the tail of puts.
+//!
+//! Three members, 256 clients, values of 1 KiB, in rounds of three clusters: segments that nobody fills, those that members are
+//! delivered with, and the smallest that there are. No snapshot is due meanwhile, so that the step is all that differs. The
+//! members count their segments, so a round in which nobody went to a new one is told.
+//! Knows nothing of: how a segment is made.
+
+use super::cluster::{Cluster, Program};
+use super::counts::{fact, load_of};
+use super::report::Header;
+use crate::shell::{self, Failure};
+use std::path::Path;
+
+const USAGE: &str = "cargo xtask bench rotation [--rounds N] [--total PUTS]";
+const VALUE_BYTES: &str = "1024";
+
+/// Name, and the words that members are started with.
+const CELLS: [(&str, &[&str]); 3] = [
+    (
+        "64 MiB, nobody fills one",
+        &["serve", "--snapshot-log-bytes=1099511627776", "--segment-bytes=67108864"],
+    ),
+    ("16 MiB, as delivered", &["serve", "--snapshot-log-bytes=1099511627776"]),
+    ("6 MiB, the smallest", &["serve", "--snapshot-log-bytes=1099511627776", "--segment-bytes=6291456"]),
+];
+
+/// One cluster.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Run {
+    /// Segments that the leader went to.
+    rotations: f64,
+    ops_per_s: f64,
+    p50_ms: f64,
+    p99_ms: f64,
+    p999_ms: f64,
+    max_ms: f64,
+}
+
+/// Runs the rounds, prints the table and the verdict.
+pub fn run(words: &[&str]) -> Result<(), Failure> {
+    let (mut rounds, mut total) = (5, 50_000);
+    for pair in words.chunks(2) {
+        let number = |text: &str| text.parse().ok().filter(|number: &u64| 0 < *number);
+        match *pair {
+            ["--rounds", text] => rounds = number(text).ok_or_else(|| Failure::usage(USAGE))?,
+            ["--total", text] => total = number(text).ok_or_else(|| Failure::usage(USAGE))?,
+            _ => return Err(Failure::usage(USAGE)),
+        }
+    }
+    let kattu = shell::target().join("release/kattu");
+    if !kattu.exists() {
+        return Err(Failure::new(format!("{} is not there", kattu.display())).then("cargo build --release"));
+    }
+    Header::now(rounds as usize, false).print();
+    println!("\n| segments | rotations | puts/s | p50, ms | p99, ms | p99.9, ms | longest, ms |");
+    println!("|---|---|---|---|---|---|---|");
+    let mut runs = vec![Vec::new(); CELLS.len()];
+    for round in 0..rounds {
+        for (place, (name, verb)) in CELLS.into_iter().enumerate() {
+            let run = measure(&kattu, verb, 3 * round as usize + place, total)?;
+            println!("{}", row(name, run));
+            runs[place].push(run);
+        }
+    }
+    println!("\nmedians of {rounds}:\n");
+    for ((name, _), runs) in CELLS.into_iter().zip(&runs) {
+        println!("{}", row(name, medians(runs)));
+    }
+    println!("\n{}", verdict(&runs[0], &runs[2])?);
+    Ok(())
+}
+
+fn measure(kattu: &Path, verb: &'static [&'static str], number: usize, total: u64) -> Result<Run, Failure> {
+    let program = Program { name: "kattu", path: kattu.to_path_buf(), verb };
+    let folder = shell::target().join("bench/rotation");
+    let etcdctl = shell::tools_dir().join("etcd36/etcdctl");
+    let cluster = Cluster::start(&program, &folder, 180 + number, &etcdctl)?;
+    let leader = cluster.leader().ok_or_else(|| Failure::new("the leader went away"))?;
+    load_of(kattu, &cluster, leader, total / 10, VALUE_BYTES)?; // warm-up, and the first segments are made
+    let segments = |cluster: &Cluster| fact(cluster.endpoint(leader), "kattu_log_segments");
+    let before = segments(&cluster)?;
+    let report = load_of(kattu, &cluster, leader, total, VALUE_BYTES)?;
+    let after = segments(&cluster)?;
+    if cluster.leader() != Some(leader) {
+        return Err(Failure::new("the leader changed during the run: the figures would be mixed"));
+    }
+    let of = |name: &str| report[name].as_f64().ok_or_else(|| Failure::new(format!("no {name} in {report}")));
+    Ok(Run {
+        rotations: after - before,
+        ops_per_s: of("ops_per_s")?,
+        p50_ms: of("p50_us")? / 1e3,
+        p99_ms: of("p99_us")? / 1e3,
+        p999_ms: of("p999_us")? / 1e3,
+        max_ms: of("max_us")? / 1e3,
+    })
+}
+
+fn row(name: &str, run: Run) -> String {
+    let Run { rotations, ops_per_s, p50_ms, p99_ms, p999_ms, max_ms } = run;
+    format!(
+        "| {name} | {rotations:.0} | {ops_per_s:.0} | {p50_ms:.1} | {p99_ms:.1} | {p999_ms:.1} | {max_ms:.1} |"
+    )
+}
+
+fn medians(runs: &[Run]) -> Run {
+    let middle = |pick: fn(&Run) -> f64| {
+        let mut all: Vec<f64> = runs.iter().map(pick).collect();
+        all.sort_by(f64::total_cmp);
+        all[all.len() / 2]
+    };
+    Run {
+        rotations: middle(|run| run.rotations),
+        ops_per_s: middle(|run| run.ops_per_s),
+        p50_ms: middle(|run| run.p50_ms),
+        p99_ms: middle(|run| run.p99_ms),
+        p999_ms: middle(|run| run.p999_ms),
+        max_ms: middle(|run| run.max_ms),
+    }
+}
+
+/// Rotation stands in the tail if the p99 with it is, in the middle, beyond every p99 without.
+fn verdict(without: &[Run], with: &[Run]) -> Result<String, Failure> {
+    if without.iter().any(|run| 0.0 < run.rotations) || with.iter().any(|run| run.rotations < 1.0) {
+        return Err(Failure::new("the cells do not differ in rotations: more, or fewer, puts are needed"));
+    }
+    let most = without.iter().map(|run| run.p99_ms).fold(0.0, f64::max);
+    let middle = medians(with).p99_ms;
+    match middle <= most {
+        true => Ok(format!(
+            "rotation does not stand in the tail: p99 {middle:.1} ms with it, up to {most:.1} ms without"
+        )),
+        false => Err(Failure::new(format!(
+            "rotation stands in the tail: p99 {middle:.1} ms with it, at most {most:.1} ms without"
+        ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rotation_stands_in_the_tail_when_its_p99_is_beyond_all_without() {
+        let run = |rotations, p99_ms| Run {
+            rotations,
+            ops_per_s: 1.0,
+            p50_ms: 1.0,
+            p99_ms,
+            p999_ms: 9.0,
+            max_ms: 9.0,
+        };
+        let without = [run(0.0, 10.0), run(0.0, 14.0), run(0.0, 11.0)];
+        assert!(verdict(&without, &[run(8.0, 13.0), run(8.0, 30.0), run(8.0, 9.0)]).is_ok());
+        assert!(verdict(&without, &[run(8.0, 15.0), run(8.0, 30.0), run(8.0, 9.0)]).is_err());
+        assert!(verdict(&without, &[run(0.0, 1.0); 3]).is_err(), "nothing was compared");
+        assert!(verdict(&[run(1.0, 1.0)], &[run(8.0, 1.0)]).is_err(), "nothing was compared");
+    }
+}
