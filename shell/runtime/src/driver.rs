@@ -133,7 +133,7 @@ impl Driver {
         if self.node.deadline() <= now {
             self.node.handle(now, Event::Tick, effects);
         }
-        if let Some(space) = self.room.look(now) {
+        if let Some(space) = self.room.look() {
             self.node.handle(now, Event::Space(space), effects);
         }
         self.node.handle(now, Event::Drained, effects);

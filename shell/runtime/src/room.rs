@@ -4,14 +4,19 @@
 //! copy of the tables is held (a snapshot, a backup), what the whole process holds, because nobody counts what is held twice.
 //! And the machine has others to serve, other members perhaps: growth is refused while the system itself is short of memory.
 //! All of it is decided before a proposal exists anywhere.
+//!
+//! A file system that hangs answers no question, and one in a hurry for memory answers late: a lookout on a thread of its own
+//! asks, and whoever owns the node reads what it saw last. [fault-model F16]
 //! Knows nothing of: who is refused.
 
 use crate::disk::LogRoom;
 use kattu_node::contract::Space;
-use kattu_raft::{Duration, Instant};
-use std::path::PathBuf;
+use kattu_raft::Duration;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
 
-/// How often the disk is looked at.
+/// How often the lookout looks.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Free bytes below which growth is refused, unless 5 % of the disk is less.
 const DISK_FREE_MIN: u64 = 1 << 30;
@@ -21,38 +26,32 @@ const MEMORY_FREE_MIN: u64 = 512 << 20;
 
 /// What limits growth, and whether it does.
 pub(crate) struct Room {
-    data_dir: PathBuf,
+    lookout: Lookout,
     /// Bytes the store may hold.
     store_max: u64,
     space: Space,
     store_bytes: u64,
-    /// A copy of the tables is held.
-    pinned: bool,
-    /// Bytes the process holds, while a copy is held; 0 otherwise.
-    process_bytes: u64,
-    memory_short: bool,
-    disk_short: bool,
     log_full: bool,
-    looked_at: Option<Instant>,
 }
 
 impl Room {
     /// `quota` 0 means the one that fits this machine.
-    pub(crate) fn new(data_dir: PathBuf, quota: u64) -> Room {
+    ///
+    /// # Errors
+    /// No thread is to be had for the lookout.
+    pub(crate) fn start(data_dir: PathBuf, quota: u64) -> std::io::Result<Room> {
         let store_max = if quota > 0 { quota } else { default_quota() };
+        let lookout = Lookout::start(LOOK_EVERY, move |pinned| Sight {
+            disk_short: disk_is_short(&data_dir),
+            memory_short: memory_is_short(),
+            process_bytes: if pinned { process_bytes() } else { 0 },
+        })?;
+        Ok(Room::seen_by(lookout, store_max))
+    }
+
+    fn seen_by(lookout: Lookout, store_max: u64) -> Room {
         let space = Space { log_bytes: 0, short: false };
-        Room {
-            data_dir,
-            store_max,
-            space,
-            store_bytes: 0,
-            pinned: false,
-            process_bytes: 0,
-            memory_short: false,
-            disk_short: false,
-            log_full: false,
-            looked_at: None,
-        }
+        Room { lookout, store_max, space, store_bytes: 0, log_full: false }
     }
 
     /// The log's room has changed.
@@ -64,24 +63,19 @@ impl Room {
     }
 
     fn is_short(&self) -> bool {
-        let held = self.store_bytes.max(self.process_bytes);
-        self.log_full || self.disk_short || self.memory_short || self.store_max <= held
+        let seen = self.lookout.last();
+        let held = self.store_bytes.max(seen.process_bytes);
+        self.log_full || seen.disk_short || seen.memory_short || self.store_max <= held
     }
 
     /// The store's size has changed. `pinned`: a copy of it is held.
     pub(crate) fn store_is_now(&mut self, store_bytes: u64, pinned: bool) {
-        (self.store_bytes, self.pinned) = (store_bytes, pinned);
+        self.store_bytes = store_bytes;
+        self.lookout.seen.pinned.store(pinned, Ordering::Relaxed);
     }
 
-    /// Looks again, once in a while; the space if it has changed.
-    pub(crate) fn look(&mut self, now: Instant) -> Option<Space> {
-        let due = self.looked_at.is_none_or(|at| now.since(at) >= LOOK_EVERY);
-        if due {
-            self.looked_at = Some(now);
-            self.disk_short = disk_is_short(&self.data_dir);
-            self.memory_short = memory_is_short();
-            self.process_bytes = if self.pinned { process_bytes() } else { 0 };
-        }
+    /// The space if it has changed. Asks nobody, and so never waits.
+    pub(crate) fn look(&mut self) -> Option<Space> {
         let short = self.is_short();
         let changed = short != self.space.short;
         self.space.short = short;
@@ -89,7 +83,66 @@ impl Room {
     }
 }
 
-fn disk_is_short(data_dir: &PathBuf) -> bool {
+/// What was seen of the machine.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Sight {
+    disk_short: bool,
+    memory_short: bool,
+    /// Bytes the process holds, while a copy of the tables is held; 0 otherwise.
+    process_bytes: u64,
+}
+
+/// What the lookout saw last; all false until it has seen something.
+#[derive(Debug, Default)]
+struct Seen {
+    /// A copy of the tables is held: the lookout is to count what the process holds.
+    pinned: AtomicBool,
+    disk_short: AtomicBool,
+    memory_short: AtomicBool,
+    process_bytes: AtomicU64,
+}
+
+/// A thread that looks at the machine now and then. Dropped, it ends with its next look; nobody waits for that, since a
+/// look may never end.
+struct Lookout {
+    seen: Arc<Seen>,
+    _end: mpsc::Sender<()>,
+}
+
+impl Lookout {
+    /// `look` is told whether a copy of the tables is held.
+    fn start(
+        every: Duration,
+        mut look: impl FnMut(bool) -> Sight + Send + 'static,
+    ) -> std::io::Result<Lookout> {
+        let seen = Arc::new(Seen::default());
+        let (end, ended) = mpsc::channel::<()>();
+        let shared = seen.clone();
+        let work = move || {
+            loop {
+                let sight = look(shared.pinned.load(Ordering::Relaxed));
+                shared.disk_short.store(sight.disk_short, Ordering::Relaxed);
+                shared.memory_short.store(sight.memory_short, Ordering::Relaxed);
+                shared.process_bytes.store(sight.process_bytes, Ordering::Relaxed);
+                if ended.recv_timeout(every) != Err(mpsc::RecvTimeoutError::Timeout) {
+                    return;
+                }
+            }
+        };
+        std::thread::Builder::new().name("kattu-lookout".into()).spawn(work)?;
+        Ok(Lookout { seen, _end: end })
+    }
+
+    fn last(&self) -> Sight {
+        Sight {
+            disk_short: self.seen.disk_short.load(Ordering::Relaxed),
+            memory_short: self.seen.memory_short.load(Ordering::Relaxed),
+            process_bytes: self.seen.process_bytes.load(Ordering::Relaxed),
+        }
+    }
+}
+
+fn disk_is_short(data_dir: &Path) -> bool {
     match rustix::fs::statvfs(data_dir) {
         Ok(disk) => {
             let free = disk.f_bavail * disk.f_frsize;
@@ -159,7 +212,19 @@ mod tests {
     use super::*;
 
     fn room(quota: u64) -> Room {
-        Room::new(std::env::temp_dir(), quota)
+        Room::start(std::env::temp_dir(), quota).expect("a thread")
+    }
+
+    /// Waits until a look at the room gives something.
+    fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+        let end = std::time::Instant::now() + Duration::from_secs(20);
+        loop {
+            if let Some(found) = look() {
+                return found;
+            }
+            assert!(std::time::Instant::now() < end, "still not: {what}");
+            std::thread::yield_now();
+        }
     }
 
     #[test]
@@ -177,11 +242,32 @@ mod tests {
     fn while_a_copy_is_held_the_quota_counts_what_the_process_holds() {
         let mut room = room(1 << 12); // no process holds so little
         room.store_is_now(1, true);
-        let _ = room.look(Instant(1));
-        assert!(room.is_short(), "the process holds {} bytes", room.process_bytes);
+        assert!(until("the process is counted", || room.look()).short);
         room.store_is_now(1, false);
-        let _ = room.look(Instant(1) + LOOK_EVERY);
-        assert_eq!(room.process_bytes, 0);
+        assert!(!until("the process is not counted", || room.look()).short);
+        assert_eq!(room.lookout.last().process_bytes, 0);
+    }
+
+    /// Goal: a file system that hangs holds up nobody but the lookout, and what it says when it answers at last counts.
+    #[test]
+    fn a_file_system_that_hangs_holds_up_nobody() {
+        let (answer, answers) = mpsc::channel();
+        let (asked, questions) = mpsc::channel();
+        let hung = move |_| {
+            let _ = asked.send(std::thread::current().id());
+            // An owner that asks itself never gets to the line below that answers.
+            answers.recv_timeout(Duration::from_secs(20)).unwrap_or_default()
+        };
+        let lookout = Lookout::start(Duration::from_millis(1), hung).expect("a thread");
+        let mut room = Room::seen_by(lookout, 1000);
+        let who = questions.recv_timeout(Duration::from_secs(20)).expect("somebody looks");
+        assert_ne!(who, std::thread::current().id(), "the owner itself waits for the disk");
+        assert_eq!(room.look(), None, "nothing has been seen yet");
+        assert!(!room.log_is_now(LogRoom { free: 7, full: false }).short);
+        answer.send(Sight { disk_short: true, ..Sight::default() }).expect("the question is open");
+        assert!(until("the answer counts", || room.look()).short);
+        answer.send(Sight::default()).expect("it asks again");
+        assert!(!until("the next one counts", || room.look()).short);
     }
 
     #[test]

@@ -285,7 +285,7 @@ pub async fn start(config: RuntimeConfig) -> Result<Running, StartError> {
         Snapshots::start(store, group, config.snapshot_bytes_per_s, metrics.clone(), watch.clone())
             .map_err(StartError::Thread)?;
     let log = Log::new(wal, group, metrics.clone(), watch.clone());
-    let mut room = Room::new(config.data_dir.clone(), config.quota_bytes);
+    let mut room = Room::start(config.data_dir.clone(), config.quota_bytes).map_err(StartError::Thread)?;
     let space = room.log_is_now(log.room());
     let disk = match config.log_io {
         // A leader that sits in a sync for longer than a heartbeat leads nobody.
