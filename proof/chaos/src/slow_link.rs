@@ -19,10 +19,8 @@ use crate::place::Place;
 use crate::proxy::{Processes, Proxy};
 use crate::target::Target;
 use crate::weather::Weather;
-use kattu_e2e::{Kv, until_within};
+use kattu_e2e::{Kv, Page, until_within};
 use kattu_proto::etcdserverpb::RangeRequest;
-use std::io::{Read, Write};
-use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -284,13 +282,8 @@ fn new_bytes(member: &Member, behind: u64) -> u64 {
 /// Bytes of entries that a member has sent to all its peers, as its metrics say. Nobody writes while this is compared, so
 /// only who is behind is sent any.
 fn entries_sent(host: &str) -> Option<u64> {
-    let mut stream = TcpStream::connect((host, 2379)).ok()?;
-    write!(stream, "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").ok()?;
-    let mut page = String::new();
-    stream.read_to_string(&mut page).ok()?;
-    let of_peers = page.lines().filter(|line| line.starts_with("kattu_peer_entry_sent_bytes{"));
-    let counts = of_peers.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok());
-    counts.map(|count| count as u64).reduce(|sum, count| sum + count)
+    let page = Page::of(&format!("{host}:2379"))?;
+    page.numbers("kattu_peer_entry_sent_bytes").reduce(|sum, count| sum + count)
 }
 
 const KEY_BYTES: u64 = 16;

@@ -9,54 +9,22 @@ use crate::cluster::{BACK_LIMIT, Cluster};
 use crate::flags::Flags;
 use crate::member::Member;
 use crate::target::Target;
-use std::io::{Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
+use kattu_e2e::Page;
 use std::time::{Duration, Instant};
 
 const ASK_LIMIT: Duration = Duration::from_secs(2);
 const AGAIN_AFTER: Duration = Duration::from_millis(30);
 
-/// A page of `/metrics`.
-#[derive(Clone, Debug, Default)]
-pub struct Page(String);
-
-impl Page {
-    /// Asks a member.
-    fn of(host: &str) -> Option<Page> {
-        let address = format!("{host}:2379").to_socket_addrs().ok()?.next()?;
-        let mut stream = TcpStream::connect_timeout(&address, ASK_LIMIT).ok()?;
-        stream.set_read_timeout(Some(ASK_LIMIT)).ok()?;
-        stream.set_write_timeout(Some(ASK_LIMIT)).ok()?;
-        let request = format!("GET /metrics HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
-        stream.write_all(request.as_bytes()).ok()?;
-        let mut text = String::new();
-        stream.read_to_string(&mut text).ok()?;
-        text.starts_with("HTTP/1.1 200").then_some(Page(text))
+/// Who is accused of what, if anybody is.
+fn accusation(page: &Page) -> Option<String> {
+    let mut alarms = page.lines("etcd_server_alarms").filter(|alarm| alarm.contains("CORRUPT"));
+    if let Some(alarm) = alarms.next() {
+        return Some(format!("alarm {alarm}"));
     }
-
-    /// Lines of one name: what follows the name.
-    fn lines<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
-        self.0.lines().filter_map(move |line| {
-            line.strip_prefix(name).filter(|rest| rest.starts_with(['{', ' '])).map(str::trim)
-        })
-    }
-
-    /// A number without labels; `None` if it is not there.
-    fn number(&self, name: &str) -> Option<u64> {
-        self.lines(name).next()?.parse::<f64>().ok().map(|number| number as u64)
-    }
-
-    /// Who is accused of what, if anybody is.
-    fn accusation(&self) -> Option<String> {
-        let mut alarms = self.lines("etcd_server_alarms").filter(|alarm| alarm.contains("CORRUPT"));
-        if let Some(alarm) = alarms.next() {
-            return Some(format!("alarm {alarm}"));
-        }
-        ["kattu_digest_odd_total", "kattu_corrupt"]
-            .into_iter()
-            .find(|name| self.number(name) != Some(0))
-            .map(|name| format!("{name} is {:?}", self.number(name)))
-    }
+    ["kattu_digest_odd_total", "kattu_corrupt"]
+        .into_iter()
+        .find(|name| page.number(name) != Some(0))
+        .map(|name| format!("{name} is {:?}", page.number(name)))
 }
 
 /// What was seen to happen in one or many trials.
@@ -106,7 +74,7 @@ impl Seen {
 impl Member {
     /// Its page, if it answers.
     pub fn page(&self) -> Option<Page> {
-        if self.is_awake() { Page::of(&self.seat.host) } else { None }
+        if self.is_awake() { Page::within(&format!("{}:2379", self.seat.host), ASK_LIMIT) } else { None }
     }
 
     /// Scrubs that have ended in its present life.
@@ -125,7 +93,7 @@ impl Cluster {
             return Ok(());
         }
         for i in self.belonging() {
-            let accusation = self.members[i].page().and_then(|page| page.accusation());
+            let accusation = self.members[i].page().and_then(|page| accusation(&page));
             if let Some(what) = accusation {
                 return Err(format!("{} accuses somebody: {what}", self.members[i].name));
             }
@@ -149,7 +117,7 @@ impl Cluster {
             self.check_ended()?;
             let belonging = self.belonging();
             let pages: Vec<Page> = belonging.iter().filter_map(|&i| self.members[i].page()).collect();
-            if let Some(what) = pages.iter().find_map(Page::accusation) {
+            if let Some(what) = pages.iter().find_map(accusation) {
                 return Err(format!("somebody is accused: {what}"));
             }
             let damages: u64 = pages.iter().filter_map(|page| page.number("kattu_scrub_damages_total")).sum();
@@ -225,7 +193,7 @@ mod tests {
 
     #[test]
     fn an_accusation_is_seen_in_each_of_its_forms() {
-        assert_eq!(page(str::to_string).accusation(), None);
+        assert_eq!(accusation(&page(str::to_string)), None);
         let alarm = "etcd_server_alarms{alarm_type=\"CORRUPT\",server_id=\"2\"} 1\n";
         let changes: [(&str, &str); 3] = [
             ("kattu_digest_odd_total 0", "kattu_digest_odd_total 1"),
@@ -233,9 +201,9 @@ mod tests {
             ("kattu_corrupt 0", ""),
         ];
         for (calm, loud) in changes {
-            assert!(page(|text| text.replace(calm, loud)).accusation().is_some(), "{loud}");
+            assert!(accusation(&page(|text| text.replace(calm, loud))).is_some(), "{loud}");
         }
-        assert!(page(|text| format!("{text}{alarm}")).accusation().expect("seen").contains("CORRUPT"));
+        assert!(accusation(&page(|text| format!("{text}{alarm}"))).expect("seen").contains("CORRUPT"));
     }
 
     #[test]
@@ -263,7 +231,7 @@ mod tests {
     fn an_alarm_that_is_no_accusation_must_go_away() {
         let alarm = "etcd_server_alarms{alarm_type=\"NOSPACE\",server_id=\"2\"} 1\n";
         let full = page(|text| format!("{text}{alarm}"));
-        assert_eq!(full.accusation(), None);
+        assert_eq!(accusation(&full), None);
         assert!(unseen(&Flags::default(), &[full], 0).expect("still there").contains("NOSPACE"));
     }
 }

@@ -10,6 +10,7 @@
 use crate::cluster::{Cluster, Options};
 use crate::grpc::Kv;
 use crate::kills::Load;
+use crate::process::memory_of;
 use crate::until;
 use kattu_proto::etcdserverpb::kv_client::KvClient;
 use kattu_proto::etcdserverpb::{PutRequest, RequestOp, TxnRequest, request_op::Request};
@@ -86,7 +87,7 @@ pub fn run(keys: u64, mut say: impl FnMut(&str)) -> Report {
     let (learner, learner_calm) = join(&mut cluster, leader);
     let count = |place: usize| cluster.members[place].kv().within(Duration::from_secs(60)).count("", true);
     let keys = (count(learner).expect("it serves"), count(leader).expect("it serves"));
-    let peaks = [leader, back, learner].map(|place| peak_memory(cluster.members[place].pid()));
+    let peaks = [leader, back, learner].map(|place| memory_of(cluster.members[place].pid(), "VmHWM"));
     say("a learner has caught up");
     let load = Load::start(&cluster);
     let (acknowledged, since) = (load.acknowledged_count(), Instant::now());
@@ -186,11 +187,4 @@ fn files(folder: &Path, ending: &str) -> Vec<(String, u64)> {
         }
     }
     found
-}
-
-/// The most memory that a process has had, as its kernel knows it.
-fn peak_memory(process: u32) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap_or_default();
-    line.trim().trim_end_matches(" kB").parse::<u64>().map(|kilobytes| kilobytes * 1024).unwrap_or_default()
 }

@@ -17,6 +17,7 @@ pub mod grpc;
 pub mod heavy;
 pub mod kills;
 pub mod overload;
+pub mod page;
 pub mod process;
 pub mod raw;
 pub mod soak;
@@ -24,6 +25,7 @@ pub mod tree;
 
 pub use cluster::{Cluster, Member, Options};
 pub use grpc::Kv;
+pub use page::Page;
 pub use process::{Ended, kattu, tool, until, until_within};
 
 /// The path of a tool, or returns from the test with a line that is counted.

@@ -164,8 +164,40 @@ pub fn until_within<T>(limit: Duration, what: &str, mut condition: impl FnMut() 
     }
 }
 
+/// A number of kibibytes from one of the kernel's tables of a process (`VmRSS`, `VmHWM`, …), in bytes; 0 if it does not run.
+#[must_use]
+pub fn memory_of(process: u32, name: &str) -> u64 {
+    kib_in(&format!("/proc/{process}/status"), name)
+}
+
+/// Bytes of memory that the machine has.
+#[must_use]
+pub fn memory_of_machine() -> u64 {
+    kib_in("/proc/meminfo", "MemTotal")
+}
+
+fn kib_in(table: &str, name: &str) -> u64 {
+    let text = std::fs::read_to_string(table).unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).unwrap_or_default();
+    line.split_whitespace().next().and_then(|number| number.parse::<u64>().ok()).unwrap_or(0) * 1024
+}
+
 /// Sends a signal by name to one process that we started.
 pub fn signal(process: u32, name: &str) {
     let status = Command::new("kill").args(["-s", name, &process.to_string()]).status();
     assert!(status.is_ok_and(|status| status.success()), "kill -s {name} {process}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernel_tells_what_a_process_holds() {
+        let own = std::process::id();
+        let (now, peak) = (memory_of(own, "VmRSS"), memory_of(own, "VmHWM"));
+        assert!(0 < now && now <= memory_of_machine(), "{now}");
+        assert!(now / 2 < peak, "{peak}");
+        assert_eq!(memory_of(own, "Vm"), 0, "a name is not the beginning of another");
+    }
 }

@@ -4,11 +4,10 @@
 //! 256 clients, again and again. Every ten seconds each member is asked what it holds, and the kernel what the process does.
 //! Knows nothing of: how members bound what they hold.
 
-use crate::cluster::{Cluster, Member};
-use crate::process::kattu;
+use crate::cluster::{Cluster, Options};
+use crate::page::Page;
+use crate::process::{kattu, memory_of, memory_of_machine};
 use crate::until;
-use std::io::{Read, Write};
-use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -28,6 +27,8 @@ pub struct Wish {
     pub keys: u64,
     /// Bytes of a value.
     pub value_bytes: u64,
+    /// The quota of each member, in bytes, in the place of its own: a small one shows that the judge sees.
+    pub quota: Option<u64>,
 }
 
 /// One look at all members.
@@ -62,8 +63,9 @@ pub struct Report {
 
 /// Runs it; `each` is told every look.
 pub fn run(wish: Wish, mut each: impl FnMut(&Look)) -> Report {
-    let mut cluster = Cluster::start("soak", 3);
-    let machine = kib_of("/proc/meminfo", "MemTotal:");
+    let flags = wish.quota.map(|bytes| format!("--quota-backend-bytes={bytes}")).into_iter().collect();
+    let mut cluster = Cluster::with("soak", Options { members: 3, flags });
+    let machine = memory_of_machine();
     let begun = Instant::now();
     let mut report = Report { looks: Vec::new(), machine, failed_loads: 0, broken: Vec::new() };
     let mut load = Load::start(&cluster.endpoints(), wish);
@@ -100,12 +102,9 @@ fn look(cluster: &Cluster, at: Duration) -> Look {
         is_short: false,
     };
     for member in &cluster.members {
-        let page = until("a page of metrics", || metrics(member));
-        let number = |name: &str| {
-            let line = page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-            line.and_then(|text| text.parse::<f64>().ok()).unwrap_or_else(|| panic!("no {name}")) as u64
-        };
-        look.resident.push(kib_of(&format!("/proc/{}/status", member.pid()), "VmRSS:"));
+        let page = until("a page of metrics", || Page::of(&member.address()));
+        let number = |name: &str| page.number(name).unwrap_or_else(|| panic!("no {name}"));
+        look.resident.push(memory_of(member.pid(), "VmRSS"));
         look.stores
             .push((number("etcd_mvcc_db_total_size_in_bytes"), number("etcd_server_quota_backend_bytes")));
         look.history_seconds.push(number("kattu_history_seconds"));
@@ -164,22 +163,6 @@ impl Drop for Load {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
-}
-
-fn metrics(member: &Member) -> Option<String> {
-    let mut stream = TcpStream::connect(member.address()).ok()?;
-    stream.set_read_timeout(Some(Duration::from_secs(10))).ok()?;
-    write!(stream, "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").ok()?;
-    let mut text = String::new();
-    stream.read_to_string(&mut text).ok()?;
-    text.contains("kattu_no_space").then_some(text)
-}
-
-/// A number of kibibytes from one of the kernel's tables, in bytes.
-fn kib_of(table: &str, name: &str) -> u64 {
-    let text = std::fs::read_to_string(table).unwrap_or_default();
-    let line = text.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
-    line.split_whitespace().next().and_then(|number| number.parse::<u64>().ok()).unwrap_or(0) * 1024
 }
 
 #[cfg(test)]

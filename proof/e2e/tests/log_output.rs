@@ -2,7 +2,7 @@
 //! in the shape and to the place that was asked for. [fault-model F16]
 
 use kattu_e2e::disk::{Fault, Rig, inject_into};
-use kattu_e2e::{Cluster, Kv, Options, cluster, need_rig, until};
+use kattu_e2e::{Cluster, Kv, Options, Page, cluster, need_rig, until};
 use std::fs::{File, OpenOptions};
 use std::io::{PipeReader, PipeWriter, Read, Write};
 use std::net::TcpStream;
@@ -61,11 +61,7 @@ impl Piped {
     }
 
     fn metric(&self, name: &str) -> Option<u64> {
-        let mut stream = TcpStream::connect(self.planned.members[0].address()).ok()?;
-        write!(stream, "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").ok()?;
-        let mut text = String::new();
-        stream.read_to_string(&mut text).ok()?;
-        text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok())
+        Page::of(&self.planned.members[0].address())?.number(name)
     }
 }
 

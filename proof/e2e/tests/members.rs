@@ -3,7 +3,7 @@
 use kattu_e2e::alone::alone;
 use kattu_e2e::grpc::is_passing;
 use kattu_e2e::process::{Ended, own_host, run, signal};
-use kattu_e2e::{Cluster, Kv, Options, cluster, grow, kattu, until};
+use kattu_e2e::{Cluster, Kv, Options, Page, cluster, grow, kattu, until};
 use serde_json::Value;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -569,8 +569,8 @@ fn every_level_of_reads_is_served_over_metadata() {
     until("the leader has a lease", || {
         let leader = cluster.leader();
         let status = run(&mut at(&cluster.members[leader].address(), &["status", "-o", "json"])).json();
-        let page = plain_get(&cluster.members[leader].host, "/metrics");
-        (status[0]["role"] == "leader" && page.contains("kattu_has_lease 1")).then_some(())
+        let page = Page::of(&cluster.members[leader].address())?;
+        (status[0]["role"] == "leader" && page.number("kattu_has_lease") == Some(1)).then_some(())
     });
     for member in &cluster.members {
         // While the office moves, nobody may be able to tell.
@@ -610,13 +610,4 @@ fn level_get(kv: Kv, level: &str) -> (Option<i32>, Option<u64>) {
         }
         Err(status) => (Some(status.code() as i32), None),
     }
-}
-
-fn plain_get(host: &str, path: &str) -> String {
-    use std::io::{Read, Write};
-    let mut stream = std::net::TcpStream::connect(format!("{host}:2379")).expect("it listens");
-    write!(stream, "GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n").expect("it reads");
-    let mut page = String::new();
-    let _ = stream.read_to_string(&mut page);
-    page
 }

@@ -2,12 +2,12 @@
 
 use kattu_e2e::cluster::serve;
 use kattu_e2e::process::{Ended, run};
-use kattu_e2e::{Cluster, Member, Options, kattu, need, until};
+use kattu_e2e::{Cluster, Member, Options, Page, kattu, need, until};
 use kattu_proto::etcdserverpb as pb;
 use pb::alarm_request::AlarmAction;
 use pb::maintenance_client::MaintenanceClient;
 use serde_json::Value;
-use std::io::{Read, Write};
+use std::io::Read;
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -60,14 +60,6 @@ fn alarm(member: &Member, action: AlarmAction, of: u64, kind: pb::AlarmType) -> 
 
 fn id_of(member: &Member) -> u64 {
     member.kv().status().expect("a status").header.expect("a header").member_id
-}
-
-fn metrics(member: &Member) -> String {
-    let mut stream = TcpStream::connect(member.address()).expect("it listens");
-    write!(stream, "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").expect("it reads");
-    let mut text = String::new();
-    stream.read_to_string(&mut text).expect("it answers");
-    text
 }
 
 /// `restore` or `recover` with what serve is told of the member.
@@ -489,17 +481,16 @@ fn members_compare_by_themselves_and_say_so() {
     let cluster = Cluster::with("compare", Options { members: 3, flags });
     fill(&cluster.members[0], 0..10);
     let metric = |member: &Member, name: &str| {
-        let page = metrics(member);
-        let line = page.lines().find(|line| line.starts_with(name)).map(str::to_string);
-        line.and_then(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).expect("the metric is there")
+        let page = Page::of(&member.address()).expect("it answers");
+        page.number(name).expect("the metric is there")
     };
     for member in &cluster.members {
         until("all have agreed at a mark", || {
-            let marked = metric(member, "kattu_digest_marked_index ");
-            (0.0 < marked && metric(member, "kattu_digest_agreed_index ") == marked).then_some(())
+            let marked = metric(member, "kattu_digest_marked_index");
+            (0 < marked && metric(member, "kattu_digest_agreed_index") == marked).then_some(())
         });
-        assert_eq!(metric(member, "kattu_digest_odd_total "), 0.0);
-        assert_eq!(metric(member, "kattu_corrupt "), 0.0);
+        assert_eq!(metric(member, "kattu_digest_odd_total"), 0);
+        assert_eq!(metric(member, "kattu_corrupt"), 0);
     }
     assert_eq!(
         ours(&["alarm", "list", "-o", "json", "--endpoints", &cluster.endpoints()]).json(),
