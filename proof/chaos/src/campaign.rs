@@ -6,6 +6,7 @@ use crate::calls::{Harm, KINDS, Phase};
 use crate::faults::{Fault, Skipped};
 use crate::flips;
 use crate::kills;
+use crate::limited::Use;
 use crate::rules::Rules;
 use crate::storm::skipped;
 use crate::target::Target;
@@ -151,13 +152,19 @@ pub fn chaos(wish: &Wish) -> ExitCode {
     let setting =
         Setting { target: wish.target, length: wish.length, rules, skipped, is_control: wish.is_control };
     let bar = bar(wish);
-    let total =
-        Mutex::new((Sum::default(), BTreeMap::<Fault, u64>::new(), BTreeMap::<&str, u64>::new(), Vec::new()));
+    let total = Mutex::new((
+        Sum::default(),
+        BTreeMap::<Fault, u64>::new(),
+        BTreeMap::<&str, u64>::new(),
+        Vec::new(),
+        Vec::new(),
+    ));
     let caught = AtomicU64::new(0);
     each(wish, |seed| {
         let outcome = trial::run(seed, &setting);
         let mut total = total.lock().expect("nobody panics with it");
-        let (sum, faults, pieces, backs) = &mut *total;
+        let (sum, faults, pieces, backs, limited) = &mut *total;
+        limited.extend(outcome.limited.0.then_some(outcome.limited.1));
         sum.add(outcome.ends, outcome.judged, outcome.lost, outcome.seen);
         for (fault, count) in outcome.faults {
             *faults.entry(fault).or_default() += count;
@@ -180,7 +187,7 @@ pub fn chaos(wish: &Wish) -> ExitCode {
         step(&bar, sum);
     });
     bar.finish_and_clear();
-    let (sum, faults, pieces, mut backs) = total.into_inner().expect("nobody panics with it");
+    let (sum, faults, pieces, mut backs, limited) = total.into_inner().expect("nobody panics with it");
     println!("{:<5} {:<36} {:>7}", "id", "fault", "times");
     let mut all: Vec<Fault> = Fault::OF_PROCESSES.iter().chain(Fault::OF_NETWORKS).copied().collect();
     all.sort_by_key(|fault| fault.id());
@@ -200,12 +207,27 @@ pub fn chaos(wish: &Wish) -> ExitCode {
     if let (Some(middle), Some(longest)) = (backs.get(backs.len() / 2), backs.last()) {
         println!("everybody serves after the faults: median {middle:.2?}, longest {longest:.2?}");
     }
+    println!("{}", used(&limited));
     if wish.is_control {
         let caught = caught.into_inner();
         println!("{} trials that cheated, {caught} caught", sum.trials);
         return if caught == sum.trials { ExitCode::SUCCESS } else { ExitCode::FAILURE };
     }
     sum.end(begun)
+}
+
+/// What limited links were used for, in all trials that had any.
+fn used(limited: &[Option<Use>]) -> String {
+    let mut goodputs: Vec<f64> = limited.iter().flatten().map(Use::goodput).collect();
+    goodputs.sort_by(f64::total_cmp);
+    let of = |place: usize| goodputs.get(place).map_or("-".to_string(), |goodput| format!("{goodput:.2}"));
+    format!(
+        "{} trials with limited links, {} of them with a member that came back over one: goodput at least {}, median {}",
+        limited.len(),
+        goodputs.len(),
+        of(0),
+        of(goodputs.len() / 2)
+    )
 }
 
 /// The first words of a story.

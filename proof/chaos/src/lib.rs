@@ -15,6 +15,7 @@
 //! | `vows.rs` | what members must show of themselves at the end |
 //! | `calls.rs`, `kills.rs` | one trial of `cargo xtask kills` |
 //! | `flips.rs` | one trial of `cargo xtask flips` |
+//! | `limited.rs` | links of limited bandwidth in a third of the trials, and what they were used for |
 //! | `slow_link.rs` | `cargo xtask bench slow-link` |
 //! | `campaign.rs` | many of them: progress, tables, the last line |
 //!
@@ -34,6 +35,7 @@ pub mod flags;
 pub mod flips;
 pub mod frames;
 pub mod kills;
+pub mod limited;
 pub mod member;
 pub mod place;
 pub mod proxy;

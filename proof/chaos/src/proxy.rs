@@ -181,7 +181,12 @@ struct Pump {
 
 /// Something for the writing half.
 enum Outgoing {
-    Bytes { at: Instant, bytes: Vec<u8> },
+    Bytes {
+        at: Instant,
+        /// What the link let through per second when that was decided.
+        bandwidth: u32,
+        bytes: Vec<u8>,
+    },
     Reset,
 }
 
@@ -198,6 +203,7 @@ impl Pump {
         let mut held: Option<Piece> = None;
         let mut free_at = Instant::now();
         let mut last_at = Instant::now();
+        let mut last_bandwidth = 0;
         loop {
             let read = source.read(&mut buffer);
             let read = match held {
@@ -244,6 +250,11 @@ impl Pump {
                     let (least, most) = weather.delay;
                     let late = self.random.within(least.as_micros() as u64..most.as_micros() as u64);
                     let mut at = Instant::now() + Duration::from_micros(late);
+                    if weather.bandwidth != last_bandwidth {
+                        // What waits at the old rate is let go, or is few by the new one.
+                        (free_at, last_at, last_bandwidth) =
+                            (Instant::now(), Instant::now(), weather.bandwidth);
+                    }
                     if 0 < weather.bandwidth {
                         let time = Duration::from_secs_f64(bytes.len() as f64 / f64::from(weather.bandwidth));
                         free_at = free_at.max(Instant::now()) + time;
@@ -251,7 +262,11 @@ impl Pump {
                     }
                     // Bytes of one stream never overtake each other.
                     last_at = last_at.max(at);
-                    if sender.send(Outgoing::Bytes { at: last_at, bytes }).await.is_err() {
+                    if sender
+                        .send(Outgoing::Bytes { at: last_at, bandwidth: weather.bandwidth, bytes })
+                        .await
+                        .is_err()
+                    {
                         return;
                     }
                 }
@@ -302,8 +317,8 @@ async fn deliver(
     receiver: &mut mpsc::Receiver<Outgoing>,
 ) -> bool {
     while let Some(outgoing) = receiver.recv().await {
-        let Outgoing::Bytes { at, bytes } = outgoing else { return true };
-        links.until_due(from, to, at).await;
+        let Outgoing::Bytes { at, bandwidth, bytes } = outgoing else { return true };
+        links.until_due(from, to, at, bandwidth).await;
         links.until_open(from, to).await;
         if sink.write_all(&bytes).await.is_err() {
             return false;

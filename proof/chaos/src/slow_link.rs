@@ -37,9 +37,10 @@ const WRITERS: usize = 16;
 const READERS: usize = 4;
 const RESET_EVERY: Duration = Duration::from_secs(5);
 /// What is not done after this many times the time that the link needs never will be.
-const PATIENCE: f64 = 8.0;
+pub const PATIENCE: f64 = 8.0;
 const MEMBERS: usize = 3;
-const WAIT_LIMIT: Duration = Duration::from_secs(60);
+/// What has not happened after this never will.
+pub const WAIT_LIMIT: Duration = Duration::from_secs(60);
 
 /// What is tried.
 #[derive(Clone, Debug)]
@@ -194,7 +195,8 @@ fn note(processes: &Processes, members: &[Member]) {
     *processes.lock().expect("nobody panics with it") = members.iter().map(Member::process).collect();
 }
 
-fn applied(member: &Member) -> Option<u64> {
+/// How far a member has applied the log, if it answers.
+pub fn applied(member: &Member) -> Option<u64> {
     member.kv.status().ok().map(|status| status.raft_applied_index)
 }
 
@@ -293,7 +295,7 @@ fn key(number: u64) -> String {
 }
 
 /// Puts so many bytes, each key once.
-fn write(host: &str, bytes: u64) -> Result<(), String> {
+pub fn write(host: &str, bytes: u64) -> Result<(), String> {
     let count = bytes.div_ceil(VALUE_BYTES as u64 + KEY_BYTES);
     let next = AtomicU64::new(0);
     let failed = std::sync::Mutex::new(None);

@@ -6,7 +6,7 @@
 //!    and nobody is accused.
 //! 4. Clients stop; all replicas must hold the same.
 //! 5. Everybody is killed and started once more: what is there now is the final state.
-//! 6. The judges decide.
+//! 6. The judges decide; where links were limited, the member behind them comes back from far behind first.
 //!
 //! A trial that fails keeps its folder: history, timeline, members' logs. A *control* cheats between 4 and 5: everybody
 //! goes back to what it held after the storm, as if all disks had lied. The judges must see it.
@@ -17,6 +17,7 @@ use crate::clocks::{self, Clock};
 use crate::cluster::{BACK_LIMIT, Cluster};
 use crate::faults::{Fault, Plan, Skipped};
 use crate::flags::Flags;
+use crate::limited::{Limited, Use};
 use crate::member::Standing;
 use crate::place::{Place, is_inside};
 use crate::proxy::Proxy;
@@ -73,6 +74,8 @@ pub struct Outcome {
     pub seen: Seen,
     /// From the end of the faults until everybody served.
     pub back: Duration,
+    /// What limited links were used for; whether there were any.
+    pub limited: (bool, Option<Use>),
 }
 
 /// Runs one trial.
@@ -177,12 +180,19 @@ impl Trial {
         }
         let knows_frames = setting.target == Target::Kattu;
         let proxy = Proxy::start(&seats, knows_frames, seed, cluster.processes.clone())?;
+        let limited = Limited::draw(seed, plan.members);
+        if let Some(limited) = limited {
+            limited.impose(&proxy.links, seats.len());
+        }
         cluster.start_all()?;
         cluster.until_served()?;
         let what = if plan.small_disks { ", a small disk each" } else { "" };
         let spare = if 0 < plan.spare { ", members come and go" } else { "" };
         let lie = plan.lie.map_or(String::new(), |lie| format!(", clocks that lie: {lie:?}"));
         self.timeline.say(format!("{} members serve{what}{spare}{lie}", plan.members));
+        if let Some(limited) = limited {
+            self.timeline.say(format!("limited links: {limited:?}"));
+        }
 
         let recorder = Arc::new(Recorder::default());
         let shape = Shape::of_storm(&mut Random::of_part(seed, "shape"));
@@ -208,6 +218,14 @@ impl Trial {
         self.history = recorder.take();
         self.outcome.ends = ends(&self.history);
         let last = ended?;
+        self.outcome.limited.0 = limited.is_some();
+        if let Some(limited) = limited.filter(|_| !setting.is_control) {
+            match limited.judge(&mut cluster, &proxy.links) {
+                Ok(used) => self.outcome.limited.1 = used,
+                Err(what) => self.outcome.violations.push(what),
+            }
+            self.timeline.say(format!("limited links: {:?}", self.outcome.limited.1));
+        }
         if let Some(words) = cluster.bad_words() {
             self.outcome.violations.push(words);
         }

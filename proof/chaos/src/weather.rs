@@ -50,13 +50,19 @@ pub struct Links {
 #[derive(Debug)]
 struct State {
     weather: Vec<Weather>,
+    /// What each link goes back to.
+    usual: Vec<Weather>,
     counts: Counts,
 }
 
 impl Links {
     /// Calm everywhere.
     pub fn new(members: usize) -> Links {
-        let state = State { weather: vec![Weather::default(); members * members], counts: Counts::new() };
+        let state = State {
+            weather: vec![Weather::default(); members * members],
+            usual: vec![Weather::default(); members * members],
+            counts: Counts::new(),
+        };
         let links = members * members;
         Links {
             members,
@@ -95,15 +101,29 @@ impl Links {
         self.state.lock().expect("nobody panics with it").weather[from * self.members + to]
     }
 
-    /// Changes the weather from one member to another.
+    /// Changes what the weather from one member to another is when nothing else is said.
+    pub fn set_usual(&self, from: usize, to: usize, weather: Weather) {
+        self.state.lock().expect("nobody panics with it").usual[from * self.members + to] = weather;
+        self.set(from, to, weather);
+    }
+
+    /// Changes the weather from one member to another. A link that usually has a limit has it in any weather, unless that
+    /// has a lower one.
     pub fn set(&self, from: usize, to: usize, weather: Weather) {
-        self.state.lock().expect("nobody panics with it").weather[from * self.members + to] = weather;
+        let mut state = self.state.lock().expect("nobody panics with it");
+        let link = from * self.members + to;
+        let limits = [weather.bandwidth, state.usual[link].bandwidth];
+        let bandwidth = limits.into_iter().filter(|limit| 0 < *limit).min().unwrap_or(0);
+        state.weather[link] = Weather { bandwidth, ..weather };
+        drop(state);
         self.changed.send_modify(|times| *times += 1);
     }
 
-    /// Calm everywhere again.
+    /// Everywhere as usual again.
     pub fn calm(&self) {
-        self.state.lock().expect("nobody panics with it").weather.fill(Weather::default());
+        let mut state = self.state.lock().expect("nobody panics with it");
+        state.weather = state.usual.clone();
+        drop(state);
         self.changed.send_modify(|times| *times += 1);
     }
 
@@ -117,13 +137,14 @@ impl Links {
         }
     }
 
-    /// Returns when a piece's time has come, or when its link has become fast again: what was queued behind a narrow link
-    /// does not stay late after it.
-    pub async fn until_due(&self, from: usize, to: usize, at: Instant) {
+    /// Returns when a piece's time has come, or when its link has become faster than it was `then`: what was queued behind a
+    /// narrow link does not stay late after it.
+    pub async fn until_due(&self, from: usize, to: usize, at: Instant, then: u32) {
         let mut changed = self.changed.subscribe();
         while Instant::now() < at {
             let weather = self.weather(from, to);
-            if weather.bandwidth == 0 && weather.delay.1.is_zero() {
+            let is_faster = 0 < then && then < weather.bandwidth;
+            if (weather.bandwidth == 0 || is_faster) && weather.delay.1.is_zero() {
                 return;
             }
             let _ = tokio::time::timeout_at(at, changed.changed()).await;

@@ -1,0 +1,172 @@
+//! Links of limited bandwidth: in a third of the trials one member hears and is heard at 1, 10 or 100 MB/s, whatever else
+//! happens to its links; and when all faults are over it must come back from far behind without wasting them.
+//!
+//! Method: after the storm, and after all that its judges ask of members, nobody asks for anything any more. The member behind
+//! the limited links is killed, values are written to the others, and it is started again. Counted is what comes out of its
+//! links until it has applied what the leader had.
+//!
+//! ```text
+//!   goodput = bytes that it lacked / bytes that came out of the links to it
+//!             (of snapshots: those of their files, if they are more; a snapshot holds what it had before, too)
+//! ```
+//! Members of these trials keep half a megabyte of log behind a snapshot, so who has just got one may need the next one, which
+//! was made meanwhile: both are counted as new.
+//! Knows nothing of: the storm.
+
+use crate::cluster::Cluster;
+use crate::member::Member;
+use crate::random::Random;
+use crate::slow_link::{PATIENCE, WAIT_LIMIT, applied, write};
+use crate::weather::{Links, Weather};
+use kattu_e2e::until_within;
+use std::time::{Duration, Instant, SystemTime};
+
+/// What must be held. [fault-model P14]
+const GOODPUT_MIN: f64 = 0.85;
+/// Every so many-th seed has limited links, so that campaigns have their share of them.
+const ONE_OF: u64 = 3;
+/// Bytes per second, and bytes that the member is then behind: seconds at most, and enough that greetings do not count.
+const KINDS: [(u32, u64); 3] = [(1_000_000, 4_000_000), (10_000_000, 12_000_000), (100_000_000, 24_000_000)];
+/// Beyond what the links need: the start of a process, an election, a busy machine.
+const START_LIMIT: Duration = Duration::from_secs(30);
+
+/// Which links of a trial are limited.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limited {
+    /// All links to and from this member.
+    pub member: usize,
+    /// Bytes per second.
+    pub bandwidth: u32,
+    /// Bytes that it is to be behind in the end.
+    behind: u64,
+}
+
+/// What the links were used for.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Use {
+    /// Bytes that were new.
+    pub news: u64,
+    /// Bytes that came out of the links.
+    pub crossed: u64,
+    /// Until everything was there.
+    pub took: Duration,
+}
+
+impl Use {
+    /// New bytes of those that crossed.
+    #[must_use]
+    pub fn goodput(&self) -> f64 {
+        self.news as f64 / self.crossed.max(1) as f64
+    }
+
+    /// What is wrong with it, if anything is.
+    fn verdict(&self, limited: Limited) -> Result<(), String> {
+        if GOODPUT_MIN <= self.goodput() {
+            return Ok(());
+        }
+        Err(format!(
+            "links of {} bytes/s to n{} were wasted: {} bytes were new of {} that crossed, goodput {:.2} where {GOODPUT_MIN} is \
+             promised",
+            limited.bandwidth,
+            limited.member,
+            self.news,
+            self.crossed,
+            self.goodput()
+        ))
+    }
+}
+
+impl Limited {
+    /// What a seed decides for a trial that begins with so many members.
+    pub fn draw(seed: u64, members: usize) -> Option<Limited> {
+        let mut random = Random::of_part(seed, "limited links");
+        let member = random.below(members);
+        let (bandwidth, behind) = *random.pick(&KINDS);
+        seed.is_multiple_of(ONE_OF).then_some(Limited { member, bandwidth, behind })
+    }
+
+    /// Limits them, for as long as the trial lasts.
+    pub fn impose(self, links: &Links, members: usize) {
+        let weather = Weather { bandwidth: self.bandwidth, ..Weather::default() };
+        for other in (0..members).filter(|other| *other != self.member) {
+            links.set_usual(self.member, other, weather);
+            links.set_usual(other, self.member, weather);
+        }
+    }
+
+    /// Lets the member come back from far behind. `None` where it does not belong to the cluster any more, or where the
+    /// others are no quorum without it.
+    ///
+    /// # Errors
+    /// It stays behind; it wasted its links.
+    pub fn judge(self, cluster: &mut Cluster, links: &Links) -> Result<Option<Use>, String> {
+        let belonging = cluster.belonging();
+        if !belonging.contains(&self.member) || belonging.len() < 3 {
+            return Ok(None);
+        }
+        let others: Vec<usize> = belonging.into_iter().filter(|other| *other != self.member).collect();
+        cluster.members[self.member].kill();
+        cluster.note_processes();
+        let leader = until_within(WAIT_LIMIT, "one of the others leads", || {
+            others.iter().copied().find(|&other| cluster.members[other].leads())
+        });
+        write(&cluster.members[leader].seat.host, self.behind)?;
+        let goal = until_within(WAIT_LIMIT, "the leader's state", || applied(&cluster.members[leader]));
+        let crossed = || others.iter().map(|&other| links.passed(other, self.member)).sum::<u64>();
+        let (before, begun, begun_at) = (crossed(), Instant::now(), SystemTime::now());
+        let needs = Duration::from_secs_f64(PATIENCE * self.behind as f64 / f64::from(self.bandwidth));
+        cluster.members[self.member].start(&[], &[])?;
+        cluster.note_processes();
+        while applied(&cluster.members[self.member]).is_none_or(|index| index < goal) {
+            cluster.check_ended()?;
+            if needs + START_LIMIT < begun.elapsed() {
+                return Err(format!(
+                    "n{} is {} bytes behind links of {} bytes/s, and not back after {:?}; {} bytes crossed",
+                    self.member,
+                    self.behind,
+                    self.bandwidth,
+                    begun.elapsed(),
+                    crossed() - before
+                ));
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let news = self.behind.max(snapshots_since(&cluster.members[self.member], begun_at));
+        let used = Use { news, crossed: crossed() - before, took: begun.elapsed() };
+        used.verdict(self).map(|()| Some(used))
+    }
+}
+
+/// Bytes of the snapshots that a member has got or made since then.
+fn snapshots_since(member: &Member, since: SystemTime) -> u64 {
+    let files = std::fs::read_dir(&member.data).into_iter().flatten().flatten();
+    let snapshots = files.filter(|file| file.path().extension().is_some_and(|ending| ending == "snap"));
+    let facts = snapshots.filter_map(|file| file.metadata().ok());
+    facts.filter(|facts| facts.modified().is_ok_and(|at| since <= at)).map(|facts| facts.len()).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_third_of_the_trials_has_them_of_each_kind() {
+        let drawn: Vec<Limited> = (0..900).filter_map(|seed| Limited::draw(seed, 3)).collect();
+        assert_eq!(drawn.len(), 300);
+        for (bandwidth, _) in KINDS {
+            for member in 0..3 {
+                assert!(drawn.iter().any(|it| (it.bandwidth, it.member) == (bandwidth, member)));
+            }
+        }
+        assert_eq!(Limited::draw(9, 3), Limited::draw(9, 3));
+    }
+
+    #[test]
+    fn what_crosses_twice_is_waste() {
+        let limited = Limited { member: 1, bandwidth: 1_000_000, behind: 4_000_000 };
+        let used = |crossed| Use { news: 4_000_000, crossed, took: Duration::from_secs(5) };
+        assert_eq!(used(4_400_000).verdict(limited), Ok(()));
+        let said = used(8_000_000).verdict(limited).expect_err("half of it was known");
+        assert!(said.contains("goodput 0.50"), "{said}");
+    }
+}
