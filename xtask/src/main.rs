@@ -65,6 +65,8 @@ cargo xtask <command>
                              how fast a log is read back
   bench rotation [--rounds N] [--total PUTS]
                              whether the step to the log's next segment stands in the tail of puts
+  bench sectors [--rounds N] [--total PUTS]
+                             what padding the log to 4,096 bytes costs: bytes, times
   bench soak [--minutes N] [--keys N] [--value-bytes N] [--quota-mb N]
                              puts at full speed for long: memory, quotas, history, and whether anybody is refused
 ";

@@ -774,6 +774,14 @@ pub static BUGS: [Bug; 139] = [
     ),
     bug(
         WAL,
+        "wide-sectors-not-padded",
+        "rule ST5: a write touches nothing that was synced",
+        "Blocks are padded to 512 bytes on a disk that writes 4096 as one: a power cut ruins what was synced beside what was written.",
+        Trial::Images,
+        &["power_cut_is_no_damage", "recovered_as_written"],
+    ),
+    bug(
+        WAL,
         "failed-sync-taken-for-success",
         "after rostam#94: the next sync succeeds",
         "A sync that failed is reported and forgotten: the next one says that everything is durable.",

@@ -13,7 +13,9 @@ use crate::catch::promise_in;
 use kattu_raft::GroupId;
 use kattu_wal::WalError;
 use kattu_wal::sim::{Dice, SimDisk};
-use twin::{GROUPS, Meanwhile, Moment, Step, Twin, check, open, read_all, recover, run, step};
+use twin::{
+    GROUPS, Meanwhile, Moment, Sectors, Step, Twin, check, open, read_all, recover, run, run_with, step,
+};
 
 /// Images looked at per seed, at most.
 const IMAGES_MAX: usize = 40;
@@ -64,6 +66,9 @@ pub fn trial(seed: u64) {
     let mut dice = Dice::new(seed ^ BESIDE);
     let story = story_beside(&mut dice);
     power_cut(&mut dice, &story);
+    // And on a disk that writes 4096 bytes as one.
+    let story = story_beside(&mut dice);
+    wide_power_cut(&mut dice, &story);
 }
 
 /// Tells the dice of one story of a seed from those of the others.
@@ -217,6 +222,20 @@ fn power_cut(dice: &mut Dice, story: &[Step]) {
     let disk = SimDisk::new();
     disk.lose_power_after(dice.below(operations(story) + 1));
     let (twin, _) = run(&disk, story);
+    for image in images(&disk, dice) {
+        recover(&image, &twin);
+    }
+}
+
+/// The power goes out on a disk that writes 4096 bytes as one, with a log that knows it.
+fn wide_power_cut(dice: &mut Dice, story: &[Step]) {
+    let twin = || Twin { sectors: Sectors::Wide, ..Twin::default() };
+    let whole = SimDisk::new();
+    let (_, outcome) = run_with(twin(), &whole, story);
+    assert!(outcome.is_ok(), "a story runs to its end with power: {outcome:?}");
+    let disk = SimDisk::new().with_physical_sectors(4096);
+    disk.lose_power_after(dice.below(whole.operations() + 1));
+    let (twin, _) = run_with(twin(), &disk, story);
     for image in images(&disk, dice) {
         recover(&image, &twin);
     }

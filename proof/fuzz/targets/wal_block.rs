@@ -64,6 +64,7 @@ fn seal(bytes: &mut [u8]) {
     let flags = u16::from_le_bytes([bytes[6], bytes[7]]);
     let header = BlockHeader {
         flags,
+        sector: 512,
         chain: 0,
         len: bytes.len(),
         records,

@@ -1046,6 +1046,7 @@ impl World {
             reserve_bytes: settings.reserve_bytes,
             window_bytes: settings.window_bytes,
             block_bytes: settings.block_bytes,
+            sector_bytes: 512,
         }
     }
 

@@ -108,6 +108,8 @@ pub struct RuntimeConfig {
     pub snapshot_bytes_per_s: u64,
     /// Size of a log segment.
     pub segment_bytes: u64,
+    /// What blocks of the log are padded to, in bytes; 0 for what the disk writes as one. [fault-model ST5]
+    pub sector_bytes: usize,
     /// Disk space kept free for the way out of a full disk. [fault-model ST15]
     pub reserve_bytes: u64,
     /// A disk call that takes longer ends the process. [fault-model F16]
@@ -142,6 +144,10 @@ impl RuntimeConfig {
             // A proposal goes only into space that is already allocated, so a segment has room for several.
             segment_bytes: self.segment_bytes.max(4 * self.request_bytes_max as u64),
             reserve_bytes: self.reserve_bytes,
+            sector_bytes: match self.sector_bytes {
+                0 => kattu_wal::sector_of(&self.data_dir),
+                bytes => bytes,
+            },
             ..WalOptions::default()
         }
     }

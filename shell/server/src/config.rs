@@ -116,6 +116,8 @@ pub struct ServeConfig {
     pub scrub_period: Duration,
     /// Size of one file of the log.
     pub segment_bytes: u64,
+    /// What blocks of the log are padded to; 0 for what the disk writes as one.
+    pub sector_bytes: usize,
     /// Disk space kept free.
     pub reserve_bytes: u64,
     /// A disk call that takes longer ends the process.
@@ -279,6 +281,7 @@ fn build(given: &Reader<'_>) -> Result<ServeConfig, ConfigError> {
         snapshot_bytes_per_s: given.number("snapshot-bytes-per-second", 64 << 20, 0, 1 << 40)?,
         client_share_min: given.number("client-share-min", 80, 1, 100)? as u8,
         segment_bytes,
+        sector_bytes: sector(given)?,
         scrub_period: Duration::from_millis(given.number("scrub-period", 86_400_000, 0, 31_536_000_000)?),
         digest_interval: Duration::from_millis(given.number("digest-interval", 60_000, 0, 86_400_000)?),
         reserve_bytes: given.number("disk-reserve-bytes", 64 << 20, 0, 1 << 40)?,
@@ -494,6 +497,16 @@ fn client_patience(given: &Reader<'_>) -> Result<ClientPatience, ConfigError> {
         stall: duration(given, "client-stall-timeout", "1m", PATIENCE_MIN)?,
         idle: duration(given, "client-idle-timeout", "10m", PATIENCE_MIN)?,
     })
+}
+
+/// A power of two that a page holds, or 0 for the disk's own.
+fn sector(given: &Reader<'_>) -> Result<usize, ConfigError> {
+    let flag = "log-sector-bytes";
+    let bytes = given.number(flag, 0, 0, kattu_wal::block::SECTOR_MAX as u64)?;
+    match bytes == 0 || (bytes.is_power_of_two() && kattu_wal::block::SECTOR as u64 <= bytes) {
+        true => Ok(bytes as usize),
+        false => Err(given.wrong(flag, format!("{bytes} is none of 0, 512, 1024, 2048, 4096"))),
+    }
 }
 
 /// A quota of 0 or below means none, as in etcd.

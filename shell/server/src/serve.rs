@@ -268,6 +268,7 @@ pub(crate) fn runtime_config(config: &ServeConfig) -> RuntimeConfig {
         scrub_period: config.scrub_period,
         snapshot_bytes_per_s: config.snapshot_bytes_per_s,
         segment_bytes: config.segment_bytes,
+        sector_bytes: config.sector_bytes,
         reserve_bytes: config.reserve_bytes,
         disk_stall: config.disk_stall,
     }

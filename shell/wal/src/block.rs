@@ -6,6 +6,7 @@
 //!  64               72              80          80+body          len      next multiple of 512
 //!  ├ synced segment ┼ synced offset ┼ records … ┼ group table … ┼ 0 0 0 …┤
 //! ```
+//! Version 2 is padded to the next multiple of more than 512, of what its disk writes as one; its flags say of how much.
 //! Little-endian. A row of the group table: group u32, records u32, lsn u64, commit u64, slots u64. The checksum covers the
 //! records' header checksums in order, then the table, then the header without itself. `docs/formats/block.md`
 //! Knows nothing of: files, what to do about a bad block.
@@ -17,8 +18,11 @@ use kattu_wire::record::{RecordHeader, record_verify};
 use std::fmt;
 use std::ops::Range;
 
-/// The unit in which disks tear; blocks begin at multiples of it, so that no write touches a synced block.
+/// The least that a disk writes as one; blocks begin at multiples of it.
 pub const SECTOR: usize = 512;
+
+/// The most that a disk writes as one, as far as blocks know: a page, which segments' headers have for themselves.
+pub const SECTOR_MAX: usize = 4096;
 
 /// Bytes before the records.
 pub const HEADER_BYTES: usize = 80;
@@ -29,8 +33,15 @@ pub(crate) const CRC_AT: Range<usize> = 8..12;
 /// Bytes of a row of the group table.
 pub const ROW_BYTES: usize = 32;
 
-/// The version this code writes, and the only one it reads.
+/// The version of a block that is padded to 512 bytes.
 pub const VERSION: u16 = 1;
+
+/// The version of a block that is padded to more. What does not know it refuses it: the next block is further on than
+/// version 1 would have it.
+pub const VERSION_WIDE: u16 = 2;
+
+/// Bits of the flags on disk, from this one on, that say of a wide block how often 512 was doubled.
+const SECTOR_SHIFT: u16 = 8;
 
 const MAGIC: u32 = u32::from_le_bytes(*b"KTBK");
 
@@ -47,10 +58,11 @@ pub mod flags {
     pub const START: u16 = 8;
 }
 
-/// `bytes`, up to the next sector.
+/// Where the next block begins after one of `len` bytes at `offset`, on a disk that writes `sector` bytes as one: what it
+/// writes then touches nothing of what is before it.
 #[must_use]
-pub fn padded(bytes: usize) -> usize {
-    bytes.next_multiple_of(SECTOR)
+pub fn next_block(offset: u64, len: usize, sector: usize) -> u64 {
+    (offset + len as u64).next_multiple_of(sector as u64)
 }
 
 /// What a block says about one group.
@@ -97,6 +109,8 @@ impl GroupRow {
 pub struct BlockHeader {
     /// See [`flags`].
     pub flags: u16,
+    /// What the block is padded to a multiple of: a power of two from [`SECTOR`] to [`SECTOR_MAX`].
+    pub sector: usize,
     /// Checksum of the block before this one, 0 for the first of the log.
     pub chain: u32,
     /// Bytes up to the end of the group table.
@@ -126,8 +140,12 @@ impl BlockHeader {
         let narrow = |len: usize| u32::try_from(len).expect("a block is far below 4 GiB").to_le_bytes();
         let out = &mut out[..HEADER_BYTES];
         out[0..4].copy_from_slice(&MAGIC.to_le_bytes());
-        out[4..6].copy_from_slice(&VERSION.to_le_bytes());
-        out[6..8].copy_from_slice(&self.flags.to_le_bytes());
+        let (version, flags) = match self.sector {
+            SECTOR => (VERSION, self.flags),
+            wide => (VERSION_WIDE, self.flags | doublings(wide) << SECTOR_SHIFT),
+        };
+        out[4..6].copy_from_slice(&version.to_le_bytes());
+        out[6..8].copy_from_slice(&flags.to_le_bytes());
         out[12..16].copy_from_slice(&self.chain.to_le_bytes());
         out[16..20].copy_from_slice(&narrow(self.len));
         out[20..24].copy_from_slice(&self.records.to_le_bytes());
@@ -160,8 +178,12 @@ impl BlockHeader {
             0 => return Err(BlockError::Zeros),
             other => return Err(BlockError::Magic(other)),
         }
+        let flags = u16::from_le_bytes([head[6], head[7]]);
+        let is_wide = u16::from_le_bytes([head[4], head[5]]) == VERSION_WIDE;
+        let wide = SECTOR.checked_shl((flags >> SECTOR_SHIFT).into()).unwrap_or(0);
         let header = BlockHeader {
-            flags: u16::from_le_bytes([head[6], head[7]]),
+            flags: if is_wide { flags & ((1 << SECTOR_SHIFT) - 1) } else { flags },
+            sector: if is_wide { wide } else { SECTOR },
             chain: u32_at(12),
             len: u32_at(16) as usize,
             records: u32_at(20),
@@ -184,6 +206,15 @@ impl BlockHeader {
         }
         Ok(header)
     }
+}
+
+/// How often 512 was doubled to make a sector.
+fn doublings(sector: usize) -> u16 {
+    assert!(
+        sector.is_power_of_two() && (SECTOR..=SECTOR_MAX).contains(&sector),
+        "a sector of {sector} bytes"
+    );
+    (sector / SECTOR).trailing_zeros() as u16
 }
 
 fn header_checksum(crc: u32, header: &[u8]) -> u32 {
@@ -240,7 +271,9 @@ impl fmt::Display for BlockError {
             BlockError::Chain { found, expected } => {
                 write!(f, "block follows checksum {found:#010x}, the one before it has {expected:#010x}")
             }
-            BlockError::Version(found) => write!(f, "block version {found}, this program reads {VERSION}"),
+            BlockError::Version(found) => {
+                write!(f, "block version {found}, this program reads {VERSION} and {VERSION_WIDE}")
+            }
         }
     }
 }
@@ -259,6 +292,12 @@ pub struct Block {
 }
 
 impl Block {
+    /// Where the next one begins.
+    #[must_use]
+    pub fn stop(&self) -> u64 {
+        next_block(self.header.offset, self.header.len, self.header.sector)
+    }
+
     /// Reads and verifies the block at `at` of the segment whose bytes are `segment`, records and payloads included.
     /// The chain is the caller's to check.
     ///
@@ -286,7 +325,12 @@ impl Block {
             return Err(BlockError::Checksum { found, computed });
         }
         let version = u16::from_le_bytes([bytes[4], bytes[5]]);
-        if version != VERSION {
+        let is_known = match version {
+            VERSION => true,
+            VERSION_WIDE => (2 * SECTOR..=SECTOR_MAX).contains(&header.sector),
+            _ => false,
+        };
+        if !is_known {
             return Err(BlockError::Version(version));
         }
         if records.len() != header.records as usize {

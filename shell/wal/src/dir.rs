@@ -115,7 +115,12 @@ impl DataDir {
         for &group in &identity.groups {
             Slots::create(files, &identity, group)?;
         }
-        segment::create(files, &identity, 1, segment::length_for(options.segment_bytes, 0))?;
+        segment::create(
+            files,
+            &identity,
+            1,
+            segment::length_for(options.segment_bytes, 0, options.sector_bytes),
+        )?;
 
         let bytes = identity.to_bytes();
         let aside = format!("{IDENTITY}.tmp");

@@ -142,6 +142,7 @@ mod tests {
             reserve_bytes: 4096,
             window_bytes: 4096,
             block_bytes: 4096,
+            sector_bytes: 512,
         };
         let mut dir = DataDir::open(Arc::new(disk.clone())).expect("nobody else has it");
         dir.create(identity.clone(), &options).expect("made");

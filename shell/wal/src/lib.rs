@@ -76,7 +76,7 @@ pub use error::WalError;
 pub use files::{Files, LogFile};
 pub use identity::{Identity, InitialMember};
 pub use inspect::{Item, Verdict, inspect};
-pub use real::RealFiles;
+pub use real::{RealFiles, sector_of};
 pub use segment::{Prepared, SegmentTask};
 pub use snapshot::{Snapshot, SnapshotReader, SnapshotStore, SnapshotWriter};
 pub use wal::{LogReader, ReadPlan, Wal, WalOptions, WalStats};

@@ -4,7 +4,7 @@
 //! chain) is filled in when the place is known. The buffer is kept and used again.
 //! Knows nothing of: files, segments.
 
-use crate::block::{BlockHeader, GroupRow, HEADER_BYTES, ROW_BYTES, padded};
+use crate::block::{BlockHeader, GroupRow, HEADER_BYTES, ROW_BYTES, next_block};
 use kattu_raft::{EntryId, GroupId, LogIndex};
 use std::ops::Range;
 
@@ -54,8 +54,10 @@ impl Sealed {
 }
 
 /// Blocks that are complete, and the one that still grows.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Pending {
+    /// What blocks are padded to a multiple of.
+    sector: usize,
     pub buffer: Vec<u8>,
     pub sealed: Vec<Sealed>,
     /// Blocks of `sealed` that are written already: a full disk can stop a write in the middle.
@@ -73,6 +75,12 @@ struct Open {
 }
 
 impl Pending {
+    /// Nothing yet; for a disk that writes `sector` bytes as one.
+    pub fn new(sector: usize) -> Pending {
+        let (buffer, sealed, changes) = (Vec::new(), Vec::new(), Vec::new());
+        Pending { sector, buffer, sealed, written: 0, changes, open: None }
+    }
+
     /// Bytes that wait to be written.
     pub fn bytes(&self) -> usize {
         let done = self.written.checked_sub(1).map_or(0, |last| self.sealed[last].range.end);
@@ -136,7 +144,7 @@ impl Pending {
         rows.iter().for_each(|row| row.put(&mut self.buffer));
         let crc = crc32c::crc32c_append(open.crc, &self.buffer[table_start..]);
         let len = HEADER_BYTES + body + rows.len() * ROW_BYTES;
-        let end = open.start + padded(len);
+        let end = open.start + next_block(0, len, self.sector) as usize;
         self.buffer.resize(end, 0);
         self.sealed.push(Sealed {
             flags,
@@ -161,6 +169,7 @@ impl Pending {
         let sealed = &self.sealed[block];
         let header = BlockHeader {
             flags: sealed.flags,
+            sector: self.sector,
             len: sealed.len,
             records: sealed.records,
             groups: sealed.groups,

@@ -2,6 +2,7 @@
 //!
 //! Knows nothing of: what the files hold.
 
+use crate::block::{SECTOR, SECTOR_MAX};
 use crate::error::WalError;
 use crate::files::{Files, LockGuard, LogFile};
 use rustix::fs::{FallocateFlags, FlockOperation, fallocate, fdatasync, flock};
@@ -67,6 +68,24 @@ impl RealFiles {
     fn path(&self, name: &str) -> PathBuf {
         self.dir.join(name)
     }
+}
+
+/// What the disk below a directory writes as one, in bytes: 512 to 4096, and 512 where nobody can tell (a file system in
+/// memory, over a network, or made of others). A directory that is not there yet is on the disk of the one above it.
+#[must_use]
+pub fn sector_of(dir: &Path) -> usize {
+    let there = dir.ancestors().find(|place| place.exists());
+    let Ok(found) = rustix::fs::stat(there.unwrap_or(Path::new("."))) else { return SECTOR };
+    let (major, minor) = (rustix::fs::major(found.st_dev), rustix::fs::minor(found.st_dev));
+    told_of(Path::new(&format!("/sys/dev/block/{major}:{minor}")))
+}
+
+/// What the kernel tells of a disk, or of the disk of a partition.
+fn told_of(device: &Path) -> usize {
+    let sizes = ["queue", "../queue"].map(|queue| device.join(queue).join("physical_block_size"));
+    let told = sizes.iter().find_map(|path| std::fs::read_to_string(path).ok()?.trim().parse::<usize>().ok());
+    let sector = told.filter(|bytes| bytes.is_power_of_two()).unwrap_or(SECTOR);
+    sector.clamp(SECTOR, SECTOR_MAX)
 }
 
 /// Makes a directory and those above it that are missing, each durable in its own: a power cut that took one of their
@@ -209,5 +228,25 @@ mod tests {
         RealFiles::create(&top.join("d/e")).expect("two more levels");
         assert!(top.join("d/e").is_dir());
         std::fs::remove_dir_all(&top).expect("our folder");
+    }
+
+    #[test]
+    fn a_disk_tells_what_it_writes_as_one_and_a_partition_asks_its_disk() {
+        let top = std::env::temp_dir().join(format!("kattu-wal-sectors-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&top);
+        std::fs::create_dir_all(top.join("queue")).expect("a folder");
+        std::fs::create_dir_all(top.join("partition")).expect("a folder");
+        let says =
+            |size: &str| std::fs::write(top.join("queue/physical_block_size"), size).expect("our folder");
+        for (size, sector) in
+            [("512\n", 512), ("4096\n", 4096), ("16384\n", 4096), ("0\n", 512), ("none", 512)]
+        {
+            says(size);
+            assert_eq!((told_of(&top), told_of(&top.join("partition"))), (sector, sector), "{size}");
+        }
+        std::fs::remove_dir_all(&top).expect("our folder");
+        assert_eq!(told_of(&top), SECTOR, "nobody can tell");
+        let sector = sector_of(&std::env::temp_dir().join("kattu-wal-not-there/yet"));
+        assert!(sector.is_power_of_two() && (SECTOR..=SECTOR_MAX).contains(&sector));
     }
 }

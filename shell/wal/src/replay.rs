@@ -4,7 +4,7 @@
 //! them must lie at or below the group's base, or something is missing. [fault-model ST11]
 //! Knows nothing of: where blocks come from, slots, snapshots.
 
-use crate::block::{Block, flags, padded};
+use crate::block::{Block, flags};
 use crate::error::WalError;
 use crate::extent::Extent;
 use crate::index::Index;
@@ -123,7 +123,7 @@ impl GroupReplay {
             return Err(format!("entry {} does not follow {}", head.id, self.extent.last));
         }
         self.extent.extend(head.id, 1);
-        self.index.add(head.id.index, 1, at, stop(at, block));
+        self.index.add(head.id.index, 1, at, block.stop());
         if head.kind == EntryKind::Config {
             let (membership, _) = Membership::decode(&bytes[HEADER_BYTES..])
                 .map_err(|error| format!("configuration {}: {error}", head.id))?;
@@ -141,7 +141,7 @@ impl GroupReplay {
                 from.0, self.extent.last, self.committed.0
             ));
         }
-        if self.index.ends_in(at, stop(at, block)) {
+        if self.index.ends_in(at, block.stop()) {
             return Err("truncation behind entries of its own block".into());
         }
         self.index.truncate(from);
@@ -179,7 +179,7 @@ impl GroupReplay {
             let committed = self.committed.0;
             return Err(format!("base {base} contradicts the log, which is committed up to {committed}"));
         }
-        if base != self.extent.base && self.index.ends_in(at, stop(at, block)) {
+        if base != self.extent.base && self.index.ends_in(at, block.stop()) {
             return Err("a base behind entries of its own block".into());
         }
         if self.extent.rebase(base) {
@@ -225,9 +225,4 @@ impl GroupReplay {
         let stamp = tail.last().map(|entry| entry.head.stamp);
         Ok((tail, stamp))
     }
-}
-
-/// Where the block that begins at `at` ends, padding included.
-fn stop(at: Position, block: &Block) -> u64 {
-    at.offset + padded(block.header.len) as u64
 }

@@ -17,7 +17,6 @@
 //! are to be expected, and bytes that are not zero are no sign of a torn write. [fault-model ST5]
 //! Knows nothing of: blocks.
 
-use crate::block::SECTOR;
 use crate::error::WalError;
 use crate::files::{Files, LogFile};
 use crate::identity::{Identity, VERSION};
@@ -27,9 +26,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Where the first block goes: a page of its own for the header, so that no write of a block touches it.
 pub(crate) const DATA_START: u64 = 4096;
-
-/// Room that is always left for the rotation mark.
-pub(crate) const TAIL_BYTES: u64 = SECTOR as u64;
 
 /// The smallest segment that makes sense.
 pub(crate) const BYTES_MIN: u64 = 2 * DATA_START;
@@ -65,15 +61,15 @@ pub(crate) struct Segment {
 }
 
 impl Segment {
-    /// Where blocks must end, so that the rotation mark still fits.
-    pub fn data_end(&self) -> u64 {
-        self.len - TAIL_BYTES
+    /// Where blocks must end, so that the rotation mark still fits into a sector of its own.
+    pub fn data_end(&self, sector: usize) -> u64 {
+        self.len - sector as u64
     }
 }
 
-/// The length of a segment that takes a block of `block` bytes, at least `wanted`.
-pub(crate) fn length_for(wanted: u64, block: u64) -> u64 {
-    wanted.max(DATA_START + block + TAIL_BYTES).max(BYTES_MIN).next_multiple_of(DATA_START)
+/// The length of a segment that takes a block of `block` bytes, at least `wanted`, on a disk of such sectors.
+pub(crate) fn length_for(wanted: u64, block: u64, sector: usize) -> u64 {
+    wanted.max(DATA_START + block + sector as u64).max(BYTES_MIN).next_multiple_of(DATA_START)
 }
 
 fn header_bytes(identity: &Identity, generation: u64, len: u64, flags: u32) -> [u8; HEADER_BYTES] {

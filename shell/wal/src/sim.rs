@@ -66,6 +66,18 @@ impl SimDisk {
         SimDisk::from_state(State { dice: Some(dice), meter, journal: Some(Vec::new()), ..State::default() })
     }
 
+    /// The same disk, but it writes `bytes` as one: a power cut may ruin all of what it was writing then, what had been
+    /// synced long ago included. [fault-model ST5]
+    ///
+    /// # Panics
+    /// If that is no multiple of 512.
+    #[must_use]
+    pub fn with_physical_sectors(self, bytes: usize) -> SimDisk {
+        assert!(bytes.is_multiple_of(content::SECTOR), "{bytes} bytes");
+        self.state().physical = Some(bytes).filter(|bytes| content::SECTOR < *bytes);
+        self
+    }
+
     fn from_state(state: State) -> SimDisk {
         let life = state.life;
         SimDisk { state: Arc::new(Mutex::new(state)), life }

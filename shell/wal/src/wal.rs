@@ -24,7 +24,7 @@ pub use self::readback::{LogReader, ReadPlan};
 
 use self::mend::Mender;
 use self::settle::settle;
-use crate::block::{BlockHeader, GroupRow, ROW_BYTES, flags};
+use crate::block::{BlockHeader, GroupRow, ROW_BYTES, SECTOR, SECTOR_MAX, flags};
 use crate::dir::DataDir;
 use crate::error::WalError;
 use crate::extent::Extent;
@@ -53,6 +53,9 @@ pub struct WalOptions {
     pub window_bytes: usize,
     /// A block that reaches this is closed and the next one begun, so that a reader never needs much memory.
     pub block_bytes: usize,
+    /// What blocks are padded to a multiple of: what the disk writes as one, a power of two from 512 to 4096. A power cut may
+    /// ruin all of a sector that was being written; nothing that was synced may be in it. [fault-model ST5]
+    pub sector_bytes: usize,
 }
 
 impl Default for WalOptions {
@@ -62,6 +65,7 @@ impl Default for WalOptions {
             reserve_bytes: 64 << 20,
             window_bytes: 8 << 20,
             block_bytes: 1 << 20,
+            sector_bytes: SECTOR,
         }
     }
 }
@@ -200,6 +204,12 @@ impl Wal {
         options: WalOptions,
         may_mend: bool,
     ) -> Result<(Wal, BTreeMap<GroupId, Recovered>), WalError> {
+        let sector = if planted!("wide-sectors-not-padded") { SECTOR } else { options.sector_bytes };
+        assert!(
+            sector.is_power_of_two() && (SECTOR..=SECTOR_MAX).contains(&sector),
+            "sectors of {sector} bytes: a power of two from {SECTOR} to {SECTOR_MAX} is wanted"
+        );
+        let options = WalOptions { sector_bytes: sector, ..options };
         let identity = dir.identity().expect("a directory is created before its log is opened").clone();
         let DataDir { files, lock, .. } = dir;
         let mut replay = Replay::new(&identity.groups, options.window_bytes);
@@ -243,7 +253,7 @@ impl Wal {
             identity,
             options,
             groups: BTreeMap::new(),
-            pending: Pending::default(),
+            pending: Pending::new(sector),
             rows: Vec::new(),
             current,
             offset: walked.end.offset,
@@ -564,17 +574,19 @@ impl Wal {
 
     /// Writes complete blocks, as many at once as fit into a segment.
     fn write_sealed(&mut self) -> Result<(), WalError> {
+        let sector = self.options.sector_bytes;
         while self.pending.written < self.pending.sealed.len() {
             let first = self.pending.written;
             let need = self.pending.sealed[first].range.len() as u64;
-            if self.current.data_end() < self.offset + self.start_bytes() + need {
+            self.align()?;
+            if self.current.data_end(sector) < self.offset + self.start_bytes() + need {
                 self.rotate(need)?;
             }
             self.write_start()?;
             let (mut end, mut block) = (self.offset, first);
             while let Some(sealed) = self.pending.sealed.get(block) {
                 let stop = end + sealed.range.len() as u64;
-                if self.current.data_end() < stop {
+                if self.current.data_end(sector) < stop {
                     break;
                 }
                 let place = self.header_at(end);
@@ -610,6 +622,7 @@ impl Wal {
     fn header_at(&self, offset: u64) -> BlockHeader {
         BlockHeader {
             flags: 0,
+            sector: self.options.sector_bytes,
             chain: self.chain,
             len: 0,
             records: 0,

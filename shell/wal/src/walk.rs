@@ -21,7 +21,7 @@
 //! Knows nothing of: what the records mean.
 
 use crate::beyond::{Beyond, Damage};
-use crate::block::{Block, BlockError, BlockHeader, SECTOR, VERSION, flags, padded};
+use crate::block::{Block, BlockError, BlockHeader, SECTOR, VERSION, flags};
 use crate::error::WalError;
 use crate::files::Files;
 use crate::identity::Identity;
@@ -209,8 +209,8 @@ pub(crate) fn walk(
                     walked.flags = block.header.flags;
                     walked.lsns.extend(block.groups.iter().map(|row| (row.group, row.lsn)));
                     rotated = block.header.flags & flags::ROTATE != 0;
-                    at += padded(block.header.len);
-                    found.block_bytes += padded(block.header.len) as u64;
+                    found.block_bytes += block.stop() - block.header.offset;
+                    at = block.stop() as usize;
                     visit(Met { at: walked.end, block: &block, segment: &bytes })?;
                 }
                 Err(BlockError::Version(found)) => return Err(other_format(generation, found.into())),

@@ -12,6 +12,7 @@ const OPTIONS: WalOptions = WalOptions {
     reserve_bytes: 1 << 16,
     window_bytes: 1 << 16,
     block_bytes: 1 << 15,
+    sector_bytes: 512,
 };
 const G: GroupId = GroupId(0);
 

@@ -5,7 +5,7 @@
 
 mod common;
 
-use common::{GROUPS, OPTIONS, Step, Twin, check, open, run, run_with};
+use common::{GROUPS, OPTIONS, Sectors, Step, Twin, check, open, run, run_with, step};
 use kattu_wal::sim::SimDisk;
 use kattu_wal::{DataDir, Wal};
 use std::path::PathBuf;
@@ -58,6 +58,23 @@ fn pruned() -> (SimDisk, Twin) {
             Step::Restart,
         ],
     );
+    outcome.unwrap();
+    (disk, twin)
+}
+
+/// A log for a disk that writes 4096 bytes as one.
+fn wide() -> (SimDisk, Twin) {
+    let disk = SimDisk::new();
+    let twin = Twin { sectors: Sectors::Wide, ..Twin::default() };
+    let story = [
+        Step::Hard(GROUPS[0], Some(2)),
+        Step::Entries(GROUPS[0], vec![5, 20]),
+        Step::Sync,
+        Step::Entries(GROUPS[1], vec![24]),
+        Step::Sync,
+        Step::Restart,
+    ];
+    let (twin, outcome) = run_with(twin, &disk, &story);
     outcome.unwrap();
     (disk, twin)
 }
@@ -129,6 +146,8 @@ fn a_directory_is_written_as_ever() {
     samples.push(("block-base", block_at(&first, base)));
     samples.push(("block-start", block_at(&second, 4096)));
     samples.push(("snapshot", disk.contents(SNAPSHOT).unwrap()));
+    let (wide, _) = wide();
+    samples.push(("block-wide", block_at(&wide.contents(SEGMENT).unwrap(), 4096)));
     let [identity, floor] = joined_and_cut();
     samples.extend([("identity-joined", identity), ("floor", floor)]);
     samples.push(("promise", promised().contents("promise").unwrap()));
@@ -170,6 +189,13 @@ fn the_samples_are_read() {
     let (mut wal, recovered) = open(&other, &mut twin_of_other).unwrap();
     check(&twin_of_other, &mut wal, &recovered);
 
+    let (wide, mut twin_of_wide) = wide();
+    let mut segment_of_wide = wide.contents(SEGMENT).unwrap();
+    segment_of_wide[4096..4096 + bytes("block-wide").len()].copy_from_slice(&bytes("block-wide"));
+    wide.set_contents(SEGMENT, Some(segment_of_wide));
+    let (mut wal, recovered) = open(&wide, &mut twin_of_wide).unwrap();
+    check(&twin_of_wide, &mut wal, &recovered);
+
     disk.set_contents("identity", Some(bytes("identity")));
     disk.set_contents(SEGMENT, Some(segment));
     disk.set_contents("slots-00000000", Some(slots));
@@ -178,4 +204,50 @@ fn the_samples_are_read() {
     let mut twin = Twin { promises: vec![PROMISE], ..twin };
     let (mut wal, recovered) = open(&disk, &mut twin).unwrap();
     check(&twin, &mut wal, &recovered);
+    drop(wal);
+
+    // A program that knows larger sectors goes on in the log that the one before it has left: its blocks begin at a sector.
+    twin.sectors = Sectors::Wide;
+    let (mut wal, recovered) = open(&disk, &mut twin).unwrap();
+    check(&twin, &mut wal, &recovered);
+    let before = blocks(&disk).len();
+    for size in [30, 40] {
+        wal = step(&disk, wal, &mut twin, &Step::Entries(GROUPS[0], vec![size])).unwrap();
+        wal = step(&disk, wal, &mut twin, &Step::Sync).unwrap();
+    }
+    let new = blocks(&disk).split_off(before);
+    assert_eq!(new[0], Place { segment: 1, at: 4096 + 4 * 512, version: 2 }, "right behind what was there");
+    assert!(3 < new.len() && new[1..].iter().all(|place| place.at.is_multiple_of(4096)), "{new:?}");
+
+    // And to and fro: what is padded to less ends within a sector, which is filled once.
+    for sectors in [Sectors::Narrow, Sectors::Wide, Sectors::Wide] {
+        wal.close().unwrap();
+        twin.sectors = sectors;
+        let (mut opened, recovered) = open(&disk, &mut twin).unwrap();
+        check(&twin, &mut opened, &recovered);
+        wal = step(&disk, opened, &mut twin, &Step::Entries(GROUPS[1], vec![50])).unwrap();
+        wal = step(&disk, wal, &mut twin, &Step::Sync).unwrap();
+    }
+    let all = blocks(&disk);
+    let filled = all.iter().filter(|place| place.version == 2 && !place.at.is_multiple_of(4096)).count();
+    assert_eq!(filled, 2, "once for each time that smaller blocks were before it: {all:?}");
+}
+
+/// Where a block begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Place {
+    segment: usize,
+    at: usize,
+    version: u8,
+}
+
+/// All blocks of the log, in their order.
+fn blocks(disk: &SimDisk) -> Vec<Place> {
+    let mut found = Vec::new();
+    for segment in 1.. {
+        let Some(bytes) = disk.contents(&format!("log-{segment:016x}.seg")) else { break };
+        let starts = (4096..bytes.len()).step_by(512).filter(|&at| bytes[at..].starts_with(b"KTBK"));
+        found.extend(starts.map(|at| Place { segment, at, version: bytes[at + 4] }));
+    }
+    found
 }

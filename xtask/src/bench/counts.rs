@@ -24,8 +24,8 @@ const SETTINGS: [(&str, &[&str]); 4] = [
     ("log thread, apply inline", &["serve", "--log-io=thread", "--apply=inline"]),
     ("log thread, apply thread", &["serve", "--log-io=thread", "--apply=thread"]),
 ];
-const CLIENTS: &str = "256";
-const CONNECTIONS: &str = "100";
+pub(super) const CLIENTS: &str = "256";
+pub(super) const CONNECTIONS: &str = "100";
 
 /// What one member did per put.
 #[derive(Clone, Copy, Debug, Default)]
@@ -162,28 +162,34 @@ fn mean(members: &[PerPut]) -> PerPut {
 
 /// Puts at the leader, from Kattu's own load tool.
 pub(super) fn load(kattu: &Path, cluster: &Cluster, leader: usize, total: u64) -> Result<Value, Failure> {
-    load_of(kattu, cluster, leader, total, "256")
+    Load { total, value_bytes: "256", clients: CLIENTS, conns: CONNECTIONS }.run(kattu, cluster, leader)
 }
 
-/// The same with values of so many bytes.
-pub(super) fn load_of(
-    kattu: &Path,
-    cluster: &Cluster,
-    leader: usize,
-    total: u64,
-    value_bytes: &str,
-) -> Result<Value, Failure> {
-    let mut bench = Command::new(kattu);
-    bench.args(["bench", "put", "--endpoints", cluster.endpoint(leader)]);
-    bench.args(["--clients", CLIENTS, "--conns", CONNECTIONS, "--total", &total.to_string()]);
-    bench.args(["--key-size", "8", "--val-size", value_bytes, "-o", "json"]);
-    let text = shell::output(&mut bench, Duration::from_secs(300))?;
-    let report: Value = serde_json::from_str(&text)
-        .map_err(|error| Failure::new(format!("kattu bench said {text}: {error}")))?;
-    if report["errors"].as_u64() != Some(0) {
-        return Err(Failure::new(format!("puts failed: {report}")));
+/// Puts of keys of eight bytes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Load<'a> {
+    /// How many.
+    pub total: u64,
+    pub value_bytes: &'a str,
+    pub clients: &'a str,
+    pub conns: &'a str,
+}
+
+impl Load<'_> {
+    /// What the tool reports, if nothing failed.
+    pub fn run(self, kattu: &Path, cluster: &Cluster, leader: usize) -> Result<Value, Failure> {
+        let mut bench = Command::new(kattu);
+        bench.args(["bench", "put", "--endpoints", cluster.endpoint(leader)]);
+        bench.args(["--clients", self.clients, "--conns", self.conns, "--total", &self.total.to_string()]);
+        bench.args(["--key-size", "8", "--val-size", self.value_bytes, "-o", "json"]);
+        let text = shell::output(&mut bench, Duration::from_secs(300))?;
+        let report: Value = serde_json::from_str(&text)
+            .map_err(|error| Failure::new(format!("kattu bench said {text}: {error}")))?;
+        if report["errors"].as_u64() != Some(0) {
+            return Err(Failure::new(format!("puts failed: {report}")));
+        }
+        Ok(report)
     }
-    Ok(report)
 }
 
 /// System calls per put of each member, while strace looks on.

@@ -15,10 +15,11 @@ mod pause;
 mod replay;
 mod report;
 mod rotation;
+mod sectors;
 
 use crate::shell::Failure;
 
-/// `cargo xtask bench etcd|comeback|counts|digest|failover|floods|floor|heavy|instructions|memory|overload|replay|rotation|slow-link|snapshot-pause|soak …`
+/// `cargo xtask bench etcd|comeback|counts|digest|failover|floods|floor|heavy|instructions|memory|overload|replay|rotation|sectors|slow-link|snapshot-pause|soak …`
 pub fn run(words: &[&str]) -> Result<(), Failure> {
     match words {
         ["etcd", rest @ ..] => pairs::run(rest),
@@ -34,13 +35,14 @@ pub fn run(words: &[&str]) -> Result<(), Failure> {
         ["overload", rest @ ..] => crate::test::overload(rest),
         ["replay", rest @ ..] => replay::run(rest),
         ["rotation", rest @ ..] => rotation::run(rest),
+        ["sectors", rest @ ..] => sectors::run(rest),
         ["slow-link", rest @ ..] => crate::chaos::run("slow-link", rest),
         ["soak", rest @ ..] => crate::test::soak(rest),
         ["snapshot-pause", rest @ ..] => pause::run(rest),
         _ => Err(Failure::usage(format!("cargo xtask bench does not know `{}`", words.join(" "))).then(
             "cargo xtask bench etcd [--pairs N] [--quick] [--only CELL] [--side etcd|kattu], \
                    cargo xtask bench comeback [--keys N], cargo xtask bench counts [--total PUTS], cargo xtask bench digest [--total PUTS], cargo xtask bench failover [--trials N] [--target etcd], \
-                   cargo xtask bench floor, cargo xtask bench heavy [--scale PERCENT] [--only REQUEST], cargo xtask bench instructions [--total PUTS] [--rounds N] [--against PATH], cargo xtask bench memory [--keys N], cargo xtask bench overload [--seconds N], cargo xtask bench replay [--total PUTS], cargo xtask bench rotation [--rounds N] [--total PUTS], \
+                   cargo xtask bench floor, cargo xtask bench heavy [--scale PERCENT] [--only REQUEST], cargo xtask bench instructions [--total PUTS] [--rounds N] [--against PATH], cargo xtask bench memory [--keys N], cargo xtask bench overload [--seconds N], cargo xtask bench replay [--total PUTS], cargo xtask bench rotation [--rounds N] [--total PUTS], cargo xtask bench sectors [--rounds N] [--total PUTS], \
                    cargo xtask bench slow-link [--mb N] [--bandwidth MB/S] [--reads yes|no] [--resets yes|no], \
                    cargo xtask bench snapshot-pause [--keys N], cargo xtask bench soak [--minutes N]",
         )),

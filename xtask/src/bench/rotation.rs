@@ -6,7 +6,7 @@
 //! Knows nothing of: how a segment is made.
 
 use super::cluster::{Cluster, Program};
-use super::counts::{fact, load_of};
+use super::counts::{CLIENTS, CONNECTIONS, Load, fact};
 use super::report::Header;
 use crate::shell::{self, Failure};
 use std::path::Path;
@@ -76,10 +76,11 @@ fn measure(kattu: &Path, verb: &'static [&'static str], number: usize, total: u6
     let etcdctl = shell::tools_dir().join("etcd36/etcdctl");
     let cluster = Cluster::start(&program, &folder, 180 + number, &etcdctl)?;
     let leader = cluster.leader().ok_or_else(|| Failure::new("the leader went away"))?;
-    load_of(kattu, &cluster, leader, total / 10, VALUE_BYTES)?; // warm-up, and the first segments are made
+    let load = Load { total, value_bytes: VALUE_BYTES, clients: CLIENTS, conns: CONNECTIONS };
+    Load { total: total / 10, ..load }.run(kattu, &cluster, leader)?; // warm-up, and the first segments are made
     let segments = |cluster: &Cluster| fact(cluster.endpoint(leader), "kattu_log_segments");
     let before = segments(&cluster)?;
-    let report = load_of(kattu, &cluster, leader, total, VALUE_BYTES)?;
+    let report = load.run(kattu, &cluster, leader)?;
     let after = segments(&cluster)?;
     if cluster.leader() != Some(leader) {
         return Err(Failure::new("the leader changed during the run: the figures would be mixed"));

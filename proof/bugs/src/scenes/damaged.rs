@@ -14,8 +14,13 @@ use kattu_wal::{DataDir, Files, Identity, InitialMember, Wal, WalOptions};
 use std::sync::Arc;
 
 const GROUP: GroupId = GroupId(0);
-const OPTIONS: WalOptions =
-    WalOptions { segment_bytes: 1 << 16, reserve_bytes: 0, window_bytes: 1 << 16, block_bytes: 1 << 16 };
+const OPTIONS: WalOptions = WalOptions {
+    segment_bytes: 1 << 16,
+    reserve_bytes: 0,
+    window_bytes: 1 << 16,
+    block_bytes: 1 << 16,
+    sector_bytes: 512,
+};
 
 fn directory(disk: &SimDisk) -> DataDir {
     DataDir::open(Arc::new(disk.clone())).expect("nobody has it")

@@ -106,6 +106,7 @@ impl Cluster {
                 digest_interval: Duration::ZERO,
                 scrub_period: Duration::ZERO,
                 snapshot_bytes_per_s: 0,
+                sector_bytes: 0,
                 segment_bytes: 1 << 20,
                 reserve_bytes: 0,
                 disk_stall: Duration::from_secs(60),

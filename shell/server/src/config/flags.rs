@@ -248,6 +248,12 @@ pub const FLAGS: &[Flag] = &[
         "milliseconds from one reading of all files, in search of damage, to the next; 0 is off",
     ),
     works("segment-bytes", Number, "16777216", "size of one file of the log"),
+    works(
+        "log-sector-bytes",
+        Number,
+        "0",
+        "what the log's blocks are padded to: 512 to 4096, or 0 for what the disk writes as one",
+    ),
     works("disk-reserve-bytes", Number, "67108864", "disk space kept free for the way out of a full disk"),
     works(
         "disk-stall-timeout",

@@ -1,14 +1,23 @@
 //! What could be found after a power cut: one disk, drawn, or all of them.
 //!
+//! A disk that writes more than 512 bytes as one may have been in the middle of that: then all of them are ruined.
 //! Knows nothing of: what the files hold.
 
+use super::content::SECTOR;
 use super::faults::FaultId;
 use super::inode::Arrival;
 use super::state::{Limits, State};
 use super::{Dice, SimDisk};
+use std::collections::BTreeMap;
 
 /// While at most this many things are doubtful, every subset of them is an image.
 pub const EXHAUSTIVE_MAX: usize = 12;
+
+/// What is read where the power went while it was written.
+const RUIN: u8 = 0xA5;
+
+/// Ruined places that are shown, at most: the newest ones.
+const RUINED_MAX: usize = 24;
 
 /// One thing that may or may not have reached the disk.
 #[derive(Clone, Copy, Debug)]
@@ -40,17 +49,44 @@ pub struct Lost {
     pub lengths: usize,
     /// Sectors that were believed clean and were not on the medium.
     pub ghosts: usize,
+    /// Things that the disk writes as one and was in the middle of.
+    pub ruined: usize,
 }
 
 impl Lost {
     /// Whether anything is different from before.
     #[must_use]
     pub fn is_something(&self) -> bool {
-        self.sectors + self.sectors_old + self.names + self.lengths + self.ghosts != 0
+        self.sectors + self.sectors_old + self.names + self.lengths + self.ghosts + self.ruined != 0
     }
 }
 
 impl State {
+    /// What the disk may have been writing when the power went, newest first: (when, inode, number of what it writes as one).
+    fn writing(&self) -> Vec<(u64, usize, usize)> {
+        let Some(physical) = self.physical else { return Vec::new() };
+        let mut writing: BTreeMap<(usize, usize), u64> = BTreeMap::new();
+        for (number, inode) in self.inodes.iter().enumerate() {
+            for doubtful in &inode.doubtful {
+                let when = writing.entry((number, doubtful.sector * SECTOR / physical)).or_default();
+                *when = doubtful.newest.max(*when);
+            }
+        }
+        let mut newest: Vec<_> = writing.into_iter().map(|((inode, at), when)| (when, inode, at)).collect();
+        newest.sort_unstable_by(|one, other| other.cmp(one));
+        newest
+    }
+
+    /// What the disk writes as one there is neither what it was nor what it was to be.
+    fn ruin(&mut self, inode: usize, at: usize) {
+        let sectors = self.physical.unwrap_or(SECTOR) / SECTOR;
+        let content = &mut self.inodes[inode].content;
+        let end = content.len().div_ceil(SECTOR);
+        for sector in (at * sectors..(at + 1) * sectors).filter(|sector| *sector < end) {
+            content.set_sector(sector, &[RUIN; SECTOR]);
+        }
+    }
+
     /// Everything doubtful, oldest first, each with its place in the order in which arrivals are told.
     fn doubts(&self) -> Vec<(u64, usize, Doubt)> {
         let mut doubts = Vec::new();
@@ -156,7 +192,13 @@ impl SimDisk {
                 }
             })
             .collect();
-        let lost = state.lose_power(&doubts, &arrivals);
+        let writing = state.writing();
+        let mut lost = state.lose_power(&doubts, &arrivals);
+        if !writing.is_empty() && dice.one_in(2) {
+            let (_, inode, at) = writing[dice.below(writing.len() as u64) as usize];
+            state.ruin(inode, at);
+            lost.ruined = 1;
+        }
         state.end_life();
         if lost.is_something() {
             state.fire(FaultId::F10, format!("{lost:?}"));
@@ -172,7 +214,8 @@ impl SimDisk {
 
     /// The disks that could be found if power were lost now. Up to [`EXHAUSTIVE_MAX`] doubtful things: every subset of
     /// them, and each older version of a sector that was written repeatedly. Above: none, all, beginnings, ends, every
-    /// other one, and `seeded` random subsets.
+    /// other one, and `seeded` random subsets. On a disk that writes more than 512 bytes as one, also those on which one of
+    /// the things it may have been writing is ruined.
     #[must_use]
     pub fn crash_images(&self, seed: u64, seeded: usize) -> Vec<SimDisk> {
         let mut images = Vec::new();
@@ -186,6 +229,19 @@ impl SimDisk {
         pattern.forget_the_process();
         let doubts = pattern.doubts();
         let count = doubts.len();
+        for (when, inode, at) in pattern.writing().into_iter().take(RUINED_MAX) {
+            // What was written before it arrived, or all the rest did.
+            for before in [when, u64::MAX] {
+                let arrives =
+                    |moment: u64, doubt| if moment < before { newest(doubt) } else { Arrival::Lost };
+                let arrivals: Vec<Arrival> =
+                    doubts.iter().map(|(moment, _, doubt)| arrives(*moment, *doubt)).collect();
+                let mut state = pattern.clone();
+                state.lose_power(&doubts, &arrivals);
+                state.ruin(inode, at);
+                visit(SimDisk::from_state(state));
+            }
+        }
         let mut show = |arrivals: &[Arrival]| {
             let mut state = pattern.clone();
             state.lose_power(&doubts, arrivals);

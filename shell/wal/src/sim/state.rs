@@ -24,6 +24,8 @@ pub(super) struct State {
     pub limits: Limits,
     pub armed: Vec<Armed>,
     pub fired: Vec<Fired>,
+    /// Bytes that the disk writes as one, if they are more than 512: all of them are in doubt while some are written.
+    pub physical: Option<usize>,
     /// Decides about armed faults.
     pub dice: Option<Dice>,
     pub meter: Meter,

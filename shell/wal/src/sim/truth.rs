@@ -17,7 +17,7 @@ use super::content::{SECTOR, bytes_of, image_of};
 use super::damage::Replaced;
 use super::inode::Inode;
 use super::state::State;
-use crate::block::{Block, flags, padded};
+use crate::block::{Block, flags};
 use crate::identity::Identity;
 use crate::segment::{DATA_START, generation_of};
 use crate::walk::Position;
@@ -46,6 +46,8 @@ pub enum Truth {
 pub(super) struct Found {
     pub at: Position,
     pub len: usize,
+    /// Where the next one begins.
+    pub stop: u64,
     pub synced: Position,
     pub crc: u32,
     pub chain: u32,
@@ -85,6 +87,7 @@ fn parse(identity: &Identity, bytes: &[u8], at: Position) -> Option<Found> {
     Some(Found {
         at,
         len: block.header.len,
+        stop: block.stop(),
         synced: block.header.synced,
         crc: block.crc,
         chain: block.header.chain,
@@ -107,7 +110,7 @@ pub(super) fn chain(identity: &Identity, segments: &BTreeMap<u64, &[u8]>) -> (Ve
             break;
         }
         at = match block.flags & flags::ROTATE {
-            0 => Position { offset: at.offset + padded(block.len) as u64, ..at },
+            0 => Position { offset: block.stop, ..at },
             _ => Position { segment: at.segment + 1, offset: DATA_START },
         };
         blocks.push(block);
@@ -207,7 +210,7 @@ impl State {
     fn is_firm(&self, block: &Found) -> bool {
         let Some(file) = self.file(&crate::segment::name_of(block.at.segment)) else { return false };
         let first = block.at.offset as usize / SECTOR;
-        let mut sectors = first..first + padded(block.len) / SECTOR;
+        let mut sectors = first..block.stop as usize / SECTOR;
         sectors.all(|sector| file.medium(sector) == file.content.sector(sector))
     }
 }

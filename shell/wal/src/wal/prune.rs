@@ -12,7 +12,7 @@
 //! Knows nothing of: why a base moves.
 
 use super::Wal;
-use crate::block::{GroupRow, HEADER_BYTES, ROW_BYTES, flags, padded};
+use crate::block::{GroupRow, HEADER_BYTES, ROW_BYTES, flags, next_block};
 use crate::error::WalError;
 use crate::pending::Pending;
 use crate::segment::{DATA_START, Used};
@@ -66,7 +66,7 @@ impl Wal {
         let of_group = |starts: usize| RECORD_HEADER_BYTES + 8 + starts * 16 + ROW_BYTES;
         let groups: usize =
             self.groups.values().map(|group| of_group(group.written.term_starts().len())).sum();
-        padded(HEADER_BYTES + groups) as u64
+        next_block(0, HEADER_BYTES + groups, self.options.sector_bytes)
     }
 
     /// Bytes of the start block that is still to be written into the current segment.
@@ -80,7 +80,7 @@ impl Wal {
         if self.start_bytes() == 0 {
             return Ok(());
         }
-        let mut pending = Pending::default();
+        let mut pending = Pending::new(self.options.sector_bytes);
         let mut rows = Vec::with_capacity(self.groups.len());
         for (&id, group) in &self.groups {
             let held = &group.written;

@@ -7,7 +7,7 @@
 //! Knows nothing of: why they are wanted.
 
 use super::Wal;
-use crate::block::{BlockHeader, HEADER_BYTES, padded};
+use crate::block::{BlockHeader, HEADER_BYTES, next_block};
 use crate::error::WalError;
 use crate::files::Files;
 use crate::identity::Identity;
@@ -180,7 +180,7 @@ impl Content<'_> {
                 }
                 record = after;
             }
-            at += padded(header.len);
+            at = (next_block(offset, header.len, header.sector) - self.start.offset) as usize;
         }
         Ok(entries)
     }

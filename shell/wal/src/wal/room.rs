@@ -3,9 +3,9 @@
 //! Knows nothing of: which thread makes a segment.
 
 use super::Wal;
-use crate::block::{BlockHeader, HEADER_BYTES, SECTOR, flags};
+use crate::block::{BlockHeader, HEADER_BYTES, flags, next_block};
 use crate::error::WalError;
-use crate::segment::{self, DATA_START, Prepared, Segment, SegmentTask, TAIL_BYTES};
+use crate::segment::{self, DATA_START, Prepared, Segment, SegmentTask};
 use crate::walk::SegmentFound;
 
 /// Spare segments that are kept of used ones in any case.
@@ -16,16 +16,16 @@ const SPARE_BYTES_MAX: u64 = 1 << 30;
 
 impl Wal {
     /// Bytes that can be appended without asking the disk for more; 0 while the reserve is gone. A write of few small
-    /// records takes up to 1 KiB more than they do. [fault-model ST15]
+    /// records takes up to two sectors more than they do. [fault-model ST15]
     #[must_use]
     pub fn space(&self) -> u64 {
         if !self.has_reserve {
             return 0;
         }
-        let start = self.start_block_bytes();
-        let room = |segment: &Segment| (segment.data_end() - DATA_START).saturating_sub(start);
+        let (start, sector) = (self.start_block_bytes(), self.options.sector_bytes);
+        let room = |segment: &Segment| (segment.data_end(sector) - DATA_START).saturating_sub(start);
         let spare: u64 = self.spare.iter().map(room).sum();
-        let free = self.current.data_end().saturating_sub(self.offset + self.start_bytes()) + spare;
+        let free = self.current.data_end(sector).saturating_sub(self.offset + self.start_bytes()) + spare;
         free.saturating_sub(self.pending.bytes() as u64)
     }
 
@@ -49,7 +49,7 @@ impl Wal {
         self.task = true;
         self.freed_reserve = false;
         self.gate.set_hurry(false);
-        let len = segment::length_for(self.options.segment_bytes, 0);
+        let len = segment::length_for(self.options.segment_bytes, 0, self.options.sector_bytes);
         let kept = self.cycle.min(SPARE_BYTES_MAX / len).max(SPARES_MIN) as usize;
         Some(SegmentTask {
             files: self.files.clone(),
@@ -94,22 +94,13 @@ impl Wal {
     /// 2. A rotation mark ends this one, and all of it is synced.
     /// 3. The first block of the next one can say so: whatever is bad in this one from now on is damage.
     pub(super) fn rotate(&mut self, need: u64) -> Result<(), WalError> {
-        let need = need + self.start_block_bytes();
-        let fits = |segment: &Segment| DATA_START + need <= segment.data_end();
+        let (need, sector) = (need + self.start_block_bytes(), self.options.sector_bytes);
+        let fits = |segment: &Segment| DATA_START + need <= segment.data_end(sector);
         if !self.spare.front().is_some_and(fits) {
             self.find_or_make(need)?;
         }
 
-        let mut mark = vec![0; SECTOR];
-        let header = BlockHeader { flags: flags::ROTATE, len: HEADER_BYTES, ..self.header_at(self.offset) };
-        let chain = header.put(&mut mark, 0);
-        assert!(self.offset + TAIL_BYTES <= self.current.len, "room is kept for the rotation mark");
-        self.put(&mark).map_err(|error| self.poison(error))?;
-        (self.chain, self.number) = (chain, self.number + 1);
-        self.offset += SECTOR as u64;
-        self.stats.blocks += 1;
-        self.stats.writes += 1;
-        self.stats.bytes_written += SECTOR as u64;
+        self.write_empty(flags::ROTATE)?;
         if !planted!("rotation-without-sync") {
             self.sync_current()?;
         }
@@ -125,6 +116,32 @@ impl Wal {
         Ok(())
     }
 
+    /// Writes a block without records, up to the next sector.
+    fn write_empty(&mut self, flags: u16) -> Result<(), WalError> {
+        let stop = next_block(self.offset, HEADER_BYTES, self.options.sector_bytes);
+        assert!(stop <= self.current.len, "room is kept for the rotation mark");
+        let mut bytes = vec![0; (stop - self.offset) as usize];
+        let header = BlockHeader { flags, len: HEADER_BYTES, ..self.header_at(self.offset) };
+        let chain = header.put(&mut bytes, 0);
+        self.put(&bytes).map_err(|error| self.poison(error))?;
+        (self.chain, self.number, self.offset) = (chain, self.number + 1, stop);
+        self.stats.blocks += 1;
+        self.stats.writes += 1;
+        self.stats.bytes_written += bytes.len() as u64;
+        Ok(())
+    }
+
+    /// A log that was written for smaller sectors may end within one: an empty block fills that, once, and every later write
+    /// begins at a sector.
+    pub(super) fn align(&mut self) -> Result<(), WalError> {
+        let sector = self.options.sector_bytes;
+        // The rotation mark fills the last one of a segment itself.
+        if self.offset.is_multiple_of(sector as u64) || self.current.data_end(sector) < self.offset {
+            return Ok(());
+        }
+        self.write_empty(0)
+    }
+
     /// Sees to the next segment itself: the one that a task has named and not told of yet, if it is large enough; else a
     /// new one.
     fn find_or_make(&mut self, need: u64) -> Result<(), WalError> {
@@ -136,13 +153,13 @@ impl Wal {
         }
         if self.spare.is_empty() && generation < names.next {
             let found = segment::open_named(&*self.files, generation).map_err(|error| self.poison(error))?;
-            let is_fit = DATA_START + need <= found.data_end();
+            let is_fit = DATA_START + need <= found.data_end(self.options.sector_bytes);
             self.spare.push_back(found);
             if is_fit {
                 return Ok(());
             }
         }
-        let len = segment::length_for(self.options.segment_bytes, need);
+        let len = segment::length_for(self.options.segment_bytes, need, self.options.sector_bytes);
         let made = match self.make_segment(generation, len) {
             Err(error @ WalError::NoSpace { .. }) => return Err(error),
             other => other.map_err(|error| self.poison(error))?,

@@ -2,7 +2,7 @@
 //!
 //! Knows nothing of: what the records mean, how a torn tail was told from damage.
 
-use crate::block::{SECTOR, padded};
+use crate::block::SECTOR;
 use crate::error::WalError;
 use crate::files::{Files, LogFile};
 use crate::identity::Identity;
@@ -69,7 +69,7 @@ pub(super) fn settle(
         };
         let io =
             |error: std::io::Error| WalError::io(&name_of(start.segment), "clear the torn tail of", &error);
-        let zeros = vec![0; padded((stop - start.offset) as usize)];
+        let zeros = vec![0; ((stop - start.offset) as usize).next_multiple_of(SECTOR)];
         segment.file.write_at(start.offset, &zeros).map_err(io)?;
         segment.file.sync().map_err(io)?;
     }

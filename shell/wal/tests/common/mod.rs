@@ -15,8 +15,13 @@ use std::time::Duration;
 pub const GROUPS: [GroupId; 2] = [GroupId(0), GroupId(3)];
 
 /// Segments of seven sectors for blocks, so that a few appends rotate.
-pub const OPTIONS: WalOptions =
-    WalOptions { segment_bytes: 8192, reserve_bytes: 0, window_bytes: 600, block_bytes: 2048 };
+pub const OPTIONS: WalOptions = WalOptions {
+    segment_bytes: 8192,
+    reserve_bytes: 0,
+    window_bytes: 600,
+    block_bytes: 2048,
+    sector_bytes: 512,
+};
 
 pub fn identity() -> Identity {
     Identity { groups: GROUPS.to_vec(), ..Identity::single(0xC1, NodeId(1), Incarnation(42), "n1") }
@@ -141,6 +146,38 @@ pub struct Twin {
     pub promises: Vec<Duration>,
     /// The disk may have lied about snapshots: one that is gone or damaged is no surprise, one that is wrong is.
     pub snapshots_may_be_hurt: bool,
+    /// What the log's blocks are padded to.
+    pub sectors: Sectors,
+}
+
+/// What blocks of a twin's log are padded to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Sectors {
+    /// 512 bytes.
+    #[default]
+    Narrow,
+    /// 4096 bytes.
+    Wide,
+    /// 512 bytes, and 4096 at every second start: the log has blocks of both kinds.
+    Both {
+        /// What it was last.
+        wide: bool,
+    },
+}
+
+impl Twin {
+    /// The options of the next start.
+    fn options(&mut self) -> WalOptions {
+        if let Sectors::Both { wide } = &mut self.sectors {
+            *wide = !*wide;
+        }
+        match self.sectors {
+            Sectors::Wide | Sectors::Both { wide: true } => {
+                WalOptions { segment_bytes: 8 * 4096, sector_bytes: 4096, ..OPTIONS }
+            }
+            Sectors::Narrow | Sectors::Both { wide: false } => OPTIONS,
+        }
+    }
 }
 
 impl Default for Twin {
@@ -153,7 +190,14 @@ impl Default for Twin {
         };
         let groups = GROUPS.iter().map(|&group| (group, history())).collect();
         let promises = vec![Duration::ZERO];
-        Twin { groups, created: false, joins: false, promises, snapshots_may_be_hurt: false }
+        Twin {
+            groups,
+            created: false,
+            joins: false,
+            promises,
+            snapshots_may_be_hurt: false,
+            sectors: Sectors::Narrow,
+        }
     }
 }
 
@@ -365,7 +409,7 @@ pub fn open(disk: &SimDisk, twin: &mut Twin) -> Result<(Wal, BTreeMap<GroupId, R
     assert_eq!(dir.identity(), Some(&twin.identity()));
     let promise = dir.promise()?.unwrap_or_else(|what| panic!("a power cut is no damage: promise: {what}"));
     assert!(twin.promises.contains(&promise), "{promise:?} is noted, not one of {:?}", twin.promises);
-    let opened = Wal::open(dir, OPTIONS)?;
+    let opened = Wal::open(dir, twin.options())?;
     twin.promises = vec![promise]; // and what is on the disk now stays there
     Ok(opened)
 }
@@ -462,7 +506,7 @@ pub fn step(disk: &SimDisk, wal: Wal, twin: &mut Twin, step: &Step) -> Result<Wa
             twin.promises.push(promise);
             dir.set_promise(promise)?;
             twin.promises = vec![promise];
-            wal = Wal::open(dir, OPTIONS)?.0;
+            wal = Wal::open(dir, twin.options())?.0;
         }
         Step::Restart => {
             wal.close()?;
