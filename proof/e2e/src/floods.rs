@@ -619,9 +619,7 @@ fn peers(plan: &Plan, cluster: &mut Cluster, good: &GoodClient, standing: usize)
 
 /// What a process has in memory now.
 pub(crate) fn memory(process: u32) -> u64 {
-    let text = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
-    let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap_or_default();
-    line.trim().trim_end_matches(" kB").parse::<u64>().map_or(0, |kib| kib * 1024)
+    crate::process::memory_of(process, "VmRSS")
 }
 
 /// How long these processes have had a processor. [proc_pid_stat(5): utime, stime]

@@ -550,8 +550,13 @@ mod tests {
     use kattu_node::command::encode_kv;
     use kattu_raft::{Entry, EntryHead, EntryId, EntryKind, Form, Stamp, Term};
 
-    const OPTIONS: WalOptions =
-        WalOptions { segment_bytes: 1 << 15, reserve_bytes: 0, window_bytes: 1 << 15, block_bytes: 1 << 15, sector_bytes: 512 };
+    const OPTIONS: WalOptions = WalOptions {
+        segment_bytes: 1 << 15,
+        reserve_bytes: 0,
+        window_bytes: 1 << 15,
+        block_bytes: 1 << 15,
+        sector_bytes: 512,
+    };
 
     /// A keeper with so many keys, written twice each.
     fn keeper(keys: u64) -> Keeper {

@@ -774,8 +774,13 @@ mod tests {
     use std::io;
     use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-    const OPTIONS: WalOptions =
-        WalOptions { segment_bytes: 1 << 16, reserve_bytes: 0, window_bytes: 8 << 20, block_bytes: 1 << 20, sector_bytes: 512 };
+    const OPTIONS: WalOptions = WalOptions {
+        segment_bytes: 1 << 16,
+        reserve_bytes: 0,
+        window_bytes: 8 << 20,
+        block_bytes: 1 << 20,
+        sector_bytes: 512,
+    };
 
     /// What a disk is like for now.
     #[derive(Debug, Default)]
