@@ -19,6 +19,8 @@ use crate::random::Random;
 use crate::slow_link::{PATIENCE, WAIT_LIMIT, applied, write};
 use crate::weather::{Links, Weather};
 use kattu_e2e::until_within;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime};
 
 /// What must be held. [fault-model P14]
@@ -117,8 +119,11 @@ impl Limited {
         let needs = Duration::from_secs_f64(PATIENCE * self.behind as f64 / f64::from(self.bandwidth));
         cluster.members[self.member].start(&[], &[])?;
         cluster.note_processes();
+        // By name: one that is not needed any more goes.
+        let mut snapshots = BTreeMap::new();
         while applied(&cluster.members[self.member]).is_none_or(|index| index < goal) {
             cluster.check_ended()?;
+            snapshots.extend(snapshots_since(&cluster.members[self.member], begun_at));
             if needs + START_LIMIT < begun.elapsed() {
                 return Err(format!(
                     "n{} is {} bytes behind links of {} bytes/s, and not back after {:?}; {} bytes crossed",
@@ -131,18 +136,21 @@ impl Limited {
             }
             std::thread::sleep(Duration::from_millis(10));
         }
-        let news = self.behind.max(snapshots_since(&cluster.members[self.member], begun_at));
+        snapshots.extend(snapshots_since(&cluster.members[self.member], begun_at));
+        let news = self.behind.max(snapshots.values().sum());
         let used = Use { news, crossed: crossed() - before, took: begun.elapsed() };
         used.verdict(self).map(|()| Some(used))
     }
 }
 
-/// Bytes of the snapshots that a member has got or made since then.
-fn snapshots_since(member: &Member, since: SystemTime) -> u64 {
+/// Snapshots that a member has got or made since then: their names and bytes.
+fn snapshots_since(member: &Member, since: SystemTime) -> BTreeMap<PathBuf, u64> {
     let files = std::fs::read_dir(&member.data).into_iter().flatten().flatten();
-    let snapshots = files.filter(|file| file.path().extension().is_some_and(|ending| ending == "snap"));
-    let facts = snapshots.filter_map(|file| file.metadata().ok());
-    facts.filter(|facts| facts.modified().is_ok_and(|at| since <= at)).map(|facts| facts.len()).sum()
+    let paths = files.map(|file| file.path());
+    let snapshots = paths.filter(|path| path.extension().is_some_and(|ending| ending == "snap"));
+    let known = snapshots.filter_map(|path| Some((path.metadata().ok()?, path)));
+    let new = known.filter(|(facts, _)| facts.modified().is_ok_and(|at| since <= at));
+    new.map(|(facts, path)| (path, facts.len())).collect()
 }
 
 #[cfg(test)]
