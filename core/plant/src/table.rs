@@ -25,7 +25,7 @@ const WAL: &str = "kattu-wal";
 const REBUILD: &str = "kattu-rebuild";
 
 /// All bugs that can be planted.
-pub static BUGS: [Bug; 139] = [
+pub static BUGS: [Bug; 140] = [
     // core/raft: elections
     bug(
         RAFT,
