@@ -5,8 +5,9 @@
 //! library would be slower than the members; and they keep to the server's limit of streams, as libraries do.
 //!
 //! 1. So many puts are always under way: what is served in a second is the peak.
-//! 2. Ten times the peak is due, whatever became of the puts before. One that is not answered within [`PATIENCE`] is reset,
-//!    and one that cannot leave within it is never sent. Only what is answered in time counts.
+//! 2. Ten times the peak is due, whatever became of the puts before. One that is not answered within [`PATIENCE`] is reset, and
+//!    one that no connection can take at once is never sent: a queue of the clients' own would show itself, not the members.
+//!    Only what is answered in time counts.
 //! 3. As 1, and each second is counted.
 //!
 //! Knows nothing of: how members defend themselves.
@@ -205,8 +206,6 @@ struct Load {
     /// Whose turn it is to ask.
     next: usize,
     key: u64,
-    /// Due and not sent: since when.
-    waiting: VecDeque<Instant>,
 }
 
 impl Load {
@@ -214,7 +213,7 @@ impl Load {
         let connect = |number: usize| {
             Client::connect(&addresses[number % addresses.len()]).expect("a member lets clients in")
         };
-        Load { clients: (0..connections).map(connect).collect(), next: 0, key: 0, waiting: VecDeque::new() }
+        Load { clients: (0..connections).map(connect).collect(), next: 0, key: 0 }
     }
 
     /// One put at whoever can send it next.
@@ -248,20 +247,12 @@ impl Load {
                 }
                 Some(rate) => {
                     let due = (now - begun).as_secs_f64() * rate;
+                    let mut may_ask = true;
                     while due_so_far + 1.0 <= due {
                         due_so_far += 1.0;
                         counts.due += 1;
-                        self.waiting.push_back(now);
-                    }
-                    while self.waiting.pop_front_if(|since| PATIENCE <= now - *since).is_some() {
-                        counts.unsent += 1;
-                    }
-                    // It counts from when it was due.
-                    while let Some(&since) = self.waiting.front() {
-                        if !self.ask(since) {
-                            break;
-                        }
-                        self.waiting.pop_front();
+                        may_ask = may_ask && self.ask(now);
+                        counts.unsent += u64::from(!may_ask);
                     }
                 }
             }
@@ -305,7 +296,6 @@ pub fn run(plan: Plan) -> Report {
         let grown = pids.iter().zip(&before).map(|(pid, before)| memory(*pid).saturating_sub(*before)).max();
         grown_bytes = grown_bytes.max(grown.unwrap_or_default());
     }
-    load.waiting.clear(); // nobody asks for these any more
     let after: Vec<f64> =
         (0..AFTER.as_secs()).map(|_| load.run(Duration::from_secs(1), None).served as f64).collect();
 
