@@ -190,10 +190,11 @@ impl Progress {
         self.flow.fall_back(now, next, gap.prev, round)
     }
 
-    /// The peer's log ends at `last`, it said to what was asked in `round`. True if it had acknowledged more before that
-    /// was asked: its disk has lost it.
-    pub(crate) fn has_lost(&self, last: LogIndex, round: Round) -> bool {
-        last < self.matched && self.matched_in < round
+    /// The peer's log ends early or does not hold what was named, it said to what was asked in `round`. True if it had
+    /// acknowledged that before it was asked: its disk has lost it. A log that lost its newest entries may show older ones in
+    /// their place, which had been dropped for them, and end no earlier.
+    pub(crate) fn has_lost(&self, gap: Gap, round: Round) -> bool {
+        (gap.last < self.matched || gap.prev <= self.matched) && self.matched_in < round
     }
 
     /// It had acknowledged this, and lost it. True if that is news.
@@ -205,11 +206,11 @@ impl Progress {
 
     /// As [`Progress::has_lost`]; what is known of its log is then nothing. A peer that gets a snapshot is behind whatever
     /// it has lost.
-    pub(crate) fn on_loss(&mut self, last: LogIndex, round: Round) -> bool {
-        let lost = self.has_lost(last, round) && !matches!(self.flow.mode, Mode::Snapshot(_));
+    pub(crate) fn on_loss(&mut self, gap: Gap, round: Round) -> bool {
+        let lost = self.has_lost(gap, round) && !matches!(self.flow.mode, Mode::Snapshot(_));
         if lost {
             self.matched = LogIndex(0);
-            self.flow.lost(last.next());
+            self.flow.lost(gap.last.next());
         }
         lost
     }

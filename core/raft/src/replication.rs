@@ -342,11 +342,12 @@ impl Raft {
         progress.note_catch_up(now, last.index, view.config.election_timeout);
         if let Some(gap) = gap {
             let base = view.log.base();
-            if progress.has_lost(gap.last, reply.round) && progress.owe(view.acknowledged(matched)) {
-                effects.trace.push(Trace::LostMatch { peer: from, matched, last: gap.last });
+            if progress.has_lost(gap, reply.round) && progress.owe(view.acknowledged(matched)) {
+                let last = gap.last.min(gap.prev.previous());
+                effects.trace.push(Trace::LostMatch { peer: from, matched, last });
                 view.tell_of_loss(from, progress, effects);
             }
-            let lost = progress.on_loss(gap.last, reply.round);
+            let lost = progress.on_loss(gap, reply.round);
             if !lost && !progress.flow.believes(gap.prev, progress.matched) {
                 // Said to what was asked earlier.
             } else if gap.hint.index < base.index || gap.hint.term < base.term {

@@ -84,7 +84,7 @@ pub enum Trace {
         peer: NodeId,
         /// What it had acknowledged.
         matched: LogIndex,
-        /// Where its log ends now.
+        /// Where its log ends now, or what it lacks begins.
         last: LogIndex,
     },
     /// This member's own log is shorter than what it had acknowledged to its leader, who says so: its disk has lost
