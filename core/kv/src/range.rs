@@ -33,13 +33,13 @@ const COUNT_BACK_MAX: u64 = 256;
 pub(crate) const SORT_UNITS: u64 = 4;
 
 /// What a pair takes in an answer beside its key and its value, at the least: tags and lengths.
-const PAIR_BYTES_MIN: usize = 10;
+pub(crate) const PAIR_BYTES_MIN: usize = 10;
 
 /// A read of a range under way.
 #[derive(Clone, Debug)]
 pub(crate) struct Reading {
     range: Range,
-    /// Bytes of pairs that may be in the answer.
+    /// Bytes of pairs that may be gathered here.
     bytes_max: usize,
     bytes: usize,
     stage: Stage,
@@ -105,6 +105,11 @@ impl Reading {
             kvs: Vec::new(),
             sorted: BTreeMap::new(),
         }
+    }
+
+    /// Bytes of pairs gathered so far.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
     }
 
     /// Goes on until the read is answered or the allowance is used up.

@@ -6,13 +6,15 @@
 //!           taken meanwhile holds half a change.
 //!        2. A request that is refused has changed nothing in the end; taking back goes in slices, too.
 //!        3. Of a command that nobody waits for, no pairs are gathered: its answer is not to be looked at.
+//!        4. All pairs of one answer together are bounded. A read that has more is refused; a command goes on without
+//!           them, for its effect must not depend on who waits: [`Work::lacks_pairs`] says so.
 //!
 //! ```
 //! # use kattu_kv::{api::{Command, DeleteRange, KeyRange, Put}, store::Store, work::Work};
 //! # let mut store = Store::new();
 //! # store.apply(&Command::Put(Put { key: b"a".to_vec(), ..Put::default() })).unwrap();
 //! let all = KeyRange { start: vec![0], end: vec![0] };
-//! let mut work = Work::on_command(Command::DeleteRange(DeleteRange { keys: all, prev_kv: false }), true);
+//! let mut work = Work::on_command(Command::DeleteRange(DeleteRange { keys: all, prev_kv: false }), Some(1 << 20));
 //! let done = loop {
 //!     let mut allowance = 1; // and heartbeats in between
 //!     if let Some(done) = store.go_on(&mut work, &mut allowance) { break done }
@@ -23,7 +25,7 @@
 
 use crate::api::{Answer, Command, DeleteRange, Error, Key, KeyValue, Query, Response};
 use crate::cost::PUT_UNITS;
-use crate::range::{Reading, spend};
+use crate::range::{PAIR_BYTES_MIN, Reading, spend};
 use crate::store::Store;
 use crate::txn::{Deciding, Step};
 use alloc::boxed::Box;
@@ -34,8 +36,10 @@ use alloc::vec::Vec;
 pub struct Work {
     /// Somebody waits for the answer.
     wants: bool,
-    /// Bytes of pairs that one range may gather.
-    bytes_max: usize,
+    /// Bytes of pairs that may still be gathered.
+    bytes_left: usize,
+    /// It is a command whose answer would have been larger than that.
+    lacks_pairs: bool,
     phase: Phase,
     steps: Vec<Step>,
     /// The step under way.
@@ -71,25 +75,52 @@ pub(crate) struct Deleting {
     pub(crate) resume: Option<Key>,
     pub(crate) deleted: u64,
     pub(crate) prev_kvs: Vec<KeyValue>,
+    /// Bytes of pairs that may still be kept.
+    pub(crate) bytes_left: usize,
+    /// There were more.
+    pub(crate) is_too_large: bool,
+}
+
+impl Deleting {
+    /// Keeps what a deleted key held, if there is room for it; if not, nothing is kept.
+    pub(crate) fn keep(&mut self, kv: KeyValue) {
+        match self.bytes_left.checked_sub(kv.key.len() + kv.value.len() + PAIR_BYTES_MIN) {
+            Some(left) if !self.is_too_large => {
+                self.bytes_left = left;
+                self.prev_kvs.push(kv);
+            }
+            _ => (self.prev_kvs, self.is_too_large) = (Vec::new(), true),
+        }
+    }
+}
+
+fn drop_pairs(answer: &mut Answer) {
+    match answer {
+        Answer::Range(range) => range.kvs = Vec::new(),
+        Answer::DeleteRange { prev_kvs, .. } => *prev_kvs = Vec::new(),
+        Answer::Txn { answers, .. } => answers.iter_mut().for_each(drop_pairs),
+        Answer::Put { .. } | Answer::Compact => {}
+    }
 }
 
 impl Work {
-    /// A command that has not begun. `wants`: somebody waits for its answer.
+    /// A command that has not begun. `wants`: bytes of keys and values that its answer may have, if somebody waits for it.
     #[must_use]
-    pub fn on_command(command: Command, wants: bool) -> Work {
+    pub fn on_command(command: Command, wants: Option<usize>) -> Work {
+        let (is_wanted, bytes) = (wants.is_some(), wants.unwrap_or(0));
         match command {
-            Command::Put(put) => Work::of(Phase::Execute, Vec::from([Step::Put(put)]), wants, usize::MAX),
+            Command::Put(put) => Work::of(Phase::Execute, Vec::from([Step::Put(put)]), is_wanted, bytes),
             Command::DeleteRange(delete) => {
-                Work::of(Phase::Execute, Vec::from([Step::DeleteRange(delete)]), wants, usize::MAX)
+                Work::of(Phase::Execute, Vec::from([Step::DeleteRange(delete)]), is_wanted, bytes)
             }
             Command::Txn(txn) => {
-                Work::of(Phase::Decide(Box::new(Deciding::of(txn))), Vec::new(), wants, usize::MAX)
+                Work::of(Phase::Decide(Box::new(Deciding::of(txn))), Vec::new(), is_wanted, bytes)
             }
             Command::Compact(_) => unreachable!("a compaction is no work: it answers at once"),
         }
     }
 
-    /// A read that has not begun; refused as soon as one range of it has more than `bytes_max` bytes of keys and values.
+    /// A read that has not begun; refused as soon as its ranges have more than `bytes_max` bytes of keys and values together.
     #[must_use]
     pub fn on_query(query: &Query, bytes_max: usize) -> Work {
         match query.clone() {
@@ -100,9 +131,21 @@ impl Work {
         }
     }
 
-    fn of(phase: Phase, steps: Vec<Step>, wants: bool, bytes_max: usize) -> Work {
-        let answers = Vec::from([Vec::new()]);
-        Work { wants, bytes_max, phase, steps, at: 0, current: Current::Begins, answers, before: None }
+    fn of(phase: Phase, steps: Vec<Step>, wants: bool, bytes_left: usize) -> Work {
+        let (answers, current) = (Vec::from([Vec::new()]), Current::Begins);
+        Work { wants, bytes_left, lacks_pairs: false, phase, steps, at: 0, current, answers, before: None }
+    }
+
+    /// Whether it is a command that has been carried out, but whose answer lacks pairs because it would have had too many.
+    #[must_use]
+    pub fn lacks_pairs(&self) -> bool {
+        self.lacks_pairs
+    }
+
+    /// No more pairs are gathered for who waits, and none are kept.
+    fn forgo_pairs(&mut self) {
+        (self.wants, self.lacks_pairs) = (false, true);
+        self.answers.iter_mut().flatten().for_each(drop_pairs);
     }
 
     /// Settles the conditions, then judges each step; `None` when the allowance is used up.
@@ -136,11 +179,12 @@ impl Work {
             let Some(Step::Range(range)) = self.steps.get_mut(self.at) else {
                 unreachable!("a range is under way")
             };
-            let reading = Reading::new(core::mem::take(range), self.bytes_max);
+            let reading = Reading::new(core::mem::take(range), self.bytes_left);
             self.current = Current::Reading(Box::new(reading));
         }
         let Current::Reading(reading) = &mut self.current else { unreachable!("a range is under way") };
         let result = reading.step(store, allowance)?;
+        self.bytes_left = self.bytes_left.saturating_sub(reading.bytes());
         Some(result.map(Answer::Range))
     }
 
@@ -266,6 +310,10 @@ impl Store {
             }
             Step::Range(_) => match work.read(self, allowance)? {
                 Ok(answer) => work.done(Some(answer)),
+                Err(Error::AnswerTooLarge) => {
+                    work.forgo_pairs();
+                    work.done(Some(Answer::Range(Default::default())));
+                }
                 Err(error) => return Some(Err(error)),
             },
             Step::Put(put) => {
@@ -277,7 +325,8 @@ impl Store {
             }
             Step::DeleteRange(DeleteRange { keys, prev_kv }) => {
                 if let Current::Begins = work.current {
-                    work.current = Current::Deleting(Deleting::default());
+                    let bytes_left = work.bytes_left;
+                    work.current = Current::Deleting(Deleting { bytes_left, ..Deleting::default() });
                 }
                 let Current::Deleting(deleting) = &mut work.current else {
                     unreachable!("a delete is under way")
@@ -285,11 +334,15 @@ impl Store {
                 if !self.delete_some(keys, *prev_kv && work.wants, deleting, allowance) {
                     return None;
                 }
-                let Deleting { deleted, prev_kvs, .. } = core::mem::take(deleting);
+                let Deleting { deleted, prev_kvs, bytes_left, is_too_large, .. } = core::mem::take(deleting);
                 if deleted == 0 && planted!("delete-of-nothing-raises-revision") {
                     self.changes.push(self.revision + 1, Key::from(&*keys.start));
                 }
                 let (deleted, revision) = (deleted as i64, self.changing_revision());
+                work.bytes_left = bytes_left;
+                if is_too_large {
+                    work.forgo_pairs();
+                }
                 work.done(Some(Answer::DeleteRange { deleted, prev_kvs, revision }));
             }
         }

@@ -28,7 +28,7 @@ fn all() -> kattu_kv::api::KeyRange {
 
 /// What a command takes, in units, and the longest of its slices.
 fn taken(store: &mut Store, command: &Command, slice: i64) -> (u64, u64) {
-    let mut work = Work::on_command(command.clone(), true);
+    let mut work = Work::on_command(command.clone(), Some(usize::MAX));
     let (mut total, mut longest) = (0, 0);
     loop {
         // As much as it likes, but asked to stop after a slice: what it takes beyond is seen.
@@ -135,7 +135,7 @@ fn a_command_that_fails_late_takes_everything_back_in_slices() {
     // A kept value that the transaction itself deletes: no check of the state before sees it.
     let keep = Put { ignore_value: true, ..put("k00001", "") };
     let txn = Command::Txn(success(vec![Operation::DeleteRange(delete(all())), Operation::Put(keep)]));
-    let mut work = Work::on_command(txn, true);
+    let mut work = Work::on_command(txn, Some(usize::MAX));
     let mut slices = 0;
     let refused = loop {
         slices += 1;
@@ -146,4 +146,34 @@ fn a_command_that_fails_late_takes_everything_back_in_slices() {
     assert_eq!(refused, Err(Error::KeyNotFound));
     assert!(slices > KEYS * 2 / 50, "{slices} slices");
     assert_eq!((store.digest(), store.running_digest(), store.stats()), before);
+}
+
+#[test]
+fn a_command_is_carried_out_though_its_answer_would_be_too_large() {
+    let store = many();
+    let delete = DeleteRange { keys: all(), prev_kv: true };
+    let read = Operation::Range(get(all()));
+    let commands = [
+        Command::DeleteRange(delete.clone()),
+        Command::Txn(success(vec![read.clone(), read, Operation::Put(put("new", ""))])),
+        Command::Txn(success(vec![Operation::Txn(success(vec![Operation::DeleteRange(delete)]))])),
+    ];
+    for command in commands {
+        let mut whole = store.clone();
+        whole.apply(&command).expect("in one go");
+        // Some of it would fit, but not all.
+        for bytes_max in [0, 10 * KEYS as usize, usize::MAX] {
+            let mut other = store.clone();
+            let mut work = Work::on_command(command.clone(), Some(bytes_max));
+            let done = loop {
+                if let Some(done) = other.go_on(&mut work, &mut 70) {
+                    break done.expect("it is carried out");
+                }
+            };
+            assert_eq!(work.lacks_pairs(), bytes_max != usize::MAX, "{command:?}");
+            assert_eq!((other.digest(), other.running_digest()), (whole.digest(), whole.running_digest()));
+            let shown = format!("{:?}", done.answer).matches("KeyValue").count();
+            assert_eq!(shown == 0, work.lacks_pairs(), "all pairs or none: {shown}");
+        }
+    }
 }

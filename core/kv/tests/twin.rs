@@ -49,7 +49,7 @@ fn in_slices(store: &mut Store, command: &Command, wants: bool, slice: i64) -> R
     if let Some(done) = store.apply_small(command) {
         return done;
     }
-    let mut work = Work::on_command(command.clone(), wants);
+    let mut work = Work::on_command(command.clone(), wants.then_some(usize::MAX));
     until_done(slice, |allowance| store.go_on(&mut work, allowance))
 }
 

@@ -202,6 +202,12 @@ pub fn is_for_store(command: &[u8]) -> bool {
     matches!(command.first(), Some(&FOR_STORE | &WITHIN))
 }
 
+/// Whether these bytes are a command that carries a budget, if they are a command at all.
+#[must_use]
+pub fn has_budget(command: &[u8]) -> bool {
+    command.first() == Some(&WITHIN)
+}
+
 /// Whether these bytes are what a client may have put into the log, if they are a command at all: for the store, or of an
 /// alarm. Publications, marks and reports are a replica's own, and a change of members is no entry of its own.
 #[must_use]

@@ -221,6 +221,8 @@ pub enum Doubt {
     TimedOut,
     /// The replica is stopping.
     Stopping,
+    /// It is done, and what it came to cannot be told: the answer would be larger than one answer may be.
+    AnswerTooLarge,
 }
 
 /// One member as clients see it.

@@ -35,7 +35,7 @@ const TIDY_CHANGES_MAX: usize = 512;
 pub struct RequestLimits {
     /// Units of work. [`kattu_kv::cost`]
     pub work_max: u64,
-    /// Bytes of keys and values that one range of a read may gather.
+    /// Bytes of keys and values that one answer may have.
     pub answer_bytes_max: usize,
 }
 
@@ -176,6 +176,13 @@ impl Keeper {
                 done(effects, ticket, status.term, ReplyBody::Status(status));
             }
             KeeperTask::Weigh { ticket, command, bytes } => self.weigh(ticket, &command, bytes, effects),
+            task @ KeeperTask::Read { .. }
+                if self.is_in_the_middle() && planted!("reads-in-the-middle-of-a-change") =>
+            {
+                let under_way = self.under_way.take();
+                self.begin(task, &mut (1 << 40), effects);
+                self.under_way = under_way;
+            }
             task => self.queue.push_back(task),
         }
     }
@@ -311,15 +318,24 @@ impl Keeper {
 
     /// Goes on with what takes long, until it is done or the allowance is used up.
     fn go_on(&mut self, mut under_way: Box<UnderWay>, allowance: &mut i64, effects: &mut KeeperEffects) {
+        let beyond = if planted!("slices-as-long-as-the-request") { 1 << 40 } else { 0 };
+        *allowance += beyond;
         let result = match &under_way.job {
             Job::Apply { .. } => self.store.go_on(&mut under_way.work, allowance),
             Job::Read { .. } => self.store.read_on(&mut under_way.work, allowance),
         };
+        *allowance -= beyond;
         let Some(result) = result else {
             self.under_way = Some(under_way);
             return;
         };
+        let lacks_pairs = under_way.work.lacks_pairs() && result.is_ok();
         match under_way.job {
+            Job::Apply { index, waits, .. } if lacks_pairs => {
+                self.conclude(index, true, Waits { ticket: None, ..waits }, None, effects);
+                let outcome = Outcome::Unknown(Doubt::AnswerTooLarge);
+                effects.reply.extend(waits.ticket.map(|ticket| (ticket, outcome)));
+            }
             Job::Apply { index, waits, .. } => {
                 self.conclude(index, true, waits, Some(kv_body(result)), effects);
             }
@@ -359,7 +375,7 @@ impl Keeper {
         if self.store.cost_of(command) > work_max {
             return refuse_work(effects, ticket);
         }
-        let knows_budgets = self.tables.level >= WORK_BUDGETS;
+        let knows_budgets = self.tables.level >= WORK_BUDGETS || planted!("budgets-before-their-level");
         let command = if knows_budgets { within(work_max, &bytes) } else { bytes };
         effects.admitted.push((ticket, command));
     }
@@ -378,7 +394,9 @@ impl Keeper {
         queue.append(&mut self.queue);
         // Only a read can be under way: it begins anew, so that it sees one state.
         let mut under_way = self.under_way.take();
-        if let Some(UnderWay { work, job: Job::Read { query, .. } }) = under_way.as_deref_mut() {
+        if let Some(UnderWay { work, job: Job::Read { query, .. } }) = under_way.as_deref_mut()
+            && !planted!("read-goes-on-in-other-tables")
+        {
             *work = Work::on_query(query, self.limits.answer_bytes_max);
         }
         let (own, limits) = (self.own, self.limits);
@@ -469,6 +487,8 @@ impl Keeper {
                     Command::Kv(command) => return self.apply_to_store(command, waits),
                     Command::Within { work_max, command } => {
                         // By the number in the entry, and never by this member's own: all come to the same verdict.
+                        let is_by_own = planted!("entry-judged-by-its-members-own-budget");
+                        let work_max = if is_by_own { self.limits.work_max } else { work_max };
                         if self.store.cost_of(&command) > work_max {
                             return Applied::Refused;
                         }
@@ -483,7 +503,9 @@ impl Keeper {
     fn apply_to_store(&mut self, command: kv::Command, waits: Waits) -> Applied {
         match self.store.apply_small(&command) {
             Some(result) => Applied::Done(Some(kv_body(result))),
-            None => Applied::Begun(Work::on_command(command, waits.ticket.is_some())),
+            None => {
+                Applied::Begun(Work::on_command(command, waits.ticket.map(|_| self.limits.answer_bytes_max)))
+            }
         }
     }
 

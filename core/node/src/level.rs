@@ -79,7 +79,7 @@ impl Node {
         let me = self.raft.id();
         let knows = |member: NodeId| match self.levels.told.get(&member) {
             _ if member == me => next <= self.config.level_known,
-            told => told.is_some_and(|&told| next <= told),
+            told => told.map_or(planted!("level-raised-before-all-know"), |&told| next <= told),
         };
         if self.raft.membership().members().all(knows) {
             self.levels.raise_after = now + self.config.request_timeout;

@@ -200,3 +200,14 @@ fn tables_have_the_bytes_of_the_version_before_until_the_cluster_has_a_level() {
     let error = Keeper::thaw([bytes]).expect_err("nobody knows it").to_string();
     assert!(error.contains("feature level 9") && error.contains("run the version"), "{error}");
 }
+
+#[test]
+fn a_write_whose_answer_is_too_large_is_done_and_its_client_is_told_what_is_known() {
+    let limits = RequestLimits { answer_bytes_max: 100, ..RequestLimits::default() };
+    let mut keeper = keeper().with_limits(limits);
+    let delete = Command::DeleteRange(DeleteRange { keys: all(), prev_kv: true });
+    let mut effects = KeeperEffects::default();
+    keeper.handle(apply(KEYS + 1, encode_kv(&delete), Some(3)), &mut effects);
+    assert_eq!(effects.reply, [(Ticket(3), Outcome::Unknown(Doubt::AnswerTooLarge))]);
+    assert_eq!((keeper.applied(), keeper.store().stats().keys), (LogIndex(KEYS + 1), 0));
+}

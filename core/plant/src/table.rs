@@ -25,7 +25,7 @@ const WAL: &str = "kattu-wal";
 const REBUILD: &str = "kattu-rebuild";
 
 /// All bugs that can be planted.
-pub static BUGS: [Bug; 140] = [
+pub static BUGS: [Bug; 148] = [
     // core/raft: elections
     bug(
         RAFT,
@@ -488,7 +488,71 @@ pub static BUGS: [Bug; 140] = [
         Trial::Scene,
         &["pace_changes_no_answer"],
     ),
+    bug(
+        KV,
+        "taken-back-but-for-its-digest",
+        "mutant: an undo that forgets one of the things that a change changes",
+        "A transaction that is refused late takes its changes back, and leaves what they did to the digest.",
+        Trial::Scene,
+        &["what_is_refused_leaves_nothing"],
+    ),
+    bug(
+        KV,
+        "delete-counts-its-last-slice",
+        "mutant: a resumable walk that keeps where it was, and not what it had",
+        "A delete that goes on counts anew, so that its answer depends on how much was done at a time.",
+        Trial::Scene,
+        &["slices_change_no_answer"],
+    ),
     // core/node
+    bug(
+        NODE,
+        "slices-as-long-as-the-request",
+        "our own before slices, kin of etcd#18109: one range holds up heartbeats",
+        "What is begun is carried out to its end, however little was allowed.",
+        Trial::Scene,
+        &["steps_are_as_long_as_allowed"],
+    ),
+    bug(
+        NODE,
+        "reads-in-the-middle-of-a-change",
+        "mutant of rule DT1: whoever slices and keeps no order",
+        "A read is served at once, although a delete is half done.",
+        Trial::Scene,
+        &["changes_are_seen_whole"],
+    ),
+    bug(
+        NODE,
+        "read-goes-on-in-other-tables",
+        "mutant: a cursor that outlives what it points into",
+        "A read that was under way when a snapshot took the place of the tables goes on in the new ones.",
+        Trial::Scene,
+        &["reads_see_one_state"],
+    ),
+    bug(
+        NODE,
+        "entry-judged-by-its-members-own-budget",
+        "mutant of rule DT2: members of different flags apply a log differently",
+        "Whether an entry costs too much is judged by what this member allows its own clients.",
+        Trial::Storms,
+        &["digests"],
+    ),
+    bug(
+        NODE,
+        "level-raised-before-all-know",
+        "mutant of rule DT4; kin of every rolling upgrade that began to write the new format too early",
+        "A leader takes members that have not said which feature level they know for members that know it.",
+        Trial::Storms,
+        &["older_versions_can_follow"],
+    ),
+    bug(
+        NODE,
+        "budgets-before-their-level",
+        "mutant of rule DT4",
+        "Commands carry their budget before the log says that they may.",
+        Trial::Storms,
+        &["older_versions_can_follow"],
+    ),
     bug(
         NODE,
         "waiting-writes-without-a-bound",

@@ -78,9 +78,11 @@ const GOODPUT_MIN: f64 = 0.9;
 const GOODPUT_LEAST: u64 = 8 << 20;
 /// So much of it may be waiting to be taken, or may have been lost with a member that was stopped.
 const GOODPUT_UNDER_WAY: u64 = 2 << 20;
-/// A step may do this much: what came from a peer while the step before was going on, each entry with the old versions that
-/// the store forgets beside it.
-const STEP_UNITS_MAX: u64 = 96 << 10;
+/// A step may do this much. The store: a slice of 8,192 units; as many old versions that it forgets beside it, for a put costs
+/// 8 units and forgets 8 versions at most; 2,048 more of a compaction and of an idle moment. The node: 30 Ki for entries,
+/// their records and their KiB that came from a peer while the step before was going on, twice what was seen where a member
+/// with little CPU catches up.
+const STEP_UNITS_MAX: u64 = 48 << 10;
 /// Who is behind and can be reached holds more after this. A frame of 1 MiB takes one second on the slowest link.
 const STANDSTILL_MAX: u64 = 5 * SEC;
 /// Writes may take so much longer while something goes on.
@@ -312,8 +314,8 @@ pub struct ServiceSum {
     pub busy: Vec<u64>,
     /// Requests that were refused, or never answered.
     pub refused: u64,
-    /// Steps of members, and the largest one's units of work.
-    pub steps: (u64, u64),
+    /// Steps of members, and the largest one's work.
+    pub steps: (u64, Work),
     /// The most bytes that one member held: for clients, peers, history, snapshots.
     pub held: [u64; 4],
     /// The longest time without a leader although there could have been one.
@@ -334,7 +336,8 @@ impl ServiceSum {
         self.quiet.extend(&other.quiet);
         self.busy.extend(&other.busy);
         self.refused += other.refused;
-        self.steps = (self.steps.0 + other.steps.0, self.steps.1.max(other.steps.1));
+        let larger = core::cmp::max_by_key(self.steps.1, other.steps.1, Work::units);
+        self.steps = (self.steps.0 + other.steps.0, larger);
         for (most, other) in self.held.iter_mut().zip(other.held) {
             *most = (*most).max(other);
         }
@@ -372,9 +375,12 @@ impl fmt::Display for ServiceSum {
         writeln!(f, "most bytes held by a member: {}", held.join(", "))?;
         writeln!(
             f,
-            "{} steps, the largest {} units of work; {:.1} ms without a leader at most, in {} looks",
+            "{} steps, the largest {} units of work ({} entries, {} keys, {} bytes); {:.1} ms without a leader at most, in {} looks",
             self.steps.0,
-            self.steps.1,
+            self.steps.1.units(),
+            self.steps.1.entries,
+            self.steps.1.keys,
+            self.steps.1.bytes,
             ms(self.leaderless),
             self.looks
         )
@@ -591,7 +597,7 @@ impl World {
         let service = &mut self.sh.service;
         let mut sum = std::mem::take(&mut service.sum);
         let (steps, largest) = service.steps.seen();
-        sum.steps = (steps, largest.units());
+        sum.steps = (steps, largest);
         sum.held = Held::ALL.map(|held| service.memory.most(held));
         sum.leaderless = service.progress.longest_leaderless();
         sum.looks = service.progress.looks();

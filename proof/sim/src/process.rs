@@ -15,14 +15,14 @@ use crate::net::{id_of, load_of};
 use crate::plan::{Leases, Place};
 use crate::snapshots::{Done, Order, Worker};
 use crate::world::{Event as Planned, Shared};
-use kattu_kv::store::VERSION_OVERHEAD_BYTES;
+use kattu_node::command::has_budget;
 use kattu_node::compare::Health;
 use kattu_node::contract::{
     Doubt, Effects, Event, Forward, KeeperEffects, KeeperTask, Members, Outcome, PeerMessage, Refusal,
     Request, Space, Ticket,
 };
 use kattu_node::{Keeper, Node};
-use kattu_raft::{Duration, Entry, Fetch, LogBody, LogIndex, LogRecord, Lsn, NodeId, Trace};
+use kattu_raft::{Duration, Entry, EntryKind, Fetch, LogBody, LogIndex, LogRecord, Lsn, NodeId, Trace};
 use kattu_verify::service::Work;
 use kattu_wal::WalError;
 use kattu_wal::sim::SimDisk;
@@ -574,9 +574,9 @@ impl Process {
 
     fn end_batch(&mut self, sh: &mut Shared) -> Result<(), End> {
         if !self.applied_in_batch && self.keeper_queue.is_none() {
-            let before = self.keeper.store().stats().bytes;
+            let before = self.keeper.store().versions_forgotten();
             self.keeper.tidy();
-            self.work.keys += forgotten(before, &self.keeper);
+            self.work.keys += self.keeper.store().versions_forgotten() - before;
         }
         let work = std::mem::take(&mut self.work);
         let slowness = sh.service.slowness(self.member);
@@ -700,12 +700,15 @@ impl Process {
     fn keep(&mut self, sh: &mut Shared, slice: &mut i64) -> Result<(), End> {
         while *slice > 0 && self.keeper.is_busy() {
             let (before, allowed) = (self.keeper.applied(), *slice);
-            let bytes = self.keeper.store().stats().bytes;
+            let forgotten = self.keeper.store().versions_forgotten();
             self.keeper.step(slice, &mut self.kept);
             let units = std::mem::take(&mut self.kept.units);
             self.judge_step(allowed, units)?;
             if sh.service.counts() {
-                self.work.add(Work { keys: units + forgotten(bytes, &self.keeper), ..Work::default() });
+                self.work.add(Work {
+                    keys: units + self.keeper.store().versions_forgotten() - forgotten,
+                    ..Work::default()
+                });
             }
             sh.deeds.cut += u64::from(self.keeper.is_in_the_middle());
             self.order_of_keeper(sh)?;
@@ -742,6 +745,14 @@ impl Process {
         }
         let older = sh.older.map(id_of);
         let has_older = || self.keeper.members().list.iter().any(|info| Some(info.id) == older);
+        if entry.head.kind == EntryKind::Command
+            && has_budget(entry.payload())
+            && self.keeper.health().level == 0
+        {
+            let story =
+                format!("n{}: {} holds a budget before the cluster knows them", self.member + 1, entry.id());
+            return Err(crate::report::Violation::new("older_versions_can_follow", story).into());
+        }
         if older.is_some() && self.keeper.health().level != 0 && has_older() {
             let story =
                 format!("n{} uses a feature level that an older member does not know", self.member + 1);
@@ -1224,9 +1235,4 @@ fn note(sh: &mut Shared, id: NodeId, effects: &Effects) {
             Trace::Term(_) | Trace::Committed(_) => {}
         }
     }
-}
-
-/// Versions of keys that a store has given back since it held so many bytes, at most: none takes fewer than its overhead.
-fn forgotten(before: u64, keeper: &Keeper) -> u64 {
-    before.saturating_sub(keeper.store().stats().bytes) / VERSION_OVERHEAD_BYTES
 }

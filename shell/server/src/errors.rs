@@ -121,6 +121,12 @@ pub const ANSWER_TOO_LARGE: EtcdError = EtcdError {
     text: "kattu: the answer is larger than one answer may be; ask for less with limit, and for the rest from the last key on",
 };
 
+/// A write that is done, with more pairs in its answer than one may hold. No code says "done"; this one promises nothing.
+pub const DONE_ANSWER_TOO_LARGE: EtcdError = EtcdError {
+    code: Code::Unknown,
+    text: "kattu: the request has been carried out, but its answer is larger than one answer may be; ask for less with limit",
+};
+
 /// The store's no.
 #[must_use]
 pub fn of_store(error: StoreError) -> EtcdError {
@@ -204,6 +210,7 @@ pub fn of_doubt(doubt: Doubt) -> EtcdError {
         Doubt::LeaderChanged => TIMED_OUT_LEADER_FAIL,
         Doubt::TimedOut => TIMED_OUT,
         Doubt::Stopping => TIMED_OUT_CONNECTION_LOST,
+        Doubt::AnswerTooLarge => DONE_ANSWER_TOO_LARGE,
     }
 }
 

@@ -1,0 +1,72 @@
+//! Goal: a snapshot that was written yesterday is read tomorrow, and members of two versions write the same until the cluster has a
+//! level. Method: a sample of tables of each version is kept as a hex dump; what is written today must equal the sample of
+//! its version, and every sample must be read. `KATTU_UPDATE=1 cargo test -p kattu-node --test golden` rewrites them, which is
+//! right only together with a new format version.
+
+use kattu_kv::api::{Command, Put};
+use kattu_node::command::{Publish, encode_kv};
+use kattu_node::contract::{KeeperEffects, KeeperTask, MemberInfo};
+use kattu_node::frozen::VERSION;
+use kattu_node::{Keeper, level};
+use kattu_raft::{Entry, EntryHead, EntryId, EntryKind, Form, NodeId, Stamp, Term};
+use std::path::PathBuf;
+
+fn apply(keeper: &mut Keeper, payload: Vec<u8>) {
+    let id = EntryId { term: Term(3), index: keeper.applied().next() };
+    let head = EntryHead { id, kind: EntryKind::Command, form: Form::Whole, stamp: Stamp(0) };
+    let entry = Entry::new(head, payload.into(), 0);
+    let task = KeeperTask::Apply { entry, ticket: None, term: Term(3) };
+    keeper.handle(task, &mut KeeperEffects::default());
+}
+
+/// A keeper with some of everything that small tables hold, in a cluster of this level.
+fn keeper(level: u16) -> Keeper {
+    let member = |id: u64| MemberInfo {
+        id: NodeId(id),
+        peer_urls: vec![format!("http://10.0.0.{id}:2380")],
+        learner: id == 3,
+        ..MemberInfo::default()
+    };
+    let mut keeper = Keeper::new((1..=3).map(member).collect());
+    let publish =
+        Publish { id: NodeId(2), name: "n2".into(), client_urls: vec!["http://10.0.0.2:2379".into()] };
+    apply(&mut keeper, publish.encode());
+    for (key, value) in [("a", "1"), ("b", "2"), ("a", "3")] {
+        let put = Put { key: key.into(), value: value.into(), ..Put::default() };
+        apply(&mut keeper, encode_kv(&Command::Put(put)));
+    }
+    (1..=level).for_each(|level| apply(&mut keeper, level::encode(level)));
+    keeper
+}
+
+fn bytes(keeper: &Keeper) -> Vec<u8> {
+    keeper.pin().chunks().flatten().collect()
+}
+
+fn hex(bytes: &[u8]) -> String {
+    let line = |chunk: &[u8]| chunk.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(" ");
+    bytes.chunks(16).map(line).collect::<Vec<_>>().join("\n") + "\n"
+}
+
+fn unhex(text: &str) -> Vec<u8> {
+    text.split_whitespace().map(|byte| u8::from_str_radix(byte, 16).expect("hex")).collect()
+}
+
+/// Version 2 is what a cluster without a level writes, as members of the version before do.
+#[test]
+fn tables_are_written_as_ever_and_those_of_yesterday_are_read() {
+    for (version, level) in [(2, 0), (VERSION, 1)] {
+        let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(format!("testdata/tables-v{version}.hex"));
+        let today = hex(&bytes(&keeper(level)));
+        if std::env::var_os("KATTU_UPDATE").is_some() {
+            std::fs::write(&path, &today).expect("the sample can be written");
+        }
+        let sample =
+            std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        assert_eq!(sample, today, "version {version}: the format has changed, which needs a new version");
+        let read =
+            Keeper::thaw([unhex(&sample)]).unwrap_or_else(|error| panic!("version {version}: {error}"));
+        assert_eq!(bytes(&read), bytes(&keeper(level)), "version {version}");
+        assert_eq!(read.health().level, level, "version {version}");
+    }
+}
