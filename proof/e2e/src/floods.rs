@@ -1,7 +1,7 @@
 //! Floods: clients and strangers that take what they can, and what one good client notices of it.
 //!
 //! Method: three members share one processor, and nothing else runs on it; whoever asks them runs on the others, where the
-//! good client goes before the floods (they are nicer by [`NICER`]): so the times show what the members do, not how long a
+//! good client goes before the floods (they are nicer by `NICER`): so the times show what the members do, not how long a
 //! client waits for a processor. Where there is only one processor, all share it, and the report says so.
 //! One good client puts keys of its own at a steady rate, to each member in turn, whatever became of the puts before; a
 //! put's time counts from the moment at which it was due. Beside it one flood after the other runs against all members.
