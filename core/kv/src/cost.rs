@@ -7,7 +7,7 @@
 //! |---|---|
 //! | a key of a compare | 1 |
 //! | a key of a range, looked at | 1 |
-//! | a pair of an answer | 1, in another order than the keys' [`SORT_UNITS`] more |
+//! | a pair of an answer | 1, in another order than the keys' `SORT_UNITS` more |
 //! | a count | 1, however many; at an older revision as many as the range had keys at the most |
 //! | a key deleted | [`DELETE_UNITS`] |
 //! | a put | [`PUT_UNITS`], and 1 for each KiB of its value |
