@@ -290,6 +290,7 @@ impl Clients {
         };
         let too_large = matches!(&asks, Request::Write(bytes) | Request::Weigh(_, bytes) if bytes.len() > self.request_bytes_max + 512);
         let has_bound = matches!(&asks, Request::Read(_, Consistency::Bounded(_)));
+        let is_read = matches!(&asks, Request::Read(..));
         let number = self.asked(client, member, Some(asks));
         let (session, level) = match level {
             Some(Level::Session(session)) => (Some(session), level),
@@ -303,8 +304,8 @@ impl Clients {
         let mut operation = operation;
         // What a session must see hangs on no clock.
         let may_be_old = self.reads_may_be_old && !matches!(consistency, Consistency::Session(_));
-        if let (true, Operation::Range { serializable, .. }) = (may_be_old, &mut operation) {
-            *serializable = true;
+        if may_be_old && is_read {
+            make_serializable(&mut operation);
         }
         self.record(now, number, What::Invoke { member: member as u64 + 1, operation, level });
         if let Some(rejection) = rejected {
@@ -501,6 +502,17 @@ pub(crate) fn told(outcome: Outcome) -> What {
 
 /// The longest a client of the calm waits between two tries.
 pub(crate) const RETRY: u64 = SEC / 100;
+
+/// A read, or a transaction of nothing else, for which any state that existed will do.
+fn make_serializable(read: &mut Operation) {
+    match read {
+        Operation::Range { serializable, .. } => *serializable = true,
+        Operation::Txn { then, otherwise, .. } => {
+            then.iter_mut().chain(otherwise).for_each(make_serializable)
+        }
+        Operation::Put { .. } | Operation::Delete { .. } | Operation::Compact { .. } => {}
+    }
+}
 
 #[cfg(test)]
 mod tests {
