@@ -155,6 +155,8 @@ pub(crate) struct Path {
     pub(crate) split: u16,
     pub(crate) partial: u16,
     pub(crate) one_way: u16,
+    /// Cuts of a member that lags: counted apart, because a member that joins meanwhile is let off what it was never given.
+    pub(crate) lag: u16,
     /// Bytes per second of the bulk and the snapshot lane, each, while clogged.
     pub(crate) clog: Option<u64>,
     pub(crate) corrupt_next: u16,
@@ -179,7 +181,7 @@ impl Path {
         match self {
             Path { split, .. } if *split > 0 => Some(Fault::F30),
             Path { partial, .. } if *partial > 0 => Some(Fault::F31),
-            Path { one_way, .. } if *one_way > 0 => Some(Fault::F32),
+            Path { one_way, lag, .. } if *one_way > 0 || *lag > 0 => Some(Fault::F32),
             _ => None,
         }
     }

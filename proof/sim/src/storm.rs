@@ -314,7 +314,7 @@ impl World {
     fn cut_towards(&mut self, member: usize, by: i16) {
         for from in (0..self.members.len()).filter(|&from| from != member) {
             let path = self.sh.net.path(from, member);
-            path.one_way = path.one_way.saturating_add_signed(by);
+            path.lag = path.lag.saturating_add_signed(by);
         }
     }
 
