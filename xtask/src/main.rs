@@ -18,6 +18,7 @@ mod stage;
 mod storms;
 mod test;
 mod tools;
+mod upgrade;
 
 use std::process::ExitCode;
 
@@ -38,6 +39,8 @@ cargo xtask <command>
                              a member killed or failed at its n-th system call
   flips [--flips N] [--seed S]
                              bits flipped and sectors lost in any file of a member, while clients write
+  upgrade --from COMMIT [--rounds N]
+                             a cluster of that commit becomes one of this, member by member, under load and kills
   power [--trials N] [--seed S] [--control]
                              power loss below a real file system; --control on disks that lie
   explore [--states N] [--scope NAME] [--list]
@@ -89,6 +92,7 @@ fn main() -> ExitCode {
         ["grow", rest @ ..] => test::grow(rest),
         ["chaos", rest @ ..] => chaos::run("chaos", rest),
         ["flips", rest @ ..] => chaos::run("flips", rest),
+        ["upgrade", rest @ ..] => upgrade::run(rest),
         ["kills", rest @ ..] => chaos::run("kills", rest),
         ["bench", rest @ ..] => bench::run(rest),
         ["help" | "--help" | "-h"] | [] => {

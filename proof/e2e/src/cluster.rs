@@ -44,6 +44,7 @@ pub struct Member {
     pub data: PathBuf,
     log: PathBuf,
     arguments: Vec<String>,
+    program: Option<PathBuf>,
     child: Option<Child>,
 }
 
@@ -73,8 +74,12 @@ pub fn flags(name: &str, host: &str, data: &Path, initial: &str, token: &str) ->
 
 /// `kattu serve`, or etcd itself when `KATTU_BIN` names it: the harness is tried on etcd.
 pub fn serve() -> Command {
-    let program = process::kattu();
-    let mut command = Command::new(&program);
+    serve_by(&process::kattu())
+}
+
+/// The same by a program of ours, such as another version's.
+fn serve_by(program: &Path) -> Command {
+    let mut command = Command::new(program);
     if program.file_name().is_none_or(|name| name != "etcd") {
         command.arg("serve");
     }
@@ -112,7 +117,15 @@ impl Cluster {
                 let data = folder.join(&name);
                 let mut arguments = flags(&name, &host, &data, &initial, what);
                 arguments.extend(options.flags.iter().cloned());
-                Member { log: folder.join(format!("{name}.log")), name, host, data, arguments, child: None }
+                Member {
+                    log: folder.join(format!("{name}.log")),
+                    name,
+                    host,
+                    data,
+                    arguments,
+                    program: None,
+                    child: None,
+                }
             })
             .collect();
         Cluster { members, folder, _beside: beside }
@@ -133,7 +146,7 @@ impl Cluster {
         let mut arguments = flags(&name, &host, &data, &initial.join(","), what);
         arguments.extend(["--initial-cluster-state", "existing"].map(str::to_string));
         let log = self.folder.join(format!("{name}.log"));
-        self.members.push(Member { log, name, host, data, arguments, child: None });
+        self.members.push(Member { log, name, host, data, arguments, program: None, child: None });
         self.members.len() - 1
     }
 
@@ -240,7 +253,10 @@ impl Member {
     pub fn spawn(&mut self) {
         assert!(self.child.is_none(), "{} runs already", self.name);
         let log = File::create(&self.log).expect("the log can be written");
-        let mut command = serve();
+        let mut command = match &self.program {
+            Some(program) => serve_by(program),
+            None => serve(),
+        };
         command.args(&self.arguments).stdin(Stdio::null());
         command.stdout(log.try_clone().expect("a second handle")).stderr(log);
         self.child = Some(command.spawn().expect("the binary can be run"));
@@ -321,6 +337,11 @@ impl Member {
         let text = self.log_text();
         let lines: Vec<&str> = text.lines().collect();
         lines[lines.len().saturating_sub(40)..].join("\n")
+    }
+
+    /// From its next start on it is run by this program; `None`: the binary under test.
+    pub fn run_by(&mut self, program: Option<&Path>) {
+        self.program = program.map(Path::to_path_buf);
     }
 
     /// Flags of its command line; a test may add some before it starts.

@@ -10,6 +10,7 @@
 
 use crate::cluster::{Cluster, Options};
 use crate::grpc::Kv;
+use crate::page::Page;
 use crate::until;
 use kattu_proto::etcdserverpb::compare::{CompareResult, CompareTarget, TargetUnion};
 use kattu_proto::etcdserverpb::kv_client::KvClient;
@@ -18,8 +19,6 @@ use kattu_proto::etcdserverpb::request_op::Request;
 use kattu_proto::etcdserverpb::{
     CompactionRequest, Compare, DeleteRangeRequest, PutRequest, RangeRequest, RequestOp, TxnRequest,
 };
-use std::io::{Read, Write};
-use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -465,17 +464,7 @@ fn channel(address: &str) -> Channel {
 
 /// A number that a member tells, if it does.
 fn metric(address: &str, name: &str) -> Option<u64> {
-    let mut socket = TcpStream::connect(address).ok()?;
-    socket.set_read_timeout(Some(Duration::from_secs(5))).ok()?;
-    socket
-        .write_all(
-            format!("GET /metrics HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n").as_bytes(),
-        )
-        .ok()?;
-    let mut text = String::new();
-    socket.read_to_string(&mut text).ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))?;
-    line.trim().parse::<f64>().ok().map(|number| number as u64)
+    Page::of(address)?.number(name)
 }
 
 /// Clients that ask for little, at a steady rate.

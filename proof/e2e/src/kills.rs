@@ -232,7 +232,7 @@ impl Load {
 
     /// Waits for so many more acknowledgements, however slowly they come; panics if they cease.
     #[track_caller]
-    fn wait_for_more(&self, count: u64) {
+    pub fn wait_for_more(&self, count: u64) {
         let mut seen = self.acknowledged_count();
         let goal = seen + count;
         while seen < goal {

@@ -22,6 +22,7 @@ pub mod process;
 pub mod raw;
 pub mod soak;
 pub mod tree;
+pub mod upgrade;
 
 pub use cluster::{Cluster, Member, Options};
 pub use grpc::Kv;

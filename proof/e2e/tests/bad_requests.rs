@@ -1,13 +1,11 @@
 //! Requests that make no sense, or ask for too much: the error is etcd's, letter for letter, and the next request works.
 
 use kattu_e2e::grpc::is_passing;
-use kattu_e2e::{Cluster, Member, Options, until};
+use kattu_e2e::{Cluster, Member, Options, Page, until};
 use kattu_proto::etcdserverpb::request_op::Request;
 use kattu_proto::etcdserverpb::{
     self as pb, DeleteRangeRequest, PutRequest, RangeRequest, RequestOp, TxnRequest,
 };
-use std::io::{Read, Write};
-use std::net::TcpStream;
 use std::time::{Duration, Instant};
 use tonic::{Code, Status};
 
@@ -328,11 +326,6 @@ fn sessions_that_have_seen_what_is_not_there_are_refused_in_time_and_hold_up_nob
 
 /// Bytes held for the clients of a member, by its metrics.
 fn client_memory(member: &Member) -> u64 {
-    let mut stream = TcpStream::connect(member.address()).expect("it listens");
-    write!(stream, "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").expect("it reads");
-    let mut page = String::new();
-    stream.read_to_string(&mut page).expect("it answers");
-    let line =
-        page.lines().find_map(|line| line.strip_prefix("kattu_client_memory_bytes ")).expect("it says so");
-    line.trim().parse().expect("a number")
+    let page = Page::of(&member.address()).expect("it answers");
+    page.number("kattu_client_memory_bytes").expect("it says so")
 }

@@ -1,0 +1,86 @@
+//! Directories of older versions open, and what is in them is what was written. `cargo xtask upgrade` does the same with a
+//! whole cluster of an older version. [fault-model P13]
+
+use kattu_e2e::cluster::Cluster;
+use kattu_e2e::{Options, Page, until};
+use kattu_proto::etcdserverpb::RangeRequest;
+use std::path::Path;
+use std::process::Command;
+
+/// Of a single member that was killed; how it was made stands in `README.md` beside it. 300 puts of 50 keys, then a delete of
+/// one key and one of ten, with two snapshots on the way.
+const BEFORE_FEATURE_LEVELS: &str = "before-feature-levels.tar.gz";
+/// Where its peers reached that member: part of who it is.
+const PEER_URL: &str = "http://127.77.0.1:2380";
+const PUTS: i64 = 300;
+const KEYS: i64 = 50;
+
+/// The value of the n-th put.
+fn value(number: i64) -> Vec<u8> {
+    format!("{number:03} ").repeat(2048).into_bytes()
+}
+
+/// Deleted at the end: one key, and all that begin with a one.
+fn is_deleted(key: i64) -> bool {
+    key == 7 || key / 10 == 1
+}
+
+fn key(number: i64) -> String {
+    format!("key/{number:02}")
+}
+
+/// A member on a directory of an older version.
+fn open(archive: &str) -> Cluster {
+    let mut cluster = Cluster::plan("upgrades", Options { members: 1, ..Options::default() });
+    let (folder, packed) = (cluster.folder().to_path_buf(), Path::new(env!("CARGO_MANIFEST_DIR")));
+    let packed = packed.join("tests/directories").join(archive);
+    let unpacked = Command::new("tar").arg("xzf").arg(&packed).arg("-C").arg(&folder).status();
+    assert!(unpacked.is_ok_and(|status| status.success()), "{}", packed.display());
+    let member = &mut cluster.members[0];
+    std::fs::rename(folder.join("n0.kattu"), &member.data).expect("the directory was packed");
+    let named = ["--initial-advertise-peer-urls", PEER_URL, "--initial-cluster", &format!("n0={PEER_URL}")];
+    for flag in named.chunks(2) {
+        let at = member.arguments_mut().iter().position(|word| word == flag[0]).expect("it is given");
+        member.arguments_mut()[at + 1] = flag[1].to_string();
+    }
+    cluster.start_all();
+    cluster
+}
+
+fn is_whole(cluster: &Cluster) {
+    let kv = cluster.members[0].kv();
+    for number in 0..KEYS {
+        let stored = until("an answer", || kv.get(key(number)).ok());
+        let newest = (1..=PUTS).rev().find(|put| put % KEYS == number).expect("each key was put");
+        let expected = (!is_deleted(number)).then(|| value(newest));
+        assert!(stored == expected, "{} is not what was written", key(number));
+    }
+    // The first put made revision 2.
+    for put in [1, 49, 50, 131, 132, 257, 258, PUTS] {
+        let request =
+            RangeRequest { key: key(put % KEYS).into_bytes(), revision: put + 1, ..RangeRequest::default() };
+        let old = kv.range(request).expect("nothing was compacted");
+        assert_eq!(old.kvs.len(), 1, "put {put}");
+        assert_eq!((old.kvs[0].mod_revision, &old.kvs[0].value), (put + 1, &value(put)), "put {put}");
+    }
+}
+
+#[test]
+fn a_directory_from_before_feature_levels_opens_and_is_raised_to_the_first() {
+    let mut cluster = open(BEFORE_FEATURE_LEVELS);
+    is_whole(&cluster);
+    let kv = cluster.members[0].kv();
+    let revision =
+        kv.get("key/00").and_then(|_| kv.status()).expect("it serves").header.expect("a header").revision;
+    assert_eq!(revision, 1 + PUTS + 2, "each put and both deletes, and nothing else");
+    let address = cluster.members[0].address();
+    until("the feature level is raised", || {
+        (Page::of(&address)?.number("kattu_feature_level")? == 1).then_some(())
+    });
+    kv.put_surely("later", "written by the newer version");
+    cluster.kill_all();
+    cluster.start_all();
+    is_whole(&cluster);
+    let later = until("an answer", || cluster.members[0].kv().get("later").ok());
+    assert_eq!(later.as_deref(), Some(&b"written by the newer version"[..]));
+}

@@ -1,0 +1,60 @@
+//! `cargo xtask upgrade`: a cluster of an older version becomes one of this, under load and kills. [fault-model P13, F62]
+//!
+//! The older version is a commit of this repository, built in a worktree of its own under `target/upgrade`.
+//! Knows nothing of: what the rig does with the two programs.
+
+use crate::shell::{self, Failure, cargo, root};
+use crate::test::{in_foreground, with_programs};
+use std::path::PathBuf;
+use std::process::Command;
+
+const USAGE: &str = "cargo xtask upgrade --from COMMIT [--rounds N (3)]";
+
+/// `cargo xtask upgrade …`
+pub fn run(words: &[&str]) -> Result<(), Failure> {
+    let (mut from, mut rounds) = (None, 3_u32);
+    for pair in words.chunks(2) {
+        match pair {
+            ["--from", commit] if !commit.starts_with('-') => from = Some(*commit),
+            ["--rounds", number] => {
+                rounds = number.parse().ok().filter(|rounds| 0 < *rounds).ok_or_else(usage)?;
+            }
+            _ => return Err(usage()),
+        }
+    }
+    let older = build(from.ok_or_else(usage)?)?;
+    in_foreground(&mut cargo(&["build", "--locked", "--quiet", "--release", "-p", "kattu"]))?;
+    let mut upgrade = cargo(&["run", "--locked", "--quiet", "-p", "kattu-e2e", "--bin", "upgrade", "--"]);
+    in_foreground(with_programs(upgrade.arg(older).arg(rounds.to_string())))
+}
+
+fn usage() -> Failure {
+    Failure::usage(USAGE)
+}
+
+/// The program of a commit.
+fn build(commit: &str) -> Result<PathBuf, Failure> {
+    let folder = shell::target().join("upgrade");
+    let source = folder.join("source");
+    if source.exists() {
+        in_foreground(
+            Command::new("git").current_dir(&source).args(["checkout", "--quiet", "--detach", commit]),
+        )?;
+    } else {
+        std::fs::create_dir_all(&folder)?;
+        let mut worktree = Command::new("git");
+        worktree.current_dir(root()).args(["worktree", "prune"]);
+        in_foreground(&mut worktree)?;
+        let mut worktree = Command::new("git");
+        worktree
+            .current_dir(root())
+            .args(["worktree", "add", "--quiet", "--detach"])
+            .arg(&source)
+            .arg(commit);
+        in_foreground(&mut worktree)?;
+    }
+    let built = folder.join("build");
+    let mut build = cargo(&["build", "--locked", "--release", "--bin", "kattu"]);
+    in_foreground(build.current_dir(&source).env("CARGO_TARGET_DIR", &built))?;
+    Ok(built.join("release/kattu"))
+}
