@@ -154,6 +154,12 @@ impl World {
             return Ok(());
         }
         let Some((wish, tries)) = self.operator.todo.pop_front() else { return Ok(()) };
+        if let Wish::Remove(slot) = wish
+            && !self.may_be_removed(slot)
+        {
+            self.again(wish, tries);
+            return Ok(());
+        }
         let up = self.up();
         let leader = self.leader();
         let member = match wish {
@@ -178,6 +184,17 @@ impl World {
             self.plan_start(slot, at);
         }
         self.set_out(operation)
+    }
+
+    /// Whether those who stay can elect a leader without those of them that wait for what their disks lost. Operators are
+    /// told to remove nobody else meanwhile. [docs/operations.md, damaged disks]
+    fn may_be_removed(&self, slot: usize) -> bool {
+        let membership = self.sh.watch.membership();
+        let stays = |id: &&NodeId| **id != id_of(slot);
+        let staying = membership.voters.iter().filter(stays).count();
+        let able =
+            membership.voters.iter().filter(stays).filter(|id| self.is_whole((id.0 - 1) as usize)).count();
+        !self.is_whole(slot) || staying < 2 * able
     }
 
     /// The operator is told.
