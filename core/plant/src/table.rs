@@ -25,7 +25,7 @@ const WAL: &str = "kattu-wal";
 const REBUILD: &str = "kattu-rebuild";
 
 /// All bugs that can be planted.
-pub static BUGS: [Bug; 148] = [
+pub static BUGS: [Bug; 149] = [
     // core/raft: elections
     bug(
         RAFT,
@@ -349,6 +349,14 @@ pub static BUGS: [Bug; 148] = [
          believed again.",
         Trial::Scene,
         &["what_left_the_way_counts_no_more"],
+    ),
+    bug(
+        RAFT,
+        "unanswered-piece-sent-again",
+        "our own: a snapshot over 1 MB/s that never arrived, found by trials with limited links",
+        "A piece of a snapshot that has not been answered for an election timeout is sent again, although it is on its way.",
+        Trial::Scene,
+        &["links_carry_what_is_new"],
     ),
     bug(
         RAFT,

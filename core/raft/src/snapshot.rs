@@ -10,8 +10,9 @@
 //! Rules: [replication-protocols N1–N4; fault-model ST9–ST11; Ongaro14 §5]
 //!   1. A snapshot covers what is applied, so it is committed for ever, whoever sends it, in whichever term.
 //!   2. One chunk per peer is under way. The follower's file says which byte is next, so lost, repeated and late chunks,
-//!      a new leader and a restart on either side are one case: go on from there. What is not answered for an election
-//!      timeout is sent again. No more than so many bytes a second go to one peer.
+//!      a new leader and a restart on either side are one case: go on from there. No more than so many bytes a second go
+//!      to one peer. What is not answered for an election timeout may be on its way still, over a link that is slow: it is
+//!      asked about by an empty chunk, which travels behind it, and is sent again if the answer says that it never came.
 //!   3. Who holds the last entry a snapshot covers, or has committed as much, needs none of it: its log says the same.
 //!      Else the whole log is dropped, for none of it lies beyond the snapshot and agrees with it. (hashicorp/raft#697)
 //!   4. Nothing of it is told to anybody, or handed to the store, before the log's new base is on disk.
@@ -121,8 +122,11 @@ enum Step {
     Idle { at: Instant },
     /// A chunk is being read; when it may be sent is settled already.
     Reading,
-    /// A chunk is on its way. The next one is not read before `paced`; this one is sent again at `resend`.
-    Sent { paced: Instant, resend: Instant },
+    /// A chunk of a file of `total` bytes is on its way. The next one is not read before `paced`; what became of this one is
+    /// asked at `ask_at`.
+    Sent { paced: Instant, ask_at: Instant, total: u64 },
+    /// The question is on its way behind the chunk; it is asked again at `ask_at`.
+    Asked { paced: Instant, ask_at: Instant, total: u64 },
 }
 
 impl Stream {
@@ -142,7 +146,7 @@ impl Stream {
             _ if self.meta.is_none() => Instant::NEVER,
             Step::Idle { at } => at,
             Step::Reading => Instant::NEVER,
-            Step::Sent { resend, .. } => resend,
+            Step::Sent { ask_at, .. } | Step::Asked { ask_at, .. } => ask_at,
         }
     }
 
@@ -153,9 +157,19 @@ impl Stream {
 
     /// What is on its way may be lost: it is sent again as soon as the pace allows.
     pub(crate) fn lost(&mut self) {
-        if let Step::Sent { paced, .. } = self.step {
+        if let Step::Sent { paced, .. } | Step::Asked { paced, .. } = self.step {
             self.step = Step::Idle { at: paced };
         }
+    }
+
+    /// An empty chunk that asks which byte is next, if it is time to ask.
+    fn question(&mut self, now: Instant, config: &Config) -> Option<SnapshotChunk> {
+        let (Step::Sent { paced, ask_at, total } | Step::Asked { paced, ask_at, total }) = self.step else {
+            return None;
+        };
+        let meta = self.meta.as_ref().filter(|_| ask_at <= now)?;
+        self.step = Step::Asked { paced, ask_at: now + config.election_timeout, total };
+        Some(SnapshotChunk { meta: meta.clone(), offset: self.next, bytes: SharedBytes::default(), total })
     }
 
     /// See [`crate::canonical`].
@@ -164,9 +178,9 @@ impl Stream {
         match &mut self.step {
             Step::Idle { at } => deadline(at),
             Step::Reading => {}
-            Step::Sent { paced, resend } => {
+            Step::Sent { paced, ask_at, .. } | Step::Asked { paced, ask_at, .. } => {
                 deadline(paced);
-                deadline(resend);
+                deadline(ask_at);
             }
         }
     }
@@ -319,10 +333,13 @@ impl Raft {
         }
         for (&peer, progress) in &mut leader.peers {
             if let Mode::Snapshot(stream) = &mut progress.flow.mode
-                && let Step::Sent { resend, .. } = stream.step
-                && resend <= now
+                && let Some(question) = stream.question(now, view.config)
             {
-                stream.step = Step::Idle { at: now };
+                if planted!("unanswered-piece-sent-again") {
+                    stream.step = Step::Idle { at: now };
+                } else {
+                    effects.send.push(view.envelope(peer, Message::SnapshotChunk(question)));
+                }
             }
             pump(peer, progress, &view, now, effects);
         }
@@ -345,7 +362,7 @@ impl Raft {
             {
                 let paced = now + view.pace(bytes.len());
                 let chunk = SnapshotChunk { meta: meta.clone(), offset: request.offset, bytes, total };
-                stream.step = Step::Sent { paced, resend: paced.max(now + election_timeout) };
+                stream.step = Step::Sent { paced, ask_at: paced.max(now + election_timeout), total };
                 effects.send.push(view.envelope(request.peer, Message::SnapshotChunk(chunk)));
             }
             (ChunkRead::Bytes { .. }, Some(_)) => stream.step = Step::Idle { at: now + election_timeout },
@@ -377,13 +394,15 @@ impl Raft {
                 progress.begin_snapshot(Stream::new(view.snapshot, now));
             }
             Mode::Snapshot(stream) if reply.last == stream.last() => {
-                if let Step::Sent { paced, .. } = stream.step {
+                let was_asked = matches!(stream.step, Step::Asked { .. });
+                if let Step::Sent { paced, .. } | Step::Asked { paced, .. } = stream.step {
                     if reply.refused {
                         // It ends before that peer's log begins, or a newer one comes in there.
                         let newer = view.snapshot.filter(|newest| newest.last != reply.last);
                         *stream = Stream::new(newer, now + view.config.election_timeout);
                         stream.too_old = newer.is_none();
-                    } else if reply.next != stream.next {
+                    } else if reply.next != stream.next || was_asked {
+                        // It came; or the question came and the chunk before it did not.
                         stream.next = reply.next;
                         stream.step = Step::Idle { at: paced };
                     }
@@ -427,9 +446,10 @@ impl Raft {
         let fresh = Incoming { meta, term: self.term, next: None, storing: false };
         let mut incoming = known.unwrap_or(fresh);
         incoming.term = self.term;
+        let is_question = bytes.is_empty() && offset < total;
         match incoming.next {
             _ if incoming.storing => {} // its answer says where the file stands
-            Some(next) if next != offset => {
+            Some(next) if next != offset || is_question => {
                 self.reply_to_chunk(SnapshotReply { last, next, refused: false }, effects);
             }
             Some(_) | None => {

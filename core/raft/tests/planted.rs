@@ -38,6 +38,7 @@ const ELSEWHERE: [&str; 28] = [
     "slow-disk-left-at-once",
     "question-overtakes-entries",
     "sent-again-because-time-passed",
+    "unanswered-piece-sent-again",
     "written-off-entries-not-counted",
     "written-off-entries-leave-with-a-heartbeat",
     "room-told-of-by-heartbeats-only",

@@ -71,6 +71,7 @@ pub fn trial(name: &str, seed: u64) {
         "restarted-voter-deposes-its-leader" => elections::a_restart_and_a_lost_link(seed),
         "open-questions-all-repeated" => questions::of_one_that_commits_nothing(seed),
         "question-overtakes-entries" | "sent-again-because-time-passed" => flow::a_slow_link(seed),
+        "unanswered-piece-sent-again" => flow::a_slow_link_for_a_snapshot(seed),
         "written-off-entries-not-counted" => flow::a_lost_append(seed),
         "written-off-entries-leave-with-a-heartbeat" => flow::a_lost_copy(seed),
         "sent-without-room" => flow::a_follower_without_room(seed),

@@ -384,7 +384,9 @@ impl Member {
             for piece in std::mem::take(&mut effects.store_chunks) {
                 let last = piece.meta.last;
                 let is_known = self.disk.snapshots.iter().any(|snapshot| snapshot.meta.last == last);
-                let complete = is_known || piece.offset == 0;
+                // One piece is the whole file; an empty one asks what became of it.
+                let is_whole = piece.offset == 0 && piece.bytes.len() as u64 == piece.total;
+                let complete = is_known || is_whole;
                 if complete && !is_known {
                     let places = piece.bytes.chunks_exact(PLACE_BYTES).map(Place::from_bytes).collect();
                     self.disk.keep(Snapshot { meta: piece.meta, places });

@@ -503,7 +503,7 @@ pub const SCOPES: &[Scope] = &[
         in_flight_max: 2,
         sync: Sync::Each,
         must_see: &[Mark::Pruned, Mark::Installed, Mark::JointCommitted, Mark::ChangeCompleted],
-        pinned: 1_635_206,
+        pinned: 1_774_504,
         ..TINY
     },
     Scope {
@@ -520,7 +520,7 @@ pub const SCOPES: &[Scope] = &[
         in_flight_max: 1,
         sync: Sync::Each,
         must_see: &[Mark::Pruned, Mark::Installed, Mark::Restarted],
-        pinned: 145_348,
+        pinned: 148_075,
         ..TINY
     },
     Scope {

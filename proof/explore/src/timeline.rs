@@ -195,6 +195,9 @@ pub fn envelope(envelope: &Envelope) -> String {
             Some(index) => format!("read from {}", index.0),
             None => "read: not now".into(),
         },
+        Message::SnapshotChunk(chunk) if chunk.bytes.is_empty() && chunk.offset < chunk.total => {
+            format!("snapshot to {}: which byte is next?", chunk.meta.last)
+        }
         Message::SnapshotChunk(chunk) => {
             format!("snapshot to {}, from byte {}", chunk.meta.last, chunk.offset)
         }

@@ -67,6 +67,7 @@ const BEYOND: &[(&str, &str)] = &[
         "breaks no promise of safety: in a scope everything may overtake everything",
     ),
     ("sent-again-because-time-passed", "breaks no promise of safety: entries are sent twice"),
+    ("unanswered-piece-sent-again", "breaks no promise of safety: pieces of a snapshot are sent twice"),
     (
         "written-off-entries-not-counted",
         "breaks no promise of safety: the way to a peer is longer than it should be",

@@ -38,6 +38,8 @@ pub struct SlowLink {
     pub writes: u64,
     /// The link's connections are reset this often, in nanoseconds; 0 never.
     pub reset_every: u64,
+    /// Most of it comes as a snapshot: the log keeps 1 MiB only.
+    pub by_snapshot: bool,
 }
 
 /// What came of it.
@@ -72,8 +74,11 @@ impl CaughtUp {
 pub fn slow_link(seed: u64, situation: &SlowLink) -> Result<CaughtUp, Violation> {
     let mut plan = Plan::steady(seed, 3, 0);
     plan.load.clients = 0;
-    plan.settings.snapshots = SnapshotLimits { log_bytes_min: u64::MAX, keep_bytes: 0 }; // the log is what it gets
-    plan.settings.segment_bytes = 16 << 20;
+    plan.settings.snapshots = match situation.by_snapshot {
+        true => SnapshotLimits { log_bytes_min: 1 << 20, keep_bytes: 1 << 20 },
+        false => SnapshotLimits { log_bytes_min: u64::MAX, keep_bytes: 0 },
+    };
+    plan.settings.segment_bytes = if situation.by_snapshot { 1 << 20 } else { 16 << 20 };
     let mut world = as_in_production(plan);
     if !world.run_while(PATIENCE, |world| !world.is_level())? {
         return Err(Violation::new("a_cluster_comes_to_rest", "it has not within a minute"));
@@ -87,7 +92,8 @@ pub fn slow_link(seed: u64, situation: &SlowLink) -> Result<CaughtUp, Violation>
 
     let before = world.log_bytes(leader);
     let fill = Stream {
-        ask: Ask::Put { bytes: VALUE_BYTES, keys: 64 },
+        // All of it is new to a store.
+        ask: Ask::Put { bytes: VALUE_BYTES, keys: if situation.by_snapshot { 1 << 20 } else { 64 } },
         per_second: FILL_RATE / VALUE_BYTES as u64,
         anywhere: false,
     };

@@ -38,7 +38,8 @@ fn expect_served(situation: SlowLink) {
     assert!(GOODPUT_MIN <= came.link.ratio() && came.stretch() <= STRETCH_MAX, "{story}");
 }
 
-const QUIET: SlowLink = SlowLink { rate: 10 * MB, behind: BEHIND, reads: 0, writes: 0, reset_every: 0 };
+const QUIET: SlowLink =
+    SlowLink { rate: 10 * MB, behind: BEHIND, reads: 0, writes: 0, reset_every: 0, by_snapshot: false };
 
 #[test]
 fn a_link_that_is_no_bottleneck_carries_nothing_twice() {
@@ -76,6 +77,15 @@ fn writes_meanwhile_repeat_nothing() {
 fn a_reset_costs_what_was_under_way_and_no_more() {
     expect_served(SlowLink { reset_every: 5 * SEC, ..QUIET });
     expect_served(SlowLink { rate: 50 * MB, reads: 200, reset_every: 5 * SEC, ..QUIET });
+}
+
+/// A piece takes longer than an election timeout there.
+#[test]
+fn a_snapshot_over_one_megabyte_a_second_crosses_once() {
+    let slow = SlowLink { rate: MB, behind: 12 << 20, by_snapshot: true, ..QUIET };
+    expect_served(slow);
+    expect_served(SlowLink { reads: 200, ..slow });
+    expect_served(SlowLink { rate: 10 * MB, behind: 40 << 20, ..slow });
 }
 
 fn storms(family: Family) -> Sum {

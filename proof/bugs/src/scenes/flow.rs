@@ -31,7 +31,23 @@ fn entry_bytes(world: &World) -> usize {
 /// A follower far behind comes back over a link that only is slow.
 pub(super) fn a_slow_link(seed: u64) {
     let rate = 10_000_000 + seed % 7 * 1_000_000;
-    let situation = SlowLink { rate, behind: 48 << 20, reads: seed % 2 * 100, writes: 0, reset_every: 0 };
+    let reads = seed % 2 * 100;
+    comes_back(
+        seed,
+        SlowLink { rate, behind: 48 << 20, reads, writes: 0, reset_every: 0, by_snapshot: false },
+    );
+}
+
+/// A follower gets a snapshot over a link so slow that a piece takes longer than an election timeout.
+pub(super) fn a_slow_link_for_a_snapshot(seed: u64) {
+    let rate = 600_000 + seed % 7 * 50_000;
+    comes_back(
+        seed,
+        SlowLink { rate, behind: 8 << 20, reads: 0, writes: 0, reset_every: 0, by_snapshot: true },
+    );
+}
+
+fn comes_back(seed: u64, situation: SlowLink) {
     let came = slow_link(seed, &situation).unwrap_or_else(|broken| panic!("scene: {broken}"));
     let ratio = came.link.ratio();
     assert!(
