@@ -25,7 +25,7 @@ const WAL: &str = "kattu-wal";
 const REBUILD: &str = "kattu-rebuild";
 
 /// All bugs that can be planted.
-pub static BUGS: [Bug; 149] = [
+pub static BUGS: [Bug; 150] = [
     // core/raft: elections
     bug(
         RAFT,
@@ -892,6 +892,14 @@ pub static BUGS: [Bug; 149] = [
         "What a snapshot file holds is believed because of its header.",
         Trial::Images,
         &["snapshot_as_written"],
+    ),
+    bug(
+        WAL,
+        "waiting-snapshot-removed",
+        "our own: storm 130002467",
+        "Of the snapshots beside the log the newest two stay, and one that waits to become the tables goes.",
+        Trial::Scene,
+        &["a_snapshot_that_waits_is_there"],
     ),
     bug(
         WAL,

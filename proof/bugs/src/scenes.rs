@@ -12,6 +12,7 @@
 //! | `written-off-entries-not-counted`, `sent-without-room`, `room-told-of-by-heartbeats-only`, `recent-entries-kept-for-nobody`, `clients-never-slowed` | what is on its way to a peer is bounded by limits and room, and comes from memory where the peer keeps up (`flow.rs`) |
 //! | `forwarded-write-waits-for-no-room` | "no space" is said only when there is none (`room.rs`) |
 //! | `snapshot-overtakes-gathered-entries` | a store is handed nothing behind what it holds (`gathered.rs`) |
+//! | `waiting-snapshot-removed` | a snapshot that waits to become the tables is there when its turn comes (`waiting.rs`) |
 //! | `late-pre-vote-counts-again` | a leader that is heard again stays (`elections.rs`) |
 //! | `read-without-a-quorum-round`, `older-round-confirms-reads`, `reads-outlive-their-leader` | what clients were told is linearizable (`deposed.rs`) |
 //! | `late-append-confirms-a-restart` | a member never serves an older state than it did before its restart |
@@ -45,6 +46,7 @@ mod rebuilt;
 mod room;
 mod slices;
 mod slow_disks;
+mod waiting;
 #[path = "../../../core/node/tests/world/mod.rs"]
 mod world;
 
@@ -80,6 +82,7 @@ pub fn trial(name: &str, seed: u64) {
         "recent-entries-kept-for-nobody" => flow::a_follower_a_little_late(seed),
         "forwarded-write-waits-for-no-room" => room::a_write_that_comes_early(seed),
         "snapshot-overtakes-gathered-entries" => gathered::a_snapshot_behind_entries(seed),
+        "waiting-snapshot-removed" => waiting::tables_that_lag_behind_snapshots(seed),
         "late-pre-vote-counts-again" => elections::a_yes_that_comes_late(seed),
         "read-without-a-quorum-round" => deposed::a_read(seed),
         "older-round-confirms-reads" => deposed::an_answer_from_before_the_read(seed),

@@ -9,7 +9,9 @@ use crate::log::GROUP;
 use kattu_node::Keeper;
 use kattu_node::contract::Event;
 use kattu_node::frozen::{Chunks, Frozen, Thaw, ThawError};
-use kattu_raft::{ChunkRead, ChunkStored, EntryId, ReadChunk, SharedBytes, SnapshotMeta, StoreChunk};
+use kattu_raft::{
+    ChunkRead, ChunkStored, EntryId, LogIndex, ReadChunk, SharedBytes, SnapshotMeta, StoreChunk,
+};
 use kattu_wal::{SnapshotStore, SnapshotWriter, WalError};
 use std::collections::VecDeque;
 
@@ -43,8 +45,8 @@ pub(crate) struct Worker {
     store: SnapshotStore,
     orders: VecDeque<Order>,
     taking: Option<Taking>,
-    /// Old snapshots are to be removed.
-    untidy: bool,
+    /// Old snapshots are to be removed: the tables hold this much, at least.
+    untidy: Option<LogIndex>,
     /// Its next step is planned.
     pub(crate) planned: bool,
     /// What failed in passing, told to nobody but stories.
@@ -71,7 +73,7 @@ impl Worker {
             store,
             orders: VecDeque::new(),
             taking: None,
-            untidy: false,
+            untidy: None,
             planned: false,
             complaints: Vec::new(),
         }
@@ -82,7 +84,7 @@ impl Worker {
     }
 
     pub(crate) fn has_work(&self) -> bool {
-        !self.orders.is_empty() || self.taking.is_some() || self.untidy
+        !self.orders.is_empty() || self.taking.is_some() || self.untidy.is_some()
     }
 
     /// Does the next thing. An error is the end of the process.
@@ -120,7 +122,7 @@ impl Worker {
                 Ok(if stored.complete { Done::Complete(last, event) } else { Done::Told(event) })
             }
             Some(Order::Thaw(meta)) => {
-                self.untidy = true;
+                self.untidy = self.untidy.max(Some(meta.last.index));
                 Ok(match thaw(&self.store, meta.last)? {
                     Ok(tables) => Done::Thawed(meta, Box::new(tables)),
                     Err(error) => Done::NoTables(meta.last, error),
@@ -128,8 +130,8 @@ impl Worker {
             }
             None if self.taking.is_some() => self.go_on(),
             None => {
-                if std::mem::take(&mut self.untidy)
-                    && let Err(error) = self.store.tidy(GROUP)
+                if let Some(held) = self.untidy.take()
+                    && let Err(error) = self.store.tidy(GROUP, held)
                 {
                     self.passes(error)?;
                 }
@@ -155,7 +157,7 @@ impl Worker {
         }
         match taking.writer.finish() {
             Ok(snapshot) => {
-                self.untidy = true;
+                self.untidy = self.untidy.max(Some(last.index));
                 let event = Event::SnapshotTaken { meta: taking.meta, bytes: snapshot.bytes };
                 Ok(Done::Complete(last, event))
             }

@@ -17,7 +17,8 @@ use kattu_node::Keeper;
 use kattu_node::contract::Event;
 use kattu_node::frozen::{Chunks, Frozen, Thaw};
 use kattu_raft::{
-    ChunkRead, ChunkStored, Duration, EntryId, GroupId, ReadChunk, SharedBytes, SnapshotMeta, StoreChunk,
+    ChunkRead, ChunkStored, Duration, EntryId, GroupId, LogIndex, ReadChunk, SharedBytes, SnapshotMeta,
+    StoreChunk,
 };
 use kattu_wal::{Snapshot, SnapshotStore, SnapshotWriter, WalError};
 use std::sync::Arc;
@@ -258,8 +259,14 @@ impl Worker {
             snapshot.bytes,
             began.elapsed()
         ));
+        let held = meta.last.index;
         self.tell(Event::SnapshotTaken { meta, bytes: snapshot.bytes });
-        if let Err(error) = self.store.tidy(self.group) {
+        self.tidy(held);
+    }
+
+    /// Old snapshots go; the tables hold what was applied up to `held`, at least.
+    fn tidy(&self, held: LogIndex) {
+        if let Err(error) = self.store.tidy(self.group, held) {
             self.complain("an old snapshot stays for now", &error);
         }
     }
@@ -311,9 +318,7 @@ impl Worker {
                     meta.last, snapshot.bytes
                 ));
                 let _ = self.report.send(Done::Thawed(Box::new(keeper))); // the driver may be gone
-                if let Err(error) = self.store.tidy(self.group) {
-                    self.complain("an old snapshot stays for now", &error);
-                }
+                self.tidy(meta.last.index);
             }
             Ok(None) => {} // the member stops
             Err(_) if self.stop.load(Ordering::Relaxed) => {}
@@ -436,6 +441,31 @@ mod tests {
             let whole = time_for(bytes as usize, pace);
             assert!(sum <= whole && whole <= sum + sum / 100, "{sum:?} of {whole:?}");
         }
+    }
+
+    #[test]
+    fn snapshots_that_wait_to_become_the_tables_stay() {
+        let (worker, mut done) = worker(0);
+        // They come one after the other, while the keeper is at something else.
+        let metas: Vec<SnapshotMeta> = (1..=5)
+            .map(|values| {
+                let (meta, frozen) = tables(values);
+                let mut writer = worker.store.create(GROUP, meta.clone()).expect("room");
+                frozen.chunks().for_each(|chunk| writer.push(&chunk).expect("room"));
+                writer.finish().expect("a good disk");
+                meta
+            })
+            .collect();
+        for meta in &metas {
+            let waits = worker.store.open(GROUP, meta.last).expect("a good disk");
+            assert!(waits.is_some(), "the snapshot up to {} is gone", meta.last);
+            worker.thaw(meta);
+            match done.try_recv() {
+                Ok(Done::Thawed(keeper)) => assert_eq!(keeper.applied(), meta.last.index),
+                _ => panic!("the tables up to {} do not come", meta.last),
+            }
+        }
+        assert!(worker.store.open(GROUP, metas[2].last).expect("a good disk").is_none(), "old ones go");
     }
 
     #[test]

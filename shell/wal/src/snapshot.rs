@@ -9,7 +9,7 @@
 //! ```
 //!
 //! A file is written once and never changed, and it is believed only after every byte of it was checked. The newest two
-//! good ones are kept. The layout is in `docs/formats/snapshot.md`.
+//! good ones are kept, and those that wait to become the tables. The layout is in `docs/formats/snapshot.md`.
 //! Knows nothing of: what the chunks mean, when a snapshot is due, the log.
 
 mod format;

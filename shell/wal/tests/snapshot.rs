@@ -194,7 +194,7 @@ fn foreign_files_and_files_of_tomorrow_are_refused_by_name() {
     for index in [301, 302, 303] {
         take(&here, index).unwrap();
     }
-    assert_eq!(here.tidy(GROUP), Ok(1));
+    assert_eq!(here.tidy(GROUP, LogIndex(u64::MAX)), Ok(1));
     let mut names = disk.names().unwrap();
     names.sort_unstable();
     assert_eq!(names, [name_of(300), name_of(302), name_of(303)]);
@@ -218,7 +218,7 @@ fn foreign_files_and_files_of_tomorrow_are_refused_by_name() {
 fn the_newest_two_good_ones_are_kept() {
     let disk = SimDisk::new();
     let here = store(&disk);
-    assert_eq!(here.tidy(GROUP), Ok(0));
+    assert_eq!(here.tidy(GROUP, LogIndex(u64::MAX)), Ok(0));
     for index in [10, 20, 30, 40] {
         take(&here, index).unwrap();
     }
@@ -227,7 +227,7 @@ fn the_newest_two_good_ones_are_kept() {
     disk.set_contents(&name_of(40), Some(bytes));
     let here = store(&disk);
     let reader = here.open(GROUP, EntryId::new(4, 10)).unwrap().unwrap();
-    assert_eq!(here.tidy(GROUP), Ok(2));
+    assert_eq!(here.tidy(GROUP, LogIndex(u64::MAX)), Ok(2));
     let mut names = disk.names().unwrap();
     names.sort_unstable();
     assert_eq!(names, [name_of(20), name_of(30)]);
@@ -236,7 +236,25 @@ fn the_newest_two_good_ones_are_kept() {
     assert!(here.open(GROUP, EntryId::new(4, 10)).unwrap().is_none());
     // While there is one good one, what is damaged may still be looked at.
     disk.set_contents(&name_of(30), Some(b"KTSN".to_vec()));
-    assert_eq!(store(&disk).tidy(GROUP), Ok(0));
+    assert_eq!(store(&disk).tidy(GROUP, LogIndex(u64::MAX)), Ok(0));
+}
+
+#[test]
+fn one_that_waits_to_become_the_tables_is_kept_however_many_have_come_after_it() {
+    let disk = SimDisk::new();
+    let here = store(&disk);
+    for index in [10, 20, 30, 40, 50] {
+        take(&here, index).unwrap();
+    }
+    // The tables hold what the first one had; the next three wait.
+    assert_eq!(here.tidy(GROUP, LogIndex(10)), Ok(1));
+    assert!(here.open(GROUP, EntryId::new(4, 20)).unwrap().is_some());
+    // Some of them have become the tables, and entries were applied since.
+    assert_eq!(here.tidy(GROUP, LogIndex(35)), Ok(2));
+    let mut names = disk.names().unwrap();
+    names.sort_unstable();
+    assert_eq!(names, [name_of(40), name_of(50)]);
+    assert_eq!(here.tidy(GROUP, LogIndex(60)), Ok(0), "the newest and one to fall back to");
 }
 
 #[test]
@@ -396,7 +414,7 @@ fn a_power_cut_leaves_the_whole_snapshot_or_none_and_never_takes_the_one_before(
                 Err(_) => break,
             }
         }
-        let _ = here.tidy(GROUP);
+        let _ = here.tidy(GROUP, LogIndex(u64::MAX));
         answered
     };
     let whole = SimDisk::new();

@@ -439,7 +439,7 @@ pub fn store_snapshots(
             }
         }
         (Step::Tidy(group), _) => {
-            store.tidy(*group)?;
+            store.tidy(*group, LogIndex(u64::MAX))?;
         }
         _ => {}
     }
