@@ -24,7 +24,7 @@ use kattu_kv::store::Store;
 use kattu_node::Keeper;
 use kattu_node::contract::{KeeperEffects, KeeperTask, MemberInfo, Outcome, ReplyBody};
 use kattu_node::frozen::Frozen;
-use kattu_raft::{Incarnation, LogIndex, NodeId};
+use kattu_raft::{EntryId, Incarnation, LogIndex, NodeId};
 use kattu_rebuild::backup::{Backup, Pieces};
 use kattu_rebuild::places::{Found, Places};
 use kattu_rebuild::{
@@ -83,10 +83,13 @@ impl World {
         let elapsed = process.at_disk_for(self.sh.now).unwrap_or(u64::MAX);
         let _ = copy.power_fails(deed.dice.roll(), elapsed); // what it lost shows in what is recovered
         let _ = copy.take_fired();
-        if copy.truth() != Truth::Whole {
-            return Ok(false);
-        }
         let raft = process.node.raft();
+        let base = raft.base();
+        let is_covered =
+            base == EntryId::default() || copy.good_snapshots().iter().any(|last| base.index <= last.index);
+        if copy.truth() != Truth::Whole || !is_covered {
+            return Ok(false); // such a disk is refused: a restore from a backup is the way out
+        }
         let owed = raft.persisted_index().max(keeper.applied());
         let digest = deed.recover(id_of(member), copy, &keeper, owed)?;
         self.sh.deeds.recovered += 1;

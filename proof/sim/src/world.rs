@@ -338,6 +338,14 @@ fn draw_work_max(seed: u64, member: usize) -> u64 {
     Dice::new(seed ^ (member as u64) << 32, "budgets of members").log_within(16, 2048)
 }
 
+/// What a log says that no snapshot reaches, and the index after which it begins.
+fn uncovered(wal: &Wal) -> Option<(&WalError, LogIndex)> {
+    wal.complaints().iter().find_map(|error| match error {
+        WalError::Uncovered { base, .. } => Some((error, base.index)),
+        _ => None,
+    })
+}
+
 fn encoder() -> RecordEncoder {
     RecordEncoder(|group, head, payload| {
         kattu_wire::record_encode(crc32c::crc32c_append, group, head, payload)
@@ -887,6 +895,12 @@ impl World {
         match self.open(member, roll, mends) {
             Ok((wal, recovered, tables)) => {
                 let is_mended = wal.complaints().iter().any(|error| matches!(error, WalError::Mended { .. }));
+                let lost_before = uncovered(&wal).map(|(_, base)| base);
+                if lost_before.is_some_and(|base| self.puts_snapshots_back(member, base)) {
+                    drop(wal);
+                    self.start_again(member);
+                    return Ok(());
+                }
                 let state = &mut self.members[member];
                 state.disk.lose_power_after(u64::MAX);
                 state.half_mended = None;
@@ -917,10 +931,41 @@ impl World {
                         self.sh.tally.add(fault);
                     }
                 }
+                if let Some(base) = lost_before {
+                    state.hurt.get_or_insert(base);
+                }
                 self.boot(member, wal, recovered, tables)
+            }
+            Err(WalError::Uncovered { base, .. }) if self.puts_snapshots_back(member, base.index) => {
+                self.start_again(member);
+                Ok(())
             }
             Err(error) => self.on_refused_start(member, truth, resumes, &error),
         }
+    }
+
+    /// The disk of a member whose log begins after `base` has lost all snapshots that reach it. Nobody may help: promises
+    /// are for fewer than half of the voters at a time. [fault-model §4] Whether it is one too many, so that an operator
+    /// has put the files back.
+    fn puts_snapshots_back(&mut self, member: usize, base: LogIndex) -> bool {
+        let state = &self.members[member];
+        let is_covered = state.disk.good_snapshots().iter().any(|last| base <= last.index);
+        let is_another_fault = state.hurt.is_some() || state.half_mended.is_some() || state.lied_to;
+        let puts =
+            !is_covered && !is_another_fault && state.disk.has_lost_a_snapshot() && !self.may_be_lost(member);
+        if puts {
+            self.sh.tally.add(Fault::F14);
+            self.sh.line(Some(member), "process", || "does not start: its snapshots are put back".into());
+            let disk = &self.members[member].disk;
+            disk.process_dies(u64::MAX);
+            disk.heal();
+        }
+        puts
+    }
+
+    fn start_again(&mut self, member: usize) {
+        let down = self.dice.within(MS, 500 * MS);
+        self.plan_start(member, self.sh.now + down);
     }
 
     /// Whether a member whose files are damaged may be left to mend its log: the cluster can do without what it has, and
@@ -1074,8 +1119,7 @@ impl World {
         dir.expect(CLUSTER, id_of(member))?;
         let (wal, mut recovered) = if mends { Wal::mend(dir, options)? } else { Wal::open(dir, options)? };
         let recovered = recovered.remove(&GROUP).unwrap_or_default();
-        let uncovered = wal.complaints().iter().find(|error| matches!(error, WalError::Uncovered { .. }));
-        if let Some(error) = uncovered {
+        if let Some((error, _)) = uncovered(&wal) {
             let error = error.clone();
             self.sh.line(Some(member), "snapshot", || error.to_string());
             self.sh.deeds.uncovered += 1;

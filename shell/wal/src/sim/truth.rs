@@ -8,6 +8,7 @@
 //! | identity, a segment's header, a block that a later whole block says was synced, both slots, a slot the log knows of | refuse |
 //! | the last blocks, which nothing vouches for; the newest slot, which no block names yet | start, and knows less than it promised |
 //! | padding, zeros behind the log, one slot of two, a spare segment | start, and has lost nothing |
+//! | zeros that were to take the place of what was cut from the log | start, and has lost nothing, or refuse: an old block may stand there that says that more was synced |
 //!
 //! The second row is what no log can notice (`docs/formats/block.md`): such a member must not come back to its cluster.
 //! Knows nothing of: how the log is recovered.
@@ -242,7 +243,8 @@ fn truth_of_log(
     }
     let is_whole = |block: &Found| is_whole(block, actual, right);
     let Some(gone) = blocks.iter().find(|block| !is_whole(block)) else {
-        return truth;
+        let old = has_old_block_beyond(identity, actual, right, end);
+        return truth.max(if old { Truth::Either } else { Truth::Whole });
     };
     // The same question the log asks, but of what is known to have been there.
     let vouched = blocks.iter().any(|block| gone.at < block.synced && is_whole(block)) || {
@@ -255,6 +257,27 @@ fn truth_of_log(
         })
     };
     truth.max(if vouched { Truth::Refuse } else { Truth::MayForget })
+}
+
+/// Whether the disk has kept a block behind the end that was written over, and that says that the log was synced beyond its
+/// end: whoever believes it misses what was cut.
+fn has_old_block_beyond(
+    identity: &Identity,
+    actual: &BTreeMap<u64, &[u8]>,
+    right: &BTreeMap<u64, &[u8]>,
+    end: Position,
+) -> bool {
+    actual.range(end.segment..).any(|(&segment, bytes)| {
+        let first = if segment == end.segment { end.offset } else { DATA_START };
+        (first..bytes.len() as u64).step_by(SECTOR).any(|offset| {
+            let at = Position { segment, offset };
+            let stands = parse(identity, bytes, at).filter(|block| end < block.synced);
+            stands.is_some_and(|block| {
+                let range = offset as usize..offset as usize + block.len;
+                right[&segment].get(range.clone()) != bytes.get(range)
+            })
+        })
+    })
 }
 
 /// The generation of the slot at `place`, if it is whole and of `owner`.
@@ -298,6 +321,22 @@ impl SimDisk {
         let snapshots = state.names.now.iter().filter(|(name, _)| crate::snapshot::named(name).is_some());
         let good = snapshots.map(|(name, &inode)| (name, inode)).filter(is_good);
         good.filter_map(|(name, _)| crate::snapshot::named(name)).map(|(_, last)| last).collect()
+    }
+
+    /// Whether a snapshot is not what was written, or is not there any more, by the disk's fault alone.
+    #[must_use]
+    pub fn has_lost_a_snapshot(&self) -> bool {
+        let state = self.state();
+        let is_one = |name: &String| crate::snapshot::named(name).is_some();
+        let is_odd = |inode: usize| {
+            let file = &state.inodes[inode];
+            !file.wronged.is_empty() || !file.unreadable.is_empty()
+        };
+        let is_replaced = |name: &String, replaced: &Replaced| {
+            is_one(name) && state.names.now.get(name).copied() == replaced.by
+        };
+        state.replaced.iter().any(|(name, replaced)| is_replaced(name, replaced))
+            || state.names.now.iter().any(|(name, &inode)| is_one(name) && is_odd(inode))
     }
 
     /// Whether everything that is gone is noticed, whenever the power goes: a log that is mended then owes nothing that it
