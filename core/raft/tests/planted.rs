@@ -14,7 +14,7 @@ use world::storm::storm;
 /// Bugs that only judges of whole clusters find: by what clients were told, by each truncation and the match of each peer
 /// at every step, by each step of a change of members, by how long things take, by what crosses a link, where a disk forgets,
 /// where clocks are beyond their bound. Nor can these storms see how well a cluster serves.
-const ELSEWHERE: [&str; 28] = [
+const ELSEWHERE: &[&str] = &[
     "check-quorum-hears-one",
     "stickiness-switched-off",
     "late-pre-vote-counts-again",
