@@ -12,6 +12,8 @@ const BUILD_LIMIT: Duration = Duration::from_secs(1800);
 const STORM_LIMIT: Duration = Duration::from_secs(600);
 /// Fresh storms for every commit.
 const STORMS: u64 = 300;
+/// Fresh storms of each family that judges service, for every commit: they take about a second each.
+const OF_SERVICE: usize = 12;
 /// Seeds whose course is compared between builds, and for how many simulated minutes.
 const COMPARED: u64 = 4;
 const MINUTES: u64 = 1;
@@ -29,7 +31,11 @@ pub fn regressions(seed: u64, log: &Path) -> Result<Tally, Failure> {
     let text = std::fs::read_to_string(&file)?;
     for line in text.lines().filter(|line| !line.starts_with('#') && !line.is_empty()) {
         let mut known = line.split('|').next().unwrap_or("").split_whitespace();
-        let mut words = vec!["--seed", known.next().unwrap_or("")];
+        let first = known.next().unwrap_or("");
+        let mut words = match first.parse::<u64>() {
+            Ok(_) => vec!["--seed", first],
+            Err(_) => vec!["--family", first, "--seed", known.next().unwrap_or("")],
+        };
         words.extend(known.next().into_iter().flat_map(|minutes| ["--minutes", minutes]));
         run_logged(&mut kattu(&words), log, STORM_LIMIT)?;
         tally.passed += 1;
@@ -69,4 +75,20 @@ pub fn fresh(seed: u64, log: &Path) -> Result<Tally, Failure> {
     let text = std::fs::read_to_string(log)?;
     let last = text.lines().rfind(|line| line.contains(" storms, ")).unwrap_or("").to_string();
     Ok(Tally { passed: STORMS as usize, note: last, ..Tally::default() })
+}
+
+/// Fresh storms in which only one follower is slow: their seeds follow from the commit.
+pub fn service(seed: u64, log: &Path) -> Result<Tally, Failure> {
+    let mut tally = Tally::default();
+    for family in ["slow-links", "slow-members"] {
+        let (storms, first) = (OF_SERVICE.to_string(), seed.to_string());
+        run_logged(
+            &mut kattu(&["--family", family, "--seed", &first, "--storms", &storms]),
+            log,
+            STORM_LIMIT,
+        )?;
+        tally.passed += OF_SERVICE;
+    }
+    tally.note = format!("{OF_SERVICE} storms of each family");
+    Ok(tally)
 }

@@ -74,6 +74,13 @@ const SLICES: &[Stage] = &[
         run: |log| crate::storms::fresh(seed_of_commit(), log),
     },
     Stage {
+        name: "service",
+        about: "simulated clusters with one slow follower, judged by how well they serve; seeds from the commit",
+        next: "the command printed above, after `replay:`",
+        needs: &["release"],
+        run: |log| crate::storms::service(seed_of_commit(), log),
+    },
+    Stage {
         name: "chaos",
         about: "real clusters in storms of kills, pauses, cuts and bad links",
         next: "the command printed above, after `repeat:`",

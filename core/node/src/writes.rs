@@ -39,6 +39,8 @@ enum Publication {
 struct Unplaced {
     whose: Whose,
     command: Vec<u8>,
+    /// When it came here.
+    since: Instant,
     expires: Instant,
 }
 
@@ -322,7 +324,7 @@ impl Node {
             return self.writes.refuse(ticket, Refusal::TooManyRequests, effects);
         }
         self.writes.unplaced_bytes += command.len();
-        self.writes.unplaced.push_back(Unplaced { whose: Whose::Ours(ticket), command, expires });
+        self.writes.unplaced.push_back(Unplaced { whose: Whose::Ours(ticket), command, since: now, expires });
         if self.raft.is_leader() && self.writes.unplaced.len() == 1 {
             self.propose_next(now, out, &mut Verdicts::default(), effects);
         }
@@ -332,7 +334,7 @@ impl Node {
     pub(crate) fn write_own(&mut self, now: Instant, command: Vec<u8>) {
         let expires = now + self.config.request_timeout;
         self.writes.unplaced_bytes += command.len();
-        self.writes.unplaced.push_back(Unplaced { whose: Whose::Ours(OWN), command, expires });
+        self.writes.unplaced.push_back(Unplaced { whose: Whose::Ours(OWN), command, since: now, expires });
     }
 
     /// Leader: puts the write that waits longest into the log, or refuses it. `false` when it goes on waiting: its room
@@ -344,7 +346,8 @@ impl Node {
         verdicts: &mut Verdicts,
         effects: &mut Effects,
     ) -> bool {
-        if self.raft.transferring().is_some() || !self.raft.admits(now) {
+        let waits_since = self.writes.unplaced.front().map_or(now, |write| write.since);
+        if self.raft.transferring().is_some() || !self.raft.admits(now, waits_since) {
             return false;
         }
         let write = self.writes.pop_unplaced().expect("the caller has looked");
@@ -465,7 +468,7 @@ impl Node {
                     break;
                 }
                 let write = self.writes.pop_unplaced().expect("its front was just seen");
-                let Unplaced { whose: Whose::Ours(ticket), command, expires } = write else {
+                let Unplaced { whose: Whose::Ours(ticket), command, expires, .. } = write else {
                     continue; // who does not lead keeps nobody else's
                 };
                 bytes += command.len();
@@ -520,7 +523,12 @@ impl Node {
             return self.wait_again(now, Wish { ticket, command, patient_until, expires });
         }
         self.writes.unplaced_bytes += command.len();
-        self.writes.unplaced.push_front(Unplaced { whose: Whose::Ours(ticket), command, expires });
+        self.writes.unplaced.push_front(Unplaced {
+            whose: Whose::Ours(ticket),
+            command,
+            since: now,
+            expires,
+        });
         self.writes.forward_after = now + self.config.raft.heartbeat_interval;
     }
 
@@ -578,8 +586,8 @@ impl Node {
     }
 
     /// Leader: what becomes of a forwarded write; `None` if it waits, like one of this replica's own, behind those that do,
-    /// until its room in the log has been made ready. It is given up an election timeout before its follower does that, so
-    /// that the client is told that it had no effect.
+    /// until its room in the log has been made ready, or until clients are slowed no more. It is given up an election timeout
+    /// before its follower does that, so that the client is told that it had no effect.
     fn propose_forwarded(
         &mut self,
         now: Instant,
@@ -587,10 +595,8 @@ impl Node {
         whose: Whose,
         out: &mut kattu_raft::Effects,
     ) -> Option<Result<EntryId, Refusal>> {
-        if !self.raft.admits(now) {
-            return Some(Err(Refusal::LeaderChanged)); // certainly not taken: it waits there and comes again
-        }
-        if self.writes.unplaced.is_empty() || self.raft.transferring().is_some() {
+        let waits = !self.writes.unplaced.is_empty() || !self.raft.admits(now, now);
+        if !waits || self.raft.transferring().is_some() {
             match self.propose_command(now, command, out) {
                 Err(Refusal::NoSpace)
                     if !self.is_short() && !planted!("forwarded-write-waits-for-no-room") => {}
@@ -605,7 +611,7 @@ impl Node {
         let (command, expires) = (command.to_vec(), now + patience);
         self.writes.unplaced_bytes += command.len();
         self.writes.unplaced_of_others += 1;
-        self.writes.unplaced.push_back(Unplaced { whose, command, expires });
+        self.writes.unplaced.push_back(Unplaced { whose, command, since: now, expires });
         None
     }
 
@@ -721,7 +727,12 @@ impl Node {
             let command = self.writes.publish.clone();
             self.writes.unplaced_bytes += command.len();
             let expires = now + self.config.request_timeout.max(Duration::from_secs(1));
-            self.writes.unplaced.push_back(Unplaced { whose: Whose::Ours(PUBLISH), command, expires });
+            self.writes.unplaced.push_back(Unplaced {
+                whose: Whose::Ours(PUBLISH),
+                command,
+                since: now,
+                expires,
+            });
         }
     }
 }

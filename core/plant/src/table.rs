@@ -25,7 +25,7 @@ const WAL: &str = "kattu-wal";
 const REBUILD: &str = "kattu-rebuild";
 
 /// All bugs that can be planted.
-pub static BUGS: [Bug; 150] = [
+pub static BUGS: [Bug; 153] = [
     // core/raft: elections
     bug(
         RAFT,
@@ -381,6 +381,30 @@ pub static BUGS: [Bug; 150] = [
         "A leader lets in whatever clients write while a voter that came back falls ever further behind.",
         Trial::Scene,
         &["clients_are_slowed_for_who_comes_back"],
+    ),
+    bug(
+        RAFT,
+        "probe-answered-by-what-was-known",
+        "ours: storms of slow links, seed 1180; kin of etcd's probes that a heartbeat answer resumes",
+        "An answer to a heartbeat counts as one to a probe that may have ended with its link: entries follow behind a gap, and again.",
+        Trial::Service,
+        &["goodput"],
+    ),
+    bug(
+        RAFT,
+        "slowed-clients-wait-without-a-bound",
+        "ours: storms of slow links, seed 923; the queue of an open loop that is served at a share of its rate",
+        "While clients are slowed for a voter that came back, what they ask beyond their share waits until they are slowed no more.",
+        Trial::Scene,
+        &["nobody_waits_long_for_who_comes_back"],
+    ),
+    bug(
+        RAFT,
+        "snapshot-on-its-way-is-no-gain",
+        "ours: storms of slow links, seed 938",
+        "A voter that gets a snapshot gains nothing until that is installed, and clients are slowed for it.",
+        Trial::Scene,
+        &["nobody_is_slowed_while_a_snapshot_comes_in"],
     ),
     bug(
         RAFT,

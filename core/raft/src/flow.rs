@@ -147,6 +147,8 @@ pub(crate) struct Flow {
     asked: u8,
     /// A link has ended since.
     must_ask: bool,
+    /// A link has ended since a probe was last answered: what was known to agree before answers none.
+    link_ended: bool,
     /// What the peer has room for after what it has acknowledged, at least, as it said last.
     room: Room,
     trip: RoundTrip,
@@ -174,6 +176,7 @@ impl Flow {
             since: Instant(0),
             asked: 0,
             must_ask: false,
+            link_ended: false,
             room: Room::PLENTY,
             trip: RoundTrip::default(),
             next_bytes: 0,
@@ -295,15 +298,21 @@ impl Flow {
 
     /// The peer's durable log agrees up to `upto`, and what is known to agree is `matched` now; whether that is news.
     ///
-    /// A probe is answered by a match of what it asked or more; a smaller one says nothing about it. Its entries
-    /// are then under way like any others.
+    /// A probe is answered by a match of what it asked or more; a smaller one says nothing about it. Its entries are then
+    /// under way like any others. Where a link has ended, a match that was known before says nothing either: a heartbeat may
+    /// have asked for it on the new link, and the probe may have ended with the old one.
     pub(crate) fn on_match(&mut self, now: Instant, upto: LogIndex, matched: LogIndex, is_news: bool) {
-        let asked = self.next.previous();
+        let agrees = self.next.previous() <= upto;
         if let Mode::Probe { awaiting } = &mut self.mode
-            && asked <= upto
+            && agrees
+            && (!self.link_ended
+                || is_news
+                || awaiting.as_ref().is_none_or(|sent| sent.last <= upto)
+                || planted!("probe-answered-by-what-was-known"))
         {
             let awaiting = awaiting.take();
             self.mode = Mode::Replicate;
+            self.link_ended = false;
             if let Some(sent) = awaiting.filter(|sent| sent.prev < sent.last) {
                 self.under_way(sent);
             }
@@ -379,6 +388,7 @@ impl Flow {
         self.trip = RoundTrip::default();
         self.progressed(now);
         self.must_ask = true;
+        self.link_ended = true;
     }
 
     /// Nothing but a question about the end of what was sent.

@@ -140,6 +140,11 @@ impl Stream {
         self.meta.as_ref().map_or(EntryId::default(), |meta| meta.last)
     }
 
+    /// Which one, and how many bytes of it the peer has.
+    pub(crate) fn taken(&self) -> (EntryId, u64) {
+        (self.last(), self.next)
+    }
+
     /// When time alone moves it.
     fn deadline(&self) -> Instant {
         match self.step {

@@ -5,12 +5,15 @@
 //! Rules: [fault-model F51]
 //!   1. Behind is a voter that is heard and lacks more than the recent entries: it is fed from the disk, or with a snapshot. It
 //!      gains if what it lacks becomes less by a sixteenth within four election timeouts: a first megabyte over a link of 1 MB/s
-//!      takes one.
+//!      takes one. It gains, too, while a snapshot comes in there, for what it lacks becomes less with the last piece only.
+//!      A second snapshot after that is no gain: what counts is what it lacked when the first one began.
 //!   2. While one does not gain, no fewer than `client_share_min` hundredths are admitted of the bytes per second that were
-//!      proposed before. Nobody is refused: what is not admitted waits, some ten milliseconds at a time.
-//!   3. That ends when the voter has what it lacked or is not heard, and at the latest after eight election timeouts; the
+//!      proposed before. Nobody is refused: what is not admitted waits.
+//!   3. Nobody waits longer for that than a heartbeat interval. Clients that wait for their answers are slowed by much less;
+//!      who asks at a rate is not slowed by waiting, however long: it would only be served late, and later with every second.
+//!   4. That ends when the voter has what it lacked or is not heard, and at the latest after eight election timeouts; the
 //!      next two are free, so that the share is one of what the cluster can do now and does not become a share of a share.
-//!   4. If it does not gain even so, that is told: what is asked of the cluster is more than this voter can take.
+//!   5. If it does not gain even so, that is told: what is asked of the cluster is more than this voter can take.
 //!
 //! A share, because a cluster that serves nobody for the sake of a member is no better than one that lacks the member.
 //! Knows nothing of: clients, what is proposed, why a voter is slow.
@@ -21,7 +24,7 @@ use crate::flow::Mode;
 use crate::raft::Raft;
 use crate::role::Role;
 use crate::trace::Trace;
-use crate::types::{Duration, Instant, NodeId};
+use crate::types::{Duration, EntryId, Instant, NodeId};
 
 /// A voter gains if it loses one part of so many of what it lacks while it is watched.
 const GAINS: u64 = 16;
@@ -53,9 +56,31 @@ pub(crate) struct Yielding {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Watch {
     peer: NodeId,
-    /// Entries that it lacked then.
+    /// Entries that it lacked then, or when the snapshot began that comes in there.
     behind: u64,
+    /// The first snapshot that it got since then, and how much of that it has.
+    snapshot: Option<(EntryId, u64)>,
     since: Instant,
+}
+
+impl Watch {
+    /// Whether more of its first snapshot has come in since it was looked at. [Rule 1]
+    fn takes(&self, snapshot: Option<(EntryId, u64)>) -> bool {
+        match (self.snapshot, snapshot) {
+            (None, Some((_, bytes))) => 0 < bytes,
+            (Some((first, had)), Some((last, bytes))) => first == last && had < bytes,
+            (_, None) => false,
+        }
+    }
+}
+
+/// A voter that is heard and lacks more than the recent entries.
+struct Behind {
+    /// Entries that it lacks.
+    entries: u64,
+    peer: NodeId,
+    /// The snapshot that it gets, and how much of that it has.
+    snapshot: Option<(EntryId, u64)>,
 }
 
 /// Clients are slowed.
@@ -64,9 +89,10 @@ struct Slowed {
     since: Instant,
     /// Bytes admitted in a second.
     rate: u64,
-    /// Bytes that may be proposed now; what went beyond them is owed.
+    /// Bytes that may be proposed now; what went beyond them is owed, but for what nobody waits for. [Rule 3]
     left: u64,
     owed: u64,
+    owed_max: u64,
     counted_at: Instant,
     /// Somebody waits.
     waits: bool,
@@ -89,7 +115,7 @@ impl Yielding {
         self.proposed += bytes as u64;
         if let Some(slowed) = &mut self.slowed {
             let bytes = bytes as u64;
-            slowed.owed += bytes.saturating_sub(slowed.left);
+            slowed.owed = slowed.owed.saturating_add(bytes.saturating_sub(slowed.left)).min(slowed.owed_max);
             slowed.left = slowed.left.saturating_sub(bytes);
         }
     }
@@ -124,12 +150,14 @@ fn bytes_in(rate: u64, span: Duration) -> u64 {
 }
 
 impl Raft {
-    /// Whether a proposal may be made now; else it waits, and [`Raft::deadline`] says until when.
-    pub fn admits(&mut self, now: Instant) -> bool {
+    /// Whether a proposal may be made now that waits since then; else it goes on waiting, and [`Raft::deadline`] says until
+    /// when.
+    pub fn admits(&mut self, now: Instant, waits_since: Instant) -> bool {
         let Role::Leader(leader) = &mut self.role else { return true };
         let Some(slowed) = &mut leader.yielding.slowed else { return true };
         slowed.count(now, &self.config);
-        let admits = slowed.left > 0;
+        let has_waited = self.config.heartbeat_interval <= now.since(waits_since);
+        let admits = slowed.left > 0 || has_waited && !planted!("slowed-clients-wait-without-a-bound");
         slowed.waits |= !admits;
         admits || planted!("clients-never-slowed")
     }
@@ -161,7 +189,7 @@ impl Raft {
         if yielding.slowed.is_none() {
             yielding.rate = (yielding.rate / 8).saturating_mul(7).saturating_add(rate / 8);
         }
-        let Some((peer, behind)) = farthest else {
+        let Some(Behind { entries: behind, peer, snapshot }) = farthest else {
             (yielding.watch, yielding.slowed) = (None, None);
             return;
         };
@@ -170,16 +198,21 @@ impl Raft {
             yielding.slowed = None;
             yielding.free_until = now + election_timeout * FREE_FOR;
         }
-        let watched = yielding.watch.as_ref().filter(|watch| watch.peer == peer);
-        let Some(watch) = watched else {
-            yielding.watch = Some(Watch { peer, behind, since: now });
+        let Some(watch) = yielding.watch.as_mut().filter(|watch| watch.peer == peer) else {
+            yielding.watch = Some(Watch { peer, behind, snapshot, since: now });
             return;
         };
         if now < watch.since + election_timeout * WATCHED_FOR {
             return;
         }
-        let gains = behind + (watch.behind / GAINS).max(1) <= watch.behind;
-        yielding.watch = Some(Watch { peer, behind, since: now });
+        let takes = watch.takes(snapshot) && !planted!("snapshot-on-its-way-is-no-gain");
+        let gains = takes || behind + (watch.behind / GAINS).max(1) <= watch.behind;
+        *watch = Watch {
+            peer,
+            behind: if takes { behind.min(watch.behind) } else { behind },
+            snapshot: if takes { snapshot } else { watch.snapshot.or(snapshot) },
+            since: now,
+        };
         if gains || yielding.rate == 0 {
             return;
         }
@@ -187,27 +220,35 @@ impl Raft {
             effects.trace.push(Trace::FallsBehind { peer, behind });
         } else if yielding.free_until <= now {
             let rate = (yielding.rate / 100).saturating_mul(share).max(1);
-            yielding.slowed =
-                Some(Slowed { since: now, rate, left: 0, owed: 0, counted_at: now, waits: false });
+            yielding.slowed = Some(Slowed {
+                since: now,
+                rate,
+                left: 0,
+                owed: 0,
+                owed_max: bytes_in(rate, config.heartbeat_interval),
+                counted_at: now,
+                waits: false,
+            });
             effects.trace.push(Trace::SlowsClients { peer, behind });
         }
     }
 
-    /// The voter that is heard and lacks most beyond the recent entries, and how many entries it lacks. [Rule 1]
-    fn farthest_behind(&self, now: Instant) -> Option<(NodeId, u64)> {
+    /// The voter that is heard and lacks most beyond the recent entries. [Rule 1]
+    fn farthest_behind(&self, now: Instant) -> Option<Behind> {
         let Role::Leader(leader) = &self.role else { return None };
         let recent_first = self.log.recent_first();
         let last = self.log.last().index.0;
         let heard = |at: Instant| now.since(at) < self.config.election_timeout;
-        let behind = leader.peers.iter().filter(|(peer, progress)| {
-            let lacks = match progress.flow.mode {
-                Mode::Snapshot(_) => true,
-                Mode::Probe { .. } | Mode::Replicate => progress.matched.next() < recent_first,
+        let behind = leader.peers.iter().filter_map(|(&peer, progress)| {
+            let snapshot = match &progress.flow.mode {
+                Mode::Snapshot(stream) => Some(stream.taken()),
+                Mode::Probe { .. } | Mode::Replicate => None,
             };
-            lacks && heard(progress.heard_at) && self.membership().is_voter(**peer)
+            let lacks = snapshot.is_some() || progress.matched.next() < recent_first;
+            let counts = lacks && heard(progress.heard_at) && self.membership().is_voter(peer);
+            let entries = last.saturating_sub(progress.matched.0);
+            counts.then_some(Behind { entries, peer, snapshot })
         });
-        behind
-            .map(|(&peer, progress)| (peer, last.saturating_sub(progress.matched.0)))
-            .max_by_key(|&(peer, behind)| (behind, peer))
+        behind.max_by_key(|behind| (behind.entries, behind.peer))
     }
 }

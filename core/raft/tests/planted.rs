@@ -43,6 +43,9 @@ const ELSEWHERE: &[&str] = &[
     "written-off-entries-leave-with-a-heartbeat",
     "room-told-of-by-heartbeats-only",
     "clients-never-slowed",
+    "probe-answered-by-what-was-known",
+    "slowed-clients-wait-without-a-bound",
+    "snapshot-on-its-way-is-no-gain",
     "recent-entries-kept-for-nobody",
 ];
 

@@ -8,8 +8,8 @@
 //! | `pre-candidate-votes-and-asks-on` | who has elected a leader does not depose it (`elections.rs`) |
 //! | `restarted-voter-deposes-its-leader` | a restart and one lost link cost no election (`elections.rs`) |
 //! | `open-questions-all-repeated` | who waits for many answers repeats one question (`questions.rs`) |
-//! | `question-overtakes-entries`, `sent-again-because-time-passed` | a link that only is slow carries what is new (`flow.rs`) |
-//! | `written-off-entries-not-counted`, `sent-without-room`, `room-told-of-by-heartbeats-only`, `recent-entries-kept-for-nobody`, `clients-never-slowed` | what is on its way to a peer is bounded by limits and room, and comes from memory where the peer keeps up (`flow.rs`) |
+//! | `question-overtakes-entries`, `sent-again-because-time-passed`, `unanswered-piece-sent-again` | a link that only is slow carries what is new (`flow.rs`) |
+//! | `written-off-entries-not-counted`, `sent-without-room`, `room-told-of-by-heartbeats-only`, `recent-entries-kept-for-nobody`, `clients-never-slowed`, `slowed-clients-wait-without-a-bound`, `snapshot-on-its-way-is-no-gain` | what is on its way to a peer is bounded by limits and room, and comes from memory where the peer keeps up (`flow.rs`) |
 //! | `forwarded-write-waits-for-no-room` | "no space" is said only when there is none (`room.rs`) |
 //! | `snapshot-overtakes-gathered-entries` | a store is handed nothing behind what it holds (`gathered.rs`) |
 //! | `waiting-snapshot-removed` | a snapshot that waits to become the tables is there when its turn comes (`waiting.rs`) |
@@ -78,7 +78,10 @@ pub fn trial(name: &str, seed: u64) {
         "written-off-entries-leave-with-a-heartbeat" => flow::a_lost_copy(seed),
         "sent-without-room" => flow::a_follower_without_room(seed),
         "room-told-of-by-heartbeats-only" => flow::room_that_comes_back(seed),
-        "clients-never-slowed" => flow::a_voter_that_does_not_gain(seed),
+        "clients-never-slowed" | "slowed-clients-wait-without-a-bound" => {
+            flow::a_voter_that_does_not_gain(seed);
+        }
+        "snapshot-on-its-way-is-no-gain" => flow::a_voter_that_gets_a_snapshot(seed),
         "recent-entries-kept-for-nobody" => flow::a_follower_a_little_late(seed),
         "forwarded-write-waits-for-no-room" => room::a_write_that_comes_early(seed),
         "snapshot-overtakes-gathered-entries" => gathered::a_snapshot_behind_entries(seed),

@@ -82,6 +82,12 @@ const BEYOND: &[(&str, &str)] = &[
         "clients-never-slowed",
         "breaks no promise of safety: nobody asks in a scope whether a proposal is admitted",
     ),
+    ("probe-answered-by-what-was-known", "breaks no promise of safety: entries are sent twice"),
+    (
+        "slowed-clients-wait-without-a-bound",
+        "breaks no promise of safety: nobody asks in a scope whether a proposal is admitted",
+    ),
+    ("snapshot-on-its-way-is-no-gain", "breaks no promise of safety: clients wait where they need not"),
     ("recent-entries-kept-for-nobody", "breaks no promise of safety: the disk is read where memory would do"),
     ("commit-waits-for-everybody", "breaks no promise of safety: writes wait for the slowest member"),
     ("elections-wait-five-times-as-long", "no clock runs in a scope: a member campaigns at any time"),

@@ -87,6 +87,9 @@ const STEP_UNITS_MAX: u64 = 48 << 10;
 const STANDSTILL_MAX: u64 = 5 * SEC;
 /// Writes may take so much longer while something goes on.
 const SLOWER: Slower = Slower { factor: 2.0, allowance: 10 * MS };
+/// Of a write that was asked for while clients were slowed, so many heartbeat intervals are not counted: it may have waited one
+/// for that. [fault-model F51]
+const SLOWED_BEATS: u64 = 1;
 /// What frames and questions take beside entries, for each peer.
 const FRAMES_SPARE: u64 = 1 << 20;
 /// How often members are looked at.
@@ -267,14 +270,15 @@ impl Service {
     }
 
     /// A write that was asked for then has been answered.
-    pub(crate) fn answered(&mut self, took: u64, done: bool, asked_when_busy: bool) {
+    pub(crate) fn answered(&mut self, took: u64, done: bool, asked: When) {
         if self.judged.is_none() {
             return;
         }
-        match done {
-            false => self.sum.refused += 1,
-            true if asked_when_busy => self.sum.busy.push(took),
-            true => self.sum.quiet.push(took),
+        match (done, asked) {
+            (false, _) => self.sum.refused += 1,
+            (true, When::Quiet) => self.sum.quiet.push(took),
+            (true, When::Busy) => self.sum.busy.push(took),
+            (true, When::Slowed) => self.sum.slowed.push(took),
         }
     }
 
@@ -295,10 +299,25 @@ impl Service {
         self.cpu.clear();
     }
 
-    /// Whether something goes on.
-    pub(crate) fn is_busy(&self) -> bool {
-        self.busy
+    /// When a write is that is asked for now.
+    pub(crate) fn asked(&self, slows_clients: bool) -> When {
+        match (slows_clients, self.busy) {
+            (true, _) => When::Slowed,
+            (false, true) => When::Busy,
+            (false, false) => When::Quiet,
+        }
     }
+}
+
+/// When a write was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum When {
+    /// Nothing went on.
+    Quiet,
+    /// Something did.
+    Busy,
+    /// The leader slowed its clients for a member that came back.
+    Slowed,
 }
 
 /// What storms of service came to.
@@ -312,6 +331,8 @@ pub struct ServiceSum {
     pub quiet: Vec<u64>,
     /// How long writes took while something went on.
     pub busy: Vec<u64>,
+    /// How long writes took while clients were slowed for a member that came back.
+    pub slowed: Vec<u64>,
     /// Requests that were refused, or never answered.
     pub refused: u64,
     /// Steps of members, and the largest one's work.
@@ -335,6 +356,7 @@ impl ServiceSum {
         self.caught_up.extend(&other.caught_up);
         self.quiet.extend(&other.quiet);
         self.busy.extend(&other.busy);
+        self.slowed.extend(&other.slowed);
         self.refused += other.refused;
         let larger = core::cmp::max_by_key(self.steps.1, other.steps.1, Work::units);
         self.steps = (self.steps.0 + other.steps.0, larger);
@@ -370,6 +392,7 @@ impl fmt::Display for ServiceSum {
             shown(&self.busy),
             self.refused
         )?;
+        writeln!(f, "writes while clients were slowed for a member, {}", shown(&self.slowed))?;
         let held: Vec<String> =
             Held::ALL.iter().zip(self.held).map(|(held, most)| format!("{} {most}", held.name())).collect();
         writeln!(f, "most bytes held by a member: {}", held.join(", "))?;
@@ -586,8 +609,11 @@ impl World {
         // Where the leader changed, or had little CPU itself, its writes waited for that.
         if self.sh.deeds.elections <= 1 {
             let sum = &self.sh.service.sum;
+            let may_wait = SLOWED_BEATS * self.plan.settings.heartbeat_interval.as_nanos() as u64;
+            let slowed = sum.slowed.iter().map(|took| took.saturating_sub(may_wait));
+            let mut with: Vec<u64> = sum.busy.iter().copied().chain(slowed).collect();
             let what = "a member is slow, away or behind, or history is forgotten";
-            tail(what, &mut sum.busy.clone(), &mut sum.quiet.clone(), SLOWER)?;
+            tail(what, &mut with, &mut sum.quiet.clone(), SLOWER)?;
         }
         Ok(())
     }

@@ -6,11 +6,13 @@
 
 use crate::clock::SEC;
 use crate::dice::Dice;
+use crate::family::When;
 use crate::report::Violation;
 use crate::world::{Event, World};
 use kattu_kv::api::{Command, KeyRange, Put, Query, Range};
 use kattu_node::command::encode_kv;
 use kattu_node::contract::{Consistency, Outcome, Request};
+use kattu_raft::Raft;
 use std::collections::BTreeMap;
 
 /// Operations of load are numbered from here on, so that no history's number is ever one of them.
@@ -64,8 +66,8 @@ pub(crate) struct Load {
     streams: Vec<Stream>,
     /// Streams beyond these have ended.
     on: Vec<bool>,
-    /// Of which stream, when, and whether something went on then.
-    asked: BTreeMap<u64, (usize, u64, bool)>,
+    /// Of which stream, when, and what went on then.
+    asked: BTreeMap<u64, (usize, u64, When)>,
     number: u64,
     pub(crate) timed: Vec<Timed>,
 }
@@ -142,9 +144,12 @@ impl World {
         self.sh.queue.plan(self.sh.now + gap, Event::Load { stream: number });
         let operation = self.load.number;
         self.load.number += 1;
-        self.load.asked.insert(operation, (number, self.sh.now, self.sh.service.is_busy()));
         let up = self.up();
-        let leader = if anywhere { None } else { self.leader() };
+        let leads = self.leader();
+        let slows = leads.and_then(|leader| self.raft(leader)).is_some_and(Raft::slows_clients);
+        let asked = self.sh.service.asked(slows);
+        self.load.asked.insert(operation, (number, self.sh.now, asked));
+        let leader = leads.filter(|_| !anywhere);
         let any = up.get(operation as usize % up.len().max(1));
         let Some(member) = leader.or(any.copied()) else {
             self.load_ended(operation, false);
@@ -168,9 +173,9 @@ impl World {
     }
 
     pub(crate) fn load_ended(&mut self, operation: u64, done: bool) {
-        let Some((stream, asked, busy)) = self.load.asked.remove(&operation) else { return };
+        let Some((stream, asked, when)) = self.load.asked.remove(&operation) else { return };
         if matches!(self.load.streams[stream].ask, Ask::Put { .. }) {
-            self.sh.service.answered(self.sh.now - asked, done, busy);
+            self.sh.service.answered(self.sh.now - asked, done, when);
         }
         self.load.timed.push(Timed { stream, asked, answered: self.sh.now, done });
     }

@@ -3,7 +3,7 @@
 use kattu_sim::campaign::run_storms;
 use kattu_sim::faults::Fault;
 use kattu_sim::inject::{Kind, Kinds};
-use kattu_sim::{Options, run_storm};
+use kattu_sim::{Family, Options, run_storm};
 
 fn short(seconds: u64) -> Options {
     Options { seconds: Some(seconds), ..Options::default() }
@@ -58,14 +58,21 @@ fn a_storm_without_faults_counts_none() {
 fn no_regression_comes_back() {
     for line in include_str!("../regressions.txt").lines().filter(|line| !line.starts_with('#')) {
         let parts: Vec<&str> = line.split('|').map(str::trim).collect();
-        let [storm, story, fix] = parts[..] else { panic!("not `seed [minutes] | story | fix`: {line}") };
+        let [storm, story, fix] = parts[..] else {
+            panic!("not `[family] seed [minutes] | story | fix`: {line}");
+        };
         assert!(!story.is_empty() && !fix.is_empty(), "{line}");
-        let numbers: Vec<u64> = storm.split(' ').map(|n| n.parse().expect(line)).collect();
+        let (first, rest) = storm.split_once(' ').unwrap_or((storm, ""));
+        let (family, numbers) = match Family::called(first) {
+            Some(family) => (family, rest),
+            None => (Family::Storms, storm),
+        };
+        let numbers: Vec<u64> = numbers.split(' ').map(|n| n.parse().expect(line)).collect();
         let (seed, minutes) = (numbers[0], numbers.get(1).copied());
-        let options = Options { seconds: minutes.map(|minutes| minutes * 60), ..Options::default() };
-        let report = run_storm(seed, &options);
+        let seconds = minutes.map(|minutes| minutes * 60);
+        let report = run_storm(seed, &Options { seconds, family, ..Options::default() });
         let length = minutes.map_or(String::new(), |minutes| format!(" --minutes {minutes}"));
-        let replay = format!("kattu sim --seed {seed}{length}");
+        let replay = format!("kattu sim --family {} --seed {seed}{length}", family.name());
         assert_eq!(report.violation, None, "seed {seed} is back: {story}; replay: {replay}");
     }
 }

@@ -5,6 +5,7 @@
 use crate::protocol::world;
 use kattu_raft::{Duration, Limits, Message, NodeId};
 use kattu_sim::service::{SlowLink, slow_link};
+use std::collections::{BTreeSet, VecDeque};
 use world::{World, config};
 
 const LEADER: NodeId = NodeId(1);
@@ -177,34 +178,76 @@ pub(super) fn a_follower_a_little_late(seed: u64) {
     assert!(reads == 0, "who_keeps_up_is_fed_from_memory: n1 reads its log for n3, which follows it");
 }
 
-/// A voter comes back far behind, and nothing is read for it, while clients write at a rate.
-pub(super) fn a_voter_that_does_not_gain(seed: u64) {
-    const STEP: Duration = Duration::from_millis(5);
-    let late = NodeId(3);
-    let limits = Limits { recent_bytes_max: 1000, recent_in_sync_bytes_max: 2000, ..Limits::default() };
+/// How often clients write.
+const STEP: Duration = Duration::from_millis(5);
+/// Who comes back.
+const LATE: NodeId = NodeId(3);
+
+/// Three members with little memory for entries; the third is not heard.
+fn without_the_third(seed: u64) -> World {
+    let limits = Limits {
+        recent_bytes_max: 1000,
+        recent_in_sync_bytes_max: 2000,
+        snapshot_chunk_bytes_max: 100,
+        ..Limits::default()
+    };
     let mut configs: Vec<_> = (1..=3).map(|id| config(id, 3, 0)).collect();
     configs.iter_mut().for_each(|config| config.limits = limits);
     let mut world = World::started(configs, seed);
     assert!(world.elect(LEADER), "scene: nothing is in the way");
-    let write = |world: &mut World, steps: u64| {
-        let mut held_up = 0;
-        for _ in 0..steps {
-            if world.act(LEADER, |raft, now, _| raft.admits(now)) {
-                world.propose(LEADER, &[7; 100]).expect("it leads");
-            } else {
-                held_up += 1;
-            }
-            world.pass(STEP);
+    world.cut.extend([(LEADER, LATE), (LATE, LEADER)]);
+    write_at_a_rate(&mut world, 400 + seed % 100);
+    world
+}
+
+/// Clients write once a step, whatever became of the writes before. How long the one waited that waited longest.
+fn write_at_a_rate(world: &mut World, steps: u64) -> Duration {
+    let mut longest = Duration::ZERO;
+    let mut waiting = VecDeque::new();
+    for _ in 0..steps {
+        waiting.push_back(world.now);
+        while let Some(&since) = waiting.front()
+            && world.act(LEADER, |raft, now, _| raft.admits(now, since))
+        {
+            world.propose(LEADER, &[7; 100]).expect("it leads");
+            longest = longest.max(world.now.since(since));
+            waiting.pop_front();
         }
-        held_up
-    };
-    world.cut.extend([(LEADER, late), (late, LEADER)]);
-    write(&mut world, 400 + seed % 100);
+        world.pass(STEP);
+    }
+    longest
+}
+
+/// A voter comes back far behind, and nothing is read for it, while clients write at a rate.
+pub(super) fn a_voter_that_does_not_gain(seed: u64) {
+    let mut world = without_the_third(seed);
     world.peer(LEADER).held.fetch = true;
     world.cut.clear();
-    let held_up = write(&mut world, 1600);
+    let longest = write_at_a_rate(&mut world, 1600);
     assert!(
-        held_up > 0,
+        STEP < longest,
         "clients_are_slowed_for_who_comes_back: n3 falls behind for eight seconds, and every write is let in at once"
     );
+    let heartbeat = world.peer(LEADER).config.heartbeat_interval;
+    assert!(
+        longest <= heartbeat + heartbeat / 10 + STEP,
+        "nobody_waits_long_for_who_comes_back: n3 falls behind for eight seconds, and a write waits for {longest:?}"
+    );
+}
+
+/// A voter comes back behind the log and gets a snapshot, a piece each second.
+pub(super) fn a_voter_that_gets_a_snapshot(seed: u64) {
+    let mut world = without_the_third(seed);
+    world.begin_snapshot(LEADER);
+    world.end_snapshot(LEADER, 0);
+    world.peer(LEADER).held.chunks = true;
+    world.cut.clear();
+    for second in 0..12 {
+        let longest = write_at_a_rate(&mut world, 200);
+        assert!(
+            longest.is_zero(),
+            "nobody_is_slowed_while_a_snapshot_comes_in: a piece came in each second, and in second {second} a write waits for {longest:?}"
+        );
+        world.read_chunk(LEADER, false);
+    }
 }
