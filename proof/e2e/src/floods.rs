@@ -11,6 +11,7 @@
 
 use crate::cluster::{Cluster, Options};
 use crate::kills::all_keys;
+use crate::page::Page;
 use crate::{Kv, raw};
 use kattu_proto::etcdserverpb::kv_client::KvClient;
 use kattu_proto::etcdserverpb::{CompactionRequest, PutRequest, RangeRequest};
@@ -132,6 +133,8 @@ pub struct Seen {
     pub grown_bytes_max: u64,
     /// The most lines that one member wrote in a minute.
     pub lines_per_minute: u64,
+    /// Syncs of their logs that took longer than a quarter of a second: the disk's share in what took long.
+    pub slow_syncs: u64,
     /// How much of a processor the members had together, 1.0 for all of one; and whoever asked them.
     pub members_cpu: f64,
     /// … and whoever asked them.
@@ -237,6 +240,7 @@ fn become_flooder(one_core: bool) {
 fn judge(plan: &Plan, flood: Flood, cluster: &mut Cluster, good: &GoodClient, before: &[u64]) -> Seen {
     good.wait_for_calm();
     let lines_before: Vec<u64> = cluster.members.iter().map(lines).collect();
+    let slow_syncs_before = slow_syncs(cluster);
     let pids: Vec<u32> = cluster.members.iter().map(|member| member.pid()).collect();
     let processor_before = (processor_time(&pids), processor_time(&[std::process::id()]));
     let watch = MemoryWatch::start(pids, plan.one_core);
@@ -297,6 +301,7 @@ fn judge(plan: &Plan, flood: Flood, cluster: &mut Cluster, good: &GoodClient, be
         grown_bytes,
         grown_bytes_max,
         lines_per_minute,
+        slow_syncs: slow_syncs(cluster).saturating_sub(slow_syncs_before),
         members_cpu,
         clients_cpu,
         faults,
@@ -623,13 +628,26 @@ pub(crate) fn memory(process: u32) -> u64 {
 }
 
 /// How long these processes have had a processor. [proc_pid_stat(5): utime, stime]
-fn processor_time(processes: &[u32]) -> Duration {
+pub(crate) fn processor_time(processes: &[u32]) -> Duration {
     let ticks = |process: &u32| -> u64 {
         let text = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
         let after_name = text.rsplit_once(')').map_or("", |(_, rest)| rest);
         after_name.split_whitespace().skip(11).take(2).filter_map(|ticks| ticks.parse::<u64>().ok()).sum()
     };
     Duration::from_secs(processes.iter().map(ticks).sum()) / TICKS_PER_S
+}
+
+/// Syncs so far that took longer than a quarter of a second, of all members; a member that was started again begins anew.
+fn slow_syncs(cluster: &Cluster) -> u64 {
+    let of = |member: &crate::Member| {
+        let page = Page::of(&member.address())?;
+        let all = page.number("etcd_disk_wal_fsync_duration_seconds_count")?;
+        let quick = page
+            .lines("etcd_disk_wal_fsync_duration_seconds_bucket")
+            .find_map(|line| line.strip_prefix("{le=\"0.256\"} ")?.parse::<u64>().ok())?;
+        Some(all.saturating_sub(quick))
+    };
+    cluster.members.iter().filter_map(of).sum()
 }
 
 fn lines(member: &crate::Member) -> u64 {

@@ -13,7 +13,7 @@
 //! Knows nothing of: how members defend themselves.
 
 use crate::cluster::{Cluster, Options};
-use crate::floods::{memory, on_one_core, on_other_cores};
+use crate::floods::{memory, on_one_core, on_other_cores, processor_time};
 use crate::raw;
 use kattu_proto::etcdserverpb::PutRequest;
 use std::collections::{BTreeMap, VecDeque};
@@ -69,6 +69,12 @@ pub struct Report {
     pub due: f64,
     /// … and served in time.
     pub during: f64,
+    /// The same of each second.
+    pub each: Vec<f64>,
+    /// How much of a processor the members had together meanwhile, 1.0 for all of one.
+    pub members_cpu: f64,
+    /// … and the clients: above 0.9, it is they who are judged.
+    pub clients_cpu: f64,
     /// Of what was due: refused, given up, never sent; in hundredths.
     pub refused: f64,
     /// See above.
@@ -284,10 +290,12 @@ pub fn run(plan: Plan) -> Report {
 
     let mut overload = Counts::default();
     let mut grown_bytes = 0;
-    let mut seconds = 0.0;
-    while seconds < plan.lasts.as_secs_f64() {
+    let mut each = Vec::new();
+    let processor = || (processor_time(&pids), processor_time(&[std::process::id()]));
+    let (processor_before, begun) = (processor(), Instant::now());
+    for _ in 0..plan.lasts.as_secs() {
         let second = load.run(Duration::from_secs(1), Some(due));
-        seconds += 1.0;
+        each.push(second.served as f64);
         overload.due += second.due;
         overload.served += second.served;
         overload.refused += second.refused;
@@ -296,6 +304,10 @@ pub fn run(plan: Plan) -> Report {
         let grown = pids.iter().zip(&before).map(|(pid, before)| memory(*pid).saturating_sub(*before)).max();
         grown_bytes = grown_bytes.max(grown.unwrap_or_default());
     }
+    let used = |before: Duration, now: Duration| (now - before).as_secs_f64() / begun.elapsed().as_secs_f64();
+    let processor_after = processor();
+    let members_cpu = used(processor_before.0, processor_after.0);
+    let clients_cpu = used(processor_before.1, processor_after.1);
     let after: Vec<f64> =
         (0..AFTER.as_secs()).map(|_| load.run(Duration::from_secs(1), None).served as f64).collect();
 
@@ -303,7 +315,10 @@ pub fn run(plan: Plan) -> Report {
     let mut report = Report {
         peak,
         due,
-        during: overload.served as f64 / seconds,
+        during: overload.served as f64 / each.len() as f64,
+        each,
+        members_cpu,
+        clients_cpu,
         refused: part(overload.refused),
         given_up: part(overload.given_up),
         unsent: part(overload.unsent),

@@ -13,8 +13,11 @@
 //!        So what is held stays within the budget and [`SMALL_BYTES`] for each connection.
 //! A hold goes where its bytes go: from the request's body to the store's result, and piece by piece into what waits for
 //! the socket. Whatever drops the bytes (a stream that was reset, a connection that broke) drops the hold with them.
+//! Beside the bytes, calls that the replica works on are counted, and what is still to come of bodies that have begun: the
+//! windows of connections depend on both ([`crate::ahead`]).
 //! Knows nothing of: what the bytes are.
 
+use crate::ahead::{CALLS_MAX, LEAST, UnderWay};
 use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -42,6 +45,10 @@ pub struct Budget {
     max: u64,
     held: AtomicU64,
     refused: AtomicU64,
+    /// Calls whose requests are whole and that have no answer yet, and how many leave no more room.
+    calls: AtomicU64,
+    calls_max: u64,
+    calls_refused: AtomicU64,
 }
 
 impl Default for Budget {
@@ -58,7 +65,21 @@ impl Budget {
             0 => (kattu_runtime::memory_limit() / MEMORY_SHARE).clamp(BUDGET_MIN, DEFAULT_MAX),
             bytes => bytes,
         };
-        Budget { max, held: AtomicU64::new(0), refused: AtomicU64::new(0) }
+        let none = || AtomicU64::new(0);
+        Budget {
+            max,
+            held: none(),
+            refused: none(),
+            calls: none(),
+            calls_max: CALLS_MAX,
+            calls_refused: none(),
+        }
+    }
+
+    /// The same, with so many calls under way at which clients have no more room.
+    #[must_use]
+    pub fn with_calls_max(self, calls_max: u64) -> Budget {
+        Budget { calls_max, ..self }
     }
 
     /// The same, and a call of `call_bytes` can be held, however little memory there is.
@@ -90,6 +111,24 @@ impl Budget {
     #[must_use]
     pub fn refused(&self) -> u64 {
         self.refused.load(Relaxed)
+    }
+
+    /// Calls that are under way now: their requests are whole, and they have no answer yet.
+    #[must_use]
+    pub fn calls(&self) -> u64 {
+        self.calls.load(Relaxed)
+    }
+
+    /// Calls under way at which clients have no more room.
+    #[must_use]
+    pub fn calls_max(&self) -> u64 {
+        self.calls_max
+    }
+
+    /// How often a call was refused because far too many were under way.
+    #[must_use]
+    pub fn calls_refused(&self) -> u64 {
+        self.calls_refused.load(Relaxed)
     }
 
     /// The most that a single call can hold when nobody else holds anything.
@@ -131,6 +170,12 @@ pub struct Account {
     waiting: Cell<u64>,
     /// Pieces that have left.
     left: Cell<u64>,
+    /// Calls under way.
+    calls: Cell<u64>,
+    /// Those that were, and have ended.
+    ended: Cell<u64>,
+    /// Bytes that are still to come of bodies that have begun.
+    expected: Cell<u64>,
 }
 
 impl Account {
@@ -142,6 +187,9 @@ impl Account {
             held: Cell::new(0),
             waiting: Cell::new(0),
             left: Cell::new(0),
+            calls: Cell::new(0),
+            ended: Cell::new(0),
+            expected: Cell::new(0),
         })
     }
 
@@ -155,6 +203,19 @@ impl Account {
     #[must_use]
     pub fn pieces(&self) -> (u64, u64) {
         (self.waiting.get(), self.left.get())
+    }
+
+    /// What is under way.
+    #[must_use]
+    pub fn under_way(&self) -> UnderWay {
+        let Budget { calls, calls_max, .. } = &*self.budget;
+        UnderWay {
+            own: self.calls.get(),
+            all: calls.load(Relaxed),
+            all_max: *calls_max,
+            answered: self.ended.get(),
+            expected: self.expected.get(),
+        }
     }
 
     fn take(&self, more: u64) -> bool {
@@ -176,13 +237,15 @@ impl Account {
 pub struct Hold {
     account: Rc<Account>,
     bytes: u64,
+    /// Bytes that are still to come of the call's body.
+    expected: u64,
 }
 
 impl Hold {
     /// Holds so many bytes, if they may be held.
     #[must_use]
     pub fn take(account: &Rc<Account>, bytes: u64) -> Option<Hold> {
-        account.take(bytes).then(|| Hold { account: Rc::clone(account), bytes })
+        account.take(bytes).then(|| Hold { account: Rc::clone(account), bytes, expected: 0 })
     }
 
     /// What is held now.
@@ -212,13 +275,52 @@ impl Hold {
     pub fn split(&mut self, bytes: u64) -> Hold {
         let bytes = bytes.min(self.bytes);
         self.bytes -= bytes;
-        Hold { account: Rc::clone(&self.account), bytes }
+        Hold { account: Rc::clone(&self.account), bytes, expected: 0 }
+    }
+
+    /// So many bytes are still to come of the call's body.
+    pub fn expect(&mut self, bytes: u64) {
+        let expected = &self.account.expected;
+        expected.set(expected.get() - self.expected + bytes);
+        self.expected = bytes;
+    }
+
+    /// The call's request is whole: it is under way until this is dropped. None if far too many are.
+    #[must_use]
+    pub fn begin(&self) -> Option<Begun> {
+        let Account { budget, calls, .. } = &*self.account;
+        let all = budget.calls.fetch_add(1, Relaxed);
+        calls.set(calls.get() + 1);
+        let begun = Begun(Rc::clone(&self.account));
+        let too_many = REFUSED_FROM * budget.calls_max <= all && LEAST < calls.get();
+        if too_many {
+            budget.calls_refused.fetch_add(1, Relaxed);
+        }
+        (!too_many).then_some(begun)
     }
 }
 
 impl Drop for Hold {
     fn drop(&mut self) {
+        self.expect(0);
         self.account.give_back(self.bytes);
+    }
+}
+
+/// Windows let in no more calls than may be under way, but for what was on its way before they were shut: beyond this many
+/// times as many, calls are refused.
+const REFUSED_FROM: u64 = 4;
+
+/// A call that is under way.
+#[derive(Debug)]
+pub struct Begun(Rc<Account>);
+
+impl Drop for Begun {
+    fn drop(&mut self) {
+        let Account { budget, calls, ended, .. } = &*self.0;
+        calls.set(calls.get() - 1);
+        ended.set(ended.get() + 1);
+        budget.calls.fetch_sub(1, Relaxed);
     }
 }
 

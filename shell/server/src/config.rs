@@ -12,6 +12,7 @@ mod membership;
 mod sources;
 pub mod urls;
 
+use crate::ahead::CALLS_MAX;
 use crate::budget;
 use crate::compactor::Retention;
 use crate::face::GRPC_OVERHEAD_BYTES;
@@ -94,6 +95,8 @@ pub struct ServeConfig {
     pub apply: Place,
     /// Bytes that may be held for clients; 0 for a share of the memory.
     pub client_memory_bytes: u64,
+    /// Calls under way at which clients have no more room.
+    pub client_calls_max: u64,
     /// Calls at once on one connection.
     pub max_concurrent_streams: u32,
     /// Least time between two pings of a client.
@@ -271,6 +274,7 @@ fn build(given: &Reader<'_>) -> Result<ServeConfig, ConfigError> {
         log_io: given.place("log-io")?,
         apply: given.place("apply")?,
         client_memory_bytes: client_memory(given, max_request_bytes)?,
+        client_calls_max: given.number("client-calls-max", CALLS_MAX, 64, 1 << 20)?,
         max_concurrent_streams: given.number("max-concurrent-streams", 10_000, 1, u64::from(u32::MAX))?
             as u32,
         ping_interval_min: duration(given, "grpc-keepalive-min-time", "5s", Duration::ZERO)?,

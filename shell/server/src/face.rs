@@ -226,6 +226,7 @@ impl<R: Replica> Face<R> {
         }
         let message = grpc::read_message(body, self.config.body_limits(), hold).await?;
         self.config.counters.received_bytes.add((PREFIX_LEN + message.len()) as u64);
+        let _under_way = hold.begin().ok_or_else(|| errors::too_much_held(TOO_MANY_UNDER_WAY))?;
         let answer = match rpc {
             Rpc::Range => kv::range(self, message, level, hold).await?,
             Rpc::Put => kv::put(self, message, hold).await?,
@@ -305,6 +306,8 @@ impl<R: Replica> Face<R> {
         }
     }
 }
+
+const TOO_MANY_UNDER_WAY: &str = "this server works on as many calls as it can; ask again later";
 
 /// The answer is of another kind than the question: a defect of ours, told instead of hidden.
 pub(crate) fn mismatch(wanted: &str, found: &ReplyBody) -> Status {

@@ -144,10 +144,12 @@ where
             announced.set(announced_len(&parts.begin).unwrap_or(0));
         }
         check_prefix_of(&parts.begin, parts.len, len_max)?;
+        hold.expect((PREFIX_LEN + announced.get()).saturating_sub(parts.len) as u64);
         if body.is_end_stream() {
             break;
         }
     }
+    hold.expect(0);
     let mut message = if parts.len == 0 { whole } else { parts.joined() };
     match announced_len(&message) {
         Some(len) if message.len() == PREFIX_LEN + len => {

@@ -12,6 +12,7 @@
 //! ([`crate::budget`]): a call too many is refused, and a client that does not read loses the call, or the connection.
 //! Knows nothing of: what calls mean.
 
+use crate::ahead::Ahead;
 use crate::body::{FaceBody, Large, Piece, error_trailers, ok_trailers};
 use crate::budget::{Account, CALL_BYTES, Hold};
 use crate::cork::{Cork, Corked, Holder};
@@ -40,9 +41,8 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, Sleep, timeout};
 use tonic::Status;
 
-/// A request of the usual largest size fits in, so that no client has to wait for room in the middle of one.
+/// A request of the usual largest size fits in. What a connection may send in all is another question: [`crate::ahead`].
 const STREAM_WINDOW_BYTES: u32 = 2 << 20;
-const CONNECTION_WINDOW_BYTES: u32 = 16 << 20;
 const HEAD_BYTES_MAX: u32 = 16 << 10;
 
 /// Calls in a row that are refused for want of room; a client that goes on loses the connection.
@@ -71,7 +71,6 @@ where
     let mut connection: Connection<Corked<TcpStream>, Piece> = Builder::new()
         .max_concurrent_streams(config.max_concurrent_streams)
         .initial_window_size(STREAM_WINDOW_BYTES)
-        .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
         .max_header_list_size(HEAD_BYTES_MAX)
         .max_pending_accept_reset_streams(RESET_STREAMS_MAX)
         .max_local_error_reset_streams(Some(RESET_STREAMS_MAX))
@@ -97,6 +96,7 @@ where
     // Told to go; what has not left at the next look never will.
     let mut is_leaving = false;
     let mut cork = Holder::new(cork);
+    let mut ahead = Ahead::default();
     let mut calls = FuturesUnordered::new();
     let mut stopping = pin!(stop.wait_for(|stop| *stop));
     let mut stopped = false;
@@ -133,6 +133,11 @@ where
             let mut moved = false;
             while let Poll::Ready(Some(())) = calls.poll_next_unpin(context) {
                 moved = true;
+            }
+            // Before the connection is polled again: what was read until now gives the client no more room than this.
+            if let Some((window, is_larger)) = ahead.follow(account.under_way()) {
+                connection.set_target_window_size(window);
+                moved |= is_larger;
             }
             if moved || out.piece.swap(false, Relaxed) || cork.is_due(!calls.is_empty(), context) {
                 cork.release();
@@ -214,11 +219,17 @@ async fn call<A, F>(
     F: Future<Output = (Response<FaceBody>, Hold)>,
 {
     let mut answer = pin!(answer(request.map(CallBody), hold));
+    let mut is_begun = false;
     let answered = poll_fn(|context| {
+        // One that was given up before it was looked at is not begun at all.
+        if !is_begun && respond.poll_reset(context).is_ready() {
+            return Poll::Ready(None);
+        }
         if let Poll::Ready(response) = answer.as_mut().poll(context) {
             return Poll::Ready(Some(response));
         }
-        respond.poll_reset(context).map(|_| None)
+        let was_begun = std::mem::replace(&mut is_begun, true);
+        if was_begun { respond.poll_reset(context).map(|_| None) } else { Poll::Pending }
     })
     .await;
     let Some((response, hold)) = answered else { return };

@@ -22,6 +22,7 @@
 //! Knows nothing of: raft's insides, files.
 #![forbid(unsafe_code)]
 
+pub mod ahead;
 mod auth;
 mod body;
 pub mod budget;

@@ -296,7 +296,10 @@ fn face_config(config: &ServeConfig) -> Arc<FaceConfig> {
         body_deadline: config.patience.body,
         stall_deadline: config.patience.stall,
         idle_deadline: config.patience.idle,
-        budget: Arc::new(Budget::with_room_for(config.client_memory_bytes, message_bytes)),
+        budget: Arc::new(
+            Budget::with_room_for(config.client_memory_bytes, message_bytes)
+                .with_calls_max(config.client_calls_max),
+        ),
         ..FaceConfig::default()
     })
 }

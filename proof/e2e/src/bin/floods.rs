@@ -19,7 +19,7 @@ fn main() -> ExitCode {
         println!("{}: {}", seen.flood.name(), seen.what);
         println!(
             "    good client: {} puts, {} failed, p99 {:.1} ms, longest {:.1} ms; a member grew by {} MB (bound {}), {} \
-             lines a minute; processor: members {:.2}, clients {:.2}",
+             lines a minute; {} syncs above 256 ms; processor: members {:.2}, clients {:.2}",
             seen.puts,
             seen.failed,
             seen.p99.as_secs_f64() * 1e3,
@@ -27,6 +27,7 @@ fn main() -> ExitCode {
             seen.grown_bytes >> 20,
             seen.grown_bytes_max >> 20,
             seen.lines_per_minute,
+            seen.slow_syncs,
             seen.members_cpu,
             seen.clients_cpu
         );

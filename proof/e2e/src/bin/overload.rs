@@ -36,9 +36,17 @@ fn main() -> ExitCode {
         report.unsent * 100.0,
         report.grown_bytes >> 20
     );
-    let after: Vec<String> =
-        report.after.iter().map(|served| format!("{:.2}", served / report.peak)).collect();
-    println!("of the peak, in each second after: {}", after.join(" "));
+    println!(
+        "meanwhile the members had {:.2} of their processor, the clients {:.2} of theirs",
+        report.members_cpu, report.clients_cpu
+    );
+    let of_peak = |seconds: &[f64]| -> String {
+        let parts: Vec<String> =
+            seconds.iter().map(|served| format!("{:.2}", served / report.peak)).collect();
+        parts.join(" ")
+    };
+    println!("of the peak, in each second: {}", of_peak(&report.each));
+    println!("of the peak, in each second after: {}", of_peak(&report.after));
     for fault in &report.faults {
         println!("DOES NOT HOLD: {fault}");
     }

@@ -155,6 +155,12 @@ pub const FLAGS: &[Flag] = &[
         "0",
         "bytes held for clients (requests, results, answers); 0 for an eighth of the memory, at most 1 GiB",
     ),
+    works(
+        "client-calls-max",
+        Number,
+        "1024",
+        "calls that this member works on before its clients get no more room to ask; those that are on their way wait at the client",
+    ),
     works("max-concurrent-streams", Number, "10000", "calls at once on one connection of a client"),
     works(
         "grpc-keepalive-min-time",

@@ -6,6 +6,7 @@ use h2::client::{ResponseFuture, SendRequest};
 use h2::{Reason, RecvStream, SendStream};
 use kattu_proto::etcdserverpb as pb;
 use kattu_server::FaceConfig;
+use kattu_server::ahead::LEAST;
 use kattu_server::budget::{Budget, CALL_BYTES};
 use prost::Message;
 use std::sync::Arc;
@@ -346,4 +347,130 @@ async fn pings_without_end_cost_the_connection_and_pings_beside_answers_do_not()
     let ended = served.await.unwrap().expect_err("closed by the server");
     assert_eq!(ended.reason(), Some(Reason::ENHANCE_YOUR_CALM));
     assert_eq!(face.config.counters.connections_too_much.get(), 1);
+}
+
+/// A face whose replica answers nothing, and whose clients have no more room when so many calls are under way.
+async fn overloaded(calls_max: u64) -> Face {
+    let budget = Arc::new(Budget::of(64 * MIB).with_calls_max(calls_max));
+    // Tests ping as often as they like.
+    let config = FaceConfig { budget, ping_interval_min: Duration::ZERO, ..Default::default() };
+    let face = Face::start_with(config).await;
+    face.store.set(|state| state.silent = true);
+    face
+}
+
+fn waiting(face: &Face) -> u64 {
+    face.store.set(|state| state.waiting) as u64
+}
+
+/// What no answer makes room for waits at the client, and comes when there is room. [fault-model F50]
+#[tokio::test]
+async fn whoever_asks_for_more_than_is_answered_has_the_rest_wait_at_home() {
+    const ASKED: usize = 2000;
+    let calls_max = 256;
+    let face = overloaded(calls_max).await;
+    let (client, mut connection) = h2::client::handshake(face.raw().await).await.unwrap();
+    let mut pings = connection.ping_pong().unwrap();
+    tokio::spawn(connection);
+    let mut client = client.ready().await.unwrap();
+    let request = put("a", &"x".repeat(1000));
+    let mut answers = Vec::new();
+    for _ in 0..ASKED {
+        answers.push(ask(&mut client, PUT, &request).await);
+    }
+    eventually(|| calls_max <= waiting(&face)).await;
+    // What else there was room for has come with the pings, which follow it.
+    for _ in 0..3 {
+        pings.ping(h2::Ping::opaque()).await.unwrap();
+    }
+    let before = waiting(&face);
+    let on_their_way = 65_536 / 1000;
+    assert!(before <= calls_max + on_their_way, "{before} calls under way");
+    assert_eq!(face.config.budget.calls(), before);
+    // Another client has its room meanwhile.
+    let mut other = by_hand(&face).await;
+    let mut others = Vec::new();
+    for _ in 0..LEAST {
+        others.push(ask(&mut other, PUT, &request).await);
+    }
+    eventually(|| waiting(&face) == before + LEAST).await;
+    // When they are given up there is room again, on the same connection. (In which order a client sends is its affair, so
+    // nobody knows here which of them have come.)
+    face.store.set(|state| state.silent = false);
+    drop((answers, others));
+    eventually(|| face.config.budget.calls() == 0).await;
+    for _ in 0..ASKED {
+        let answer = ask(&mut client, PUT, &request).await.await.unwrap();
+        assert!(0 < read_all(answer.into_body()).await, "it is served");
+    }
+    assert_eq!(face.config.budget.calls_refused(), 0);
+}
+
+/// What is on its way when a window is shut is taken in up to four times as many calls, and refused beyond.
+#[tokio::test]
+async fn calls_far_beyond_what_can_be_under_way_are_refused_early() {
+    let calls_max = 64;
+    let face = overloaded(calls_max).await;
+    let mut client = by_hand(&face).await;
+    let mut answers = Vec::new();
+    for _ in 0..4 * calls_max {
+        answers.push(ask(&mut client, PUT, &put("a", "x")).await);
+    }
+    eventually(|| waiting(&face) == 4 * calls_max).await;
+    let refused = refusal(ask(&mut client, PUT, &put("a", "x")).await).await.expect("one too many");
+    assert_eq!(
+        (refused.code(), refused.message()),
+        (Code::ResourceExhausted, "etcdserver: too many requests")
+    );
+    assert!(refused.metadata().get("kattu-reason").is_some());
+    let mut other = by_hand(&face).await;
+    for _ in 0..LEAST {
+        answers.push(ask(&mut other, PUT, &put("a", "x")).await);
+    }
+    eventually(|| waiting(&face) == 4 * calls_max + LEAST).await;
+    assert_eq!(face.config.budget.calls_refused(), 1);
+    assert_eq!(face.store.revision(), 1, "nothing was carried out");
+}
+
+/// The frames of a put, by hand: what a library would not send together. [RFC 9113 §4.1; RFC 7541: static names, literals]
+fn put_frames(stream: u32, key: &str) -> Vec<u8> {
+    let frame = |kind: u8, flags: u8, payload: &[u8]| {
+        let mut bytes = vec![0, 0, payload.len() as u8, kind, flags];
+        bytes.extend(stream.to_be_bytes());
+        bytes.extend(payload);
+        bytes
+    };
+    let mut head = vec![0x83, 0x86, 0x04, PUT.len() as u8];
+    head.extend(PUT.bytes());
+    head.extend([0x01, 1, b'x', 0x0f, 0x10, 16]);
+    head.extend(b"application/grpc");
+    [frame(1, 4, &head), frame(0, 1, &framed(&put(key, "v")))].concat()
+}
+
+fn reset_frame(stream: u32) -> Vec<u8> {
+    let mut bytes = vec![0, 0, 4, 3, 0];
+    bytes.extend(stream.to_be_bytes());
+    bytes.extend(8_u32.to_be_bytes()); // CANCEL
+    bytes
+}
+
+/// Calls whose clients have given them up before they are looked at. [fault-model F50]
+#[tokio::test]
+async fn a_call_whose_reset_has_been_read_is_never_begun() {
+    let face = Face::start().await;
+    let mut socket = face.raw().await;
+    let mut bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0".to_vec();
+    for number in 0..30 {
+        let stream = 2 * number + 1;
+        bytes.extend(put_frames(stream, "given up"));
+        bytes.extend(reset_frame(stream));
+    }
+    bytes.extend(put_frames(61, "wanted"));
+    socket.write_all(&bytes).await.unwrap(); // in one piece, and less than is read in a turn
+    eventually(|| !face.store.set(|state| state.seen.is_empty())).await;
+    eventually(|| face.config.budget.held() == 0).await;
+    assert_eq!(face.store.set(|state| state.seen.len()), 1);
+    assert_eq!(face.store.revision(), 2, "one put");
+    let mut kv = face.kv().await;
+    assert_eq!(kv.range(get("wanted")).await.unwrap().into_inner().kvs.len(), 1);
 }
