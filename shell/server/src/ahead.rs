@@ -13,7 +13,9 @@
 //!        2. Up to half of the allowance the window does not change; from there on it shuts. While the member has
 //!           [`CALLS_MAX`] under way, it is shut.
 //!        3. [`LEAST`] calls may be under way or on their way in any case.
-//!        4. The rest of a body that has begun always has room: what it may hold is judged by [`crate::budget`].
+//!        4. The rest of a body that has begun has room: what it may hold is judged by [`crate::budget`]. Not while the
+//!           window is shut and [`LEAST`] calls are under way, though: which of its bodies a client goes on with is its
+//!           own affair, so that room for the rest of one begins another, and in the end lets in all.
 //! Knows nothing of: frames, what calls are, clocks.
 
 /// Calls under way on a member at which its clients have no more room, unless told otherwise. A member whose log waits 10 ms
@@ -111,7 +113,8 @@ impl Ahead {
     /// Rules 2 to 4.
     fn window(&self, UnderWay { own, all, all_max, expected, .. }: UnderWay) -> u64 {
         let calls = match self.allowance {
-            _ if all_max <= all => LEAST.saturating_sub(own),
+            _ if all_max <= all && LEAST <= own => return 0,
+            _ if all_max <= all => LEAST - own,
             allowance if own <= allowance / 2 => allowance,
             allowance => 2 * allowance.saturating_sub(own),
         };
@@ -137,12 +140,14 @@ mod tests {
     }
 
     #[test]
-    fn the_rest_of_a_body_has_room_even_where_calls_have_none() {
+    fn the_rest_of_a_body_has_room_unless_calls_enough_are_under_way_in_a_crowd() {
         let crowded = UnderWay { own: LEAST, all: CALLS_MAX, ..IDLE };
         let mut ahead = Ahead::default();
         assert_eq!(ahead.follow(crowded), Some((0, false)));
         let expected = 1_400_000;
-        assert_eq!(ahead.follow(UnderWay { expected, ..crowded }), Some((1_400_000, true)));
+        assert_eq!(ahead.follow(UnderWay { expected, ..crowded }), None, "it would begin another one");
+        let fewer = UnderWay { own: LEAST - 1, ..crowded };
+        assert_eq!(ahead.follow(UnderWay { expected, ..fewer }), Some((1_400_128, true)));
         assert_eq!(ahead.follow(crowded), Some((0, false)));
         assert_eq!(ahead.follow(UnderWay { own: 0, ..crowded }), Some((2048, true)), "{LEAST} calls");
         assert_eq!(ahead.follow(UnderWay { all: 0, own: 0, ..crowded }), Some((65_536, true)));

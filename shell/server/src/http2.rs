@@ -45,6 +45,11 @@ use tonic::Status;
 const STREAM_WINDOW_BYTES: u32 = 2 << 20;
 const HEAD_BYTES_MAX: u32 = 16 << 10;
 
+/// What small frames of bodies may cost beside their bytes, 256 for each that waits to be looked at. The library's own
+/// measure is half of the connection's window, and would end a connection whose window shuts while it has 100 small requests
+/// on their way.
+const SMALL_FRAMES_BYTES: usize = 8 << 20;
+
 /// Calls in a row that are refused for want of room; a client that goes on loses the connection.
 const REFUSED_MAX: u32 = 256;
 
@@ -71,6 +76,7 @@ where
     let mut connection: Connection<Corked<TcpStream>, Piece> = Builder::new()
         .max_concurrent_streams(config.max_concurrent_streams)
         .initial_window_size(STREAM_WINDOW_BYTES)
+        .data_frame_budget(SMALL_FRAMES_BYTES)
         .max_header_list_size(HEAD_BYTES_MAX)
         .max_pending_accept_reset_streams(RESET_STREAMS_MAX)
         .max_local_error_reset_streams(Some(RESET_STREAMS_MAX))
