@@ -199,6 +199,14 @@ pub struct SnapshotChunk {
     pub total: u64,
 }
 
+impl SnapshotChunk {
+    /// Whether it asks which byte is next: it brings none, before the end of the file.
+    #[must_use]
+    pub fn is_question(&self) -> bool {
+        self.bytes.is_empty() && self.offset < self.total
+    }
+}
+
 /// Peer → leader: how far it has come with a snapshot. That it is installed shows in an `AppendReply`, a match.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct SnapshotReply {

@@ -122,11 +122,9 @@ enum Step {
     Idle { at: Instant },
     /// A chunk is being read; when it may be sent is settled already.
     Reading,
-    /// A chunk of a file of `total` bytes is on its way. The next one is not read before `paced`; what became of this one is
-    /// asked at `ask_at`.
-    Sent { paced: Instant, ask_at: Instant, total: u64 },
-    /// The question is on its way behind the chunk; it is asked again at `ask_at`.
-    Asked { paced: Instant, ask_at: Instant, total: u64 },
+    /// A chunk of a file of `total` bytes is on its way, and behind it the question what became of it, if that was `asked`.
+    /// The next chunk is not read before `paced`; the question is asked, and asked again, at `ask_at`.
+    Sent { paced: Instant, ask_at: Instant, total: u64, asked: bool },
 }
 
 impl Stream {
@@ -151,7 +149,7 @@ impl Stream {
             _ if self.meta.is_none() => Instant::NEVER,
             Step::Idle { at } => at,
             Step::Reading => Instant::NEVER,
-            Step::Sent { ask_at, .. } | Step::Asked { ask_at, .. } => ask_at,
+            Step::Sent { ask_at, .. } => ask_at,
         }
     }
 
@@ -162,18 +160,16 @@ impl Stream {
 
     /// What is on its way may be lost: it is sent again as soon as the pace allows.
     pub(crate) fn lost(&mut self) {
-        if let Step::Sent { paced, .. } | Step::Asked { paced, .. } = self.step {
+        if let Step::Sent { paced, .. } = self.step {
             self.step = Step::Idle { at: paced };
         }
     }
 
     /// An empty chunk that asks which byte is next, if it is time to ask.
     fn question(&mut self, now: Instant, config: &Config) -> Option<SnapshotChunk> {
-        let (Step::Sent { paced, ask_at, total } | Step::Asked { paced, ask_at, total }) = self.step else {
-            return None;
-        };
+        let Step::Sent { paced, ask_at, total, .. } = self.step else { return None };
         let meta = self.meta.as_ref().filter(|_| ask_at <= now)?;
-        self.step = Step::Asked { paced, ask_at: now + config.election_timeout, total };
+        self.step = Step::Sent { paced, ask_at: now + config.election_timeout, total, asked: true };
         Some(SnapshotChunk { meta: meta.clone(), offset: self.next, bytes: SharedBytes::default(), total })
     }
 
@@ -183,7 +179,7 @@ impl Stream {
         match &mut self.step {
             Step::Idle { at } => deadline(at),
             Step::Reading => {}
-            Step::Sent { paced, ask_at, .. } | Step::Asked { paced, ask_at, .. } => {
+            Step::Sent { paced, ask_at, .. } => {
                 deadline(paced);
                 deadline(ask_at);
             }
@@ -367,7 +363,8 @@ impl Raft {
             {
                 let paced = now + view.pace(bytes.len());
                 let chunk = SnapshotChunk { meta: meta.clone(), offset: request.offset, bytes, total };
-                stream.step = Step::Sent { paced, ask_at: paced.max(now + election_timeout), total };
+                let ask_at = paced.max(now + election_timeout);
+                stream.step = Step::Sent { paced, ask_at, total, asked: false };
                 effects.send.push(view.envelope(request.peer, Message::SnapshotChunk(chunk)));
             }
             (ChunkRead::Bytes { .. }, Some(_)) => stream.step = Step::Idle { at: now + election_timeout },
@@ -399,14 +396,13 @@ impl Raft {
                 progress.begin_snapshot(Stream::new(view.snapshot, now));
             }
             Mode::Snapshot(stream) if reply.last == stream.last() => {
-                let was_asked = matches!(stream.step, Step::Asked { .. });
-                if let Step::Sent { paced, .. } | Step::Asked { paced, .. } = stream.step {
+                if let Step::Sent { paced, asked, .. } = stream.step {
                     if reply.refused {
                         // It ends before that peer's log begins, or a newer one comes in there.
                         let newer = view.snapshot.filter(|newest| newest.last != reply.last);
                         *stream = Stream::new(newer, now + view.config.election_timeout);
                         stream.too_old = newer.is_none();
-                    } else if reply.next != stream.next || was_asked {
+                    } else if reply.next != stream.next || asked {
                         // It came; or the question came and the chunk before it did not.
                         stream.next = reply.next;
                         stream.step = Step::Idle { at: paced };
@@ -428,6 +424,7 @@ impl Raft {
         effects: &mut Effects,
     ) {
         self.follow(now, from, effects);
+        let is_question = chunk.is_question();
         let SnapshotChunk { meta, offset, bytes, total } = chunk;
         let last = meta.last;
         if meta.membership.is_empty() {
@@ -451,7 +448,6 @@ impl Raft {
         let fresh = Incoming { meta, term: self.term, next: None, storing: false };
         let mut incoming = known.unwrap_or(fresh);
         incoming.term = self.term;
-        let is_question = bytes.is_empty() && offset < total;
         match incoming.next {
             _ if incoming.storing => {} // its answer says where the file stands
             Some(next) if next != offset || is_question => {

@@ -195,7 +195,7 @@ pub fn envelope(envelope: &Envelope) -> String {
             Some(index) => format!("read from {}", index.0),
             None => "read: not now".into(),
         },
-        Message::SnapshotChunk(chunk) if chunk.bytes.is_empty() && chunk.offset < chunk.total => {
+        Message::SnapshotChunk(chunk) if chunk.is_question() => {
             format!("snapshot to {}: which byte is next?", chunk.meta.last)
         }
         Message::SnapshotChunk(chunk) => {

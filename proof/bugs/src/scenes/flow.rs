@@ -5,7 +5,7 @@
 use crate::protocol::world;
 use kattu_raft::{Duration, Limits, Message, NodeId};
 use kattu_sim::service::{SlowLink, slow_link};
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use world::{World, config};
 
 const LEADER: NodeId = NodeId(1);
