@@ -202,6 +202,13 @@ fn tables_have_the_bytes_of_the_version_before_until_the_cluster_has_a_level() {
 }
 
 #[test]
+#[should_panic(expected = "entry 1.1 holds no command this version knows: if others run a newer version, run that one")]
+fn a_level_that_this_version_does_not_know_stops_a_member_at_its_entry() {
+    let raise = apply(1, level::encode(level::KNOWN + 1), None);
+    Keeper::new(vec![]).handle(raise, &mut KeeperEffects::default());
+}
+
+#[test]
 fn a_write_whose_answer_is_too_large_is_done_and_its_client_is_told_what_is_known() {
     let limits = RequestLimits { answer_bytes_max: 100, ..RequestLimits::default() };
     let mut keeper = keeper().with_limits(limits);
