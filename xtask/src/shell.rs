@@ -204,10 +204,10 @@ fn writeln_to(mut file: &File, line: &str) {
     let _ = writeln!(file, "{line}");
 }
 
-/// The commit we stand on, or `None` outside a clone.
-pub fn commit() -> Option<String> {
+/// The id of the commit that git calls so here (`HEAD`: the one we stand on); `None` if there is none, or outside a clone.
+pub fn commit_of(name: &str) -> Option<String> {
     let mut git = Command::new("git");
-    git.args(["rev-parse", "HEAD"]).current_dir(root());
+    git.args(["rev-parse", "--verify"]).arg(format!("{name}^{{commit}}")).current_dir(root());
     output(&mut git, Duration::from_secs(10)).ok().map(|id| id.trim().to_string())
 }
 

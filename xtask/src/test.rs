@@ -213,7 +213,7 @@ fn end_to_end(log: &Path) -> Result<Tally, Failure> {
 
 /// A number that is new for every commit and the same for everybody who stands on it.
 pub fn seed_of_commit() -> u64 {
-    let id = shell::commit().unwrap_or_default();
+    let id = shell::commit_of("HEAD").unwrap_or_default();
     u64::from_str_radix(id.get(..12).unwrap_or("0"), 16).unwrap_or(0)
 }
 

@@ -22,7 +22,11 @@ pub fn run(words: &[&str]) -> Result<(), Failure> {
             _ => return Err(usage()),
         }
     }
-    let older = build(from.ok_or_else(usage)?)?;
+    let from = from.ok_or_else(usage)?;
+    // Here and not in the worktree, whose `HEAD` is another.
+    let commit = shell::commit_of(from)
+        .ok_or_else(|| Failure::new(format!("there is no commit `{from}` here")).then("git log --oneline"))?;
+    let older = build(&commit)?;
     in_foreground(&mut cargo(&["build", "--locked", "--quiet", "--release", "-p", "kattu"]))?;
     let mut upgrade = cargo(&["run", "--locked", "--quiet", "-p", "kattu-e2e", "--bin", "upgrade", "--"]);
     in_foreground(with_programs(upgrade.arg(older).arg(rounds.to_string())))
@@ -32,7 +36,7 @@ fn usage() -> Failure {
     Failure::usage(USAGE)
 }
 
-/// The program of a commit.
+/// The program of a commit, named by its id.
 fn build(commit: &str) -> Result<PathBuf, Failure> {
     let folder = shell::target().join("upgrade");
     let source = folder.join("source");

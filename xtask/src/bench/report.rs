@@ -61,7 +61,7 @@ impl Header {
         let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
         Header {
             date: shell::date(),
-            commit: shell::commit().unwrap_or_else(|| "none".to_string()),
+            commit: shell::commit_of("HEAD").unwrap_or_else(|| "none".to_string()),
             is_dirty: !dirty.trim().is_empty(),
             cores: std::thread::available_parallelism().map(usize::from).unwrap_or(0),
             processor: processor.unwrap_or_default(),
