@@ -4,6 +4,7 @@
 
 use crate::alone::Beside;
 use crate::grpc::Kv;
+use crate::page::Page;
 use crate::process::{self, Ended, own_folder, own_host, until};
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -44,7 +45,7 @@ pub struct Member {
     pub data: PathBuf,
     log: PathBuf,
     arguments: Vec<String>,
-    program: Option<PathBuf>,
+    program: PathBuf,
     child: Option<Child>,
 }
 
@@ -123,7 +124,7 @@ impl Cluster {
                     host,
                     data,
                     arguments,
-                    program: None,
+                    program: process::kattu(),
                     child: None,
                 }
             })
@@ -146,7 +147,8 @@ impl Cluster {
         let mut arguments = flags(&name, &host, &data, &initial.join(","), what);
         arguments.extend(["--initial-cluster-state", "existing"].map(str::to_string));
         let log = self.folder.join(format!("{name}.log"));
-        self.members.push(Member { log, name, host, data, arguments, program: None, child: None });
+        let program = process::kattu();
+        self.members.push(Member { log, name, host, data, arguments, program, child: None });
         self.members.len() - 1
     }
 
@@ -176,9 +178,14 @@ impl Cluster {
         }
     }
 
-    /// Comma-separated client addresses.
+    /// The client address of each member.
+    pub fn addresses(&self) -> Vec<String> {
+        self.members.iter().map(Member::address).collect()
+    }
+
+    /// The same in one text, with commas between them.
     pub fn endpoints(&self) -> String {
-        self.members.iter().map(Member::address).collect::<Vec<_>>().join(",")
+        self.addresses().join(",")
     }
 
     /// A folder of this cluster's for the test's own files.
@@ -237,6 +244,13 @@ impl Member {
         Kv::of(&self.address())
     }
 
+    /// A number without labels on its page of metrics; `None` if it does not answer or knows no such number. Who needs
+    /// several of one moment, or numbers with labels, reads a [`Page`].
+    #[must_use]
+    pub fn metric(&self, name: &str) -> Option<u64> {
+        Page::of(&self.address())?.number(name)
+    }
+
     /// The process id; panics if it does not run.
     #[track_caller]
     pub fn pid(&self) -> u32 {
@@ -253,10 +267,7 @@ impl Member {
     pub fn spawn(&mut self) {
         assert!(self.child.is_none(), "{} runs already", self.name);
         let log = File::create(&self.log).expect("the log can be written");
-        let mut command = match &self.program {
-            Some(program) => serve_by(program),
-            None => serve(),
-        };
+        let mut command = serve_by(&self.program);
         command.args(&self.arguments).stdin(Stdio::null());
         command.stdout(log.try_clone().expect("a second handle")).stderr(log);
         self.child = Some(command.spawn().expect("the binary can be run"));
@@ -339,9 +350,9 @@ impl Member {
         lines[lines.len().saturating_sub(40)..].join("\n")
     }
 
-    /// From its next start on it is run by this program; `None`: the binary under test.
-    pub fn run_by(&mut self, program: Option<&Path>) {
-        self.program = program.map(Path::to_path_buf);
+    /// From its next start on it is run by this program; until then by the binary under test.
+    pub fn run_by(&mut self, program: &Path) {
+        self.program = program.to_path_buf();
     }
 
     /// Flags of its command line; a test may add some before it starts.

@@ -10,8 +10,11 @@
 //! Knows nothing of: how members defend themselves.
 
 use crate::cluster::{Cluster, Options};
+use crate::grpc::channel;
 use crate::kills::all_keys;
 use crate::page::Page;
+use crate::process::memory_of;
+use crate::processors::{on_one_core, on_other_cores, processor_time};
 use crate::{Kv, raw};
 use kattu_proto::etcdserverpb::kv_client::KvClient;
 use kattu_proto::etcdserverpb::{CompactionRequest, PutRequest, RangeRequest};
@@ -19,15 +22,17 @@ use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::time::MissedTickBehavior;
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::Channel;
 
 /// The good client's pace.
 const EVERY: Duration = Duration::from_millis(10);
 /// A put of the good client that takes longer is a failure.
 const PUT_LIMIT: Duration = Duration::from_secs(10);
+/// A connection that does not stand after this is tried anew.
+const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 /// Its times are judged from so many on.
 const PUTS_MIN: usize = 100;
 const P99_MAX: Duration = Duration::from_millis(50);
@@ -51,8 +56,6 @@ const BIG_BYTES: usize = 1 << 20;
 const BIG_COUNT: usize = 60;
 const LARGE_VALUE: usize = 1_400_000;
 
-/// In which the kernel tells the time that a process had a processor: USER_HZ. [proc_pid_stat(5)]
-const TICKS_PER_S: u32 = 100;
 /// What the floods' threads add to their niceness: about a tenth of the good client's share where both want to run.
 const NICER: i32 = 10;
 
@@ -123,7 +126,7 @@ pub struct Seen {
     pub puts: usize,
     /// Those that failed.
     pub failed: usize,
-    /// The 99th percentile of their times, and the longest.
+    /// The 99th percentile of their times.
     pub p99: Duration,
     /// The longest.
     pub longest: Duration,
@@ -135,7 +138,7 @@ pub struct Seen {
     pub lines_per_minute: u64,
     /// Syncs of their logs that took longer than a quarter of a second: the disk's share in what took long.
     pub slow_syncs: u64,
-    /// How much of a processor the members had together, 1.0 for all of one; and whoever asked them.
+    /// How much of a processor the members had together, 1.0 for all of one.
     pub members_cpu: f64,
     /// … and whoever asked them.
     pub clients_cpu: f64,
@@ -167,7 +170,6 @@ pub fn run(plan: &Plan, mut each: impl FnMut(&Seen)) -> Report {
         on_one_core();
     }
     let client_flag = plan.client_bytes.map(|bytes| format!("--client-memory-bytes={bytes}"));
-    // What the store keeps of its history is another question.
     let mut cluster =
         Cluster::with("floods", Options { members: 3, flags: client_flag.into_iter().collect() });
     let leader = cluster.leader();
@@ -175,7 +177,7 @@ pub fn run(plan: &Plan, mut each: impl FnMut(&Seen)) -> Report {
         cluster.members[leader].kv().put_surely(format!("big/{number:02}"), vec![7; BIG_BYTES]);
     }
     // Each flood is judged against this: what one has left behind counts for the next.
-    let before: Vec<u64> = cluster.members.iter().map(|member| memory(member.pid())).collect();
+    let before: Vec<u64> = cluster.members.iter().map(|member| memory_of(member.pid(), "VmRSS")).collect();
     let good = GoodClient::start(&cluster, plan.one_core);
     let mut seen = Vec::new();
     for &flood in &plan.floods {
@@ -189,33 +191,6 @@ pub fn run(plan: &Plan, mut each: impl FnMut(&Seen)) -> Report {
     let there = all_keys(&cluster.members[0].kv());
     let lost = acknowledged.difference(&there).cloned().collect();
     Report { seen, acknowledged: acknowledged.len(), lost }
-}
-
-/// This thread and the members that it starts share the first processor, until it says [`on_other_cores`].
-pub(crate) fn on_one_core() {
-    let mut processors = rustix::thread::CpuSet::new();
-    processors.set(0);
-    rustix::thread::sched_setaffinity(None, &processors).expect("the first processor may be used");
-}
-
-/// This thread, and all that it starts from now on, leave the members' processor to them, if there is another.
-pub(crate) fn on_other_cores() {
-    let mut processors = rustix::thread::CpuSet::new();
-    for number in 1..cores() {
-        processors.set(number);
-    }
-    if 0 < processors.count() {
-        rustix::thread::sched_setaffinity(None, &processors).expect("the other processors may be used");
-    }
-}
-
-/// Processors of this machine, whichever of them this thread may use.
-fn cores() -> usize {
-    static CORES: OnceLock<usize> = OnceLock::new();
-    *CORES.get_or_init(|| {
-        let online = std::fs::read_to_string("/proc/stat").unwrap_or_default();
-        online.lines().filter(|line| line.starts_with("cpu") && !line.starts_with("cpu ")).count().max(1)
-    })
 }
 
 /// Runs this in a thread of a flood, away from the members, behind the good client.
@@ -310,7 +285,7 @@ fn judge(plan: &Plan, flood: Flood, cluster: &mut Cluster, good: &GoodClient, be
 
 /// Does it; what was done, and what of it went wrong.
 fn under_way(plan: &Plan, flood: Flood, cluster: &mut Cluster, good: &GoodClient) -> (String, Vec<String>) {
-    let addresses: Vec<String> = cluster.members.iter().map(|member| member.address()).collect();
+    let addresses = cluster.addresses();
     let scaled = |count: usize| (count * plan.strength as usize / 100).max(1);
     if flood == Flood::Peers {
         return peers(plan, cluster, good, scaled(2_000));
@@ -326,12 +301,9 @@ fn under_way(plan: &Plan, flood: Flood, cluster: &mut Cluster, good: &GoodClient
     as_flooder(plan, flood)
 }
 
-/// Sees to it that the calls of these connections do not fail for want of a reader of their settings, until the end.
+/// Keeps these connections for so long and says nothing on them; how many of them stand at the end.
 fn hold(mut sockets: Vec<TcpStream>, lasts: Duration) -> usize {
-    let end = Instant::now() + lasts;
-    while Instant::now() < end {
-        std::thread::sleep(Duration::from_millis(200));
-    }
+    std::thread::sleep(lasts);
     sockets.iter_mut().filter_map(|socket| raw::drain(socket).then_some(())).count()
 }
 
@@ -494,8 +466,9 @@ fn large_writers(addresses: &[String], count: usize, lasts: Duration) -> (String
             runtime.block_on(async {
                 let mut tasks = tokio::task::JoinSet::new();
                 for number in 0..count {
-                    let mut client = KvClient::new(channel(&addresses[number % addresses.len()]))
-                        .max_encoding_message_size(64 << 20);
+                    let mut client =
+                        KvClient::new(channel(&addresses[number % addresses.len()], CONNECT_LIMIT))
+                            .max_encoding_message_size(64 << 20);
                     let (stop, done, refusals) = (stop.clone(), done.clone(), refusals.clone());
                     tasks.spawn(async move {
                         while !stop.load(Ordering::Relaxed) {
@@ -622,21 +595,6 @@ fn peers(plan: &Plan, cluster: &mut Cluster, good: &GoodClient, standing: usize)
     (what, faults)
 }
 
-/// What a process has in memory now.
-pub(crate) fn memory(process: u32) -> u64 {
-    crate::process::memory_of(process, "VmRSS")
-}
-
-/// How long these processes have had a processor. [proc_pid_stat(5): utime, stime]
-pub(crate) fn processor_time(processes: &[u32]) -> Duration {
-    let ticks = |process: &u32| -> u64 {
-        let text = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
-        let after_name = text.rsplit_once(')').map_or("", |(_, rest)| rest);
-        after_name.split_whitespace().skip(11).take(2).filter_map(|ticks| ticks.parse::<u64>().ok()).sum()
-    };
-    Duration::from_secs(processes.iter().map(ticks).sum()) / TICKS_PER_S
-}
-
 /// Syncs so far that took longer than a quarter of a second, of all members; a member that was started again begins anew.
 fn slow_syncs(cluster: &Cluster) -> u64 {
     let of = |member: &crate::Member| {
@@ -669,7 +627,7 @@ impl MemoryWatch {
             let mut peaks = vec![0; processes.len()];
             while !stopped.load(Ordering::Relaxed) {
                 for (peak, process) in peaks.iter_mut().zip(&processes) {
-                    *peak = memory(*process).max(*peak);
+                    *peak = memory_of(*process, "VmRSS").max(*peak);
                 }
                 std::thread::sleep(SAMPLE_EVERY);
             }
@@ -682,13 +640,6 @@ impl MemoryWatch {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.join().expect("it only reads")
     }
-}
-
-fn channel(address: &str) -> Channel {
-    Endpoint::from_shared(format!("http://{address}"))
-        .expect("an address")
-        .connect_timeout(Duration::from_secs(5))
-        .connect_lazy()
 }
 
 /// What became of the good client's puts, in the order in which they were due: none while nobody knows.
@@ -712,7 +663,7 @@ const NOBODY: usize = usize::MAX;
 
 impl GoodClient {
     fn start(cluster: &Cluster, one_core: bool) -> GoodClient {
-        let addresses: Vec<String> = cluster.members.iter().map(|member| member.address()).collect();
+        let addresses = cluster.addresses();
         let (puts, stop) = (Arc::<Mutex<Puts>>::default(), Arc::<AtomicBool>::default());
         let avoided = Arc::new(AtomicUsize::new(NOBODY));
         let (told, stopped, avoids) = (puts.clone(), stop.clone(), avoided.clone());
@@ -723,7 +674,8 @@ impl GoodClient {
             let runtime =
                 tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
             runtime.block_on(async {
-                let channels: Vec<Channel> = addresses.iter().map(|address| channel(address)).collect();
+                let channels: Vec<Channel> =
+                    addresses.iter().map(|address| channel(address, CONNECT_LIMIT)).collect();
                 let mut tick = tokio::time::interval(EVERY);
                 tick.set_missed_tick_behavior(MissedTickBehavior::Burst);
                 let mut number = 0_usize;

@@ -49,7 +49,7 @@ struct Client {
 
 impl Client {
     fn start(cluster: &Cluster) -> Client {
-        let addresses: Vec<String> = cluster.members.iter().map(|member| member.address()).collect();
+        let addresses = cluster.addresses();
         let (seen, stop) = (Arc::<Mutex<Seen>>::default(), Arc::<AtomicBool>::default());
         let (told, stopped) = (seen.clone(), stop.clone());
         let thread = std::thread::spawn(move || {

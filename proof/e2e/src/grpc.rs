@@ -35,14 +35,19 @@ pub struct Kv {
     limit: Duration,
 }
 
+/// A channel to `host:port` that connects when first used, and tries anew what is not connected within the limit. Only on a
+/// runtime.
+pub(crate) fn channel(address: &str, connect_limit: Duration) -> Channel {
+    let endpoint = Endpoint::from_shared(format!("http://{address}")).expect("an address");
+    endpoint.connect_timeout(connect_limit).connect_lazy()
+}
+
 impl Kv {
     /// A client of `host:port`; connects when first used.
     pub fn of(address: &str) -> Kv {
         let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
-        let endpoint = Endpoint::from_shared(format!("http://{address}")).expect("an address");
         // A rig may drop packets: a connection that is not there soon is tried anew, and the kernel's pauses are not waited for.
-        let endpoint = endpoint.connect_timeout(Duration::from_secs(1));
-        let channel = runtime.block_on(async { endpoint.connect_lazy() });
+        let channel = runtime.block_on(async { channel(address, Duration::from_secs(1)) });
         Kv { runtime, channel, limit: CALL_LIMIT }
     }
 

@@ -9,8 +9,7 @@
 //! Knows nothing of: how members bear it.
 
 use crate::cluster::{Cluster, Options};
-use crate::grpc::Kv;
-use crate::page::Page;
+use crate::grpc::{Kv, channel};
 use crate::until;
 use kattu_proto::etcdserverpb::compare::{CompareResult, CompareTarget, TargetUnion};
 use kattu_proto::etcdserverpb::kv_client::KvClient;
@@ -23,7 +22,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::time::MissedTickBehavior;
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::Channel;
 use tonic::{Code, Status};
 
 /// Puts a second of the clients that ask for little.
@@ -32,6 +31,8 @@ const RATE: u32 = 500;
 const PUT_MAX: Duration = Duration::from_secs(2);
 /// Who has waited so long is not served at all.
 const PUT_LIMIT: Duration = Duration::from_secs(20);
+/// A connection that does not stand after this is tried anew.
+const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 /// A request that is refused is told so within this; the median of some.
 const REFUSED_MAX: Duration = Duration::from_millis(10);
 const REFUSALS: usize = 7;
@@ -204,8 +205,7 @@ pub fn run(plan: &Plan, mut each: impl FnMut(&Seen)) -> Report {
             break;
         }
     }
-    let step_max =
-        cluster.members.iter().filter_map(|m| metric(&m.address(), "kattu_work_step_units_max")).max();
+    let step_max = cluster.members.iter().filter_map(|m| m.metric("kattu_work_step_units_max")).max();
     let mut faults = Vec::new();
     let usual = before.unwrap_or_default();
     let again = if cluster.members.iter_mut().all(|member| member.is_running()) {
@@ -291,7 +291,7 @@ fn offices(cluster: &Cluster) -> Vec<Option<(u64, u64)>> {
 
 /// Whether the cluster has the level that brings budgets, as far as members know of levels.
 fn is_level(cluster: &Cluster) -> bool {
-    cluster.members.iter().all(|member| metric(&member.address(), "kattu_feature_level") != Some(0))
+    cluster.members.iter().all(|member| member.metric("kattu_feature_level") != Some(0))
 }
 
 /// Does it; what came of it, how long that took, and what of it is wrong.
@@ -419,7 +419,7 @@ fn fill(address: &str, keys: std::ops::Range<u64>) {
         let mut tasks = tokio::task::JoinSet::new();
         for filler in 0..fillers {
             let own = keys.start + filler * share..(keys.start + (filler + 1) * share).min(keys.end);
-            tasks.spawn(fill_one(channel(address), own));
+            tasks.spawn(fill_one(channel(address, CONNECT_LIMIT), own));
         }
         tasks.join_all().await;
     });
@@ -455,18 +455,6 @@ async fn fill_one(channel: Channel, mut keys: std::ops::Range<u64>) {
     }
 }
 
-fn channel(address: &str) -> Channel {
-    Endpoint::from_shared(format!("http://{address}"))
-        .expect("an address")
-        .connect_timeout(Duration::from_secs(5))
-        .connect_lazy()
-}
-
-/// A number that a member tells, if it does.
-fn metric(address: &str, name: &str) -> Option<u64> {
-    Page::of(address)?.number(name)
-}
-
 /// Clients that ask for little, at a steady rate.
 struct OpenLoop {
     /// One for each put that was due: its time once it has ended.
@@ -477,14 +465,15 @@ struct OpenLoop {
 
 impl OpenLoop {
     fn start(cluster: &Cluster) -> OpenLoop {
-        let addresses: Vec<String> = cluster.members.iter().map(|member| member.address()).collect();
+        let addresses = cluster.addresses();
         let (puts, stop) = (Arc::<Mutex<Vec<_>>>::default(), Arc::<AtomicBool>::default());
         let (told, stopped) = (puts.clone(), stop.clone());
         let thread = std::thread::spawn(move || {
             let runtime =
                 tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
             runtime.block_on(async {
-                let channels: Vec<Channel> = addresses.iter().map(|address| channel(address)).collect();
+                let channels: Vec<Channel> =
+                    addresses.iter().map(|address| channel(address, CONNECT_LIMIT)).collect();
                 let mut tick = tokio::time::interval(Duration::from_secs(1) / RATE);
                 tick.set_missed_tick_behavior(MissedTickBehavior::Burst);
                 let mut tasks = tokio::task::JoinSet::new();

@@ -6,17 +6,19 @@
 //! Knows nothing of: elections; only of what a client sees.
 
 use crate::cluster::{Cluster, Options};
-use crate::grpc::Kv;
+use crate::grpc::{self, Kv};
 use kattu_proto::etcdserverpb::kv_client::KvClient;
 use kattu_proto::etcdserverpb::{PutRequest, RangeRequest};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::Channel;
 
 const CLIENTS: usize = 8;
 const PROBE_EVERY: Duration = Duration::from_millis(25);
+/// A connection that does not stand after this is tried anew.
+const CONNECT_LIMIT: Duration = Duration::from_millis(500);
 /// Longer than this the service has not come back.
 const OUTAGE_MAX: Duration = Duration::from_secs(30);
 
@@ -90,10 +92,7 @@ pub fn run(
 }
 
 pub(crate) fn channel(address: &str) -> Channel {
-    Endpoint::from_shared(format!("http://{address}"))
-        .expect("an address")
-        .connect_timeout(Duration::from_millis(500))
-        .connect_lazy()
+    grpc::channel(address, CONNECT_LIMIT)
 }
 
 pub(crate) async fn put(channel: Channel, key: String, limit: Duration) -> bool {
@@ -185,7 +184,7 @@ pub struct Load {
 impl Load {
     /// Starts on a thread of its own.
     pub fn start(cluster: &Cluster) -> Load {
-        let addresses: Vec<String> = cluster.members.iter().map(|member| member.address()).collect();
+        let addresses = cluster.addresses();
         let stop = Arc::new(AtomicBool::new(false));
         let count = Arc::new(AtomicU64::new(0));
         let acknowledged = Arc::new(Mutex::new(BTreeSet::new()));

@@ -19,6 +19,7 @@ pub mod kills;
 pub mod overload;
 pub mod page;
 pub mod process;
+pub mod processors;
 pub mod raw;
 pub mod soak;
 pub mod tree;

@@ -13,7 +13,8 @@
 //! Knows nothing of: how members defend themselves.
 
 use crate::cluster::{Cluster, Options};
-use crate::floods::{memory, on_one_core, on_other_cores, processor_time};
+use crate::process::memory_of;
+use crate::processors::{on_one_core, on_other_cores, processor_time};
 use crate::raw;
 use kattu_proto::etcdserverpb::PutRequest;
 use std::collections::{BTreeMap, VecDeque};
@@ -75,11 +76,11 @@ pub struct Report {
     pub members_cpu: f64,
     /// … and the clients: above 0.9, it is they who are judged.
     pub clients_cpu: f64,
-    /// Of what was due: refused, given up, never sent; in hundredths.
+    /// Share of what was due that was refused; 0.0 to 1.0, as the next two.
     pub refused: f64,
-    /// See above.
+    /// … that its client gave up.
     pub given_up: f64,
-    /// See above.
+    /// … that no connection could take.
     pub unsent: f64,
     /// Served in each second after.
     pub after: Vec<f64>,
@@ -277,13 +278,13 @@ pub fn run(plan: Plan) -> Report {
     on_one_core();
     let mut cluster = Cluster::with("overload", Options::default());
     let _leader = cluster.leader();
-    let addresses: Vec<String> = cluster.members.iter().map(|member| member.address()).collect();
+    let addresses = cluster.addresses();
     let pids: Vec<u32> = cluster.members.iter().map(|member| member.pid()).collect();
     on_other_cores();
 
     let mut load = Load::connect(&addresses, plan.connections);
     load.run(WARM_UP, None);
-    let before: Vec<u64> = pids.iter().map(|pid| memory(*pid)).collect();
+    let before: Vec<u64> = pids.iter().map(|pid| memory_of(*pid, "VmRSS")).collect();
     let measured = Duration::from_secs(5);
     let peak = load.run(measured, None).served as f64 / measured.as_secs_f64();
     let due = peak * TIMES;
@@ -301,7 +302,8 @@ pub fn run(plan: Plan) -> Report {
         overload.refused += second.refused;
         overload.given_up += second.given_up;
         overload.unsent += second.unsent;
-        let grown = pids.iter().zip(&before).map(|(pid, before)| memory(*pid).saturating_sub(*before)).max();
+        let grown = pids.iter().zip(&before);
+        let grown = grown.map(|(pid, before)| memory_of(*pid, "VmRSS").saturating_sub(*before)).max();
         grown_bytes = grown_bytes.max(grown.unwrap_or_default());
     }
     let used = |before: Duration, now: Duration| (now - before).as_secs_f64() / begun.elapsed().as_secs_f64();

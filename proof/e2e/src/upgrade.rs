@@ -9,7 +9,6 @@
 
 use crate::cluster::{Cluster, Options, READY};
 use crate::kills::{Load, all_keys};
-use crate::page::Page;
 use crate::process::{kattu, run, until};
 use std::path::Path;
 use std::process::Command;
@@ -43,9 +42,10 @@ impl Report {
 /// Upgrades a cluster from the program `older` to the binary under test.
 #[track_caller]
 pub fn roll(older: &Path, mut each: impl FnMut(String)) -> Report {
+    let newer = kattu();
     let mut cluster = Cluster::plan("upgrade", Options::default());
     for member in &mut cluster.members {
-        member.run_by(Some(older));
+        member.run_by(older);
     }
     cluster.start_all();
     let mut report = Report::default();
@@ -59,7 +59,7 @@ pub fn roll(older: &Path, mut each: impl FnMut(String)) -> Report {
         } else {
             member.stop("TERM");
         }
-        member.run_by(None);
+        member.run_by(&newer);
         member.start();
         load.wait_for_more(PUTS);
         let beside = (place + 1) % members;
@@ -67,8 +67,7 @@ pub fn roll(older: &Path, mut each: impl FnMut(String)) -> Report {
         load.wait_for_more(PUTS);
         cluster.members[beside].start();
         load.wait_for_more(PUTS);
-        let levels: Vec<Option<u64>> =
-            cluster.members.iter().map(|member| level(&member.address())).collect();
+        let levels = levels(&cluster);
         if place + 1 < members && levels.iter().any(|level| level.is_some_and(|level| 0 < level)) {
             report.faults.push(format!("raised while a member is of the older version: {levels:?}"));
         }
@@ -78,9 +77,7 @@ pub fn roll(older: &Path, mut each: impl FnMut(String)) -> Report {
         ));
     }
     until("the feature level is raised", || {
-        let levels: Option<Vec<u64>> =
-            cluster.members.iter().map(|member| level(&member.address())).collect();
-        report.level = levels?.into_iter().min()?;
+        report.level = levels(&cluster).into_iter().min()?.unwrap_or(0);
         (0 < report.level).then_some(())
     });
     load.wait_for_more(PUTS);
@@ -93,7 +90,7 @@ pub fn roll(older: &Path, mut each: impl FnMut(String)) -> Report {
         let lost = acknowledged.iter().filter(|key| !there.contains(*key));
         report.lost.extend(lost.map(|key| format!("{key} is not with {}", member.name)));
     }
-    let hash = run(Command::new(kattu()).args(["hash", "--endpoints", &cluster.endpoints()]));
+    let hash = run(Command::new(&newer).args(["hash", "--endpoints", &cluster.endpoints()]));
     if hash.code != Some(0) {
         report.faults.push(format!("members do not hold the same:\n{}", hash.all()));
     }
@@ -105,7 +102,7 @@ pub fn roll(older: &Path, mut each: impl FnMut(String)) -> Report {
 fn back(cluster: &mut Cluster, older: &Path, faults: &mut Vec<String>) -> String {
     let member = &mut cluster.members[0];
     member.stop("TERM");
-    member.run_by(Some(older));
+    member.run_by(older);
     member.spawn();
     until("the older version ends, or serves", || {
         (!member.is_running() || member.log_text().contains(READY)).then_some(())
@@ -119,7 +116,7 @@ fn back(cluster: &mut Cluster, older: &Path, faults: &mut Vec<String>) -> String
     format!("exit code {:?}: {words}", ended.code)
 }
 
-/// The feature level that a member tells; `None` if it knows of none.
-fn level(address: &str) -> Option<u64> {
-    Page::of(address)?.number("kattu_feature_level")
+/// The feature level that each member tells; `None` if it knows of none.
+fn levels(cluster: &Cluster) -> Vec<Option<u64>> {
+    cluster.members.iter().map(|member| member.metric("kattu_feature_level")).collect()
 }

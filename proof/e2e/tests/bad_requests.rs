@@ -1,7 +1,7 @@
 //! Requests that make no sense, or ask for too much: the error is etcd's, letter for letter, and the next request works.
 
 use kattu_e2e::grpc::is_passing;
-use kattu_e2e::{Cluster, Member, Options, Page, until};
+use kattu_e2e::{Cluster, Options, until};
 use kattu_proto::etcdserverpb::request_op::Request;
 use kattu_proto::etcdserverpb::{
     self as pb, DeleteRangeRequest, PutRequest, RangeRequest, RequestOp, TxnRequest,
@@ -320,12 +320,8 @@ fn sessions_that_have_seen_what_is_not_there_are_refused_in_time_and_hold_up_nob
         }
     });
     for member in &cluster.members {
-        until("nothing is held for them any more", || (client_memory(member) < 1 << 20).then_some(()));
+        until("nothing is held for them any more", || {
+            (member.metric("kattu_client_memory_bytes").expect("it says so") < 1 << 20).then_some(())
+        });
     }
-}
-
-/// Bytes held for the clients of a member, by its metrics.
-fn client_memory(member: &Member) -> u64 {
-    let page = Page::of(&member.address()).expect("it answers");
-    page.number("kattu_client_memory_bytes").expect("it says so")
 }

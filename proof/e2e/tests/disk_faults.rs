@@ -3,7 +3,7 @@
 
 use kattu_e2e::cluster::serve;
 use kattu_e2e::disk::{Fault, Rig, SmallDisk, inject_into, injecting};
-use kattu_e2e::{Cluster, Kv, Member, Options, Page, need_rig, until, until_within};
+use kattu_e2e::{Cluster, Kv, Member, Options, need_rig, until, until_within};
 use kattu_proto::etcdserverpb::maintenance_client::MaintenanceClient;
 use kattu_proto::etcdserverpb::{AlarmRequest, AlarmType, DeleteRangeRequest, RangeRequest};
 use std::collections::BTreeSet;
@@ -210,10 +210,6 @@ fn assert_kept(kv: &Kv, acknowledged: &BTreeSet<String>, bytes: usize) {
     assert!(missing.is_empty(), "acknowledged and lost: {missing:?}");
 }
 
-fn metric(member: &Member, name: &str) -> Option<u64> {
-    Page::of(&member.address())?.number(name)
-}
-
 /// Which members raise NOSPACE, as this one says.
 fn alarms(kv: &Kv) -> Vec<(u64, i32)> {
     let mut client = MaintenanceClient::new(kv.channel());
@@ -240,7 +236,7 @@ fn assert_says_full(member: &Member) {
     let kv = member.kv();
     let refused = kv.put("one/more", "x").expect_err("a put was accepted on a full disk");
     assert_eq!((refused.code(), refused.message()), (tonic::Code::ResourceExhausted, FULL));
-    assert_eq!(metric(member, "kattu_no_space"), Some(1));
+    assert_eq!(member.metric("kattu_no_space"), Some(1));
     let status = kv.status().expect("status is served");
     let id = status.header.as_ref().expect("a header").member_id;
     assert_eq!(alarms(&kv), [(id, AlarmType::Nospace as i32)]);
@@ -252,7 +248,7 @@ fn assert_says_room(member: &Member) {
     let kv = member.kv();
     until("a put succeeds again", || kv.put("one/more", "x").ok());
     until("no alarm is left", || alarms(&kv).is_empty().then_some(()));
-    assert_eq!(metric(member, "kattu_no_space"), Some(0));
+    assert_eq!(member.metric("kattu_no_space"), Some(0));
     assert_eq!(kv.status().expect("status is served").errors, Vec::<String>::new());
 }
 
@@ -327,7 +323,7 @@ fn a_disk_whose_last_byte_is_taken(log_io: &str) {
     let writers = Writers::on(&cluster.members, "w/");
     writers.until_more(100);
     let hoard = disks[0].hoard();
-    until("growth is refused", || (metric(&cluster.members[0], "kattu_no_space") == Some(1)).then_some(()));
+    until("growth is refused", || (cluster.members[0].metric("kattu_no_space") == Some(1)).then_some(()));
     writers.until_refused(FULL);
     let pid = cluster.members[0].pid();
     assert!(cluster.members[0].is_running());
@@ -420,7 +416,7 @@ fn a_full_disk_of_the_leader_and_then_of_a_follower_loses_nothing() {
     disks[follower].fill(0);
     let writers = Writers::on(&cluster.members, "x/");
     until("the follower says that it is full", || {
-        (metric(&cluster.members[follower], "kattu_no_space") == Some(1)).then_some(())
+        (cluster.members[follower].metric("kattu_no_space") == Some(1)).then_some(())
     });
     // More than its open segments and its reserve can take.
     writers.until_more((12 << 20) / VALUE_BYTES as u64);
@@ -527,7 +523,7 @@ fn a_leader_with_a_slow_disk(log_io: &str) {
     writers.until_more(100);
     until("its office does not stay with it", || (cluster.leader() != slow).then_some(()));
     // A disk that holds up the others keeps it for a while: then it tries again.
-    let left = metric(&cluster.members[slow], "kattu_slow_disk_left_total");
+    let left = cluster.members[slow].metric("kattu_slow_disk_left_total");
     assert!((Some(1)..=Some(3)).contains(&left), "it takes its office back again and again: {left:?}");
     assert!(cluster.members[slow].is_running(), "{}", cluster.members[slow].log_text());
     assert_eq!(cluster.members[slow].pid(), pid);
@@ -580,14 +576,14 @@ fn a_leader_whose_syncs_outlast_a_heartbeat_commits_on_two_others_disks() {
     assert!(median < SYNC / 3, "p50 {median:?} follows the leader's disk");
     assert_eq!(cluster.leader(), leader, "it leads on");
     let member = &cluster.members[leader];
-    assert_eq!(metric(member, "kattu_log_on_thread"), Some(1), "{}", member.log_text());
+    assert_eq!(member.metric("kattu_log_on_thread"), Some(1), "{}", member.log_text());
     drop(attached);
     let traced = std::fs::read_to_string(&trace).expect("a trace");
     assert!(traced.contains("(DELAYED)"), "its disk was never slow:\n{traced}");
     // Its disk is well: the log comes home, and nothing was lost on the way.
     until("the log is on the node's thread again", || {
         kv.put("well", "x").ok()?;
-        (metric(member, "kattu_log_on_thread") == Some(0)).then_some(())
+        (member.metric("kattu_log_on_thread") == Some(0)).then_some(())
     });
     for member in &cluster.members {
         assert_eq!(member.kv().count("k/", false).expect("a read"), PUTS as i64);

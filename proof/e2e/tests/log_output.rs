@@ -2,7 +2,7 @@
 //! in the shape and to the place that was asked for. [fault-model F16]
 
 use kattu_e2e::disk::{Fault, Rig, inject_into};
-use kattu_e2e::{Cluster, Kv, Options, Page, cluster, need_rig, until};
+use kattu_e2e::{Cluster, Kv, Options, cluster, need_rig, until};
 use std::fs::{File, OpenOptions};
 use std::io::{PipeReader, PipeWriter, Read, Write};
 use std::net::TcpStream;
@@ -58,10 +58,6 @@ impl Piped {
         stream.write_all(format!("GET /{number} HTTP/1.1\r\n\r\n{}", "x".repeat(200)).as_bytes())?;
         let _ = stream.read(&mut [0; 64]); // until it has been refused
         Ok(())
-    }
-
-    fn metric(&self, name: &str) -> Option<u64> {
-        Page::of(&self.planned.members[0].address())?.number(name)
     }
 }
 
@@ -133,12 +129,13 @@ fn what_strangers_cause_is_one_line_in_a_while_and_counted() {
     for number in 0..STRANGERS {
         member.garbage(number).expect("the peer port is open");
     }
+    let planned = &member.planned.members[0];
     let rejected = until("all have been refused", || {
-        member.metric("kattu_peer_rejected_total").filter(|rejected| u64::from(STRANGERS) <= *rejected)
+        planned.metric("kattu_peer_rejected_total").filter(|rejected| u64::from(STRANGERS) <= *rejected)
     });
-    let held_back = member.metric("kattu_log_lines_held_back_total").expect("a metric");
+    let held_back = planned.metric("kattu_log_lines_held_back_total").expect("a metric");
     assert!(rejected <= held_back + 40, "{held_back} of {rejected} were held back");
-    assert_eq!(member.metric("kattu_log_lines_dropped_total"), Some(0));
+    assert_eq!(planned.metric("kattu_log_lines_dropped_total"), Some(0));
 
     let lines = until("how many there were is said", || {
         let text = std::fs::read_to_string(&path).unwrap_or_default();

@@ -3,7 +3,7 @@
 use kattu_e2e::alone::alone;
 use kattu_e2e::grpc::is_passing;
 use kattu_e2e::process::{Ended, own_host, run, signal};
-use kattu_e2e::{Cluster, Kv, Options, Page, cluster, grow, kattu, until};
+use kattu_e2e::{Cluster, Kv, Options, cluster, grow, kattu, until};
 use serde_json::Value;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -569,8 +569,8 @@ fn every_level_of_reads_is_served_over_metadata() {
     until("the leader has a lease", || {
         let leader = cluster.leader();
         let status = run(&mut at(&cluster.members[leader].address(), &["status", "-o", "json"])).json();
-        let page = Page::of(&cluster.members[leader].address())?;
-        (status[0]["role"] == "leader" && page.number("kattu_has_lease") == Some(1)).then_some(())
+        let has_lease = cluster.members[leader].metric("kattu_has_lease")? == 1;
+        (status[0]["role"] == "leader" && has_lease).then_some(())
     });
     for member in &cluster.members {
         // While the office moves, nobody may be able to tell.

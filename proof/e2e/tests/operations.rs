@@ -2,7 +2,7 @@
 
 use kattu_e2e::cluster::serve;
 use kattu_e2e::process::{Ended, run};
-use kattu_e2e::{Cluster, Member, Options, Page, kattu, need, until};
+use kattu_e2e::{Cluster, Member, Options, kattu, need, until};
 use kattu_proto::etcdserverpb as pb;
 use pb::alarm_request::AlarmAction;
 use pb::maintenance_client::MaintenanceClient;
@@ -480,17 +480,14 @@ fn members_compare_by_themselves_and_say_so() {
     let flags = vec!["--digest-interval=200".to_string()];
     let cluster = Cluster::with("compare", Options { members: 3, flags });
     fill(&cluster.members[0], 0..10);
-    let metric = |member: &Member, name: &str| {
-        let page = Page::of(&member.address()).expect("it answers");
-        page.number(name).expect("the metric is there")
-    };
     for member in &cluster.members {
+        let metric = |name: &str| member.metric(name).expect("it answers, and the metric is there");
         until("all have agreed at a mark", || {
-            let marked = metric(member, "kattu_digest_marked_index");
-            (0 < marked && metric(member, "kattu_digest_agreed_index") == marked).then_some(())
+            let marked = metric("kattu_digest_marked_index");
+            (0 < marked && metric("kattu_digest_agreed_index") == marked).then_some(())
         });
-        assert_eq!(metric(member, "kattu_digest_odd_total"), 0);
-        assert_eq!(metric(member, "kattu_corrupt"), 0);
+        assert_eq!(metric("kattu_digest_odd_total"), 0);
+        assert_eq!(metric("kattu_corrupt"), 0);
     }
     assert_eq!(
         ours(&["alarm", "list", "-o", "json", "--endpoints", &cluster.endpoints()]).json(),

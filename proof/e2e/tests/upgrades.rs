@@ -2,7 +2,7 @@
 //! whole cluster of an older version. [fault-model P13]
 
 use kattu_e2e::cluster::Cluster;
-use kattu_e2e::{Options, Page, until};
+use kattu_e2e::{Options, until};
 use kattu_proto::etcdserverpb::RangeRequest;
 use std::path::Path;
 use std::process::Command;
@@ -73,9 +73,8 @@ fn a_directory_from_before_feature_levels_opens_and_is_raised_to_the_first() {
     let revision =
         kv.get("key/00").and_then(|_| kv.status()).expect("it serves").header.expect("a header").revision;
     assert_eq!(revision, 1 + PUTS + 2, "each put and both deletes, and nothing else");
-    let address = cluster.members[0].address();
     until("the feature level is raised", || {
-        (Page::of(&address)?.number("kattu_feature_level")? == 1).then_some(())
+        (cluster.members[0].metric("kattu_feature_level")? == 1).then_some(())
     });
     kv.put_surely("later", "written by the newer version");
     cluster.kill_all();
