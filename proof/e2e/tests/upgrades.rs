@@ -10,6 +10,8 @@ use std::process::Command;
 /// Of a single member that was killed; how it was made stands in `README.md` beside it. 300 puts of 50 keys, then a delete of
 /// one key and one of ten, with two snapshots on the way.
 const BEFORE_FEATURE_LEVELS: &str = "before-feature-levels.tar.gz";
+/// Its newest snapshot. Its log alone begins with the first put, so a member that cannot read any snapshot would have all, too.
+const NEWEST_SNAPSHOT: &str = "snapshot-00000000-0000000000000102-0000000000000001.snap";
 /// Where its peers reached that member: part of who it is.
 const PEER_URL: &str = "http://127.77.0.1:2380";
 const PUTS: i64 = 300;
@@ -68,6 +70,11 @@ fn is_whole(cluster: &Cluster) {
 #[test]
 fn a_directory_from_before_feature_levels_opens_and_is_raised_to_the_first() {
     let mut cluster = open(BEFORE_FEATURE_LEVELS);
+    let said = cluster.members[0].log_text();
+    assert!(
+        said.contains(&format!("starts from {NEWEST_SNAPSHOT}")),
+        "it starts from something else:\n{said}"
+    );
     is_whole(&cluster);
     let kv = cluster.members[0].kv();
     let revision =
