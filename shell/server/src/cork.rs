@@ -12,6 +12,7 @@
 //!
 //! Knows nothing of: what frames say, calls.
 
+use bytes::BufMut;
 use std::cell::Cell;
 use std::future::Future;
 use std::io::{self, IoSlice};
@@ -21,7 +22,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::task::{Context, Poll};
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep};
 
 /// Longest time that an acknowledgement waits for an answer. Clients that want a ping answered within seconds to believe
@@ -290,11 +291,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Corked<S> {
         let polled = if buffer.remaining() <= most {
             Pin::new(stream).poll_read(context, buffer)
         } else {
-            let mut part = ReadBuf::new(buffer.initialize_unfilled_to(most));
-            let polled = Pin::new(stream).poll_read(context, &mut part);
-            let count = part.filled().len();
-            buffer.advance(count);
-            polled
+            pin!(stream.read_buf(&mut buffer.limit(most))).poll(context).map_ok(drop::<usize>)
         };
         if polled.is_pending() {
             *talker = None;
@@ -349,7 +346,6 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Corked<S> {
 mod tests {
     use super::*;
     use std::future::poll_fn;
-    use tokio::io::AsyncReadExt;
 
     fn write(stream: &mut Corked<tokio::io::DuplexStream>, context: &mut Context<'_>) -> Poll<usize> {
         Pin::new(stream).poll_write(context, b"pong").map(|written| written.expect("the other end is there"))
