@@ -202,7 +202,9 @@ fn tables_have_the_bytes_of_the_version_before_until_the_cluster_has_a_level() {
 }
 
 #[test]
-#[should_panic(expected = "entry 1.1 holds no command this version knows: if others run a newer version, run that one")]
+#[should_panic(
+    expected = "entry 1.1 holds no command this version knows: if others run a newer version, run that one"
+)]
 fn a_level_that_this_version_does_not_know_stops_a_member_at_its_entry() {
     let raise = apply(1, level::encode(level::KNOWN + 1), None);
     Keeper::new(vec![]).handle(raise, &mut KeeperEffects::default());
