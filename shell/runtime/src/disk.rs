@@ -670,7 +670,8 @@ impl Log {
             Err(error @ WalError::Damaged { .. }) => {
                 // Nothing of it has left this member, and nothing will.
                 report::warn(format_args!(
-                    "an entry read back from the log is not what was written: {error}"
+                    "an entry read back from the log is not what was written: {}",
+                    error.finding()
                 ));
                 report::last_words(format_args!(
                     "stopping, so that the next start mends the log from the other members"

@@ -374,7 +374,13 @@ pub async fn start(config: RuntimeConfig) -> Result<Running, StartError> {
 /// The tables that the member starts from, and how many bytes their snapshot has: the newest good one's, or none.
 fn first_tables(identity: &Identity, wal: &Wal, recovered: &Recovered) -> Result<(Keeper, u64), StartError> {
     for complaint in wal.complaints() {
-        crate::report::warn(format_args!("{complaint}"));
+        match complaint {
+            WalError::Damaged { .. } => crate::report::warn(format_args!(
+                "{}; this member starts without it; check the disk",
+                complaint.finding()
+            )),
+            other => crate::report::warn(format_args!("{other}")),
+        }
     }
     let Some(meta) = &recovered.snapshot else {
         let uncovered = wal.complaints().iter().find(|error| matches!(error, WalError::Uncovered { .. }));

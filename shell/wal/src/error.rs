@@ -136,13 +136,20 @@ impl WalError {
         self.is_failed_sync() || matches!(self, WalError::Poisoned { .. })
     }
 
+    /// What was found, and no word on what that means for the member: for a member that goes on without what is damaged.
+    #[must_use]
+    pub fn finding(&self) -> String {
+        match self {
+            WalError::Damaged { file, offset, what } => format!("{file}: damaged at byte {offset}: {what}"),
+            other => other.to_string(),
+        }
+    }
+
     /// The same of a member that is the only one of its cluster: no peer can help, a backup can.
     #[must_use]
     pub fn of_only_copy(self) -> WalError {
         match self {
-            WalError::Damaged { file, offset, what } => {
-                WalError::OnlyCopy { why: format!("{file}: damaged at byte {offset}: {what}") }
-            }
+            WalError::Damaged { .. } => WalError::OnlyCopy { why: self.finding() },
             WalError::Uncovered { group, base, snapshots } => {
                 WalError::OnlyCopy { why: uncovered(group, base, &snapshots) }
             }
@@ -194,12 +201,13 @@ impl fmt::Display for WalError {
                     "data directory {dir} is not this member's: {what}; name the right directory with --data-dir"
                 )
             }
-            WalError::Damaged { file, offset, what } => write!(
+            WalError::Damaged { .. } => write!(
                 f,
-                "{file}: damaged at byte {offset}: {what}; this member neither votes nor serves. Keep a copy of the \
+                "{}; this member neither votes nor serves. Keep a copy of the \
                  directory, look at it with `kattu wal inspect`, check the disk; then remove this member from the \
                  cluster with `kattu member remove`, and add it as a new one with `kattu member add` and an empty \
-                 directory. The only member of a cluster comes back from a backup, with `kattu restore`"
+                 directory. The only member of a cluster comes back from a backup, with `kattu restore`",
+                self.finding()
             ),
             WalError::Uncovered { group, base, snapshots } => write!(
                 f,

@@ -68,12 +68,12 @@ impl Wal {
             base.index <= last.index && last.index <= commit && !self.groups[&id].extent.holds(last)
         };
         let (mut newest, bad) = self.snapshots.newest(id)?;
-        let mut said: Vec<String> = bad.iter().map(ToString::to_string).collect();
+        let mut said: Vec<String> = bad.iter().map(WalError::finding).collect();
         let mut complaints = bad;
         if let Some(odd) = newest.take_if(|newest| contradicts(newest)) {
             let what = format!("it ends at {}, which contradicts the committed log", odd.meta.last);
             let error = WalError::damaged(&odd.name, 32, what);
-            said.push(error.to_string());
+            said.push(error.finding());
             complaints.push(error);
         }
         if let Some(short) = newest.take_if(|newest| newest.meta.last.index < base.index) {
