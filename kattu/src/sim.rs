@@ -79,6 +79,8 @@ enum About {
     SlowLinks,
     /// A follower with little CPU, and compactions: progress, memory, steps, tail of writes
     SlowMembers,
+    /// Snapshots, new segments and compactions, at one disk for each member: progress, memory, steps, tail of writes
+    BusyDisks,
 }
 
 impl From<About> for Family {
@@ -87,6 +89,7 @@ impl From<About> for Family {
             About::Storms => Family::Storms,
             About::SlowLinks => Family::SlowLinks,
             About::SlowMembers => Family::SlowMembers,
+            About::BusyDisks => Family::BusyDisks,
         }
     }
 }
@@ -211,7 +214,7 @@ fn print_faults(sum: &Sum, family: Family) -> Outcome {
          undecided; {} events, {} looks at whole clusters\n",
         sum.judged, sum.undecided, sum.events, sum.looks
     );
-    text += &format!("members: {}\n", sum.deeds);
+    text += &format!("members: {}\n{}\n", sum.deeds, sum.service.said_of_steps());
     output::print(text.as_bytes())
 }
 

@@ -12,7 +12,7 @@ const BUILD_LIMIT: Duration = Duration::from_secs(1800);
 const STORM_LIMIT: Duration = Duration::from_secs(600);
 /// Fresh storms for every commit.
 const STORMS: u64 = 300;
-/// Fresh storms of each family that judges service, for every commit: they take about a second each.
+/// Fresh storms of each family that judges service, for every commit: they take one to four seconds each.
 const OF_SERVICE: usize = 12;
 /// Seeds whose course is compared between builds, and for how many simulated minutes.
 const COMPARED: u64 = 4;
@@ -80,7 +80,7 @@ pub fn fresh(seed: u64, log: &Path) -> Result<Tally, Failure> {
 /// Fresh storms in which only one follower is slow: their seeds follow from the commit.
 pub fn service(seed: u64, log: &Path) -> Result<Tally, Failure> {
     let mut tally = Tally::default();
-    for family in ["slow-links", "slow-members"] {
+    for family in ["slow-links", "slow-members", "busy-disks"] {
         let (storms, first) = (OF_SERVICE.to_string(), seed.to_string());
         run_logged(
             &mut kattu(&["--family", family, "--seed", &first, "--storms", &storms]),

@@ -2,15 +2,17 @@
 //!
 //! | Family | What is in it | What is judged beside safety |
 //! |---|---|---|
-//! | [`Family::Storms`] | every fault, none for long | nothing: what a member does between two faults says little |
+//! | [`Family::Storms`] | every fault, none for long | steps; how a member serves between two faults says little |
 //! | [`Family::SlowLinks`] | links of 1, 10, 100 MB/s, members that come back far behind | goodput, progress, memory, steps, tail |
 //! | [`Family::SlowMembers`] | members with little CPU, members that come back far behind, compactions | progress, memory, steps, tail |
+//! | [`Family::BusyDisks`] | snapshots, changes of segments and compactions, at one disk for each member | progress, memory, steps, tail |
 //!
 //! Requests come at a rate, as clients do that do not wait for each other. Steps of members cost time by counted work, so
 //! that a long step delays heartbeats. The limits of a peer's lane are those of production or an eighth of them, so that a
 //! storm of half a minute fills them.
 //! Knows nothing of: how members work.
 
+use crate::beside::Beside;
 use crate::clock::{MS, SEC, US};
 use crate::dice::Dice;
 use crate::faults::Fault;
@@ -39,6 +41,8 @@ pub enum Family {
     SlowLinks,
     /// Members that only have little CPU.
     SlowMembers,
+    /// Members that only have much to do beside writes.
+    BusyDisks,
 }
 
 impl Family {
@@ -49,15 +53,17 @@ impl Family {
             Family::Storms => "storms",
             Family::SlowLinks => "slow-links",
             Family::SlowMembers => "slow-members",
+            Family::BusyDisks => "busy-disks",
         }
     }
+
+    /// All of them.
+    pub const ALL: [Family; 4] = [Family::Storms, Family::SlowLinks, Family::SlowMembers, Family::BusyDisks];
 
     /// The family of this name.
     #[must_use]
     pub fn called(name: &str) -> Option<Family> {
-        [Family::Storms, Family::SlowLinks, Family::SlowMembers]
-            .into_iter()
-            .find(|family| family.name() == name)
+        Family::ALL.into_iter().find(|family| family.name() == name)
     }
 
     /// Whether these faults belong to it: each that does must happen in a campaign of it.
@@ -66,7 +72,7 @@ impl Family {
         match fault {
             Fault::F54 => self == Family::SlowLinks,
             Fault::F55 => self == Family::SlowMembers,
-            Fault::F51 => true,
+            Fault::F51 => self != Family::BusyDisks,
             _ => self == Family::Storms,
         }
     }
@@ -139,7 +145,11 @@ pub(crate) fn draw(seed: u64, options: &Options) -> Plan {
     plan.settings.snapshot_step = 500 * US;
     (plan.pace.turn, plan.pace.event) = (20 * US, 2 * US);
     plan.load = Load { clients: 0, ..plan.load };
+    if family == Family::BusyDisks {
+        load_the_disks(&mut plan, &mut dice.fork(3));
+    }
     plan.kinds = match family {
+        Family::BusyDisks => Kinds::of(&[Kind::Forget]),
         Family::SlowMembers => Kinds::of(&[Kind::Tired, Kind::Away, Kind::Forget]),
         Family::SlowLinks | Family::Storms => Kinds::of(&[Kind::Narrow, Kind::Away]),
     };
@@ -163,6 +173,20 @@ pub(crate) fn draw(seed: u64, options: &Options) -> Plan {
     plan
 }
 
+/// Production writes chunks of a MiB at 64 MiB/s, which is 15.6 ms for each; a step takes half of this on average.
+const PACED_STEP: u64 = 31 * MS;
+
+/// Snapshots are taken again and again, at production's pace; each member has one disk for all that it does.
+fn load_the_disks(plan: &mut Plan, dice: &mut Dice) {
+    let settings = &mut plan.settings;
+    settings.snapshots = SnapshotLimits {
+        log_bytes_min: dice.log_within(2 << 20, 16 << 20),
+        keep_bytes: dice.log_within(1 << 20, 32 << 20),
+    };
+    settings.snapshot_step = PACED_STEP;
+    settings.one_disk = true;
+}
+
 const MB: u64 = 1_000_000;
 
 fn draw_serving(family: Family, dice: &mut Dice) -> Serving {
@@ -170,13 +194,15 @@ fn draw_serving(family: Family, dice: &mut Dice) -> Serving {
     let rate = (family == Family::SlowLinks).then(|| *dice.pick(&[MB, 10 * MB, 10 * MB, 100 * MB]));
     let (bytes_per_second, value) = match family {
         Family::SlowMembers => (dice.log_within(100_000, MB), dice.log_within(64, 1 << 10)),
+        Family::BusyDisks => (dice.log_within(2 * MB, 8 * MB), dice.log_within(1 << 10, 16 << 10)),
         Family::SlowLinks | Family::Storms => {
             let most = rate.unwrap_or(10 * MB) / 3;
             (dice.log_within(most.min(4 * MB) / 8, most.min(4 * MB)), dice.log_within(1 << 10, 32 << 10))
         }
     };
+    let keys_max = if family == Family::BusyDisks { 16 << 10 } else { 4096 };
     let put = Stream {
-        ask: Ask::Put { bytes: value as usize, keys: dice.log_within(16, 4096) },
+        ask: Ask::Put { bytes: value as usize, keys: dice.log_within(16, keys_max) },
         per_second: (bytes_per_second / value).clamp(20, 2000),
         anywhere: false,
     };
@@ -195,7 +221,7 @@ fn draw_injections(dice: &Dice, plan: &Plan, who: Who, away: Who) -> Vec<(u32, I
             let what = match kind {
                 Kind::Narrow => Inject::Narrow { who, rate: *dice.pick(&[MB, 10 * MB, 50 * MB]), time },
                 Kind::Tired => Inject::Tired { who, times: dice.log_within(4, 64), time },
-                Kind::Forget => Inject::Forget { time },
+                Kind::Forget => Inject::Forget,
                 _ => Inject::Away { who: away, down: time },
             };
             all.push(Injection { at, what });
@@ -250,16 +276,13 @@ impl Default for Service {
 }
 
 impl Service {
-    /// Whether somebody wants to know what steps do.
-    pub(crate) fn counts(&self) -> bool {
+    /// Whether writes are timed.
+    pub(crate) fn times_writes(&self) -> bool {
         self.judged.is_some()
     }
 
     /// A member's step is over: how long it took, beside what its events take.
     pub(crate) fn stepped(&mut self, member: usize, work: Work) -> Result<u64, Violation> {
-        if self.judged.is_none() {
-            return Ok(0);
-        }
         self.steps.stepped(id_of(member), work)?;
         Ok(work.units() * self.unit)
     }
@@ -279,12 +302,12 @@ impl Service {
             (true, When::Quiet) => self.sum.quiet.push(took),
             (true, When::Busy) => self.sum.busy.push(took),
             (true, When::Slowed) => self.sum.slowed.push(took),
+            (true, When::Beside(what)) => self.sum.beside.entry(what).or_default().push(took),
         }
     }
 
     /// From now on steps take so long for each unit of their work, and do so many units at most.
     pub(crate) fn count_work(&mut self, unit: u64, units_max: u64) {
-        self.judged = Some(Family::Storms);
         (self.unit, self.steps) = (unit, BoundedStep::new(units_max));
     }
 
@@ -293,31 +316,44 @@ impl Service {
         self.steps.seen().1
     }
 
-    /// Nothing is slow, and nothing is judged, from now on.
+    /// Nothing is slow, and nothing but steps is judged, from now on.
     pub(crate) fn rest(&mut self) {
         (self.judged, self.unit) = (None, 0);
         self.cpu.clear();
     }
 
     /// When a write is that is asked for now.
-    pub(crate) fn asked(&self, slows_clients: bool) -> When {
+    pub(crate) fn asked(&self, slows_clients: bool, beside: Option<Beside>) -> When {
         match (slows_clients, self.busy) {
             (true, _) => When::Slowed,
             (false, true) => When::Busy,
-            (false, false) => When::Quiet,
+            (false, false) => When::Quiet.or(beside),
         }
     }
 }
 
-/// When a write was asked for.
+/// What a write met. Of several things the first counts: clients are slowed; a member is in trouble; a member that runs, be it
+/// the leader or any that may be in the quorum, does something beside writes, of that what lasts the shortest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum When {
-    /// Nothing went on.
+    /// Nothing went on when it was asked for, nor began before it was answered.
     Quiet,
-    /// Something did.
+    /// A member was slow, away or behind when it was asked for.
     Busy,
-    /// The leader slowed its clients for a member that came back.
+    /// The leader slowed its clients then for a member that came back.
     Slowed,
+    /// This went on when it was asked for, or began before it was answered.
+    Beside(Beside),
+}
+
+impl When {
+    /// The same, if it is known what else began.
+    pub(crate) fn or(self, beside: Option<Beside>) -> When {
+        match (self, beside) {
+            (When::Quiet, Some(what)) => When::Beside(what),
+            (when, _) => when,
+        }
+    }
 }
 
 /// What storms of service came to.
@@ -329,7 +365,9 @@ pub struct ServiceSum {
     pub caught_up: Vec<u64>,
     /// How long writes took while nothing went on.
     pub quiet: Vec<u64>,
-    /// How long writes took while something went on.
+    /// How long writes took while this went on, and nothing else that counts more.
+    pub beside: BTreeMap<Beside, Vec<u64>>,
+    /// How long writes took while a member was slow, away or behind.
     pub busy: Vec<u64>,
     /// How long writes took while clients were slowed for a member that came back.
     pub slowed: Vec<u64>,
@@ -346,6 +384,17 @@ pub struct ServiceSum {
 }
 
 impl ServiceSum {
+    /// How many steps there were, and what the largest did.
+    #[must_use]
+    pub fn said_of_steps(&self) -> String {
+        let (steps, largest) = self.steps;
+        let Work { entries, keys, bytes } = largest;
+        let units = largest.units();
+        format!(
+            "{steps} steps, the largest {units} units of work ({entries} entries, {keys} keys, {bytes} bytes)"
+        )
+    }
+
     /// Adds another storm's.
     pub fn add(&mut self, other: &ServiceSum) {
         for (rate, count) in &other.links {
@@ -355,6 +404,9 @@ impl ServiceSum {
         }
         self.caught_up.extend(&other.caught_up);
         self.quiet.extend(&other.quiet);
+        for (what, times) in &other.beside {
+            self.beside.entry(*what).or_default().extend(times);
+        }
         self.busy.extend(&other.busy);
         self.slowed.extend(&other.slowed);
         self.refused += other.refused;
@@ -386,9 +438,13 @@ impl fmt::Display for ServiceSum {
         };
         writeln!(f, "members that came back and caught up, {}", shown(&self.caught_up))?;
         writeln!(f, "writes while nothing went on, {}", shown(&self.quiet))?;
+        for what in Beside::ALL {
+            let times = self.beside.get(&what).map_or(&[][..], Vec::as_slice);
+            writeln!(f, "writes while {}, {}", what.about(), shown(times))?;
+        }
         writeln!(
             f,
-            "writes while something went on, {}; {} refused or open",
+            "writes while a member was slow, away or behind, {}; {} refused or open",
             shown(&self.busy),
             self.refused
         )?;
@@ -398,12 +454,8 @@ impl fmt::Display for ServiceSum {
         writeln!(f, "most bytes held by a member: {}", held.join(", "))?;
         writeln!(
             f,
-            "{} steps, the largest {} units of work ({} entries, {} keys, {} bytes); {:.1} ms without a leader at most, in {} looks",
-            self.steps.0,
-            self.steps.1.units(),
-            self.steps.1.entries,
-            self.steps.1.keys,
-            self.steps.1.bytes,
+            "{}; {:.1} ms without a leader at most, in {} looks",
+            self.said_of_steps(),
             ms(self.leaderless),
             self.looks
         )
@@ -476,7 +528,10 @@ impl World {
     /// Begins what storms of service alone have; whether there was anybody to strike.
     pub(crate) fn strike_service(&mut self, place: usize, what: &Inject) -> Result<bool, Violation> {
         let time = match *what {
-            Inject::Forget { time } => time,
+            Inject::Forget => {
+                self.forget();
+                return Ok(true);
+            }
             Inject::Narrow { who, rate, time } => {
                 let Some(member) = self.struck(who) else { return Ok(false) };
                 let base = self.plan.service.as_ref().and_then(|serving| serving.rate);
@@ -503,10 +558,6 @@ impl World {
             _ => return Ok(false),
         };
         self.sh.service.busy = true;
-        if matches!(what, Inject::Forget { .. }) {
-            self.forget();
-            self.sh.service.struck.insert(place, usize::MAX);
-        }
         self.sh.queue.plan(self.sh.now + time, Event::Over { place });
         Ok(true)
     }
@@ -612,8 +663,11 @@ impl World {
             let may_wait = SLOWED_BEATS * self.plan.settings.heartbeat_interval.as_nanos() as u64;
             let slowed = sum.slowed.iter().map(|took| took.saturating_sub(may_wait));
             let mut with: Vec<u64> = sum.busy.iter().copied().chain(slowed).collect();
-            let what = "a member is slow, away or behind, or history is forgotten";
-            tail(what, &mut with, &mut sum.quiet.clone(), SLOWER)?;
+            let mut quiet = sum.quiet.clone();
+            tail("a member is slow, away or behind", &mut with, &mut quiet, SLOWER)?;
+            for (what, times) in &sum.beside {
+                tail(what.about(), &mut times.clone(), &mut quiet, SLOWER)?;
+            }
         }
         Ok(())
     }

@@ -19,7 +19,7 @@
 //! | `faults.rs`, `trace.rs`, `words.rs`, `report.rs` | what is counted and told |
 //! | `run.rs`, `campaign.rs`, `shrink.rs` | one storm, many, the smallest that fails |
 //! | `elections.rs` | how long clusters are without a leader |
-//! | `family.rs`, `work.rs` | storms that judge service: slow links, members with little CPU |
+//! | `family.rs`, `beside.rs` | storms that judge service: slow links, members with little CPU, busy disks |
 //! | `service.rs`, `load.rs` | how well clusters serve: one situation each, and requests that come at a rate |
 //! | `dice.rs`, `clock.rs`, `queue.rs` | chance, time, order |
 //!
@@ -32,6 +32,7 @@
 //! Knows nothing of: `std::time`, files, sockets, tokio, `shell/runtime`.
 #![forbid(unsafe_code)]
 
+pub mod beside;
 mod calm;
 pub mod campaign;
 mod clients;

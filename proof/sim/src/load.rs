@@ -4,6 +4,7 @@
 //! what is judged of them is when they were answered.
 //! Knows nothing of: what is done with the times.
 
+use crate::beside::{Beside, BesideWrites};
 use crate::clock::SEC;
 use crate::dice::Dice;
 use crate::family::When;
@@ -147,7 +148,8 @@ impl World {
         let up = self.up();
         let leads = self.leader();
         let slows = leads.and_then(|leader| self.raft(leader)).is_some_and(Raft::slows_clients);
-        let asked = self.sh.service.asked(slows);
+        let now = self.sh.now;
+        let asked = self.sh.service.asked(slows, self.first_beside(|beside| beside.now(now)));
         self.load.asked.insert(operation, (number, self.sh.now, asked));
         let leader = leads.filter(|_| !anywhere);
         let any = up.get(operation as usize % up.len().max(1));
@@ -167,6 +169,13 @@ impl World {
         Ok(())
     }
 
+    /// What the members that run do beside writes: of all of it what lasts the shortest. Any of them may be in the quorum of
+    /// the next write.
+    fn first_beside(&self, of: impl Fn(&BesideWrites) -> Option<Beside>) -> Option<Beside> {
+        let running = self.members.iter().filter_map(|member| member.process.as_ref());
+        running.filter_map(|process| of(&process.beside)).min()
+    }
+
     /// A request of a stream has been answered, or never will be.
     pub(crate) fn load_answered(&mut self, operation: u64, outcome: &Outcome) {
         self.load_ended(operation, matches!(outcome, Outcome::Done(_)));
@@ -175,7 +184,8 @@ impl World {
     pub(crate) fn load_ended(&mut self, operation: u64, done: bool) {
         let Some((stream, asked, when)) = self.load.asked.remove(&operation) else { return };
         if matches!(self.load.streams[stream].ask, Ask::Put { .. }) {
-            self.sh.service.answered(self.sh.now - asked, done, when);
+            let begun = self.first_beside(|beside| beside.since(asked));
+            self.sh.service.answered(self.sh.now - asked, done, when.or(begun));
         }
         self.load.timed.push(Timed { stream, asked, answered: self.sh.now, done });
     }

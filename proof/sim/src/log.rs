@@ -41,6 +41,8 @@ pub(crate) struct Log {
     /// The records since the last sync are commit marks alone.
     idle: bool,
     task: Option<SegmentTask>,
+    /// A segment that will be there then: until then nobody is told of it.
+    made: Option<(u64, Result<Prepared, WalError>)>,
     prepared: Option<Result<Prepared, WalError>>,
     /// When the segment that is being made will be ready; to be planned by the caller.
     pub(crate) ready_at: Option<u64>,
@@ -48,7 +50,16 @@ pub(crate) struct Log {
 
 impl Log {
     pub(crate) fn new(wal: Wal) -> Log {
-        Log { wal, no_spare: false, blocked: None, idle: true, task: None, prepared: None, ready_at: None }
+        Log {
+            wal,
+            no_spare: false,
+            blocked: None,
+            idle: true,
+            task: None,
+            made: None,
+            prepared: None,
+            ready_at: None,
+        }
     }
 
     /// The snapshots beside the log.
@@ -106,7 +117,7 @@ impl Log {
     }
 
     pub(crate) fn prepare_next(&mut self, now: u64) {
-        if self.task.is_some() {
+        if self.task.is_some() || self.made.is_some() {
             return;
         }
         let Some(task) = self.wal.wants_segment() else { return };
@@ -114,11 +125,35 @@ impl Log {
         self.ready_at = Some(now + if self.no_spare { FULL_RETRY } else { SEGMENT_TIME });
     }
 
-    /// The passing thread makes its segment.
-    pub(crate) fn make_segment(&mut self) {
-        if let Some(task) = self.task.take() {
-            self.prepared = Some(task.run());
+    /// The passing thread makes its segment, if that is still to be done.
+    pub(crate) fn make_segment(&mut self) -> bool {
+        let Some(task) = self.task.take() else { return false };
+        self.made = Some((0, task.run()));
+        true
+    }
+
+    /// What the disk was told for it will be done then.
+    pub(crate) fn made_until(&mut self, at: u64) {
+        if let Some(made) = &mut self.made {
+            made.0 = at;
         }
+    }
+
+    /// When the segment that is being made will be there: until then nobody can go on in it.
+    pub(crate) fn made_at(&self) -> Option<u64> {
+        self.made.as_ref().map(|(at, _)| *at)
+    }
+
+    /// The segment that was being made is there, if it is.
+    pub(crate) fn tell_of_made(&mut self, now: u64) {
+        if let Some((_, made)) = self.made.take_if(|(at, _)| *at <= now) {
+            self.prepared = Some(made);
+        }
+    }
+
+    /// Times that it went over to the next segment.
+    pub(crate) fn rotations(&self) -> u64 {
+        self.wal.stats().rotations
     }
 
     pub(crate) fn has_prepared(&self) -> bool {

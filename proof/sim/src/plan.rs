@@ -127,6 +127,9 @@ pub struct Settings {
     pub snapshots: SnapshotLimits,
     /// One step of the snapshot worker takes up to this, besides what its disk takes.
     pub snapshot_step: u64,
+    /// Each member has one disk, which does one thing at a time: snapshots and segments take its time, and the log waits for
+    /// what is under way. Otherwise they take none.
+    pub one_disk: bool,
     /// Bytes of a log segment.
     pub segment_bytes: u64,
     /// Bytes kept for the way out of a full disk.
@@ -406,6 +409,7 @@ fn default_settings() -> Settings {
         digest_interval: Duration::from_secs(60),
         snapshots: SnapshotLimits::default(),
         snapshot_step: 0,
+        one_disk: false,
         segment_bytes: 1 << 20,
         reserve_bytes: 0,
         window_bytes: 1 << 20,
@@ -475,6 +479,7 @@ fn draw_settings(dice: &mut Dice) -> Settings {
         digest_interval: Duration::ZERO,
         snapshots: SnapshotLimits { log_bytes_min: u64::MAX, keep_bytes: 0 },
         snapshot_step: 0,
+        one_disk: false,
         segment_bytes,
         reserve_bytes: if dice.one_in(2) { segment_bytes } else { 0 },
         window_bytes: dice.log_within(256, 1 << 20) as usize,

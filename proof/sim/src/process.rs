@@ -7,6 +7,7 @@
 //! and keeper work inline or on threads of their own, as configured.
 //! Knows nothing of: why it is killed, who its clients are.
 
+use crate::beside::{Beside, BesideWrites, Thread};
 use crate::clock::{Clock, SEC};
 use crate::diverge::altered;
 use crate::faults::Fault;
@@ -115,6 +116,12 @@ pub(crate) struct Process {
     clock: Clock,
     log_thread: Option<LogThread>,
     disk: SimDisk,
+    /// What goes on beside the log.
+    pub(crate) beside: BesideWrites,
+    /// Times that the log had gone over to another segment when this was last looked at.
+    rotations: u64,
+    /// The snapshot worker is at the disk until then.
+    worker_free_at: u64,
     /// A disk call is under way: when it began, and what it will come to.
     at_disk: Option<(u64, Completion)>,
     /// Batches waiting for a keeper on its own thread.
@@ -151,7 +158,7 @@ pub(crate) struct Process {
     news: bool,
     applied_in_batch: bool,
     events_in_batch: u64,
-    /// What this step has done so far, where somebody wants to know.
+    /// What this step has done so far.
     work: Work,
     /// The thread is busy until then.
     free_at: u64,
@@ -194,6 +201,9 @@ impl Process {
             clock,
             log_thread: thread(settings.log_io).then(LogThread::default),
             disk,
+            beside: BesideWrites::default(),
+            rotations: 0,
+            worker_free_at: 0,
             at_disk: None,
             keeper_queue: thread(settings.apply).then(VecDeque::new),
             keeper_tasks: 0,
@@ -411,12 +421,10 @@ impl Process {
         }
         note(sh, self.id(), &self.scratch);
         self.note_taken(sh);
-        if sh.service.counts() {
-            let records = &self.scratch.persist;
-            let sent = self.scratch.send.iter().map(load_of).sum::<u64>();
-            let bytes = records.iter().map(record_bytes).sum::<u64>() + sent;
-            self.work.add(Work { entries: handled + records.len() as u64, keys: 0, bytes });
-        }
+        let records = &self.scratch.persist;
+        let sent = self.scratch.send.iter().map(load_of).sum::<u64>();
+        let bytes = records.iter().map(record_bytes).sum::<u64>() + sent;
+        self.work.add(Work { entries: handled + records.len() as u64, keys: 0, bytes });
         let Effects { persist, send, fetch, apply, reply, compute, trace, read_chunks, store_chunks } =
             &mut self.scratch;
         self.effects.read_chunks.append(read_chunks);
@@ -574,10 +582,9 @@ impl Process {
 
     fn end_batch(&mut self, sh: &mut Shared) -> Result<(), End> {
         if !self.applied_in_batch && self.keeper_queue.is_none() {
-            let before = self.keeper.store().versions_forgotten();
-            self.keeper.tidy();
-            self.work.keys += self.keeper.store().versions_forgotten() - before;
+            self.tidy();
         }
+        self.look_for_compaction(sh);
         let work = std::mem::take(&mut self.work);
         let slowness = sh.service.slowness(self.member);
         let takes =
@@ -587,6 +594,20 @@ impl Process {
         }
         self.free_at = sh.now + takes * slowness;
         Ok(())
+    }
+
+    /// The keeper forgets a little.
+    fn tidy(&mut self) {
+        let before = self.keeper.store().versions_forgotten();
+        self.keeper.tidy();
+        self.work.keys += self.keeper.store().versions_forgotten() - before;
+    }
+
+    /// There is something to forget, until somebody looks again.
+    fn look_for_compaction(&mut self, sh: &Shared) {
+        if sh.service.times_writes() && self.keeper.store().stats().forgets {
+            self.beside.goes_on(Beside::Compaction, sh.now, sh.now);
+        }
     }
 
     /// Bytes of requests that wait in front of the replica, or in it for a place in the log.
@@ -660,9 +681,14 @@ impl Process {
             self.keeper_tasks -= tasks.len();
             self.take_in_tasks(sh, tasks);
         }
+        // It is an owner of its own: what the node's thread does meanwhile is another step.
+        let of_node = std::mem::take(&mut self.work);
         self.keep(sh, &mut sh.slice.clone())?;
         self.answer_clients(sh)?;
-        self.keeper.tidy();
+        self.tidy();
+        let work = std::mem::replace(&mut self.work, of_node);
+        sh.service.stepped(self.member, work)?;
+        self.look_for_compaction(sh);
         let progress = self.progress();
         self.progress.push_back(progress);
         if self.keeper.is_busy() {
@@ -704,12 +730,8 @@ impl Process {
             self.keeper.step(slice, &mut self.kept);
             let units = std::mem::take(&mut self.kept.units);
             self.judge_step(allowed, units)?;
-            if sh.service.counts() {
-                self.work.add(Work {
-                    keys: units + self.keeper.store().versions_forgotten() - forgotten,
-                    ..Work::default()
-                });
-            }
+            let forgotten = self.keeper.store().versions_forgotten() - forgotten;
+            self.work.add(Work { keys: units + forgotten, ..Work::default() });
             sh.deeds.cut += u64::from(self.keeper.is_in_the_middle());
             self.order_of_keeper(sh)?;
             if before < self.keeper.applied() && !self.keeper.is_installing() {
@@ -768,6 +790,7 @@ impl Process {
         if let Some((meta, frozen)) = self.kept.snapshot.take() {
             sh.watch.tables(self.id(), &self.keeper)?;
             self.worker.order(Order::Take(meta, Box::new(frozen)));
+            self.beside.goes_on(Beside::Snapshot, sh.now, sh.now);
         }
         if let Some(meta) = self.kept.install.take() {
             self.worker.order(Order::Thaw(meta));
@@ -794,7 +817,11 @@ impl Process {
         if !self.worker.planned && self.worker.has_work() {
             self.worker.planned = true;
             let takes = sh.dice.below(sh.settings.snapshot_step + 1);
-            sh.queue.plan(sh.now + takes, Planned::Worked { member: self.member, run: self.run });
+            let at = self.worker_free_at.max(sh.now) + takes;
+            if self.worker.is_taking() {
+                self.beside.goes_on(Beside::Snapshot, sh.now, at);
+            }
+            sh.queue.plan(at, Planned::Worked { member: self.member, run: self.run });
         }
     }
 
@@ -802,10 +829,13 @@ impl Process {
     pub(crate) fn work_on_snapshots(&mut self, sh: &mut Shared) -> Result<(), End> {
         self.worker.planned = false;
         self.lives()?;
-        if self.at_disk.is_none() {
-            self.disk.begin();
-        }
+        let is_taking = self.worker.is_taking();
+        let begun = self.begin_beside();
         let done = self.worker.step();
+        self.worker_free_at = self.end_beside(sh, Thread::Snapshots, begun);
+        if is_taking {
+            self.beside.goes_on(Beside::Snapshot, sh.now, self.worker_free_at);
+        }
         if self.disk.is_out() {
             return Err(End::Fuse); // it has lost its power in the middle
         }
@@ -922,9 +952,16 @@ impl Process {
         }
     }
 
-    /// What the disk has done takes its time.
+    /// What the disk has done takes its time; before that it does what another thread has asked for, and the next segment
+    /// must be there.
     fn call_disk(&mut self, sh: &mut Shared, completion: Completion) {
-        let takes = self.disk.spent();
+        let rotations = self.log.rotations();
+        let has_rotated = std::mem::replace(&mut self.rotations, rotations) < rotations;
+        let made = self.log.made_at().filter(|_| has_rotated).map_or(0, |at| at.saturating_sub(sh.now));
+        let takes = self.disk.spent() + self.wait_for_disk(sh).max(made);
+        if has_rotated {
+            self.beside.goes_on(Beside::Segment, sh.now, sh.now + takes);
+        }
         self.at_disk = Some((sh.now, completion));
         let (member, run) = (self.member, self.run);
         let limit = sh.settings.disk_stall;
@@ -933,6 +970,28 @@ impl Process {
         } else {
             sh.queue.plan(sh.now + takes, Planned::Synced { member, run });
         }
+    }
+
+    /// How long a sync of the log waits for other threads.
+    fn wait_for_disk(&self, sh: &Shared) -> u64 {
+        if sh.settings.one_disk { self.beside.wait(sh.now) } else { 0 }
+    }
+
+    /// Another thread than the log's goes to the disk: what that had done before.
+    fn begin_beside(&mut self) -> u64 {
+        if self.at_disk.is_none() {
+            self.disk.begin();
+        }
+        let _ = self.disk.take_longest();
+        self.disk.spent()
+    }
+
+    /// It has told the disk what to do: when that will be done.
+    fn end_beside(&mut self, sh: &Shared, thread: Thread, begun: u64) -> u64 {
+        if !sh.settings.one_disk {
+            return sh.now;
+        }
+        self.beside.at_disk(thread, sh.now, self.disk.spent() - begun, self.disk.take_longest())
     }
 
     /// How long the disk call under way has taken, if there is one.
@@ -995,12 +1054,18 @@ impl Process {
         Ok(())
     }
 
-    /// The passing thread makes its segment.
-    pub(crate) fn make_segment(&mut self) {
-        if self.at_disk.is_none() {
-            self.disk.begin();
+    /// The passing thread makes its segment, or has made it.
+    pub(crate) fn make_segment(&mut self, sh: &mut Shared) {
+        let begun = self.begin_beside();
+        if self.log.make_segment() {
+            let at = self.end_beside(sh, Thread::Segments, begun);
+            self.log.made_until(at);
+            self.beside.goes_on(Beside::Segment, sh.now, at);
+            if sh.now < at {
+                sh.queue.plan(at, Planned::SegmentMade { member: self.member, run: self.run });
+            }
         }
-        self.log.make_segment();
+        self.log.tell_of_made(sh.now);
     }
 
     /// Whether the log's own thread wants to try a full disk again.

@@ -83,6 +83,11 @@ impl Worker {
         self.orders.push_back(order);
     }
 
+    /// Whether a snapshot is being taken, or will be at once.
+    pub(crate) fn is_taking(&self) -> bool {
+        self.taking.is_some() || self.orders.iter().any(|order| matches!(order, Order::Take(..)))
+    }
+
     pub(crate) fn has_work(&self) -> bool {
         !self.orders.is_empty() || self.taking.is_some() || self.untidy.is_some()
     }

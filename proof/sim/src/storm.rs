@@ -223,7 +223,7 @@ impl World {
             Inject::Change(change) => return Ok(self.wish(change)),
             Inject::Restore { who, pick } => return self.restore(who, pick),
             Inject::Recover { who, pick } => return self.recover(who, pick),
-            Inject::Narrow { .. } | Inject::Tired { .. } | Inject::Away { .. } | Inject::Forget { .. } => {
+            Inject::Narrow { .. } | Inject::Tired { .. } | Inject::Away { .. } | Inject::Forget => {
                 return self.strike_service(place, what);
             }
             Inject::HandOver { to } => {

@@ -499,8 +499,8 @@ impl World {
                 member,
                 run,
                 || Event::SegmentMade { member, run },
-                |process, _| {
-                    process.make_segment();
+                |process, sh| {
+                    process.make_segment(sh);
                     Ok(())
                 },
             ),

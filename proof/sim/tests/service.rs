@@ -3,10 +3,12 @@
 //!
 //! Three members with etcd's times and production's limits. Times are those of the world.
 
+use kattu_sim::beside::Beside;
 use kattu_sim::campaign::{Sum, run_storms};
 use kattu_sim::faults::Fault;
 use kattu_sim::service::{CaughtUp, SlowLink, forget, pour, rush, slow_link};
 use kattu_sim::{Family, Options, Plan, run_storm};
+use kattu_verify::service::percentile;
 
 const MB: u64 = 1_000_000;
 const SEC: u64 = 1_000_000_000;
@@ -109,6 +111,21 @@ fn storms_with_little_cpu_are_served() {
 fn storms_with_slow_links_are_served() {
     let sum = storms(Family::SlowLinks);
     assert!(sum.faults.count(Fault::F54) > 100);
+}
+
+#[test]
+fn storms_with_much_to_do_at_the_disk_are_served() {
+    let options = Options { family: Family::BusyDisks, seconds: Some(20), ..Options::default() };
+    let sum = run_storms(1..6, 2, usize::MAX, &options, |_| {});
+    println!("{}", sum.service);
+    assert!(sum.violations.is_empty(), "{:?}", sum.violations);
+    let p99 = |times: &[u64]| percentile(&mut times.to_vec(), 990);
+    let quiet = p99(&sum.service.quiet);
+    for what in Beside::ALL {
+        let times = &sum.service.beside[&what];
+        assert!(1000 < times.len() && quiet < p99(times), "{what:?} costs something:\n{}", sum.service);
+    }
+    assert!(sum.deeds.snapshots > 20 && sum.deeds.prunes > 20, "{}", sum.deeds);
 }
 
 #[test]

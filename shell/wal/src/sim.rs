@@ -193,6 +193,12 @@ impl SimDisk {
         self.state().meter.spent
     }
 
+    /// Nanoseconds that the longest operation took since this was last asked.
+    #[must_use]
+    pub fn take_longest(&self) -> u64 {
+        core::mem::take(&mut self.state().meter.longest)
+    }
+
     /// The process dies, `elapsed` nanoseconds after the call began (`u64::MAX`: after it ended). What it wrote is still in
     /// the system's memory; what it had open is closed, its lock is free.
     pub fn process_dies(&self, elapsed: u64) {

@@ -87,6 +87,8 @@ pub struct WalStats {
     pub segments: u64,
     /// Segments removed or used again since it was opened.
     pub pruned: u64,
+    /// Times that it went over to the next segment since it was opened.
+    pub rotations: u64,
     /// Bytes of blocks in the log, those excluded that nothing needs any more.
     pub log_bytes: u64,
     /// Bytes of all segments.

@@ -60,6 +60,11 @@ fn the_room_that_a_log_takes_is_bounded() {
     assert!(OPTIONS.segment_bytes < log_most && log_most < most, "{log_most}");
     let log_bytes = wal.stats().log_bytes;
     assert!(40 < wal.stats().pruned, "{:?}", wal.stats());
+    assert!(
+        wal.stats().pruned <= wal.stats().rotations,
+        "only what the log has left goes: {:?}",
+        wal.stats()
+    );
     assert!(disk.bytes() < 10 * OPTIONS.segment_bytes, "snapshots, too: {}", disk.bytes());
     assert_eq!(wal.stats().torn_tails, 0);
     drop(wal);

@@ -4,7 +4,7 @@
 //!  sim hash SEED [SECONDS]          the trace hash
 //!  sim storms FIRST COUNT [SECONDS] storms one after the other; exit code 1 if one fails
 //!  sim pruned FIRST COUNT [SECONDS] the same, with snapshots in every storm
-//!  sim slow-links FIRST COUNT [SECONDS], slow-members …  the same, of a family that judges service
+//!  sim slow-links FIRST COUNT [SECONDS], slow-members …, busy-disks …  the same, of a family that judges service
 //!  sim shrink SEED                  the smallest storm that fails in the same way, with its timeline
 //!  sim speed [SECONDS]              three members, ten requests a second, no faults
 //! ```
@@ -27,7 +27,11 @@ fn main() -> ExitCode {
             println!("{:016x}", report.hash);
             ExitCode::SUCCESS
         }
-        (Some(word @ ("storms" | "pruned" | "slow-links" | "slow-members")), Some(first), Some(count)) => {
+        (
+            Some(word @ ("storms" | "pruned" | "slow-links" | "slow-members" | "busy-disks")),
+            Some(first),
+            Some(count),
+        ) => {
             let options = Options {
                 family: Family::called(word).unwrap_or_default(),
                 seconds: number(3),
@@ -45,8 +49,9 @@ fn main() -> ExitCode {
                 println!("{} {:>8}  {}", fault.id(), sum.faults.count(fault), fault.about());
             }
             println!("{}", sum.deeds);
-            if options.family != Family::Storms {
-                print!("{}", sum.service);
+            match options.family {
+                Family::Storms => println!("{}", sum.service.said_of_steps()),
+                _ => print!("{}", sum.service),
             }
             println!(
                 "{} storms, {} violations, {} cluster-seconds, {:.1} s",

@@ -137,6 +137,8 @@ pub(super) struct Meter {
     pub stall: u64,
     /// Since it was last asked.
     pub spent: u64,
+    /// The longest operation since it was last asked.
+    pub longest: u64,
     /// The slowness was noted.
     pub noted: bool,
     pub dice: Dice,
@@ -144,7 +146,15 @@ pub(super) struct Meter {
 
 impl Default for Meter {
     fn default() -> Meter {
-        Meter { speed: Speed::INSTANT, slowness: 1, stall: 0, spent: 0, noted: true, dice: Dice::new(0) }
+        Meter {
+            speed: Speed::INSTANT,
+            slowness: 1,
+            stall: 0,
+            spent: 0,
+            longest: 0,
+            noted: true,
+            dice: Dice::new(0),
+        }
     }
 }
 
@@ -157,11 +167,13 @@ impl Meter {
         let plain = base + self.speed.kib * bytes.div_ceil(1024) as u64;
         let spread = plain * self.speed.spread_percent / 100;
         let spread = if spread == 0 { 0 } else { self.dice.below(spread + 1) };
-        self.spent += (plain + spread) * self.slowness;
+        let mut takes = (plain + spread) * self.slowness;
         if self.stall != 0 {
             fired.push(Fired { id: FaultId::F16, what: format!("an operation hung for {} ns", self.stall) });
-            self.spent += core::mem::take(&mut self.stall);
+            takes += core::mem::take(&mut self.stall);
         }
+        self.spent += takes;
+        self.longest = self.longest.max(takes);
         if !self.noted {
             self.noted = true;
             fired.push(Fired { id: FaultId::F17, what: format!("{} times slower", self.slowness) });

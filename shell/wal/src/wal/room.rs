@@ -113,6 +113,7 @@ impl Wal {
         self.current_is_start = false;
         self.offset = DATA_START;
         self.synced = self.end();
+        self.stats.rotations += 1;
         Ok(())
     }
 
