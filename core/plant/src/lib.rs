@@ -38,7 +38,8 @@ pub struct Bug {
 pub enum Trial {
     /// Storms over a simulated cluster, judged by invariants and by the history of its clients.
     Storms,
-    /// Storms in which one member or one link is slow and nothing else goes wrong, judged by how well the cluster serves.
+    /// Storms in which one member or one link is slow, or disks have much to do, and nothing else goes wrong, judged by how
+    /// well the cluster serves.
     Service,
     /// Storms over peers of the protocol alone, moved in single messages and records: clocks, disks and roles change faster
     /// than in a cluster.

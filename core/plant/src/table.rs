@@ -25,7 +25,7 @@ const WAL: &str = "kattu-wal";
 const REBUILD: &str = "kattu-rebuild";
 
 /// All bugs that can be planted.
-pub static BUGS: [Bug; 153] = [
+pub static BUGS: [Bug; 155] = [
     // core/raft: elections
     bug(
         RAFT,
@@ -870,6 +870,14 @@ pub static BUGS: [Bug; 153] = [
     ),
     bug(
         WAL,
+        "next-segment-made-while-writes-wait",
+        "kin of etcd before its pipeline of log files: the next file was made when the last one was full",
+        "A log makes its next segment when it goes over to it, whether one is ready or not.",
+        Trial::Service,
+        &["tail"],
+    ),
+    bug(
+        WAL,
         "wide-sectors-not-padded",
         "rule ST5: a write touches nothing that was synced",
         "Blocks are padded to 512 bytes on a disk that writes 4096 as one: a power cut ruins what was synced beside what was written.",
@@ -924,6 +932,14 @@ pub static BUGS: [Bug; 153] = [
         "Of the snapshots beside the log the newest two stay, and one that waits to become the tables goes.",
         Trial::Scene,
         &["a_snapshot_that_waits_is_there"],
+    ),
+    bug(
+        WAL,
+        "snapshot-synced-in-one-go",
+        "mutant: on one disk a small sync waits for a large one",
+        "A snapshot is synced once it is written, however large it is, and the log's next sync waits for all of it.",
+        Trial::Service,
+        &["tail"],
     ),
     bug(
         WAL,

@@ -20,7 +20,7 @@ each in the code; in every other build it is the constant `false`, and a test lo
 | `cargo xtask bugs --show NAME` | the timeline of a failing storm, shrunk |
 | `cargo xtask bugs --write`, `--doc` | writes the witnesses, this page |
 
-*Storms* are simulated clusters, *service* such clusters with one slow member or link and nothing else wrong, *protocol* the storms of `core/raft` over peers alone, *images* disks as a power cut could
+*Storms* are simulated clusters, *service* such clusters with one slow member or link, or much to do at the disk, and nothing else wrong, *protocol* the storms of `core/raft` over peers alone, *images* disks as a power cut could
 leave them of one log, a *scene* is a situation made for one bug. The judge is the one that the bug was planted for; others that
 may claim it stand behind it. The run fails for a bug that none of them claims, for a judge that claims none of those planted
 for it, and for a seed that finds anything without a bug.

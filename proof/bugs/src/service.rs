@@ -11,6 +11,8 @@ const SECONDS: u64 = 20;
 
 /// Bugs that show where a member has little CPU, or where history is forgotten.
 const OF_SLOW_MEMBERS: [&str; 2] = ["commit-waits-for-everybody", "elections-wait-five-times-as-long"];
+/// Bugs that show where segments are made and snapshots taken at the one disk that the log has, too.
+const OF_BUSY_DISKS: [&str; 2] = ["next-segment-made-while-writes-wait", "snapshot-synced-in-one-go"];
 /// Bugs that show where much history is forgotten.
 const OF_FORGET: [&str; 1] = ["compaction-forgets-all-at-once"];
 /// Bugs that show under ten times the load that can be served.
@@ -31,6 +33,7 @@ pub fn called_for(bug: &str) -> &'static str {
         _ if OF_SLOW_MEMBERS.contains(&bug) || bug == Family::SlowMembers.name() => {
             Family::SlowMembers.name()
         }
+        _ if OF_BUSY_DISKS.contains(&bug) || bug == Family::BusyDisks.name() => Family::BusyDisks.name(),
         _ => Family::SlowLinks.name(),
     }
 }

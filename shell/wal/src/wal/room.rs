@@ -96,7 +96,7 @@ impl Wal {
     pub(super) fn rotate(&mut self, need: u64) -> Result<(), WalError> {
         let (need, sector) = (need + self.start_block_bytes(), self.options.sector_bytes);
         let fits = |segment: &Segment| DATA_START + need <= segment.data_end(sector);
-        if !self.spare.front().is_some_and(fits) {
+        if !self.spare.front().is_some_and(fits) || planted!("next-segment-made-while-writes-wait") {
             self.find_or_make(need)?;
         }
 
