@@ -7,21 +7,19 @@
 //!
 //! ```text
 //!   goodput = bytes that it lacked / bytes that came out of the links to it
-//!             (of snapshots: those of their files, if they are more; a snapshot holds what it had before, too)
+//!             (with snapshots: those of their files and of the entries behind the last one, if they are more; a snapshot
+//!             holds what it had before, too)
 //! ```
 //! Members of these trials keep half a megabyte of log behind a snapshot, so who has just got one may need the next one, which
 //! was made meanwhile: both are counted as new.
 //! Knows nothing of: the storm.
 
 use crate::cluster::Cluster;
-use crate::member::Member;
 use crate::random::Random;
-use crate::slow_link::{PATIENCE, WAIT_LIMIT, applied, write};
+use crate::slow_link::{KEY_BYTES, PATIENCE, VALUE_BYTES, WAIT_LIMIT, applied, write};
 use crate::weather::{Links, Weather};
 use kattu_e2e::until_within;
-use std::collections::BTreeMap;
-use std::path::PathBuf;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 /// What must be held. [fault-model P14]
 const GOODPUT_MIN: f64 = 0.85;
@@ -115,15 +113,12 @@ impl Limited {
         write(&cluster.members[leader].seat.host, self.behind)?;
         let goal = until_within(WAIT_LIMIT, "the leader's state", || applied(&cluster.members[leader]));
         let crossed = || others.iter().map(|&other| links.passed(other, self.member)).sum::<u64>();
-        let (before, begun, begun_at) = (crossed(), Instant::now(), SystemTime::now());
+        let (before, begun) = (crossed(), Instant::now());
         let needs = Duration::from_secs_f64(PATIENCE * self.behind as f64 / f64::from(self.bandwidth));
         cluster.members[self.member].start(&[], &[])?;
         cluster.note_processes();
-        // By name: one that is not needed any more goes.
-        let mut snapshots = BTreeMap::new();
         while applied(&cluster.members[self.member]).is_none_or(|index| index < goal) {
             cluster.check_ended()?;
-            snapshots.extend(snapshots_since(&cluster.members[self.member], begun_at));
             if needs + START_LIMIT < begun.elapsed() {
                 return Err(format!(
                     "n{} is {} bytes behind links of {} bytes/s, and not back after {:?}; {} bytes crossed",
@@ -136,21 +131,26 @@ impl Limited {
             }
             std::thread::sleep(Duration::from_millis(10));
         }
-        snapshots.extend(snapshots_since(&cluster.members[self.member], begun_at));
-        let news = self.behind.max(snapshots.values().sum());
-        let used = Use { news, crossed: crossed() - before, took: begun.elapsed() };
+        let (crossed, took) = (crossed() - before, begun.elapsed());
+        // It says so after all that it has to say of snapshots.
+        let says = until_within(WAIT_LIMIT, "what the member says is whole", || {
+            Some(cluster.members[self.member].says()).filter(|said| said.contains("is ready to serve"))
+        });
+        let used = Use { news: self.behind.max(by_snapshots(&says, goal)), crossed, took };
         used.verdict(self).map(|()| Some(used))
     }
 }
 
-/// Snapshots that a member has got or made since then: their names and bytes.
-fn snapshots_since(member: &Member, since: SystemTime) -> BTreeMap<PathBuf, u64> {
-    let files = std::fs::read_dir(&member.data).into_iter().flatten().flatten();
-    let paths = files.map(|file| file.path());
-    let snapshots = paths.filter(|path| path.extension().is_some_and(|ending| ending == "snap"));
-    let known = snapshots.filter_map(|path| Some((path.metadata().ok()?, path)));
-    let new = known.filter(|(facts, _)| facts.modified().is_ok_and(|at| since <= at));
-    new.map(|(facts, path)| (path, facts.len())).collect()
+/// Bytes of the snapshots that a member says it installs, and of the entries from there to its goal; 0 where it got none.
+fn by_snapshots(says: &str, goal: u64) -> u64 {
+    let lines = says.lines().filter_map(|line| line.split_once("installs the snapshot up to "));
+    let installed = lines.filter_map(|(_, rest)| {
+        let (last, rest) = rest.split_once(": ")?;
+        let index: u64 = last.split_once('.')?.1.parse().ok()?;
+        Some((index, rest.split_once(" bytes")?.0.parse::<u64>().ok()?))
+    });
+    let (last, bytes) = installed.fold((goal, 0), |(_, sum), (index, bytes)| (index, sum + bytes));
+    bytes + goal.saturating_sub(last) * (VALUE_BYTES as u64 + KEY_BYTES)
 }
 
 #[cfg(test)]
@@ -176,5 +176,15 @@ mod tests {
         assert_eq!(used(4_400_000).verdict(limited), Ok(()));
         let said = used(8_000_000).verdict(limited).expect_err("half of it was known");
         assert!(said.contains("goodput 0.50"), "{said}");
+    }
+
+    #[test]
+    fn what_follows_the_last_snapshot_is_new_too() {
+        let entry = VALUE_BYTES as u64 + KEY_BYTES;
+        assert_eq!(by_snapshots("info  snapshot up to 4.17039: 4678571 bytes in 9ms", 99), 0);
+        let says = "x info  installs the snapshot up to 4.100: 4678571 bytes in 6ms\n\
+                    x info  installs the snapshot up to 4.110: 9 bytes in 6ms\nready";
+        assert_eq!(by_snapshots(says, 130), 4_678_580 + 20 * entry);
+        assert_eq!(by_snapshots(says, 105), 4_678_580);
     }
 }

@@ -32,7 +32,7 @@ const GOODPUT_MIN: f64 = 0.85;
 /// The same, of the time that the link needs for what is missing.
 const TIME_MAX: f64 = 1.3;
 /// Bytes of each value: small enough that many travel together, large enough that their heads do not count.
-const VALUE_BYTES: usize = 8 << 10;
+pub const VALUE_BYTES: usize = 8 << 10;
 const WRITERS: usize = 16;
 const READERS: usize = 4;
 const RESET_EVERY: Duration = Duration::from_secs(5);
@@ -288,7 +288,8 @@ fn entries_sent(host: &str) -> Option<u64> {
     page.numbers("kattu_peer_entry_sent_bytes").reduce(|sum, count| sum + count)
 }
 
-const KEY_BYTES: u64 = 16;
+/// Bytes of each key.
+pub const KEY_BYTES: u64 = 16;
 
 fn key(number: u64) -> String {
     format!("slow/{number:011}")
