@@ -93,6 +93,10 @@ fn etcdctl_works(program: &Path, name: &str) {
     };
     let (all, first) = (cluster.endpoints(), cluster.members[0].address());
     fill(&cluster.members[0], 0..50);
+    // Enough for a snapshot to come in many pieces.
+    for large in 0..16 {
+        cluster.members[0].kv().put_surely(format!("large{large}"), "x".repeat(1 << 20));
+    }
 
     // Snapshots.
     let file = cluster.folder().join("etcdctl.db");

@@ -138,13 +138,13 @@ impl Body for FaceBody {
 #[derive(Debug)]
 pub struct Piece {
     bytes: Bytes,
-    _waiting: Option<Waiting>,
+    waiting: Waiting,
 }
 
 impl Piece {
     /// These bytes, held by this.
-    pub fn new(bytes: Bytes, hold: Option<Hold>) -> Piece {
-        Piece { bytes, _waiting: hold.map(Waiting::new) }
+    pub fn new(bytes: Bytes, hold: Hold) -> Piece {
+        Piece { bytes, waiting: Waiting::new(hold) }
     }
 }
 
@@ -159,6 +159,7 @@ impl Buf for Piece {
 
     fn advance(&mut self, count: usize) {
         self.bytes.advance(count);
+        self.waiting.goes_on();
     }
 }
 
@@ -166,13 +167,13 @@ impl Buf for Piece {
 #[derive(Debug)]
 pub struct Held {
     body: FaceBody,
-    hold: Option<Hold>,
+    hold: Hold,
 }
 
 impl Held {
     /// This body, held by this.
     pub fn new(body: FaceBody, hold: Hold) -> Held {
-        Held { body, hold: Some(hold) }
+        Held { body, hold }
     }
 }
 
@@ -186,7 +187,8 @@ impl Body for Held {
     ) -> Poll<Option<Result<Frame<Piece>, Infallible>>> {
         let polled = Pin::new(&mut self.body).poll_frame(context);
         let hold = &mut self.hold;
-        polled.map_ok(|frame| frame.map_data(|bytes| Piece::new(bytes, hold.take())))
+        // The first piece is held by all of it.
+        polled.map_ok(|frame| frame.map_data(|bytes| Piece::new(bytes, hold.split(u64::MAX))))
     }
 
     fn is_end_stream(&self) -> bool {

@@ -170,6 +170,8 @@ pub struct Account {
     waiting: Cell<u64>,
     /// Pieces that have left.
     left: Cell<u64>,
+    /// Some of a piece has left since somebody last asked.
+    has_sent: Cell<bool>,
     /// Calls under way.
     calls: Cell<u64>,
     /// Those that were, and have ended.
@@ -187,6 +189,7 @@ impl Account {
             held: Cell::new(0),
             waiting: Cell::new(0),
             left: Cell::new(0),
+            has_sent: Cell::new(false),
             calls: Cell::new(0),
             ended: Cell::new(0),
             expected: Cell::new(0),
@@ -203,6 +206,12 @@ impl Account {
     #[must_use]
     pub fn pieces(&self) -> (u64, u64) {
         (self.waiting.get(), self.left.get())
+    }
+
+    /// Whether some of a piece has left since this was last asked.
+    #[must_use]
+    pub fn has_sent(&self) -> bool {
+        self.has_sent.take()
     }
 
     /// What is under way.
@@ -336,6 +345,11 @@ impl Waiting {
         waiting.set(waiting.get() + 1);
         Waiting(hold)
     }
+
+    /// Some of the piece leaves now.
+    pub fn goes_on(&self) {
+        self.0.account.has_sent.set(true);
+    }
 }
 
 impl Drop for Waiting {
@@ -407,6 +421,9 @@ mod tests {
         let first = Waiting::new(hold.split(1_000));
         let second = Waiting::new(hold.split(10_000));
         assert_eq!((hold.bytes(), account.held(), account.pieces()), (0, 5_000, (2, 0)));
+        assert!(!account.has_sent());
+        first.goes_on();
+        assert!(account.has_sent() && !account.has_sent(), "said once");
         drop(first);
         assert_eq!((account.held(), account.pieces()), (4_000, (1, 1)));
         drop(second);

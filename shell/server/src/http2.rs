@@ -82,12 +82,7 @@ where
         .max_local_error_reset_streams(Some(RESET_STREAMS_MAX))
         .handshake(Corked::new(stream, Arc::clone(&cork)))
         .await?;
-    let out = Out {
-        counters: &config.counters,
-        stall: config.stall_deadline,
-        piece: AtomicBool::new(false),
-        answered: AtomicBool::new(false),
-    };
+    let out = Out { counters: &config.counters, stall: config.stall_deadline, piece: AtomicBool::new(false) };
     let limits = Limits {
         idle: config.idle_deadline,
         stall: config.stall_deadline,
@@ -129,7 +124,7 @@ where
             }
             let (frames, pings) = cork.counted();
             let pings_too_many = pings != patience.pings()
-                && patience.too_many_pings(pings, out.answered.swap(false, Relaxed), Instant::now());
+                && patience.too_many_pings(pings, account.has_sent(), Instant::now());
             if (pings_too_many || REFUSED_MAX < refused) && !is_leaving {
                 is_leaving = true;
                 config.counters.connections_too_much.add(1);
@@ -209,8 +204,6 @@ struct Out<'a> {
     stall: Duration,
     /// A piece of an answer that goes on has been queued.
     piece: AtomicBool,
-    /// Something has been sent since the last pings were looked at.
-    answered: AtomicBool,
 }
 
 /// One call from its request to the last byte of its answer. A client that resets it is not worked for any longer.
@@ -239,7 +232,6 @@ async fn call<A, F>(
     })
     .await;
     let Some((response, hold)) = answered else { return };
-    out.answered.store(true, Relaxed);
     // An error here means that the client or the connection has gone; there is nobody left to tell.
     let _ = send(response, hold, respond, out).await;
 }
@@ -258,13 +250,11 @@ async fn send(
             refuse(respond);
             Ok(())
         }
-        FaceBody::Page(bytes) => {
-            respond.send_response(head, false)?.send_data(Piece::new(bytes, Some(hold)), true)
-        }
+        FaceBody::Page(bytes) => respond.send_response(head, false)?.send_data(Piece::new(bytes, hold), true),
         FaceBody::Message(bytes) => {
             let mut stream = respond.send_response(head, false)?;
             out.counters.sent_bytes.add(bytes.len() as u64);
-            stream.send_data(Piece::new(bytes, Some(hold)), false)?;
+            stream.send_data(Piece::new(bytes, hold), false)?;
             stream.send_trailers(ok_trailers())
         }
         FaceBody::Large(large) => {
@@ -273,7 +263,9 @@ async fn send(
             stream.send_trailers(ok_trailers())
         }
         FaceBody::Trailers => respond.send_response(head, false)?.send_trailers(ok_trailers()),
-        FaceBody::Stream(messages) => send_stream(messages, respond.send_response(head, false)?, out).await,
+        FaceBody::Stream(messages) => {
+            send_stream(messages, &mut hold, respond.send_response(head, false)?, out).await
+        }
     }
 }
 
@@ -309,7 +301,7 @@ async fn send_large(
         // Each byte of the message stands for as much of what is held.
         let part = u128::from(held) * bytes.len() as u128 / large.len.max(1) as u128;
         let part = hold.split(u64::try_from(part).unwrap_or(u64::MAX));
-        stream.send_data(Piece::new(bytes, Some(part)), false)?;
+        stream.send_data(Piece::new(bytes, part), false)?;
         out.piece.store(true, Relaxed);
     }
 }
@@ -317,13 +309,15 @@ async fn send_large(
 /// Piece by piece, as the client makes room for it.
 async fn send_as_room_comes(
     mut bytes: Bytes,
+    hold: &mut Hold,
     stream: &mut SendStream<Piece>,
     out: &Out<'_>,
 ) -> Result<(), h2::Error> {
     out.counters.sent_bytes.add(bytes.len() as u64);
     while !bytes.is_empty() {
         let room = room_for(bytes.len(), stream, out).await?;
-        stream.send_data(Piece::new(bytes.split_to(room.min(bytes.len())), None), false)?;
+        // The call's hold stays with the call.
+        stream.send_data(Piece::new(bytes.split_to(room.min(bytes.len())), hold.split(0)), false)?;
         out.piece.store(true, Relaxed);
     }
     Ok(())
@@ -355,12 +349,13 @@ async fn room_for(wanted: usize, stream: &mut SendStream<Piece>, out: &Out<'_>) 
 /// Messages as they come, each taken only when the one before it has found room in the client's window.
 async fn send_stream(
     mut messages: mpsc::Receiver<Result<Bytes, Status>>,
+    hold: &mut Hold,
     mut stream: SendStream<Piece>,
     out: &Out<'_>,
 ) -> Result<(), h2::Error> {
     loop {
         match poll_unless_reset(&mut stream, pin!(messages.recv())).await {
-            Some(Some(Ok(bytes))) => send_as_room_comes(bytes, &mut stream, out).await?,
+            Some(Some(Ok(bytes))) => send_as_room_comes(bytes, hold, &mut stream, out).await?,
             Some(Some(Err(status))) => return stream.send_trailers(error_trailers(&status)),
             Some(None) => return stream.send_trailers(ok_trailers()),
             None => return Ok(()),

@@ -2,6 +2,7 @@
 
 use crate::fixture::*;
 use bytes::Bytes;
+use futures_util::FutureExt;
 use h2::client::{ResponseFuture, SendRequest};
 use h2::{Reason, RecvStream, SendStream};
 use kattu_proto::etcdserverpb as pb;
@@ -57,12 +58,16 @@ async fn refusal(answer: ResponseFuture) -> Option<tonic::Status> {
     tonic::Status::from_header_map(response.headers())
 }
 
+/// What has come makes room for more.
+fn take(body: &mut RecvStream, data: Bytes) -> usize {
+    body.flow_control().release_capacity(data.len()).unwrap();
+    data.len()
+}
+
 async fn read_all(mut body: RecvStream) -> usize {
     let mut len = 0;
     while let Some(data) = body.data().await {
-        let data = data.unwrap();
-        len += data.len();
-        body.flow_control().release_capacity(data.len()).unwrap();
+        len += take(&mut body, data.unwrap());
     }
     len
 }
@@ -347,6 +352,30 @@ async fn pings_without_end_cost_the_connection_and_pings_beside_answers_do_not()
     let ended = served.await.unwrap().expect_err("closed by the server");
     assert_eq!(ended.reason(), Some(Reason::ENHANCE_YOUR_CALM));
     assert_eq!(face.config.counters.connections_too_much.get(), 1);
+}
+
+/// Clients measure their connections while a large answer comes, with a ping for what has come since the last one was
+/// answered. [grpc-go bdp_estimator.go]
+#[tokio::test]
+async fn pings_beside_the_pieces_of_a_large_answer_cost_nothing() {
+    let face = Face::start().await;
+    put_big(&face, 1 << 20).await;
+    let (client, mut connection) = h2::client::handshake(face.raw().await).await.unwrap();
+    let mut pings = connection.ping_pong().unwrap();
+    tokio::spawn(connection);
+    let mut client = client.ready().await.unwrap();
+    let mut body = ask(&mut client, RANGE, &get("big")).await.await.unwrap().into_body();
+    let (mut len, mut pinged) = (0, 0);
+    while let Some(data) = body.data().await {
+        len += take(&mut body, data.unwrap());
+        pings.ping(h2::Ping::opaque()).await.expect("a ping for what has come");
+        pinged += 1;
+        // What has come before the pong is nothing new.
+        while let Some(Some(data)) = body.data().now_or_never() {
+            len += take(&mut body, data.unwrap());
+        }
+    }
+    assert!((1 << 20) < len && 3 < pinged, "{len} bytes, {pinged} pings");
 }
 
 /// A face whose replica answers nothing, and whose clients have no more room when so many calls are under way.
