@@ -2,7 +2,8 @@
 //! again. [fault-model F50]
 //!
 //! Method: three members share one processor, the clients have another. They speak HTTP/2 by hand ([`crate::raw`]), for a
-//! library would be slower than the members; and they keep to the server's limit of streams, as libraries do.
+//! library would be slower than the members. As libraries do, they keep to the number of streams that the server says, send the
+//! head of a call at once, and its body when the server has given room for it.
 //!
 //! 1. So many puts are always under way: what is served in a second is the peak.
 //! 2. Ten times the peak is due, whatever became of the puts before. One that is not answered within [`PATIENCE`] is reset, and
@@ -110,9 +111,13 @@ struct Client {
     next_stream: u32,
     /// Asked and not answered: when.
     asked: BTreeMap<u32, Instant>,
+    /// Of these, requests that the server has not given room for: their heads have been sent, as clients do. [RFC 9113 §5.2.1]
+    without_room: VecDeque<(u32, Vec<u8>)>,
     /// What the server lets a connection send, and have under way.
     room: i64,
     streams_max: usize,
+    /// The first settings are acknowledged before they have come. [`raw::hello`]
+    has_settings: bool,
 }
 
 impl Client {
@@ -125,14 +130,16 @@ impl Client {
             half: Vec::new(),
             next_stream: 1,
             asked: BTreeMap::new(),
+            without_room: VecDeque::new(),
             room: 65_535,
             streams_max: 100, // until it says so
+            has_settings: false,
         })
     }
 
     /// Asks for one put, if it may.
     fn ask(&mut self, key: u64, now: Instant) -> bool {
-        if self.streams_max <= self.asked.len() || UNSENT_MAX <= self.unsent.len() || self.room < 1_000 {
+        if self.streams_max <= self.asked.len() || UNSENT_MAX <= self.unsent.len() {
             return false;
         }
         let request = PutRequest {
@@ -140,13 +147,26 @@ impl Client {
             value: vec![b'x'; VALUE],
             ..PutRequest::default()
         };
-        let message = raw::message(&request);
-        self.room -= message.len() as i64;
         self.unsent.extend(raw::head(self.next_stream, "/etcdserverpb.KV/Put"));
-        self.unsent.extend(raw::data(self.next_stream, &message, true));
+        self.without_room.push_back((self.next_stream, raw::message(&request)));
         self.asked.insert(self.next_stream, now);
         self.next_stream += 2;
+        self.use_room();
         true
+    }
+
+    /// Sends the requests that there is room for, the oldest first; those that were given up need none.
+    fn use_room(&mut self) {
+        while let Some((stream, message)) = self.without_room.front() {
+            if self.asked.contains_key(stream) {
+                if self.room < message.len() as i64 {
+                    return;
+                }
+                self.room -= message.len() as i64;
+                self.unsent.extend(raw::data(*stream, message, true));
+            }
+            self.without_room.pop_front();
+        }
     }
 
     /// Sends and hears what it can; gives up what has waited too long.
@@ -167,6 +187,7 @@ impl Client {
             }
         }
         self.hear(counts);
+        self.use_room();
         while !self.unsent.is_empty() {
             match self.socket.write(self.unsent.as_slices().0) {
                 Ok(count) => drop(self.unsent.drain(..count)),
@@ -199,6 +220,9 @@ impl Client {
                         if setting[..2] == MAX_CONCURRENT_STREAMS.to_be_bytes() {
                             self.streams_max = number(&setting[2..]) as usize;
                         }
+                    }
+                    if std::mem::replace(&mut self.has_settings, true) {
+                        self.unsent.extend(raw::frame(SETTINGS, ACK, 0, &[]));
                     }
                 }
                 _ => {}

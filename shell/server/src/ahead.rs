@@ -1,36 +1,30 @@
-//! How far clients may be ahead of their answers: the window of a connection, by the calls that are under way.
+//! How far clients may be ahead of their answers: calls that a connection may have open, by those that are under way.
 //!
 //! A call that waits in front of a member, in the kernel's buffers or on its way, is served in its turn, however long ago its
 //! client gave it up. A call that waits at its client is not sent any more when its time is over. So a member that has as
-//! much to do as it can gives its clients no more room, and takes in no more than it answers. [fault-model F50]
+//! much to do as it can lets its clients have fewer streams, and takes in no more than it answers. [fault-model F50]
 //!
-//! In:    calls whose requests are whole and that have no answer yet: of the connection, and of the member; how many of the
-//!        connection were answered; the bytes that are still to come of bodies that have begun.
-//! Out:   the window: how many bytes of bodies the client may have on their way.
-//! Rules: 1. A connection has an allowance of calls under way, 512 at first. Once as many have been answered, it is
-//!           halved if the member had more than [`CALLS_MAX`] under way meanwhile; a quarter is added if the member had less
-//!           than half of them, and the client used half of what it might.
-//!        2. Up to half of the allowance the window does not change; from there on it shuts. While the member has
-//!           [`CALLS_MAX`] under way, it is shut.
-//!        3. [`LEAST`] calls may be under way or on their way in any case.
-//!        4. The rest of a body that has begun has room: what it may hold is judged by [`crate::budget`]. Not while the
-//!           window is shut and [`LEAST`] calls are under way, though: which of its bodies a client goes on with is its
-//!           own affair, so that room for the rest of one begins another, and in the end lets in all.
+//! In:    calls under way (their requests are whole, and they have no answer yet) of the member, and on how many connections;
+//!        streams of the connection, and those of them that are being answered; bytes to come of bodies that have begun.
+//! Out:   how many streams the client may have open; how many bytes of bodies it may have on their way.
+//! Rules: 1. A connection has an allowance of calls that wait for an answer, [`FIRST`] at first. While the member has more than
+//!           [`CALLS_MAX`] under way, it is no more than the connection's share of them, and [`LEAST`] in any case. While it
+//!           has less than half, a client that uses three quarters of its allowance gets twice as much.
+//!        2. Streams that are being answered are on top: an answer that goes on for days takes no call's place.
+//!        3. A change is worth its frame only if it lets a client that is near its limit go on, or takes a quarter away.
+//!        4. The rest of a body that has begun has room: what it may hold is judged by [`crate::budget`].
 //! Knows nothing of: frames, what calls are, clocks.
 
-/// Calls under way on a member at which its clients have no more room, unless told otherwise. A member whose log waits 10 ms
+/// Calls under way on a member at which its clients may have fewer, unless told otherwise. A member whose log waits 10 ms
 /// for its disk, or for the others, takes in 100,000 of them in a second; one that answers no more than 5,000 in a second
 /// has its clients wait for 0.2 s.
 pub const CALLS_MAX: u64 = 1024;
 
-/// Calls that a connection may have under way at first: about what HTTP/2 begins with.
-const FIRST: u64 = 512;
+/// Calls of a connection that may wait for an answer at first: a few hundred are what other servers let clients have.
+pub const FIRST: u64 = 512;
 
-/// Calls that a connection may have under way whatever others ask.
+/// … whatever others ask.
 pub const LEAST: u64 = 16;
-
-/// What a call takes of the window, in bytes, as far as it is known beforehand: a small put.
-const CALL_BYTES: u64 = 128;
 
 /// The window is not opened by less than this, in bytes, nor by less than half: each time costs a frame.
 const STEP_BYTES: u64 = 1 << 10;
@@ -41,84 +35,86 @@ const WINDOW_FIRST: u64 = 65_535;
 /// The largest window that a connection is given.
 const WINDOW_MAX: u64 = 16 << 20;
 
-/// What is under way, as far as a connection's window depends on it.
+/// What is under way, as far as a connection's limits depend on it.
 #[derive(Clone, Copy, Debug)]
 pub struct UnderWay {
-    /// Calls of this connection.
-    pub own: u64,
+    /// Streams of this connection.
+    pub open: u64,
+    /// … that are being answered.
+    pub answering: u64,
     /// Calls of the member.
     pub all: u64,
-    /// … at which nobody has more room.
+    /// … at which clients may have fewer.
     pub all_max: u64,
-    /// Calls of this connection that are not under way any more, so far.
-    pub answered: u64,
-    /// Bytes that are still to come of bodies that have begun.
-    pub expected: u64,
+    /// Connections that have calls under way.
+    pub connections: u64,
 }
 
-/// The window of one connection, as it was last set.
+/// What a client may be told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limit {
+    allowance: u64,
+    /// Streams that it may have open.
+    pub streams: u32,
+}
+
+/// The limits of one connection, as they were last set.
 #[derive(Debug)]
 pub struct Ahead {
+    limit: Limit,
+    /// The most streams there may ever be.
+    streams_max: u32,
     window: u64,
-    allowance: u64,
-    /// The allowance is judged when so many have been answered, …
-    judged_at: u64,
-    /// … by whether the member had too many under way since the last time, and this connection half of what it might.
-    was_crowded: bool,
-    was_used: bool,
-}
-
-impl Default for Ahead {
-    /// Of a connection that has just begun.
-    fn default() -> Ahead {
-        Ahead {
-            window: WINDOW_FIRST,
-            allowance: FIRST,
-            judged_at: FIRST,
-            was_crowded: false,
-            was_used: false,
-        }
-    }
 }
 
 impl Ahead {
-    /// The window from now on, if it has to be set, and whether it is larger than it was.
-    pub fn follow(&mut self, under_way: UnderWay) -> Option<(u32, bool)> {
-        self.judge(under_way);
-        let window = self.window(under_way);
+    /// Of a connection that has just begun.
+    pub fn new(streams_max: u32) -> Ahead {
+        let streams = streams_max.min(FIRST as u32);
+        Ahead { limit: Limit { allowance: FIRST, streams }, streams_max, window: WINDOW_FIRST }
+    }
+
+    /// Streams that the client may have open.
+    pub fn streams(&self) -> u32 {
+        self.limit.streams
+    }
+
+    /// What the client should be told, if anything.
+    pub fn wanted(&self, under_way: UnderWay) -> Option<Limit> {
+        let UnderWay { open, answering, all, all_max, connections } = under_way;
+        let Limit { mut allowance, streams } = self.limit;
+        let (asking, is_crowded) = (open.saturating_sub(answering), all_max < all);
+        if is_crowded {
+            allowance = allowance.min(all_max / connections.max(1)).max(LEAST);
+        } else if all < all_max / 2 && 3 * allowance <= 4 * asking {
+            allowance = (2 * allowance).min(all_max.max(FIRST));
+        }
+        let wanted = (answering + allowance).min(u64::from(self.streams_max));
+        let said = u64::from(streams);
+        let is_worth_it = if wanted < said {
+            is_crowded && 4 * wanted <= 3 * said
+        } else {
+            said < wanted && 3 * said <= 4 * open
+        };
+        is_worth_it
+            .then(|| Limit { allowance, streams: u32::try_from(wanted).expect("no more than the most") })
+    }
+
+    /// The client has been told.
+    pub fn set(&mut self, limit: Limit) {
+        self.limit = limit;
+    }
+
+    /// Rule 4, for so many bytes that are to come: the connection's window from now on, if it has to be set, and whether
+    /// it is larger than it was.
+    pub fn window(&mut self, expected: u64) -> Option<(u32, bool)> {
+        let window = (WINDOW_FIRST + expected).min(WINDOW_MAX);
         let is_larger = self.window + STEP_BYTES.max(self.window / 2) <= window;
         if !is_larger && self.window <= window {
             return None;
         }
         self.window = window;
         Some((u32::try_from(window).expect("no more than the largest"), is_larger))
-    }
-
-    /// Rule 1.
-    fn judge(&mut self, UnderWay { own, all, all_max, answered, .. }: UnderWay) {
-        self.was_crowded |= all_max < all;
-        self.was_used |= self.allowance / 2 <= own;
-        if answered < self.judged_at {
-            return;
-        }
-        if self.was_crowded {
-            self.allowance = (self.allowance / 2).max(LEAST);
-        } else if self.was_used && all < all_max / 2 {
-            self.allowance = (self.allowance + self.allowance / 4).min(all_max.max(FIRST));
-        }
-        (self.was_crowded, self.was_used) = (false, false);
-        self.judged_at = answered + self.allowance;
-    }
-
-    /// Rules 2 to 4.
-    fn window(&self, UnderWay { own, all, all_max, expected, .. }: UnderWay) -> u64 {
-        let calls = match self.allowance {
-            _ if all_max <= all && LEAST <= own => return 0,
-            _ if all_max <= all => LEAST - own,
-            allowance if own <= allowance / 2 => allowance,
-            allowance => 2 * allowance.saturating_sub(own),
-        };
-        (calls * CALL_BYTES + expected).min(WINDOW_MAX)
     }
 }
 
@@ -127,67 +123,107 @@ mod tests {
     use super::*;
     use std::collections::VecDeque;
 
-    const IDLE: UnderWay = UnderWay { own: 0, all: 0, all_max: CALLS_MAX, answered: 0, expected: 0 };
+    const STREAMS_MAX: u32 = 10_000;
+    const IDLE: UnderWay = UnderWay { open: 0, answering: 0, all: 0, all_max: CALLS_MAX, connections: 1 };
 
-    #[test]
-    fn a_connection_that_asks_little_keeps_the_window_that_it_began_with() {
-        let mut ahead = Ahead::default();
-        for answered in 0..10_000 {
-            let own = answered % 250;
-            let under_way = UnderWay { own, all: own, answered, ..IDLE };
-            assert_eq!(ahead.follow(under_way), None, "{own} calls under way");
+    impl Ahead {
+        /// Told as soon as it is wanted.
+        fn follow(&mut self, under_way: UnderWay) -> u32 {
+            if let Some(limit) = self.wanted(under_way) {
+                self.set(limit);
+            }
+            self.streams()
         }
     }
 
     #[test]
-    fn the_rest_of_a_body_has_room_unless_calls_enough_are_under_way_in_a_crowd() {
-        let crowded = UnderWay { own: LEAST, all: CALLS_MAX, ..IDLE };
-        let mut ahead = Ahead::default();
-        assert_eq!(ahead.follow(crowded), Some((0, false)));
-        let expected = 1_400_000;
-        assert_eq!(ahead.follow(UnderWay { expected, ..crowded }), None, "it would begin another one");
-        let fewer = UnderWay { own: LEAST - 1, ..crowded };
-        assert_eq!(ahead.follow(UnderWay { expected, ..fewer }), Some((1_400_128, true)));
-        assert_eq!(ahead.follow(crowded), Some((0, false)));
-        assert_eq!(ahead.follow(UnderWay { own: 0, ..crowded }), Some((2048, true)), "{LEAST} calls");
-        assert_eq!(ahead.follow(UnderWay { all: 0, own: 0, ..crowded }), Some((65_536, true)));
+    fn a_connection_that_asks_little_is_told_nothing() {
+        let ahead = Ahead::new(STREAMS_MAX);
+        for open in 0..380 {
+            assert_eq!(ahead.wanted(UnderWay { open, all: open, ..IDLE }), None, "{open} open");
+        }
+    }
+
+    #[test]
+    fn in_a_crowd_a_connection_has_its_share_and_no_less_than_the_least() {
+        let crowd = UnderWay { open: 300, all: CALLS_MAX + 1, ..IDLE };
+        for (connections, streams) in [(1, 512), (2, 512), (4, 256), (16, 64), (64, 16), (5000, 16)] {
+            assert_eq!(Ahead::new(STREAMS_MAX).follow(UnderWay { connections, ..crowd }), streams);
+        }
+        let calm = UnderWay { all: CALLS_MAX, connections: 64, ..crowd };
+        assert_eq!(Ahead::new(STREAMS_MAX).wanted(calm), None, "as many as may be are not too many");
+        assert_eq!(Ahead::new(100).streams(), 100, "never more than there may be");
+    }
+
+    #[test]
+    fn what_a_crowd_took_comes_back_when_it_is_used_whoever_else_asks() {
+        let mut ahead = Ahead::new(STREAMS_MAX);
+        ahead.follow(UnderWay { open: 16, all: 2 * CALLS_MAX, connections: 500, ..IDLE });
+        assert_eq!(ahead.streams(), 16);
+        assert_eq!(ahead.wanted(UnderWay { open: 11, ..IDLE }), None, "nobody needs more");
+        let mut open = 12;
+        for streams in [32, 64, 128, 256, 512, 1024] {
+            assert_eq!(ahead.follow(UnderWay { open, all: 400, ..IDLE }), streams);
+            open = u64::from(streams);
+        }
+        assert_eq!(
+            ahead.wanted(UnderWay { open, all: 400, ..IDLE }),
+            None,
+            "one connection has no more than the member"
+        );
+    }
+
+    #[test]
+    fn streams_that_are_answered_for_long_take_no_calls_place() {
+        let mut ahead = Ahead::new(STREAMS_MAX);
+        for answering in 0..9_000 {
+            let streams =
+                u64::from(ahead.follow(UnderWay { open: answering + 1, answering, all: 1, ..IDLE }));
+            assert!(answering + 128 <= streams, "{answering} take room from calls: {streams}");
+        }
+        let crowd = UnderWay { open: 9_016, answering: 9_000, all: 2000, connections: 200, ..IDLE };
+        assert!(9_016 <= ahead.follow(crowd));
+        assert_eq!(ahead.follow(UnderWay { open: 16, answering: 0, ..crowd }), 16);
+    }
+
+    #[test]
+    fn the_rest_of_a_body_has_room() {
+        let mut ahead = Ahead::new(STREAMS_MAX);
+        assert_eq!(ahead.window(30_000), None, "not worth a frame");
+        assert_eq!(ahead.window(1_400_000), Some((1_465_535, true)));
+        assert_eq!(ahead.window(1_400_000), None);
+        assert_eq!(ahead.window(0), Some((65_535, false)));
+        assert_eq!(ahead.window(1 << 40), Some((16 << 20, true)));
     }
 
     /// Clients that ask for all they can, and a member that answers so many calls in a step, in their order.
     struct Model {
-        clients: Vec<(Ahead, UnderWay)>,
+        clients: Vec<(Ahead, u64)>,
         queue: VecDeque<usize>,
-        /// What each may send: bytes that it was given and has not used.
-        credit: Vec<u64>,
     }
 
     impl Model {
         fn new(clients: usize) -> Model {
-            let client = |_| (Ahead::default(), IDLE);
             Model {
-                clients: (0..clients).map(client).collect(),
+                clients: (0..clients).map(|_| (Ahead::new(STREAMS_MAX), 0)).collect(),
                 queue: VecDeque::new(),
-                credit: vec![WINDOW_FIRST; clients],
             }
         }
 
         /// All send all they may, then so many are answered; then each connection has its turn.
         fn step(&mut self, answered: usize) {
-            for (number, credit) in self.credit.iter_mut().enumerate() {
-                let calls = std::mem::take(credit) / CALL_BYTES;
-                self.clients[number].1.own += calls;
+            for (number, (ahead, open)) in self.clients.iter_mut().enumerate() {
+                let calls = u64::from(ahead.streams()).saturating_sub(*open);
+                *open += calls;
                 self.queue.extend((0..calls).map(|_| number));
             }
             for number in self.queue.drain(..answered.min(self.queue.len())) {
-                self.clients[number].1.own -= 1;
-                self.clients[number].1.answered += 1;
+                self.clients[number].1 -= 1;
             }
+            let connections = self.clients.iter().filter(|(_, open)| 0 < *open).count() as u64;
             let all = self.queue.len() as u64;
-            for ((ahead, under_way), credit) in self.clients.iter_mut().zip(&mut self.credit) {
-                under_way.all = all;
-                let _ = ahead.follow(*under_way);
-                // What was taken in has been given back, up to the window.
-                *credit = ahead.window;
+            for (ahead, open) in &mut self.clients {
+                ahead.follow(UnderWay { open: *open, all, connections, ..IDLE });
             }
         }
     }
@@ -195,35 +231,18 @@ mod tests {
     /// However many ask, what is under way comes down to what may be, and the member never runs dry for it.
     #[test]
     fn what_is_under_way_comes_down_to_what_may_be_whoever_asks() {
-        for connections in [1, 2, 21, 60] {
+        for connections in [1, 2, 21, 64, 300] {
             let mut model = Model::new(connections);
-            for _ in 0..1000 {
-                model.step(100);
+            for _ in 0..2000 {
+                model.step(100); // all that came before anybody knew of a crowd
             }
             for _ in 0..1000 {
                 model.step(100);
                 let under_way = model.queue.len() as u64;
                 assert!(100 <= under_way, "{connections} clients leave the member idle: {under_way}");
-                assert!(under_way <= 2 * CALLS_MAX, "{connections} clients: {under_way} under way");
+                let most = (LEAST * connections as u64).max(2 * CALLS_MAX);
+                assert!(under_way <= most, "{connections} clients: {under_way} under way");
             }
         }
-    }
-
-    /// What was taken away in a crowd comes back when the crowd has gone and the client asks for it.
-    #[test]
-    fn a_client_that_is_served_gets_more_room_again() {
-        let mut ahead = Ahead::default();
-        let mut answered = 0;
-        for _ in 0..10 {
-            answered += 1000;
-            let _ = ahead.follow(UnderWay { own: 20, all: 2 * CALLS_MAX, answered, ..IDLE });
-        }
-        assert_eq!(ahead.allowance, LEAST);
-        for _ in 0..30 {
-            answered += 1000;
-            let own = ahead.allowance / 2;
-            let _ = ahead.follow(UnderWay { own, all: own.min(CALLS_MAX / 2 - 1), answered, ..IDLE });
-        }
-        assert_eq!(ahead.allowance, CALLS_MAX);
     }
 }

@@ -13,8 +13,8 @@
 //!        So what is held stays within the budget and [`SMALL_BYTES`] for each connection.
 //! A hold goes where its bytes go: from the request's body to the store's result, and piece by piece into what waits for
 //! the socket. Whatever drops the bytes (a stream that was reset, a connection that broke) drops the hold with them.
-//! Beside the bytes, calls that the replica works on are counted, and what is still to come of bodies that have begun: the
-//! windows of connections depend on both ([`crate::ahead`]).
+//! Beside the bytes, calls that the replica works on are counted, and what is still to come of bodies that have begun: how far
+//! clients may be ahead depends on both ([`crate::ahead`]).
 //! Knows nothing of: what the bytes are.
 
 use crate::ahead::{CALLS_MAX, LEAST, UnderWay};
@@ -45,9 +45,11 @@ pub struct Budget {
     max: u64,
     held: AtomicU64,
     refused: AtomicU64,
-    /// Calls whose requests are whole and that have no answer yet, and how many leave no more room.
+    /// Calls whose requests are whole and that have no answer yet, at how many clients may have fewer, and on how many
+    /// connections they are.
     calls: AtomicU64,
     calls_max: u64,
+    connections: AtomicU64,
     calls_refused: AtomicU64,
 }
 
@@ -72,11 +74,12 @@ impl Budget {
             refused: none(),
             calls: none(),
             calls_max: CALLS_MAX,
+            connections: none(),
             calls_refused: none(),
         }
     }
 
-    /// The same, with so many calls under way at which clients have no more room.
+    /// The same, with so many calls under way at which clients may have fewer.
     #[must_use]
     pub fn with_calls_max(self, calls_max: u64) -> Budget {
         Budget { calls_max, ..self }
@@ -119,7 +122,7 @@ impl Budget {
         self.calls.load(Relaxed)
     }
 
-    /// Calls under way at which clients have no more room.
+    /// Calls under way at which clients may have fewer.
     #[must_use]
     pub fn calls_max(&self) -> u64 {
         self.calls_max
@@ -174,8 +177,6 @@ pub struct Account {
     has_sent: Cell<bool>,
     /// Calls under way.
     calls: Cell<u64>,
-    /// Those that were, and have ended.
-    ended: Cell<u64>,
     /// Bytes that are still to come of bodies that have begun.
     expected: Cell<u64>,
 }
@@ -191,7 +192,6 @@ impl Account {
             left: Cell::new(0),
             has_sent: Cell::new(false),
             calls: Cell::new(0),
-            ended: Cell::new(0),
             expected: Cell::new(0),
         })
     }
@@ -214,17 +214,23 @@ impl Account {
         self.has_sent.take()
     }
 
-    /// What is under way.
+    /// What is under way, on a connection with so many streams, of which so many are being answered.
     #[must_use]
-    pub fn under_way(&self) -> UnderWay {
-        let Budget { calls, calls_max, .. } = &*self.budget;
+    pub fn under_way(&self, open: u64, answering: u64) -> UnderWay {
+        let Budget { calls, calls_max, connections, .. } = &*self.budget;
         UnderWay {
-            own: self.calls.get(),
+            open,
+            answering,
             all: calls.load(Relaxed),
             all_max: *calls_max,
-            answered: self.ended.get(),
-            expected: self.expected.get(),
+            connections: connections.load(Relaxed),
         }
+    }
+
+    /// Bytes that are still to come of bodies that have begun.
+    #[must_use]
+    pub fn expected(&self) -> u64 {
+        self.expected.get()
     }
 
     fn take(&self, more: u64) -> bool {
@@ -300,6 +306,9 @@ impl Hold {
         let Account { budget, calls, .. } = &*self.account;
         let all = budget.calls.fetch_add(1, Relaxed);
         calls.set(calls.get() + 1);
+        if calls.get() == 1 {
+            budget.connections.fetch_add(1, Relaxed);
+        }
         let begun = Begun(Rc::clone(&self.account));
         let too_many = REFUSED_FROM * budget.calls_max <= all && LEAST < calls.get();
         if too_many {
@@ -316,8 +325,8 @@ impl Drop for Hold {
     }
 }
 
-/// Windows let in no more calls than may be under way, but for what was on its way before they were shut: beyond this many
-/// times as many, calls are refused.
+/// Clients have no more calls than may be under way, but for what was on its way before they heard of it: beyond this many times
+/// as many, calls are refused.
 const REFUSED_FROM: u64 = 4;
 
 /// A call that is under way.
@@ -326,10 +335,12 @@ pub struct Begun(Rc<Account>);
 
 impl Drop for Begun {
     fn drop(&mut self) {
-        let Account { budget, calls, ended, .. } = &*self.0;
+        let Account { budget, calls, .. } = &*self.0;
         calls.set(calls.get() - 1);
-        ended.set(ended.get() + 1);
         budget.calls.fetch_sub(1, Relaxed);
+        if calls.get() == 0 {
+            budget.connections.fetch_sub(1, Relaxed);
+        }
     }
 }
 

@@ -12,6 +12,7 @@
 //!
 //! Knows nothing of: what frames say, calls.
 
+use crate::frames::{ACK, CONTINUATION, DATA, END_HEADERS, Frames, HEADERS, Head, PING};
 use bytes::BufMut;
 use std::cell::Cell;
 use std::future::Future;
@@ -181,68 +182,45 @@ pub struct Corked<S> {
     talker: Option<Talker>,
 }
 
-/// Finds the heads of frames among the bytes that come. [RFC 9113 §4.1]
+/// What has begun among the bytes that come.
 #[derive(Debug)]
 struct Heads {
-    /// Bytes until the next head begins.
-    skip: usize,
-    /// As much of a head as has come.
-    head: [u8; HEAD_BYTES],
-    len: usize,
+    frames: Frames,
     /// The frame that is under way is a part of a body.
     is_data: bool,
     /// The number of the frame that began the head of a call, of which more frames are to follow.
     open: u64,
 }
 
-const HEAD_BYTES: usize = 9;
 /// What a client says before its first frame. [RFC 9113 §3.4]
 const PREFACE_BYTES: usize = 24;
-const DATA: u8 = 0;
-const HEADERS: u8 = 1;
-const PING: u8 = 6;
-const CONTINUATION: u8 = 9;
-const ACK: u8 = 1;
-const END_HEADERS: u8 = 4;
 
 impl Heads {
     /// Of a client that has said nothing yet.
     fn new() -> Heads {
-        Heads { skip: PREFACE_BYTES, head: [0; HEAD_BYTES], len: 0, is_data: true, open: 0 }
+        Heads { frames: Frames::after(PREFACE_BYTES), is_data: true, open: 0 }
     }
 
     /// What has begun and is not whole, after so many frames. [`Cork::begun`]
     fn begun(&self, frames: u64) -> u64 {
-        match (self.open, self.len, self.skip) {
-            (0, 0, 0) => 0,
-            (0, 0, _) if self.is_data => 0,
-            (0, 0, _) => frames,
-            (0, _, _) => frames + 1,
+        match (self.open, self.frames.is_in_head(), self.frames.rest()) {
+            (0, true, _) => frames + 1,
+            (0, false, 0) => 0,
+            (0, false, _) if self.is_data => 0,
+            (0, false, _) => frames,
             (open, _, _) => open,
         }
     }
 
     fn look_at(&mut self, mut bytes: &[u8], cork: &Cork) {
-        while !bytes.is_empty() {
-            let skipped = self.skip.min(bytes.len());
-            self.skip -= skipped;
-            bytes = &bytes[skipped..];
-            let more = (HEAD_BYTES - self.len).min(bytes.len());
-            self.head[self.len..self.len + more].copy_from_slice(&bytes[..more]);
-            self.len += more;
-            bytes = &bytes[more..];
-            if self.len == HEAD_BYTES {
-                let [high, middle, low, kind, flags, ..] = self.head;
-                self.skip = u32::from_be_bytes([0, high, middle, low]) as usize;
-                self.len = 0;
-                self.is_data = kind == DATA;
-                let number = cork.frames.fetch_add(1, Relaxed) + 1;
-                match kind {
-                    HEADERS if flags & END_HEADERS == 0 => self.open = number,
-                    CONTINUATION if flags & END_HEADERS != 0 => self.open = 0,
-                    PING if flags & ACK == 0 => drop(cork.pings.fetch_add(1, Relaxed)),
-                    _ => {}
-                }
+        while let Some(Head { kind, flags, .. }) = self.frames.next(&mut bytes) {
+            self.is_data = kind == DATA;
+            let number = cork.frames.fetch_add(1, Relaxed) + 1;
+            match kind {
+                HEADERS if flags & END_HEADERS == 0 => self.open = number,
+                CONTINUATION if flags & END_HEADERS != 0 => self.open = 0,
+                PING if flags & ACK == 0 => drop(cork.pings.fetch_add(1, Relaxed)),
+                _ => {}
             }
         }
         cork.begun.store(self.begun(cork.frames.load(Relaxed)), Relaxed);
@@ -286,7 +264,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Corked<S> {
         }
         let Corked { stream, heads, cork, read, talker, .. } = &mut *self;
         // No more than what is left of the turn can begin.
-        let most = bytes_left.min(heads.skip + frames_left as usize * FRAME_BYTES);
+        let most = bytes_left.min(heads.frames.rest() + frames_left as usize * FRAME_BYTES);
         let before = buffer.filled().len();
         let polled = if buffer.remaining() <= most {
             Pin::new(stream).poll_read(context, buffer)
@@ -345,6 +323,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Corked<S> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::frames::HEAD_BYTES;
     use std::future::poll_fn;
 
     fn write(stream: &mut Corked<tokio::io::DuplexStream>, context: &mut Context<'_>) -> Poll<usize> {

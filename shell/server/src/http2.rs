@@ -22,6 +22,7 @@ use crate::errors;
 use crate::face::FaceConfig;
 use crate::grpc;
 use crate::patience::{Enough, Limits, Patience};
+use crate::streams::{Limited, StreamsMax};
 use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
@@ -29,11 +30,11 @@ use h2::server::{Builder, Connection, SendResponse};
 use h2::{Reason, RecvStream, SendStream};
 use http::{Request, Response};
 use http_body::{Body, Frame};
+use std::cell::Cell;
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::net::TcpStream;
@@ -46,8 +47,7 @@ const STREAM_WINDOW_BYTES: u32 = 2 << 20;
 const HEAD_BYTES_MAX: u32 = 16 << 10;
 
 /// What small frames of bodies may cost beside their bytes, 256 for each that waits to be looked at. The library's own
-/// measure is half of the connection's window, and would end a connection whose window shuts while it has 100 small requests
-/// on their way.
+/// measure is half of the connection's window, and would end a connection with some hundred small requests on their way.
 const SMALL_FRAMES_BYTES: usize = 8 << 20;
 
 /// Calls in a row that are refused for want of room; a client that goes on loses the connection.
@@ -73,16 +73,23 @@ where
     F: Future<Output = (Response<FaceBody>, Hold)>,
 {
     let cork = Arc::new(Cork::default());
-    let mut connection: Connection<Corked<TcpStream>, Piece> = Builder::new()
+    let mut ahead = Ahead::new(config.max_concurrent_streams);
+    let streams_max = StreamsMax::new(Cell::new(ahead.streams()));
+    let mut connection: Connection<Corked<Limited<TcpStream>>, Piece> = Builder::new()
         .max_concurrent_streams(config.max_concurrent_streams)
         .initial_window_size(STREAM_WINDOW_BYTES)
         .data_frame_budget(SMALL_FRAMES_BYTES)
         .max_header_list_size(HEAD_BYTES_MAX)
         .max_pending_accept_reset_streams(RESET_STREAMS_MAX)
         .max_local_error_reset_streams(Some(RESET_STREAMS_MAX))
-        .handshake(Corked::new(stream, Arc::clone(&cork)))
+        .handshake(Corked::new(Limited::new(stream, Rc::clone(&streams_max)), Arc::clone(&cork)))
         .await?;
-    let out = Out { counters: &config.counters, stall: config.stall_deadline, piece: AtomicBool::new(false) };
+    let out = Out {
+        counters: &config.counters,
+        stall: config.stall_deadline,
+        piece: Cell::new(false),
+        answering: Cell::new(0),
+    };
     let limits = Limits {
         idle: config.idle_deadline,
         stall: config.stall_deadline,
@@ -97,7 +104,6 @@ where
     // Told to go; what has not left at the next look never will.
     let mut is_leaving = false;
     let mut cork = Holder::new(cork);
-    let mut ahead = Ahead::default();
     let mut calls = FuturesUnordered::new();
     let mut stopping = pin!(stop.wait_for(|stop| *stop));
     let mut stopped = false;
@@ -135,12 +141,19 @@ where
             while let Poll::Ready(Some(())) = calls.poll_next_unpin(context) {
                 moved = true;
             }
-            // Before the connection is polled again: what was read until now gives the client no more room than this.
-            if let Some((window, is_larger)) = ahead.follow(account.under_way()) {
+            if let Some((window, is_larger)) = ahead.window(account.expected()) {
                 connection.set_target_window_size(window);
                 moved |= is_larger;
             }
-            if moved || out.piece.swap(false, Relaxed) || cork.is_due(!calls.is_empty(), context) {
+            // Until the client has acknowledged what it heard last, it is told nothing new.
+            if let Some(limit) = ahead.wanted(account.under_way(calls.len() as u64, out.answering.get()))
+                && connection.set_initial_window_size(STREAM_WINDOW_BYTES).is_ok()
+            {
+                streams_max.set(limit.streams);
+                ahead.set(limit);
+                moved = true;
+            }
+            if moved || out.piece.take() || cork.is_due(!calls.is_empty(), context) {
                 cork.release();
                 continue;
             }
@@ -203,7 +216,9 @@ struct Out<'a> {
     /// How long an answer waits for its client to take anything of it.
     stall: Duration,
     /// A piece of an answer that goes on has been queued.
-    piece: AtomicBool,
+    piece: Cell<bool>,
+    /// Calls that have an answer which has not all left.
+    answering: Cell<u64>,
 }
 
 /// One call from its request to the last byte of its answer. A client that resets it is not worked for any longer.
@@ -232,8 +247,10 @@ async fn call<A, F>(
     })
     .await;
     let Some((response, hold)) = answered else { return };
+    out.answering.set(out.answering.get() + 1);
     // An error here means that the client or the connection has gone; there is nobody left to tell.
     let _ = send(response, hold, respond, out).await;
+    out.answering.set(out.answering.get() - 1);
 }
 
 async fn send(
@@ -302,7 +319,7 @@ async fn send_large(
         let part = u128::from(held) * bytes.len() as u128 / large.len.max(1) as u128;
         let part = hold.split(u64::try_from(part).unwrap_or(u64::MAX));
         stream.send_data(Piece::new(bytes, part), false)?;
-        out.piece.store(true, Relaxed);
+        out.piece.set(true);
     }
 }
 
@@ -318,7 +335,7 @@ async fn send_as_room_comes(
         let room = room_for(bytes.len(), stream, out).await?;
         // The call's hold stays with the call.
         stream.send_data(Piece::new(bytes.split_to(room.min(bytes.len())), hold.split(0)), false)?;
-        out.piece.store(true, Relaxed);
+        out.piece.set(true);
     }
     Ok(())
 }

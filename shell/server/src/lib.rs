@@ -35,6 +35,7 @@ pub mod counters;
 mod encode;
 pub mod errors;
 pub mod face;
+mod frames;
 mod gate;
 mod grpc;
 mod health;
@@ -54,6 +55,7 @@ pub mod replica;
 pub mod rpc;
 pub mod serve;
 mod status;
+mod streams;
 
 pub use compactor::Retention;
 pub use face::FaceConfig;

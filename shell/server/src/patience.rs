@@ -5,9 +5,9 @@
 //! Rules: 1. Without a call under way and without a word for [`Limits::idle`], a connection is closed; a ping is a word.
 //!        2. Pieces that wait, and not one of them taken for [`Limits::stall`]: the client does not read, and is closed.
 //!        3. Pings that come sooner than [`Limits::ping`] after the one before, with nothing sent in between, are strikes: after
-//!           the third in a row the connection is closed. A client that measures its connection by pings does so when
-//!           some of an answer has come since its last ping was answered, and has no strikes: what counts is what has left,
-//!           not what was asked to. [grpc-go http2_server.go: handlePing, bdp_estimator.go]
+//!           the third in a row the connection is closed. A client that measures its connection by pings sends one
+//!           when a part of an answer has come, so the parts that have left since its last ping excuse the next. [grpc-go
+//!           http2_server.go: handlePing; bdp_estimator.go]
 //!        4. A frame, or a call's head in several frames, that has begun is whole within [`Limits::head`]. Parts of bodies are
 //!           judged by their call.
 //! Knows nothing of: sockets, timers, what calls are.

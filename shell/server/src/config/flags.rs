@@ -159,7 +159,7 @@ pub const FLAGS: &[Flag] = &[
         "client-calls-max",
         Number,
         "1024",
-        "calls that this member works on before its clients get no more room to ask; those that are on their way wait at the client",
+        "calls that this member works on before it lets its clients have fewer at once; what they want beyond that waits with them",
     ),
     works("max-concurrent-streams", Number, "10000", "calls at once on one connection of a client"),
     works(

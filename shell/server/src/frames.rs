@@ -1,0 +1,100 @@
+//! Finds the heads of HTTP/2 frames among bytes, however the bytes are cut. [RFC 9113 §4.1]
+//!
+//! Knows nothing of: which way the bytes go, and what their frames are for.
+
+pub const HEAD_BYTES: usize = 9;
+
+pub const DATA: u8 = 0;
+pub const HEADERS: u8 = 1;
+pub const SETTINGS: u8 = 4;
+pub const PING: u8 = 6;
+pub const CONTINUATION: u8 = 9;
+/// Of settings and pings.
+pub const ACK: u8 = 1;
+pub const END_HEADERS: u8 = 4;
+
+/// What a head says, as far as anybody here asks.
+#[derive(Clone, Copy, Debug)]
+pub struct Head {
+    pub kind: u8,
+    pub flags: u8,
+    /// Bytes that follow it.
+    pub len: usize,
+}
+
+/// Where among frames some bytes have ended.
+#[derive(Clone, Debug)]
+pub struct Frames {
+    /// Bytes until the next head begins.
+    skip: usize,
+    /// As much of a head as has come.
+    head: [u8; HEAD_BYTES],
+    len: usize,
+}
+
+impl Frames {
+    /// The first head begins after so many bytes.
+    pub fn after(skip: usize) -> Frames {
+        Frames { skip, head: [0; HEAD_BYTES], len: 0 }
+    }
+
+    /// The first head that ends in these bytes, and takes off them what goes up to its end; none, and all of them, if there is
+    /// no such head.
+    pub fn next(&mut self, bytes: &mut &[u8]) -> Option<Head> {
+        let skipped = self.skip.min(bytes.len());
+        self.skip -= skipped;
+        *bytes = &bytes[skipped..];
+        let more = (HEAD_BYTES - self.len).min(bytes.len());
+        self.head[self.len..self.len + more].copy_from_slice(&bytes[..more]);
+        self.len += more;
+        *bytes = &bytes[more..];
+        if self.len < HEAD_BYTES {
+            return None;
+        }
+        let [high, middle, low, kind, flags, ..] = self.head;
+        self.skip = u32::from_be_bytes([0, high, middle, low]) as usize;
+        self.len = 0;
+        Some(Head { kind, flags, len: self.skip })
+    }
+
+    /// These bytes have gone by.
+    pub fn pass(&mut self, mut bytes: &[u8]) {
+        while self.next(&mut bytes).is_some() {}
+    }
+
+    /// Bytes that are to come of the frame whose head was last.
+    pub fn rest(&self) -> usize {
+        self.skip
+    }
+
+    /// Whether a head has begun and is not whole.
+    pub fn is_in_head(&self) -> bool {
+        0 < self.len
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn heads_are_found_however_the_bytes_are_cut() {
+        let mut bytes = b"PRI".to_vec();
+        for (kind, len) in [(SETTINGS, 0), (PING, 8), (DATA, 200), (HEADERS, 9)] {
+            bytes.extend([0, 0, len, kind, kind + 1, 0, 0, 0, 1]);
+            bytes.extend(vec![PING; len as usize]);
+        }
+        for cut in 1..bytes.len() {
+            let mut frames = Frames::after(3);
+            let mut found = Vec::new();
+            for mut piece in bytes.chunks(cut) {
+                while let Some(head) = frames.next(&mut piece) {
+                    assert_eq!(head.flags, head.kind + 1);
+                    found.push((head.kind, head.len));
+                }
+            }
+            assert_eq!(found, [(SETTINGS, 0), (PING, 8), (DATA, 200), (HEADERS, 9)], "pieces of {cut}");
+            assert!(frames.rest() == 0 && !frames.is_in_head());
+        }
+    }
+}

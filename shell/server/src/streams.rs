@@ -1,0 +1,215 @@
+//! A socket on which a server says anew, as often as it likes, how many streams its client may have open.
+//!
+//! HTTP/2 lets it (`SETTINGS_MAX_CONCURRENT_STREAMS`, RFC 9113 §5.1.2 and §6.5), and clients keep to what they heard last. The
+//! library says it once, with the first settings. It can say anew how large a stream's window is, though: so it is told to say
+//! the size that windows have, and on the way out that setting gives its place to this one. Both have the same length, and
+//! the acknowledgement goes to the library, for which nothing has changed.
+//!
+//! Rules: 1. Of settings that hold a number of streams, the number is exchanged; of others, the size of the windows.
+//!        2. Everything else goes out as it is, in its order.
+//! Knows nothing of: how many streams there should be.
+
+use crate::frames::{ACK, Frames, HEAD_BYTES, SETTINGS};
+use bytes::{Buf, Bytes};
+use std::cell::Cell;
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// Streams that a client may have open, as its server says it.
+pub type StreamsMax = Rc<Cell<u32>>;
+
+const MAX_CONCURRENT_STREAMS: u16 = 3;
+const INITIAL_WINDOW_SIZE: u16 = 4;
+const SETTING_BYTES: usize = 6;
+
+/// The socket.
+#[derive(Debug)]
+pub struct Limited<S> {
+    stream: S,
+    streams_max: StreamsMax,
+    /// What has been written.
+    frames: Frames,
+    /// What is left of settings that are being written.
+    settings: Bytes,
+}
+
+impl<S> Limited<S> {
+    /// A socket on which nothing has been said yet.
+    pub fn new(stream: S, streams_max: StreamsMax) -> Limited<S> {
+        Limited { stream, streams_max, frames: Frames::after(0), settings: Bytes::new() }
+    }
+}
+
+/// The settings that lie in these bytes as a whole: where they begin and end. `frames` stands at their begin then, and else
+/// at the end of the bytes.
+fn settings_in(frames: &mut Frames, bytes: &[u8]) -> Option<(usize, usize)> {
+    let mut left = bytes;
+    while let Some(head) = frames.next(&mut left) {
+        let end = bytes.len() - left.len();
+        if head.kind == SETTINGS && head.flags & ACK == 0 && HEAD_BYTES <= end && head.len <= left.len() {
+            *frames = Frames::after(0);
+            return Some((end - HEAD_BYTES, end + head.len));
+        }
+    }
+    None
+}
+
+/// Rule 1.
+fn exchanged(settings: &[u8], streams_max: u32) -> Bytes {
+    let mut bytes = settings.to_vec();
+    let (entries, _) = bytes[HEAD_BYTES..].as_chunks_mut::<SETTING_BYTES>();
+    let place = |id: u16| entries.iter().position(|entry| entry[..2] == id.to_be_bytes());
+    if let Some(place) = place(MAX_CONCURRENT_STREAMS).or_else(|| place(INITIAL_WINDOW_SIZE)) {
+        entries[place][..2].copy_from_slice(&MAX_CONCURRENT_STREAMS.to_be_bytes());
+        entries[place][2..].copy_from_slice(&streams_max.to_be_bytes());
+    }
+    bytes.into()
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Limited<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(context, buffer)
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Limited<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let Limited { stream, streams_max, frames, settings } = &mut *self;
+        if settings.is_empty() {
+            let mut after = frames.clone();
+            let until = match settings_in(&mut after, bytes) {
+                None => bytes.len(),
+                Some((0, end)) => {
+                    *settings = exchanged(&bytes[..end], streams_max.get());
+                    0
+                }
+                Some((begin, _)) => begin,
+            };
+            if 0 < until || bytes.is_empty() {
+                let written = ready!(Pin::new(stream).poll_write(context, &bytes[..until]))?;
+                if written == until {
+                    *frames = after;
+                } else {
+                    frames.pass(&bytes[..written]);
+                }
+                return Poll::Ready(Ok(written));
+            }
+        }
+        let written = ready!(Pin::new(stream).poll_write(context, settings))?;
+        settings.advance(written);
+        frames.pass(&bytes[..written]);
+        Poll::Ready(Ok(written))
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        // The library gathers everything in the first but a long part of a body.
+        let first = slices.first().map_or(&[][..], |slice| slice);
+        if !self.settings.is_empty() || settings_in(&mut self.frames.clone(), first).is_some() {
+            return self.poll_write(context, first);
+        }
+        let Limited { stream, frames, .. } = &mut *self;
+        let written = ready!(Pin::new(stream).poll_write_vectored(context, slices))?;
+        let mut left = written;
+        for slice in slices {
+            let bytes = &slice[..left.min(slice.len())];
+            frames.pass(bytes);
+            left -= bytes.len();
+        }
+        Poll::Ready(Ok(written))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::future::poll_fn;
+    use tokio::io::AsyncReadExt;
+
+    fn frame(kind: u8, flags: u8, payload: &[u8]) -> Vec<u8> {
+        [&[0, 0, payload.len() as u8, kind, flags, 0, 0, 0, 1][..], payload].concat()
+    }
+
+    /// Whatever goes out, however it is cut and however little the system takes: settings are exchanged, nothing else changes.
+    #[tokio::test]
+    async fn settings_are_exchanged_and_nothing_else_changes() {
+        let window = [0, 4, 0, 32, 0, 0];
+        let others = [0, 1, 0, 0, 0, 7];
+        let streams = |number: u8| [0, 3, 0, 0, 0, number];
+        let body = frame(SETTINGS, 0, &window); // is nobody's settings
+        // What is said, and what the client hears when 9 streams are the most.
+        let said = [
+            (frame(SETTINGS, 0, &[others, streams(200), window].concat()), true),
+            (frame(0, 0, &body), false),
+            (frame(SETTINGS, ACK, &[]), false),
+            (frame(SETTINGS, 0, &window), true),
+            (frame(SETTINGS, 0, &others), true),
+            (frame(SETTINGS, 0, &[]), true),
+            (frame(1, 4, b"a head"), false),
+        ];
+        let heard = [
+            frame(SETTINGS, 0, &[others, streams(9), window].concat()),
+            said[1].0.clone(),
+            said[2].0.clone(),
+            frame(SETTINGS, 0, &streams(9)),
+            said[4].0.clone(),
+            said[5].0.clone(),
+            said[6].0.clone(),
+        ]
+        .concat();
+        let all = said.iter().flat_map(|(bytes, _)| bytes.clone()).collect::<Vec<_>>();
+        for (room, vectored) in [(1, false), (4, true), (7, false), (10, true), (64, false), (4096, true)] {
+            let (near, mut far) = tokio::io::duplex(room);
+            let mut stream = Limited::new(near, Rc::new(Cell::new(9)));
+            let mut got = vec![0; heard.len()];
+            let write = async {
+                let mut written = 0;
+                while written < all.len() {
+                    let rest = &all[written..];
+                    // The library's buffer, and a part of a body that it has not gathered.
+                    let (first, second) = rest.split_at(if written == 0 { 27 + 9 } else { rest.len() });
+                    let slices = [IoSlice::new(first), IoSlice::new(second)];
+                    written += poll_fn(|context| {
+                        let stream = Pin::new(&mut stream);
+                        if vectored {
+                            stream.poll_write_vectored(context, &slices)
+                        } else {
+                            stream.poll_write(context, rest)
+                        }
+                    })
+                    .await
+                    .expect("the other end is there");
+                }
+            };
+            let (_, read) = tokio::join!(write, far.read_exact(&mut got));
+            assert_eq!(read.expect("all of it comes"), heard.len());
+            assert_eq!(got, heard, "room for {room}");
+        }
+    }
+}
