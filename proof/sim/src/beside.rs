@@ -6,9 +6,10 @@
 //!   snapshot    one is being taken
 //! ```
 //!
-//! A disk does one thing at a time: a sync of the log waits for the operation of another thread that is under way, and goes
-//! before the rest of that thread's; two other threads take turns. Where the plan does not say so (`Settings::one_disk`), work beside the log costs the
-//! log nothing.
+//! A disk does one thing at a time, so what is done for one thread is done later for the others. A sync of the log waits for the
+//! operation of another thread that is under way, and goes before the rest of that thread's. Two other threads take turns: each
+//! has half of the disk until one of them has what it wants. Where the plan does not say so (`Settings::one_disk`), work beside
+//! the log costs the log nothing.
 //! Knows nothing of: who judges, what the work is for.
 
 use crate::clock::MS;
@@ -61,6 +62,8 @@ pub(crate) enum Thread {
 /// What a thread has told the disk to do.
 #[derive(Clone, Copy, Debug, Default)]
 struct AtDisk {
+    /// When it will be done, for all that the disk has been told. While nobody else is there, what is left until then is work
+    /// of this thread's alone.
     until: u64,
     /// The longest of its operations.
     longest: u64,
@@ -78,6 +81,8 @@ pub(crate) struct BesideWrites {
     spells: [Spell; Beside::ALL.len()],
     /// By thread.
     at_disk: [AtDisk; 2],
+    /// When the newest sync of the log will be done.
+    synced: u64,
 }
 
 impl BesideWrites {
@@ -104,13 +109,30 @@ impl BesideWrites {
         Beside::ALL.into_iter().find(began)
     }
 
-    /// A thread that was not at the disk tells it at `now` to do what takes so long, its longest operation `longest`. When
-    /// that will be done: while the other thread is there, too, each of them gets half of the disk.
-    pub(crate) fn at_disk(&mut self, thread: Thread, now: u64, takes: u64, longest: u64) -> u64 {
-        let other = self.at_disk[1 - thread as usize].is_left(now);
-        let until = now + takes + takes.min(other);
-        self.at_disk[thread as usize] = AtDisk { until, longest };
-        until
+    /// A thread that was not at the disk tells it at `now` to do what takes so long, its longest operation `longest`. It begins
+    /// when the sync that is under way is done. As long as the shorter of the two has something to do, the disk does as much
+    /// for the other thread: each of them is that much later.
+    pub(crate) fn at_disk(&mut self, thread: Thread, now: u64, takes: u64, longest: u64) {
+        assert!(self.done_at(thread) <= now, "{thread:?} is at the disk until {}", self.done_at(thread));
+        let begins = now.max(self.synced);
+        let other = &mut self.at_disk[1 - thread as usize];
+        let shared = takes.min(other.is_left(begins));
+        other.until += shared;
+        self.at_disk[thread as usize] = AtDisk { until: begins + takes + shared, longest };
+    }
+
+    /// When what a thread has told the disk to do will be done, for all that is known. The past if it is.
+    pub(crate) fn done_at(&self, thread: Thread) -> u64 {
+        self.at_disk[thread as usize].until
+    }
+
+    /// The log's thread waits for so long and then goes to the disk, for what takes so long: the rest of the others' is done later.
+    pub(crate) fn sync(&mut self, now: u64, waits: u64, takes: u64) {
+        let begins = now + waits;
+        self.synced = begins + takes;
+        for thread in self.at_disk.iter_mut().filter(|thread| 0 < thread.is_left(begins)) {
+            thread.until += takes;
+        }
     }
 
     /// How long a sync of the log that begins now waits for the operation that is under way.
@@ -143,11 +165,28 @@ mod tests {
     fn a_sync_waits_for_one_operation_of_another_thread_and_not_for_all() {
         let mut beside = BesideWrites::default();
         assert_eq!(beside.wait(0), 0);
-        assert_eq!(beside.at_disk(Thread::Snapshots, 100, 50, 20), 150);
+        beside.at_disk(Thread::Snapshots, 100, 50, 20);
         assert_eq!([100, 130, 140, 150, 160].map(|now| beside.wait(now)), [20, 20, 10, 0, 0]);
-        assert_eq!(beside.at_disk(Thread::Segments, 120, 10, 25), 140, "they take turns");
-        assert_eq!([120, 130, 145].map(|now| beside.wait(now)), [20, 20, 5], "one operation is under way");
-        assert_eq!(beside.at_disk(Thread::Segments, 145, 100, 30), 250);
-        assert_eq!(beside.wait(145), 30);
+    }
+
+    #[test]
+    fn what_a_disk_does_for_one_it_does_later_for_the_others() {
+        let [snapshots, segments] = [Thread::Snapshots, Thread::Segments];
+        let done_at = |beside: &BesideWrites| [snapshots, segments].map(|thread| beside.done_at(thread));
+        let mut beside = BesideWrites::default();
+        beside.at_disk(snapshots, 100, 50, 20);
+        beside.at_disk(segments, 120, 10, 25);
+        assert_eq!(done_at(&beside), [160, 140], "60 of work are done at 160; for 20 of them each had half");
+        assert_eq!([120, 130, 145].map(|now| beside.wait(now)), [20, 20, 15], "one operation is under way");
+        beside.at_disk(segments, 150, 100, 30);
+        assert_eq!(done_at(&beside), [170, 260]);
+        assert_eq!(beside.wait(150), 30);
+
+        beside.sync(150, 30, 7);
+        assert_eq!(done_at(&beside), [170, 267], "what was done before the sync began is not held up");
+        beside.at_disk(snapshots, 180, 5, 5);
+        assert_eq!(done_at(&beside), [197, 272], "it begins when the sync is done, at 187");
+        beside.sync(400, 0, 9);
+        assert_eq!(done_at(&beside), [197, 272], "nobody else was there");
     }
 }

@@ -41,8 +41,8 @@ pub(crate) struct Log {
     /// The records since the last sync are commit marks alone.
     idle: bool,
     task: Option<SegmentTask>,
-    /// A segment that will be there then: until then nobody is told of it.
-    made: Option<(u64, Result<Prepared, WalError>)>,
+    /// A segment that the disk has been told to make: nobody is told of it before it is there.
+    made: Option<Result<Prepared, WalError>>,
     prepared: Option<Result<Prepared, WalError>>,
     /// When the segment that is being made will be ready; to be planned by the caller.
     pub(crate) ready_at: Option<u64>,
@@ -128,27 +128,18 @@ impl Log {
     /// The passing thread makes its segment, if that is still to be done.
     pub(crate) fn make_segment(&mut self) -> bool {
         let Some(task) = self.task.take() else { return false };
-        self.made = Some((0, task.run()));
+        self.made = Some(task.run());
         true
     }
 
-    /// What the disk was told for it will be done then.
-    pub(crate) fn made_until(&mut self, at: u64) {
-        if let Some(made) = &mut self.made {
-            made.0 = at;
-        }
+    /// Whether a segment is being made: until it is there nobody can go on in it.
+    pub(crate) fn is_making(&self) -> bool {
+        self.made.is_some()
     }
 
-    /// When the segment that is being made will be there: until then nobody can go on in it.
-    pub(crate) fn made_at(&self) -> Option<u64> {
-        self.made.as_ref().map(|(at, _)| *at)
-    }
-
-    /// The segment that was being made is there, if it is.
-    pub(crate) fn tell_of_made(&mut self, now: u64) {
-        if let Some((_, made)) = self.made.take_if(|(at, _)| *at <= now) {
-            self.prepared = Some(made);
-        }
+    /// The segment that was being made is there.
+    pub(crate) fn tell_of_made(&mut self) {
+        self.prepared = self.made.take();
     }
 
     /// Times that it went over to the next segment.

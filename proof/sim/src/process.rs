@@ -120,8 +120,6 @@ pub(crate) struct Process {
     pub(crate) beside: BesideWrites,
     /// Times that the log had gone over to another segment when this was last looked at.
     rotations: u64,
-    /// The snapshot worker is at the disk until then.
-    worker_free_at: u64,
     /// A disk call is under way: when it began, and what it will come to.
     at_disk: Option<(u64, Completion)>,
     /// Batches waiting for a keeper on its own thread.
@@ -203,7 +201,6 @@ impl Process {
             disk,
             beside: BesideWrites::default(),
             rotations: 0,
-            worker_free_at: 0,
             at_disk: None,
             keeper_queue: thread(settings.apply).then(VecDeque::new),
             keeper_tasks: 0,
@@ -817,7 +814,7 @@ impl Process {
         if !self.worker.planned && self.worker.has_work() {
             self.worker.planned = true;
             let takes = sh.dice.below(sh.settings.snapshot_step + 1);
-            let at = self.worker_free_at.max(sh.now) + takes;
+            let at = self.beside.done_at(Thread::Snapshots).max(sh.now) + takes;
             if self.worker.is_taking() {
                 self.beside.goes_on(Beside::Snapshot, sh.now, at);
             }
@@ -829,12 +826,19 @@ impl Process {
     pub(crate) fn work_on_snapshots(&mut self, sh: &mut Shared) -> Result<(), End> {
         self.worker.planned = false;
         self.lives()?;
+        let free_at = self.beside.done_at(Thread::Snapshots);
+        if sh.now < free_at {
+            // The disk was at something else meanwhile.
+            self.worker.planned = true;
+            sh.queue.plan(free_at, Planned::Worked { member: self.member, run: self.run });
+            return Ok(());
+        }
         let is_taking = self.worker.is_taking();
         let begun = self.begin_beside();
         let done = self.worker.step();
-        self.worker_free_at = self.end_beside(sh, Thread::Snapshots, begun);
+        self.end_beside(sh, Thread::Snapshots, begun);
         if is_taking {
-            self.beside.goes_on(Beside::Snapshot, sh.now, self.worker_free_at);
+            self.beside.goes_on(Beside::Snapshot, sh.now, self.beside.done_at(Thread::Snapshots));
         }
         if self.disk.is_out() {
             return Err(End::Fuse); // it has lost its power in the middle
@@ -957,8 +961,10 @@ impl Process {
     fn call_disk(&mut self, sh: &mut Shared, completion: Completion) {
         let rotations = self.log.rotations();
         let has_rotated = std::mem::replace(&mut self.rotations, rotations) < rotations;
-        let made = self.log.made_at().filter(|_| has_rotated).map_or(0, |at| at.saturating_sub(sh.now));
-        let takes = self.disk.spent() + self.wait_for_disk(sh).max(made);
+        let waits = self.wait_for_disk(sh, has_rotated);
+        let spent = self.disk.spent();
+        let takes = spent + waits;
+        self.beside.sync(sh.now, waits, spent);
         if has_rotated {
             self.beside.goes_on(Beside::Segment, sh.now, sh.now + takes);
         }
@@ -972,9 +978,11 @@ impl Process {
         }
     }
 
-    /// How long a sync of the log waits for other threads.
-    fn wait_for_disk(&self, sh: &Shared) -> u64 {
-        if sh.settings.one_disk { self.beside.wait(sh.now) } else { 0 }
+    /// How long a sync of the log waits for other threads: one that has gone over to the next segment for all of that.
+    fn wait_for_disk(&self, sh: &Shared, has_rotated: bool) -> u64 {
+        let made_at = self.beside.done_at(Thread::Segments);
+        let made = if has_rotated && self.log.is_making() { made_at.saturating_sub(sh.now) } else { 0 };
+        self.beside.wait(sh.now).max(made)
     }
 
     /// Another thread than the log's goes to the disk: what that had done before.
@@ -986,12 +994,11 @@ impl Process {
         self.disk.spent()
     }
 
-    /// It has told the disk what to do: when that will be done.
-    fn end_beside(&mut self, sh: &Shared, thread: Thread, begun: u64) -> u64 {
-        if !sh.settings.one_disk {
-            return sh.now;
+    /// It has told the disk what to do.
+    fn end_beside(&mut self, sh: &Shared, thread: Thread, begun: u64) {
+        if sh.settings.one_disk {
+            self.beside.at_disk(thread, sh.now, self.disk.spent() - begun, self.disk.take_longest());
         }
-        self.beside.at_disk(thread, sh.now, self.disk.spent() - begun, self.disk.take_longest())
     }
 
     /// How long the disk call under way has taken, if there is one.
@@ -1058,14 +1065,18 @@ impl Process {
     pub(crate) fn make_segment(&mut self, sh: &mut Shared) {
         let begun = self.begin_beside();
         if self.log.make_segment() {
-            let at = self.end_beside(sh, Thread::Segments, begun);
-            self.log.made_until(at);
-            self.beside.goes_on(Beside::Segment, sh.now, at);
-            if sh.now < at {
-                sh.queue.plan(at, Planned::SegmentMade { member: self.member, run: self.run });
-            }
+            self.end_beside(sh, Thread::Segments, begun);
         }
-        self.log.tell_of_made(sh.now);
+        if !self.log.is_making() {
+            return;
+        }
+        let at = self.beside.done_at(Thread::Segments).max(sh.now);
+        self.beside.goes_on(Beside::Segment, sh.now, at);
+        if sh.now < at {
+            sh.queue.plan(at, Planned::SegmentMade { member: self.member, run: self.run });
+        } else {
+            self.log.tell_of_made();
+        }
     }
 
     /// Whether the log's own thread wants to try a full disk again.

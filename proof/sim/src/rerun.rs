@@ -143,6 +143,7 @@ impl Rerun {
                 }
                 if one.log.ready_at.take().is_some() {
                     one.log.make_segment();
+                    one.log.tell_of_made();
                     one.log.look(now.0)?;
                 }
             }
