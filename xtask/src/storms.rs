@@ -77,7 +77,7 @@ pub fn fresh(seed: u64, log: &Path) -> Result<Tally, Failure> {
     Ok(Tally { passed: STORMS as usize, note: last, ..Tally::default() })
 }
 
-/// Fresh storms in which only one follower is slow: their seeds follow from the commit.
+/// Fresh storms of the families that judge service: their seeds follow from the commit.
 pub fn service(seed: u64, log: &Path) -> Result<Tally, Failure> {
     let mut tally = Tally::default();
     for family in ["slow-links", "slow-members", "busy-disks"] {

@@ -75,7 +75,7 @@ const SLICES: &[Stage] = &[
     },
     Stage {
         name: "service",
-        about: "simulated clusters with one slow follower, judged by how well they serve; seeds from the commit",
+        about: "simulated clusters with one slow follower or busy disks, judged by how well they serve; seeds from the commit",
         next: "the command printed above, after `replay:`",
         needs: &["release"],
         run: |log| crate::storms::service(seed_of_commit(), log),

@@ -3,6 +3,7 @@
 //! Knows nothing of: how bugs are tried.
 
 use kattu_plant::BUGS;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 const HEAD: &str = "\
@@ -28,9 +29,19 @@ for it, and for a seed that finds anything without a bug.
 Made by `cargo xtask bugs --doc` from `core/plant/src/table.rs`.
 ";
 
+/// How many bugs each trial is to bring out.
+fn counts() -> String {
+    let mut counts = BTreeMap::new();
+    BUGS.iter().for_each(|bug| *counts.entry(bug.trial).or_insert(0) += 1);
+    let of_trials: Vec<_> =
+        counts.into_iter().map(|(trial, count)| format!("{count} {}", trial.name())).collect();
+    format!("\nThere are {}, by trial: {}.\n", BUGS.len(), of_trials.join(", "))
+}
+
 /// The text of the page.
 pub fn text() -> String {
     let mut text = HEAD.to_string();
+    text += &counts();
     let mut home = "";
     for bug in &BUGS {
         if bug.home != home {
