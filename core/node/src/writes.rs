@@ -260,6 +260,23 @@ impl Writes {
         forwarded
     }
 
+    /// A write waits, behind all that do.
+    fn queue(&mut self, write: Unplaced) {
+        self.count_unplaced(&write);
+        self.unplaced.push_back(write);
+    }
+
+    /// A write that was taken off the queue waits again, before all that do.
+    fn queue_first(&mut self, write: Unplaced) {
+        self.count_unplaced(&write);
+        self.unplaced.push_front(write);
+    }
+
+    fn count_unplaced(&mut self, write: &Unplaced) {
+        self.unplaced_bytes += write.command.len();
+        self.unplaced_of_others += usize::from(write.is_of_others());
+    }
+
     fn pop_unplaced(&mut self) -> Option<Unplaced> {
         let write = self.unplaced.pop_front()?;
         self.unplaced_bytes -= write.command.len();
@@ -323,8 +340,7 @@ impl Node {
         if too_many {
             return self.writes.refuse(ticket, Refusal::TooManyRequests, effects);
         }
-        self.writes.unplaced_bytes += command.len();
-        self.writes.unplaced.push_back(Unplaced { whose: Whose::Ours(ticket), command, since: now, expires });
+        self.writes.queue(Unplaced { whose: Whose::Ours(ticket), command, since: now, expires });
         if self.raft.is_leader() && self.writes.unplaced.len() == 1 {
             self.propose_next(now, out, &mut Verdicts::default(), effects);
         }
@@ -333,8 +349,7 @@ impl Node {
     /// A write of this replica's own: nobody waits for it, and whoever wants it done sends it again.
     pub(crate) fn write_own(&mut self, now: Instant, command: Vec<u8>) {
         let expires = now + self.config.request_timeout;
-        self.writes.unplaced_bytes += command.len();
-        self.writes.unplaced.push_back(Unplaced { whose: Whose::Ours(OWN), command, since: now, expires });
+        self.writes.queue(Unplaced { whose: Whose::Ours(OWN), command, since: now, expires });
     }
 
     /// Leader: puts the write that waits longest into the log, or refuses it. `false` when it goes on waiting: its room
@@ -353,9 +368,7 @@ impl Node {
         let write = self.writes.pop_unplaced().expect("the caller has looked");
         match self.propose_command(now, &write.command, out) {
             Err(Refusal::NoSpace) if !self.is_short() => {
-                self.writes.unplaced_bytes += write.command.len();
-                self.writes.unplaced_of_others += usize::from(write.is_of_others());
-                self.writes.unplaced.push_front(write);
+                self.writes.queue_first(write);
                 return false;
             }
             verdict => self.settle_unplaced(write, verdict, verdicts, effects),
@@ -522,13 +535,7 @@ impl Node {
         if let Some(patient_until) = patient_until {
             return self.wait_again(now, Wish { ticket, command, patient_until, expires });
         }
-        self.writes.unplaced_bytes += command.len();
-        self.writes.unplaced.push_front(Unplaced {
-            whose: Whose::Ours(ticket),
-            command,
-            since: now,
-            expires,
-        });
+        self.writes.queue_first(Unplaced { whose: Whose::Ours(ticket), command, since: now, expires });
         self.writes.forward_after = now + self.config.raft.heartbeat_interval;
     }
 
@@ -609,9 +616,7 @@ impl Node {
         }
         let patience = self.config.request_timeout.saturating_sub(self.config.raft.election_timeout);
         let (command, expires) = (command.to_vec(), now + patience);
-        self.writes.unplaced_bytes += command.len();
-        self.writes.unplaced_of_others += 1;
-        self.writes.unplaced.push_back(Unplaced { whose, command, since: now, expires });
+        self.writes.queue(Unplaced { whose, command, since: now, expires });
         None
     }
 
@@ -725,14 +730,8 @@ impl Node {
         if due && self.is_confirmed() && self.raft.leader().is_some() {
             self.writes.publication = Publication::Underway;
             let command = self.writes.publish.clone();
-            self.writes.unplaced_bytes += command.len();
             let expires = now + self.config.request_timeout.max(Duration::from_secs(1));
-            self.writes.unplaced.push_back(Unplaced {
-                whose: Whose::Ours(PUBLISH),
-                command,
-                since: now,
-                expires,
-            });
+            self.writes.queue(Unplaced { whose: Whose::Ours(PUBLISH), command, since: now, expires });
         }
     }
 }
