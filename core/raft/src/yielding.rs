@@ -5,12 +5,15 @@
 //! Rules: [fault-model F51]
 //!   1. Behind is a voter that is heard and lacks more than the recent entries: it is fed from the disk, or with a snapshot. It
 //!      gains if what it lacks becomes less by a sixteenth within four election timeouts: a first megabyte over a link of 1 MB/s
-//!      takes one. It gains, too, while a snapshot comes in there, for what it lacks becomes less with the last piece only.
-//!      A second snapshot after that is no gain: what counts is what it lacked when the first one began.
+//!      takes one. It gains, too, while a snapshot comes in there, for what it lacks becomes less with the last piece only:
+//!      one piece at least within four election timeouts. There the whole is checked before the last piece is answered; where
+//!      that takes longer it is no gain, for a leader cannot tell it from a piece that is lost. A second snapshot is no gain
+//!      either: what counts is what it lacked when the first one began.
 //!   2. While one does not gain, no fewer than `client_share_min` hundredths are admitted of the bytes per second that were
 //!      proposed before. Nobody is refused: what is not admitted waits.
-//!   3. Nobody waits longer for that than a heartbeat interval. Clients that wait for their answers are slowed by much less;
-//!      who asks at a rate is not slowed by waiting, however long: it would only be served late, and later with every second.
+//!   3. Nobody waits longer for that than a heartbeat interval and a tenth, for what is admitted is counted ten times in one.
+//!      Clients that wait for their answers before they ask again are held to the share by waits far below that. Others are
+//!      not held to it by any wait: without this bound they would be served late, and later with every second.
 //!   4. That ends when the voter has what it lacked or is not heard, and at the latest after eight election timeouts; the
 //!      next two are free, so that the share is one of what the cluster can do now and does not become a share of a share.
 //!   5. If it does not gain even so, that is told: what is asked of the cluster is more than this voter can take.
