@@ -334,7 +334,7 @@ impl Raft {
         let id = entry.id();
         if let Role::Leader(leader) = &mut self.role {
             leader.uncommitted_bytes += entry.len();
-            leader.yielding.note(entry.len());
+            leader.yielding.note(entry.len(), &self.config);
         }
         self.append(entry, effects);
         Ok(id)

@@ -116,6 +116,15 @@ pub(crate) struct Stream {
     too_old: bool,
 }
 
+/// So much of a snapshot has come in at a peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Taken {
+    /// Which one; 0.0 while there is none.
+    pub(crate) last: EntryId,
+    /// From its beginning.
+    pub(crate) bytes: u64,
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Step {
     /// Nothing; the next chunk is read at this moment.
@@ -138,9 +147,9 @@ impl Stream {
         self.meta.as_ref().map_or(EntryId::default(), |meta| meta.last)
     }
 
-    /// Which one, and how many bytes of it the peer has.
-    pub(crate) fn taken(&self) -> (EntryId, u64) {
-        (self.last(), self.next)
+    /// How much of it the peer has.
+    pub(crate) fn taken(&self) -> Taken {
+        Taken { last: self.last(), bytes: self.next }
     }
 
     /// When time alone moves it.

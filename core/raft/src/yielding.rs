@@ -26,8 +26,9 @@ use crate::contract::Effects;
 use crate::flow::Mode;
 use crate::raft::Raft;
 use crate::role::Role;
+use crate::snapshot::Taken;
 use crate::trace::Trace;
-use crate::types::{Duration, EntryId, Instant, NodeId};
+use crate::types::{Duration, Instant, NodeId};
 
 /// A voter gains if it loses one part of so many of what it lacks while it is watched.
 const GAINS: u64 = 16;
@@ -61,17 +62,17 @@ struct Watch {
     peer: NodeId,
     /// Entries that it lacked then, or when the snapshot began that comes in there.
     behind: u64,
-    /// The first snapshot that it got since then, and how much of that it has.
-    snapshot: Option<(EntryId, u64)>,
+    /// The first snapshot that it got since then.
+    snapshot: Option<Taken>,
     since: Instant,
 }
 
 impl Watch {
     /// Whether more of its first snapshot has come in since it was looked at. [Rule 1]
-    fn takes(&self, snapshot: Option<(EntryId, u64)>) -> bool {
+    fn takes(&self, snapshot: Option<Taken>) -> bool {
         match (self.snapshot, snapshot) {
-            (None, Some((_, bytes))) => 0 < bytes,
-            (Some((first, had)), Some((last, bytes))) => first == last && had < bytes,
+            (None, Some(taken)) => 0 < taken.bytes,
+            (Some(had), Some(taken)) => had.last == taken.last && had.bytes < taken.bytes,
             (_, None) => false,
         }
     }
@@ -82,8 +83,8 @@ struct Behind {
     /// Entries that it lacks.
     entries: u64,
     peer: NodeId,
-    /// The snapshot that it gets, and how much of that it has.
-    snapshot: Option<(EntryId, u64)>,
+    /// The snapshot that it gets.
+    snapshot: Option<Taken>,
 }
 
 /// Clients are slowed.
@@ -95,7 +96,6 @@ struct Slowed {
     /// Bytes that may be proposed now; what went beyond them is owed, but for what nobody waits for. [Rule 3]
     left: u64,
     owed: u64,
-    owed_max: u64,
     counted_at: Instant,
     /// Somebody waits.
     waits: bool,
@@ -114,11 +114,12 @@ impl Yielding {
     }
 
     /// So many bytes were proposed.
-    pub(crate) fn note(&mut self, bytes: usize) {
-        self.proposed += bytes as u64;
+    pub(crate) fn note(&mut self, bytes: usize, config: &Config) {
+        let bytes = bytes as u64;
+        self.proposed += bytes;
         if let Some(slowed) = &mut self.slowed {
-            let bytes = bytes as u64;
-            slowed.owed = slowed.owed.saturating_add(bytes.saturating_sub(slowed.left)).min(slowed.owed_max);
+            let owed_max = bytes_in(slowed.rate, config.heartbeat_interval);
+            slowed.owed = slowed.owed.saturating_add(bytes.saturating_sub(slowed.left)).min(owed_max);
             slowed.left = slowed.left.saturating_sub(bytes);
         }
     }
@@ -223,15 +224,8 @@ impl Raft {
             effects.trace.push(Trace::FallsBehind { peer, behind });
         } else if yielding.free_until <= now {
             let rate = (yielding.rate / 100).saturating_mul(share).max(1);
-            yielding.slowed = Some(Slowed {
-                since: now,
-                rate,
-                left: 0,
-                owed: 0,
-                owed_max: bytes_in(rate, config.heartbeat_interval),
-                counted_at: now,
-                waits: false,
-            });
+            yielding.slowed =
+                Some(Slowed { since: now, rate, left: 0, owed: 0, counted_at: now, waits: false });
             effects.trace.push(Trace::SlowsClients { peer, behind });
         }
     }

@@ -93,9 +93,6 @@ const STEP_UNITS_MAX: u64 = 48 << 10;
 const STANDSTILL_MAX: u64 = 5 * SEC;
 /// Writes may take so much longer while something goes on.
 const SLOWER: Slower = Slower { factor: 2.0, allowance: 10 * MS };
-/// Of a write that was asked for while clients were slowed, so many heartbeat intervals are not counted: it may have waited one
-/// for that. [fault-model F51]
-const SLOWED_BEATS: u64 = 1;
 /// What frames and questions take beside entries, for each peer.
 const FRAMES_SPARE: u64 = 1 << 20;
 /// How often members are looked at.
@@ -660,7 +657,8 @@ impl World {
         // Where the leader changed, or had little CPU itself, its writes waited for that.
         if self.sh.deeds.elections <= 1 {
             let sum = &self.sh.service.sum;
-            let may_wait = SLOWED_BEATS * self.plan.settings.heartbeat_interval.as_nanos() as u64;
+            // Of a write that was asked for while clients were slowed: it may have waited for that. [fault-model F51]
+            let may_wait = self.plan.settings.heartbeat_interval.as_nanos() as u64;
             let slowed = sum.slowed.iter().map(|took| took.saturating_sub(may_wait));
             let mut with: Vec<u64> = sum.busy.iter().copied().chain(slowed).collect();
             let mut quiet = sum.quiet.clone();
