@@ -4,6 +4,7 @@
 
 pub mod clock;
 pub mod disk;
+pub mod late;
 pub mod leading;
 pub mod pace;
 pub mod safety;

@@ -5,10 +5,9 @@
 use crate::protocol::world;
 use kattu_raft::{Duration, Limits, Message, NodeId};
 use kattu_sim::service::{SlowLink, slow_link};
-use std::collections::VecDeque;
+use world::late::{LEADER, STEP};
 use world::{World, config};
 
-const LEADER: NodeId = NodeId(1);
 const FOLLOWER: NodeId = NodeId(2);
 
 /// The first of two leads, under these limits.
@@ -178,59 +177,23 @@ pub(super) fn a_follower_a_little_late(seed: u64) {
     assert!(reads == 0, "who_keeps_up_is_fed_from_memory: n1 reads its log for n3, which follows it");
 }
 
-/// How often clients write.
-const STEP: Duration = Duration::from_millis(5);
-/// Who comes back.
-const LATE: NodeId = NodeId(3);
-
-/// Three members with little memory for entries; the third is not heard.
+/// The third of three is not heard, and clients write for two seconds and more.
 fn without_the_third(seed: u64) -> World {
-    let limits = Limits {
-        recent_bytes_max: 1000,
-        recent_in_sync_bytes_max: 2000,
-        snapshot_chunk_bytes_max: 100,
-        ..Limits::default()
-    };
-    let mut configs: Vec<_> = (1..=3).map(|id| config(id, 3, 0)).collect();
-    configs.iter_mut().for_each(|config| config.limits = limits);
-    let mut world = World::started(configs, seed);
-    assert!(world.elect(LEADER), "scene: nothing is in the way");
-    world.cut.extend([(LEADER, LATE), (LATE, LEADER)]);
-    write_at_a_rate(&mut world, 400 + seed % 100);
-    world
-}
-
-/// Clients write once a step, whatever became of the writes before. How long the one waited that waited longest.
-fn write_at_a_rate(world: &mut World, steps: u64) -> Duration {
-    let mut longest = Duration::ZERO;
-    let mut waiting = VecDeque::new();
-    for _ in 0..steps {
-        waiting.push_back(world.now);
-        while let Some(&since) = waiting.front()
-            && world.act(LEADER, |raft, now, _| raft.admits(now, since))
-        {
-            world.propose(LEADER, &[7; 100]).expect("it leads");
-            longest = longest.max(world.now.since(since));
-            waiting.pop_front();
-        }
-        world.pass(STEP);
-    }
-    longest
+    let share = Limits::default().client_share_min;
+    World::without_the_third(share, STEP * (400 + seed as u32 % 100), seed)
 }
 
 /// A voter comes back far behind, and nothing is read for it, while clients write at a rate.
 pub(super) fn a_voter_that_does_not_gain(seed: u64) {
     let mut world = without_the_third(seed);
-    world.peer(LEADER).held.fetch = true;
-    world.cut.clear();
-    let longest = write_at_a_rate(&mut world, 1600);
+    world.comes_back_unfed();
+    let longest = world.write_at_a_rate(Duration::from_millis(8000));
     assert!(
         STEP < longest,
         "clients_are_slowed_for_who_comes_back: n3 falls behind for eight seconds, and every write is let in at once"
     );
-    let heartbeat = world.peer(LEADER).config.heartbeat_interval;
     assert!(
-        longest <= heartbeat + heartbeat / 10 + STEP,
+        longest <= world.wait_max(),
         "nobody_waits_long_for_who_comes_back: n3 falls behind for eight seconds, and a write waits for {longest:?}"
     );
 }
@@ -238,12 +201,9 @@ pub(super) fn a_voter_that_does_not_gain(seed: u64) {
 /// A voter comes back behind the log and gets a snapshot, a piece each second.
 pub(super) fn a_voter_that_gets_a_snapshot(seed: u64) {
     let mut world = without_the_third(seed);
-    world.begin_snapshot(LEADER);
-    world.end_snapshot(LEADER, 0);
-    world.peer(LEADER).held.chunks = true;
-    world.cut.clear();
+    world.comes_back_behind_the_log();
     for second in 0..12 {
-        let longest = write_at_a_rate(&mut world, 200);
+        let longest = world.write_at_a_rate(Duration::from_millis(1000));
         assert!(
             longest.is_zero(),
             "nobody_is_slowed_while_a_snapshot_comes_in: a piece came in each second, and in second {second} a write waits for {longest:?}"
