@@ -208,9 +208,9 @@ impl Account {
         (self.waiting.get(), self.left.get())
     }
 
-    /// Whether some of a piece has left since this was last asked.
+    /// Whether some of a piece has left since the last time; from now on, since now.
     #[must_use]
-    pub fn has_sent(&self) -> bool {
+    pub fn take_sent(&self) -> bool {
         self.has_sent.take()
     }
 
@@ -432,9 +432,9 @@ mod tests {
         let first = Waiting::new(hold.split(1_000));
         let second = Waiting::new(hold.split(10_000));
         assert_eq!((hold.bytes(), account.held(), account.pieces()), (0, 5_000, (2, 0)));
-        assert!(!account.has_sent());
+        assert!(!account.take_sent());
         first.goes_on();
-        assert!(account.has_sent() && !account.has_sent(), "said once");
+        assert!(account.take_sent() && !account.take_sent(), "said once");
         drop(first);
         assert_eq!((account.held(), account.pieces()), (4_000, (1, 1)));
         drop(second);

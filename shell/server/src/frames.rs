@@ -44,17 +44,28 @@ impl Frames {
         let skipped = self.skip.min(bytes.len());
         self.skip -= skipped;
         *bytes = &bytes[skipped..];
-        let more = (HEAD_BYTES - self.len).min(bytes.len());
-        self.head[self.len..self.len + more].copy_from_slice(&bytes[..more]);
-        self.len += more;
-        *bytes = &bytes[more..];
-        if self.len < HEAD_BYTES {
+        if bytes.is_empty() {
             return None;
         }
-        let [high, middle, low, kind, flags, ..] = self.head;
+        let [high, middle, low, kind, flags, ..] = match bytes.split_first_chunk() {
+            Some((head, left)) if self.len == 0 => {
+                *bytes = left;
+                *head
+            }
+            _ => self.gathered(bytes)?,
+        };
         self.skip = u32::from_be_bytes([0, high, middle, low]) as usize;
-        self.len = 0;
         Some(Head { kind, flags, len: self.skip })
+    }
+
+    /// A head that does not come in one piece.
+    #[cold]
+    fn gathered(&mut self, bytes: &mut &[u8]) -> Option<[u8; HEAD_BYTES]> {
+        let more = (HEAD_BYTES - self.len).min(bytes.len());
+        self.head[self.len..self.len + more].copy_from_slice(&bytes[..more]);
+        *bytes = &bytes[more..];
+        self.len = (self.len + more) % HEAD_BYTES;
+        (self.len == 0).then_some(self.head)
     }
 
     /// These bytes have gone by.

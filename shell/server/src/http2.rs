@@ -130,7 +130,7 @@ where
             }
             let (frames, pings) = cork.counted();
             let pings_too_many = pings != patience.pings()
-                && patience.too_many_pings(pings, account.has_sent(), Instant::now());
+                && patience.too_many_pings(pings, account.take_sent(), Instant::now());
             if (pings_too_many || REFUSED_MAX < refused) && !is_leaving {
                 is_leaving = true;
                 config.counters.connections_too_much.add(1);

@@ -118,14 +118,20 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Limited<S> {
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         // The library gathers everything in the first but a long part of a body.
-        let first = slices.first().map_or(&[][..], |slice| slice);
-        if !self.settings.is_empty() || settings_in(&mut self.frames.clone(), first).is_some() {
+        let (first, others) =
+            slices.split_first().map_or((&[][..], &[][..]), |(first, others)| (first, others));
+        let mut after = self.frames.clone();
+        if others.is_empty() || !self.settings.is_empty() || settings_in(&mut after, first).is_some() {
             return self.poll_write(context, first);
         }
         let Limited { stream, frames, .. } = &mut *self;
         let written = ready!(Pin::new(stream).poll_write_vectored(context, slices))?;
-        let mut left = written;
-        for slice in slices {
+        let Some(mut left) = written.checked_sub(first.len()) else {
+            frames.pass(&first[..written]);
+            return Poll::Ready(Ok(written));
+        };
+        *frames = after;
+        for slice in others {
             let bytes = &slice[..left.min(slice.len())];
             frames.pass(bytes);
             left -= bytes.len();
