@@ -208,7 +208,7 @@ impl Account {
         (self.waiting.get(), self.left.get())
     }
 
-    /// Whether some of a piece has left since the last time; from now on, since now.
+    /// Whether some of a piece has left since this was last called.
     #[must_use]
     pub fn take_sent(&self) -> bool {
         self.has_sent.take()
