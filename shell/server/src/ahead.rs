@@ -9,7 +9,7 @@
 //! Out:   how many streams the client may have open; how many bytes of bodies it may have on their way.
 //! Rules: 1. A connection has an allowance of calls that wait for an answer, [`FIRST`] at first. While the member has more than
 //!           [`CALLS_MAX`] under way, it is no more than the connection's share of them, and [`LEAST`] in any case. While it
-//!           has less than half, a client that uses three quarters of its allowance gets twice as much.
+//!           has less than three quarters, a client that uses three quarters of its allowance gets twice as much.
 //!        2. Streams that are being answered are on top: an answer that goes on for days takes no call's place.
 //!        3. A change is worth its frame only if it lets a client that is near its limit go on, or takes a quarter away.
 //!        4. The rest of a body that has begun has room: what it may hold is judged by [`crate::budget`].
@@ -86,7 +86,7 @@ impl Ahead {
         let (asking, is_crowded) = (open.saturating_sub(answering), all_max < all);
         if is_crowded {
             allowance = allowance.min(all_max / connections.max(1)).max(LEAST);
-        } else if all < all_max / 2 && 3 * allowance <= 4 * asking {
+        } else if 4 * all < 3 * all_max && 3 * allowance <= 4 * asking {
             allowance = (2 * allowance).min(all_max.max(FIRST));
         }
         let wanted = (answering + allowance).min(u64::from(self.streams_max));
