@@ -47,11 +47,6 @@ fn main() -> ExitCode {
     };
     println!("of the peak, in each second: {}", of_peak(&report.each));
     println!("of the peak, in each second after: {}", of_peak(&report.after));
-    println!(
-        "members of that age that were never overloaded: {:.0} puts/s ({:.2} of the peak)",
-        report.aged,
-        report.aged / report.peak
-    );
     for fault in &report.faults {
         println!("DOES NOT HOLD: {fault}");
     }
