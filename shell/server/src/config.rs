@@ -95,7 +95,7 @@ pub struct ServeConfig {
     pub apply: Place,
     /// Bytes that may be held for clients; 0 for a share of the memory.
     pub client_memory_bytes: u64,
-    /// Calls under way at which clients have no more room.
+    /// Calls under way at which clients may have fewer.
     pub client_calls_max: u64,
     /// Calls at once on one connection.
     pub max_concurrent_streams: u32,

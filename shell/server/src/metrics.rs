@@ -205,7 +205,7 @@ fn held(page: &mut Page, config: &FaceConfig) {
     page.counter(name, "Times that there was no room for more", budget.refused());
     page.gauge("kattu_client_calls", "Calls under way", budget.calls());
     let name = "kattu_client_calls_max";
-    page.gauge(name, "Calls under way at which clients have no more room to ask", budget.calls_max());
+    page.gauge(name, "Calls under way at which clients may have fewer", budget.calls_max());
     let name = "kattu_client_calls_refused_total";
     page.counter(name, "Calls refused because far too many were under way", budget.calls_refused());
     let name = "kattu_client_connections_idle_total";
