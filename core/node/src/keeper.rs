@@ -219,10 +219,10 @@ impl Keeper {
         self.under_way.is_some()
     }
 
-    /// Tasks that wait their turn.
+    /// Tasks that wait their turn, or for the tables of a snapshot.
     #[must_use]
     pub fn waiting(&self) -> usize {
-        self.queue.len()
+        self.queue.len() + self.held.len()
     }
 
     /// Everything that can be done is done.

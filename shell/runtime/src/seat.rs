@@ -371,7 +371,7 @@ mod tests {
     use kattu_node::command::encode_kv;
     use kattu_node::contract::Reply as Answer;
     use kattu_node::contract::ReplyBody;
-    use kattu_raft::{EntryHead, EntryId, EntryKind, Form, GroupId, Stamp, Term};
+    use kattu_raft::{EntryHead, EntryId, EntryKind, Form, GroupId, SnapshotMeta, Stamp, Term};
     use tokio::sync::oneshot;
 
     fn on_a_thread(keeper: Keeper) -> Seat {
@@ -442,6 +442,41 @@ mod tests {
             KeeperTask::Apply { entry, ticket: None, term: Term(1) }
         };
         commands.enumerate().map(apply).collect()
+    }
+
+    /// What has to wait for a snapshot's tables is reported as done once, when it is done.
+    #[test]
+    fn a_keeper_on_its_own_thread_installs_a_snapshot_and_does_what_waited_for_it() {
+        let mut tables = Keeper::new(vec![]);
+        for task in overwrites(4) {
+            tables.handle(task, &mut KeeperEffects::default());
+        }
+        let last = EntryId::new(1, 5);
+        let mut waiting = Waiting::new();
+        let mut seat = on_a_thread(Keeper::new(vec![]));
+        seat.hand_over(
+            vec![KeeperTask::Install(SnapshotMeta { last, ..SnapshotMeta::default() })],
+            &mut waiting,
+        );
+        let (mut tasks, answers) = asked(&mut waiting, 3);
+        for task in &mut tasks {
+            let KeeperTask::Members { needs, .. } = task else { unreachable!("they ask for members") };
+            *needs = last.index;
+        }
+        seat.hand_over(tasks, &mut waiting);
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+        // It has looked at all of them, and put off three.
+        while !matches!(seat, Seat::Thread { waiting: ..=3, .. }) {
+            runtime.block_on(seat.progress());
+        }
+        seat.bring(Box::new(tables));
+        while !matches!(seat, Seat::Thread { waiting: 0, .. }) {
+            runtime.block_on(seat.progress());
+        }
+        for mut answer in answers {
+            assert_eq!(answer.try_recv(), Ok(members_of_nobody()));
+        }
+        seat.finish(&mut waiting);
     }
 
     #[test]
