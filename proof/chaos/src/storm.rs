@@ -290,6 +290,10 @@ impl<'a> Storm<'a> {
                 self.wipe(any)?;
             }
             Fault::FullDisk => {
+                // A newcomer that finds no room for its first files ends, and says so: it has promised nothing yet.
+                if !self.cluster.members[any].has_served() {
+                    return Ok(None);
+                }
                 let Some(disk) = self.disks.get(any) else { return Ok(None) };
                 self.hoard = Some((any, disk.hoard()));
             }

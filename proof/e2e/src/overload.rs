@@ -10,6 +10,7 @@
 //!    one that no connection can take at once is never sent: a queue of the clients' own would show itself, not the members.
 //!    Only what is answered in time counts.
 //! 3. As 1, and each second is counted.
+//!
 //! Members keep little history: with all of it their tables, and so their snapshots, grow by 15 MB a second, and members
 //! that were never overloaded serve a quarter less after a minute.
 //!

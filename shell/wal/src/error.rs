@@ -241,7 +241,11 @@ impl fmt::Display for WalError {
                 f.write_str("; check the disk")
             }
             WalError::NoSpace { file, bytes } => {
-                write!(f, "no room for {file} of {bytes} bytes; free disk space, writes resume by themselves")
+                write!(
+                    f,
+                    "no room for {file} of {bytes} bytes; free disk space: writes of a member that runs resume by themselves, one \
+                     that has ended is to be started again"
+                )
             }
             WalError::Io { file, doing, error } => {
                 write!(f, "cannot {doing} {file}: {error}; check the disk and the directory's permissions")
