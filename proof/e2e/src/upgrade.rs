@@ -2,14 +2,16 @@
 //!
 //! Method: three members of the older version under load. Each in turn is ended, by SIGTERM or SIGKILL, and comes back as
 //! the newer version on the same directory; then the member beside it is killed and comes back as it was, so that there is
-//! a crash in every mixture. As long as one member is of the older version, nobody raises the feature level of the cluster;
-//! soon after the last has come, it is raised. At the end all are killed and started: every acknowledged key must be with
-//! every member, and all must hold the same. [fault-model P13, F62, DT4]
+//! a crash in every mixture. As long as one member is of the older version, nobody raises the feature level of the cluster
+//! above what the older ones raised it to; soon after the last has come, it is raised, if the newer version has more to
+//! raise. At the end all are killed and started: every acknowledged key must be with every member, and all must hold the
+//! same. [fault-model P13, F62, DT4]
 //! Knows nothing of: what is new in a version.
 
 use crate::cluster::{Cluster, Options, READY};
 use crate::kills::{Load, all_keys};
 use crate::process::{kattu, run, until};
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 
@@ -27,7 +29,7 @@ pub struct Report {
     pub level: u64,
     /// What is wrong beside that.
     pub faults: Vec<String>,
-    /// How a member of the older version ended that was started on a directory of the newer one, and its last words.
+    /// What became of a member of the older version that was started on a directory of the newer one.
     pub older_on_newer: String,
 }
 
@@ -51,6 +53,7 @@ pub fn roll(older: &Path, mut each: impl FnMut(String)) -> Report {
     let mut report = Report::default();
     let load = Load::start(&cluster);
     load.wait_for_more(PUTS);
+    let before = level_of_older(&cluster);
     let members = cluster.members.len();
     for place in 0..members {
         let member = &mut cluster.members[place];
@@ -68,7 +71,7 @@ pub fn roll(older: &Path, mut each: impl FnMut(String)) -> Report {
         cluster.members[beside].start();
         load.wait_for_more(PUTS);
         let levels = levels(&cluster);
-        if place + 1 < members && levels.iter().any(|level| level.is_some_and(|level| 0 < level)) {
+        if place + 1 < members && levels.iter().any(|level| level.is_some_and(|level| before < level)) {
             report.faults.push(format!("raised while a member is of the older version: {levels:?}"));
         }
         each(format!(
@@ -78,7 +81,7 @@ pub fn roll(older: &Path, mut each: impl FnMut(String)) -> Report {
     }
     until("the feature level is raised", || {
         report.level = levels(&cluster).into_iter().min()?.unwrap_or(0);
-        (0 < report.level).then_some(())
+        (0 < report.level && before <= report.level).then_some(())
     });
     load.wait_for_more(PUTS);
     let acknowledged = load.stop();
@@ -86,20 +89,37 @@ pub fn roll(older: &Path, mut each: impl FnMut(String)) -> Report {
     cluster.kill_all();
     cluster.start_all();
     for member in &cluster.members {
-        let there = all_keys(&member.kv());
-        let lost = acknowledged.iter().filter(|key| !there.contains(*key));
-        report.lost.extend(lost.map(|key| format!("{key} is not with {}", member.name)));
+        report.lost.extend(missing(&acknowledged, &all_keys(&member.kv()), &member.name));
     }
     let hash = run(Command::new(&newer).args(["hash", "--endpoints", &cluster.endpoints()]));
     if hash.code != Some(0) {
         report.faults.push(format!("members do not hold the same:\n{}", hash.all()));
     }
-    report.older_on_newer = back(&mut cluster, older, &mut report.faults);
+    let (word, serves) = back(&mut cluster, older);
+    if serves && before < report.level {
+        report.faults.push(format!(
+            "the older version, which knows level {before}, serves on a directory of level {}",
+            report.level
+        ));
+    }
+    report.older_on_newer = word;
     report
 }
 
-/// The older version on a directory of the newer: it must not serve, for it would not understand the log.
-fn back(cluster: &mut Cluster, older: &Path, faults: &mut Vec<String>) -> String {
+/// The feature level that the older members have raised their cluster to; 0 if they know of none.
+fn level_of_older(cluster: &Cluster) -> u64 {
+    if levels(cluster).contains(&None) {
+        return 0;
+    }
+    // There is no version that knows of levels and knows none above 0.
+    until("the older members raise the feature level to what they know", || {
+        levels(cluster).into_iter().min()?.filter(|level| 0 < *level)
+    })
+}
+
+/// The older version on a directory of the newer, in words, and whether it serves: where the level of the cluster is above
+/// what it knows it must not, for it would not understand the log.
+fn back(cluster: &mut Cluster, older: &Path) -> (String, bool) {
     let member = &mut cluster.members[0];
     member.stop("TERM");
     member.run_by(older);
@@ -108,15 +128,45 @@ fn back(cluster: &mut Cluster, older: &Path, faults: &mut Vec<String>) -> String
         (!member.is_running() || member.log_text().contains(READY)).then_some(())
     });
     if member.is_running() {
-        faults.push("the older version serves on a directory of the newer one".to_string());
-        return "it serves".to_string();
+        return ("it serves".to_string(), true);
     }
     let ended = member.wait_end();
     let words = ended.err.lines().last().unwrap_or_default();
-    format!("exit code {:?}: {words}", ended.code)
+    (format!("exit code {:?}: {words}", ended.code), false)
+}
+
+/// The acknowledged keys that are not among those of a member, each in words.
+fn missing(acknowledged: &BTreeSet<String>, there: &BTreeSet<String>, member: &str) -> Vec<String> {
+    acknowledged.difference(there).map(|key| format!("{key} is not with {member}")).collect()
 }
 
 /// The feature level that each member tells; `None` if it knows of none.
 fn levels(cluster: &Cluster) -> Vec<Option<u64>> {
     cluster.members.iter().map(|member| member.metric("kattu_feature_level")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn keys(names: &[&str]) -> BTreeSet<String> {
+        names.iter().map(|name| (*name).to_string()).collect()
+    }
+
+    #[test]
+    fn a_key_that_was_acknowledged_and_is_not_there_is_lost() {
+        let there = keys(&["load/1", "load/2", "load/4"]); // what was not acknowledged may be there
+        assert_eq!(missing(&keys(&["load/1", "load/2"]), &there, "n1"), Vec::<String>::new());
+        assert_eq!(missing(&keys(&["load/2", "load/3"]), &there, "n1"), ["load/3 is not with n1"]);
+        assert_eq!(missing(&there, &keys(&[]), "n2").len(), 3);
+    }
+
+    #[test]
+    fn a_report_is_good_if_something_was_acknowledged_and_nothing_is_wrong() {
+        let good = || Report { acknowledged: 1, level: 1, ..Report::default() };
+        assert!(good().is_good());
+        assert!(!Report { acknowledged: 0, ..good() }.is_good());
+        assert!(!Report { lost: vec!["load/1 is not with n0".to_string()], ..good() }.is_good());
+        assert!(!Report { faults: vec!["members do not hold the same".to_string()], ..good() }.is_good());
+    }
 }

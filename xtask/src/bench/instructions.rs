@@ -9,7 +9,7 @@
 
 use super::cluster::{Cluster, MEMBERS, Program};
 use super::counts::load;
-use super::report::Header;
+use super::report::{Header, median_of};
 use crate::shell::{self, Failure};
 use std::path::{Path, PathBuf};
 
@@ -123,12 +123,7 @@ fn collected(log: &str) -> Option<f64> {
 }
 
 fn medians(costs: &[Cost]) -> Cost {
-    let middle = |pick: fn(&Cost) -> f64| {
-        let mut all: Vec<f64> = costs.iter().map(pick).collect();
-        all.sort_by(f64::total_cmp);
-        all[all.len() / 2]
-    };
-    Cost { leader: middle(|cost| cost.leader), follower: middle(|cost| cost.follower) }
+    Cost { leader: median_of(costs, |cost| cost.leader), follower: median_of(costs, |cost| cost.follower) }
 }
 
 #[cfg(test)]

@@ -175,6 +175,11 @@ impl Run {
     }
 }
 
+/// The middle of one figure of several runs; NaN if there is none.
+pub fn median_of<R>(runs: &[R], figure: fn(&R) -> f64) -> f64 {
+    median(runs.iter().map(figure).collect()).unwrap_or(f64::NAN)
+}
+
 fn median(mut values: Vec<f64>) -> Option<f64> {
     values.sort_by(f64::total_cmp);
     match values.len() {

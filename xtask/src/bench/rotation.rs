@@ -7,7 +7,7 @@
 
 use super::cluster::{Cluster, Program};
 use super::counts::{CLIENTS, CONNECTIONS, Load, fact};
-use super::report::Header;
+use super::report::{Header, median_of};
 use crate::shell::{self, Failure};
 use std::path::Path;
 
@@ -104,18 +104,13 @@ fn row(name: &str, run: Run) -> String {
 }
 
 fn medians(runs: &[Run]) -> Run {
-    let middle = |pick: fn(&Run) -> f64| {
-        let mut all: Vec<f64> = runs.iter().map(pick).collect();
-        all.sort_by(f64::total_cmp);
-        all[all.len() / 2]
-    };
     Run {
-        rotations: middle(|run| run.rotations),
-        ops_per_s: middle(|run| run.ops_per_s),
-        p50_ms: middle(|run| run.p50_ms),
-        p99_ms: middle(|run| run.p99_ms),
-        p999_ms: middle(|run| run.p999_ms),
-        max_ms: middle(|run| run.max_ms),
+        rotations: median_of(runs, |run| run.rotations),
+        ops_per_s: median_of(runs, |run| run.ops_per_s),
+        p50_ms: median_of(runs, |run| run.p50_ms),
+        p99_ms: median_of(runs, |run| run.p99_ms),
+        p999_ms: median_of(runs, |run| run.p999_ms),
+        max_ms: median_of(runs, |run| run.max_ms),
     }
 }
 

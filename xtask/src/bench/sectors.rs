@@ -7,7 +7,7 @@
 
 use super::cluster::{Cluster, Program};
 use super::counts::{Load, fact};
-use super::report::Header;
+use super::report::{Header, median_of};
 use crate::shell::{self, Failure};
 use std::path::Path;
 
@@ -108,16 +108,11 @@ fn row(name: &str, run: Run) -> String {
 }
 
 fn medians(runs: &[Run]) -> Run {
-    let middle = |pick: fn(&Run) -> f64| {
-        let mut all: Vec<f64> = runs.iter().map(pick).collect();
-        all.sort_by(f64::total_cmp);
-        all[all.len() / 2]
-    };
     Run {
-        bytes: middle(|run| run.bytes),
-        syncs: middle(|run| run.syncs),
-        ops_per_s: middle(|run| run.ops_per_s),
-        p50_ms: middle(|run| run.p50_ms),
-        p99_ms: middle(|run| run.p99_ms),
+        bytes: median_of(runs, |run| run.bytes),
+        syncs: median_of(runs, |run| run.syncs),
+        ops_per_s: median_of(runs, |run| run.ops_per_s),
+        p50_ms: median_of(runs, |run| run.p50_ms),
+        p99_ms: median_of(runs, |run| run.p99_ms),
     }
 }
