@@ -3,8 +3,8 @@
 //! Method: three members of the older version under load. Each in turn is ended, by SIGTERM or SIGKILL, and comes back as
 //! the newer version on the same directory; then the member beside it is killed and comes back as it was, so that there is
 //! a crash in every mixture. As long as one member is of the older version, nobody raises the feature level of the cluster
-//! above what the older ones raised it to; soon after the last has come, it is raised, if the newer version has more to
-//! raise. At the end all are killed and started: every acknowledged key must be with every member, and all must hold the
+//! above what the older ones raised it to; soon after the last has come, it is raised to what a member of the newer version
+//! raises it to by itself. At the end all are killed and started: every acknowledged key must be with every member, and all must hold the
 //! same. [fault-model P13, F62, DT4]
 //! Knows nothing of: what is new in a version.
 
@@ -45,6 +45,7 @@ impl Report {
 #[track_caller]
 pub fn roll(older: &Path, mut each: impl FnMut(String)) -> Report {
     let newer = kattu();
+    let newest = level_of(&newer);
     let mut cluster = Cluster::plan("upgrade", Options::default());
     for member in &mut cluster.members {
         member.run_by(older);
@@ -53,7 +54,7 @@ pub fn roll(older: &Path, mut each: impl FnMut(String)) -> Report {
     let mut report = Report::default();
     let load = Load::start(&cluster);
     load.wait_for_more(PUTS);
-    let before = level_of_older(&cluster);
+    let before = known(&cluster);
     let members = cluster.members.len();
     for place in 0..members {
         let member = &mut cluster.members[place];
@@ -79,10 +80,10 @@ pub fn roll(older: &Path, mut each: impl FnMut(String)) -> Report {
             place + 1
         ));
     }
-    until("the feature level is raised", || {
-        report.level = levels(&cluster).into_iter().min()?.unwrap_or(0);
-        (0 < report.level && before <= report.level).then_some(())
+    until("the feature level is raised to the newest", || {
+        levels(&cluster).iter().all(|level| *level == Some(newest)).then_some(())
     });
+    report.level = newest;
     load.wait_for_more(PUTS);
     let acknowledged = load.stop();
     report.acknowledged = acknowledged.len();
@@ -106,13 +107,21 @@ pub fn roll(older: &Path, mut each: impl FnMut(String)) -> Report {
     report
 }
 
-/// The feature level that the older members have raised their cluster to; 0 if they know of none.
-fn level_of_older(cluster: &Cluster) -> u64 {
+/// The feature level that this program raises a cluster of its own to.
+fn level_of(program: &Path) -> u64 {
+    let mut alone = Cluster::plan("upgrade-alone", Options { members: 1, ..Options::default() });
+    alone.members[0].run_by(program);
+    alone.start_all();
+    known(&alone)
+}
+
+/// The feature level that the members, all of one version, have raised their cluster to; 0 if they know of none.
+fn known(cluster: &Cluster) -> u64 {
     if levels(cluster).contains(&None) {
         return 0;
     }
     // There is no version that knows of levels and knows none above 0.
-    until("the older members raise the feature level to what they know", || {
+    until("members of one version raise the feature level to what they know", || {
         levels(cluster).into_iter().min()?.filter(|level| 0 < *level)
     })
 }

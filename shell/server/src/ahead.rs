@@ -8,10 +8,13 @@
 //!        streams of the connection, and those of them that are being answered; bytes to come of bodies that have begun.
 //! Out:   how many streams the client may have open; how many bytes of bodies it may have on their way.
 //! Rules: 1. A connection has an allowance of calls that wait for an answer, [`FIRST`] at first. While the member has more than
-//!           [`CALLS_MAX`] under way, it is no more than the connection's share of them, and [`LEAST`] in any case. While it
-//!           has less than three quarters, a client that uses three quarters of its allowance gets twice as much.
+//!           [`CALLS_MAX`] under way, one that comes, or that asks more than its share of them, is allowed its share, and
+//!           [`LEAST`] in any case. While it has less than three quarters, an allowance doubles: up to [`FIRST`] in any case,
+//!           because calls of a client far away are on their way most of the time and seldom here; beyond it for a client
+//!           that uses three quarters of it.
 //!        2. Streams that are being answered are on top: an answer that goes on for days takes no call's place.
-//!        3. A change is worth its frame only if it lets a client that is near its limit go on, or takes a quarter away.
+//!        3. A change is worth its frame if the allowance changes, if more answers let a client that is near its limit go on,
+//!           or if fewer take a quarter away.
 //!        4. The rest of a body that has begun has room: what it may hold is judged by [`crate::budget`].
 //! Knows nothing of: frames, what calls are, clocks.
 
@@ -68,10 +71,12 @@ pub struct Ahead {
 }
 
 impl Ahead {
-    /// Of a connection that has just begun.
-    pub fn new(streams_max: u32) -> Ahead {
-        let streams = streams_max.min(FIRST as u32);
-        Ahead { limit: Limit { allowance: FIRST, streams }, streams_max, window: WINDOW_FIRST }
+    /// Of a connection that has just begun, on a member with so much under way.
+    pub fn new(streams_max: u32, under_way: UnderWay) -> Ahead {
+        let UnderWay { all, all_max, connections, .. } = under_way;
+        let allowance = if all_max < all { FIRST.min(share(all_max, connections + 1)) } else { FIRST };
+        let streams = streams_max.min(allowance as u32);
+        Ahead { limit: Limit { allowance, streams }, streams_max, window: WINDOW_FIRST }
     }
 
     /// Streams that the client may have open.
@@ -82,20 +87,26 @@ impl Ahead {
     /// What the client should be told, if anything.
     pub fn wanted(&self, under_way: UnderWay) -> Option<Limit> {
         let UnderWay { open, answering, all, all_max, connections } = under_way;
-        let Limit { mut allowance, streams } = self.limit;
-        let (asking, is_crowded) = (open.saturating_sub(answering), all_max < all);
-        if is_crowded {
-            allowance = allowance.min(all_max / connections.max(1)).max(LEAST);
-        } else if 4 * all < 3 * all_max && 3 * allowance <= 4 * asking {
-            allowance = (2 * allowance).min(all_max.max(FIRST));
-        }
-        let wanted = (answering + allowance).min(u64::from(self.streams_max));
+        let Limit { allowance, streams } = self.limit;
+        let asking = open.saturating_sub(answering);
+        let allowed = if all_max < all {
+            let share = share(all_max, connections);
+            if share < asking { allowance.min(share) } else { allowance }
+        } else if 4 * all < 3 * all_max {
+            let is_used = 3 * allowance <= 4 * asking;
+            let most = if is_used { all_max.max(FIRST) } else { FIRST };
+            (2 * allowance).min(most).max(allowance)
+        } else {
+            allowance
+        };
+        let wanted = (answering + allowed).min(u64::from(self.streams_max));
         let said = u64::from(streams);
         let is_worth_it = if wanted < said {
-            is_crowded && 4 * wanted <= 3 * said
+            4 * wanted <= 3 * said
         } else {
-            said < wanted && 3 * said <= 4 * open
+            said < wanted && (allowance < allowed || 3 * said <= 4 * open)
         };
+        let allowance = allowed;
         is_worth_it
             .then(|| Limit { allowance, streams: u32::try_from(wanted).expect("no more than the most") })
     }
@@ -118,6 +129,11 @@ impl Ahead {
     }
 }
 
+/// What a connection has of the calls that may be under way.
+pub fn share(calls_max: u64, connections: u64) -> u64 {
+    (calls_max / connections.max(1)).max(LEAST)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -136,11 +152,19 @@ mod tests {
         }
     }
 
+    /// Of a connection to a member that has nothing to do.
+    fn first() -> Ahead {
+        Ahead::new(STREAMS_MAX, IDLE)
+    }
+
     #[test]
     fn a_connection_that_asks_little_is_told_nothing() {
-        let ahead = Ahead::new(STREAMS_MAX);
         for open in 0..380 {
-            assert_eq!(ahead.wanted(UnderWay { open, all: open, ..IDLE }), None, "{open} open");
+            assert_eq!(first().wanted(UnderWay { open, all: open, ..IDLE }), None, "{open} open");
+        }
+        let crowd = UnderWay { all: 5 * CALLS_MAX, connections: 5000, ..IDLE };
+        for open in 0..=LEAST {
+            assert_eq!(first().wanted(UnderWay { open, ..crowd }), None, "{open} open in a crowd");
         }
     }
 
@@ -148,47 +172,64 @@ mod tests {
     fn in_a_crowd_a_connection_has_its_share_and_no_less_than_the_least() {
         let crowd = UnderWay { open: 300, all: CALLS_MAX + 1, ..IDLE };
         for (connections, streams) in [(1, 512), (2, 512), (4, 256), (16, 64), (64, 16), (5000, 16)] {
-            assert_eq!(Ahead::new(STREAMS_MAX).follow(UnderWay { connections, ..crowd }), streams);
+            assert_eq!(first().follow(UnderWay { connections, ..crowd }), streams);
+            let late = Ahead::new(STREAMS_MAX, UnderWay { connections: connections - 1, ..crowd });
+            assert_eq!(late.streams(), streams, "one that comes in its midst");
         }
         let calm = UnderWay { all: CALLS_MAX, connections: 64, ..crowd };
-        assert_eq!(Ahead::new(STREAMS_MAX).wanted(calm), None, "as many as may be are not too many");
-        assert_eq!(Ahead::new(100).streams(), 100, "never more than there may be");
+        assert_eq!(first().wanted(calm), None, "as many as may be are not too many");
+        assert_eq!(Ahead::new(100, IDLE).streams(), 100, "never more than there may be");
     }
 
     #[test]
-    fn what_a_crowd_took_comes_back_when_it_is_used_whoever_else_asks() {
-        let mut ahead = Ahead::new(STREAMS_MAX);
-        ahead.follow(UnderWay { open: 16, all: 2 * CALLS_MAX, connections: 500, ..IDLE });
-        assert_eq!(ahead.streams(), 16);
-        assert_eq!(ahead.wanted(UnderWay { open: 11, ..IDLE }), None, "nobody needs more");
-        let mut open = 12;
-        for streams in [32, 64, 128, 256, 512, 1024] {
-            assert_eq!(ahead.follow(UnderWay { open, all: 400, ..IDLE }), streams);
-            open = u64::from(streams);
+    fn what_a_crowd_took_comes_back_and_whoever_uses_it_gets_more() {
+        let crowd = UnderWay { open: 17, all: 2 * CALLS_MAX, connections: 500, ..IDLE };
+        for open in [0, 1, 12] {
+            let mut ahead = first();
+            assert_eq!(ahead.follow(crowd), 16);
+            for streams in [32, 64, 128, 256, 512, 512] {
+                // Those of a client far away are seldom here.
+                assert_eq!(ahead.follow(UnderWay { open, all: 400, ..IDLE }), streams);
+            }
+            assert_eq!(ahead.follow(UnderWay { open: 384, all: 400, ..IDLE }), 1024);
+            assert_eq!(
+                ahead.wanted(UnderWay { open: 1024, all: 400, ..IDLE }),
+                None,
+                "no more than the member"
+            );
+            assert_eq!(ahead.wanted(UnderWay { open, all: 400, ..IDLE }), None, "what was given stays");
         }
+        let mut ahead = first();
+        ahead.follow(crowd);
         assert_eq!(
-            ahead.wanted(UnderWay { open, all: 400, ..IDLE }),
+            ahead.wanted(UnderWay { open: 16, all: 768, ..IDLE }),
             None,
-            "one connection has no more than the member"
+            "the member has enough to do"
         );
     }
 
     #[test]
     fn streams_that_are_answered_for_long_take_no_calls_place() {
-        let mut ahead = Ahead::new(STREAMS_MAX);
-        for answering in 0..9_000 {
-            let streams =
-                u64::from(ahead.follow(UnderWay { open: answering + 1, answering, all: 1, ..IDLE }));
-            assert!(answering + 128 <= streams, "{answering} take room from calls: {streams}");
+        for after in [IDLE, UnderWay { all: 2000, connections: 200, ..IDLE }] {
+            let mut ahead = first();
+            for answering in 0..9_000 {
+                let streams =
+                    u64::from(ahead.follow(UnderWay { open: answering + 1, answering, all: 1, ..IDLE }));
+                assert!(answering + 128 <= streams, "{answering} take room from calls: {streams}");
+            }
+            // What they were given goes with them.
+            assert_eq!(ahead.follow(UnderWay { open: 1, ..after }), 512);
         }
-        let crowd = UnderWay { open: 9_016, answering: 9_000, all: 2000, connections: 200, ..IDLE };
-        assert!(9_016 <= ahead.follow(crowd));
-        assert_eq!(ahead.follow(UnderWay { open: 16, answering: 0, ..crowd }), 16);
+        let mut ahead = first();
+        let crowd = UnderWay { open: 9_300, answering: 9_000, all: 2000, connections: 200, ..IDLE };
+        assert_eq!(ahead.follow(UnderWay { open: 8_990, answering: 8_990, ..IDLE }), 9_502);
+        assert_eq!(ahead.follow(crowd), 9_502, "not worth a frame");
+        assert_eq!(ahead.follow(UnderWay { open: 300, answering: 0, ..crowd }), 16);
     }
 
     #[test]
     fn the_rest_of_a_body_has_room() {
-        let mut ahead = Ahead::new(STREAMS_MAX);
+        let mut ahead = first();
         assert_eq!(ahead.window(30_000), None, "not worth a frame");
         assert_eq!(ahead.window(1_400_000), Some((1_465_535, true)));
         assert_eq!(ahead.window(1_400_000), None);
@@ -196,35 +237,84 @@ mod tests {
         assert_eq!(ahead.window(1 << 40), Some((16 << 20, true)));
     }
 
-    /// Clients that ask for all they can, and a member that answers so many calls in a step, in their order.
+    /// One client that asks for all it can.
+    struct Client {
+        ahead: Ahead,
+        /// Streams that it may have open, as far as it knows, and those that it has.
+        heard: u64,
+        sent: u64,
+        /// Streams that the member knows of.
+        open: u64,
+        /// It is told nothing new before this step.
+        acknowledged: usize,
+    }
+
+    /// Such clients, so many steps away, and a member that answers so many calls in a step, in their order.
     struct Model {
-        clients: Vec<(Ahead, u64)>,
+        trip: usize,
+        now: usize,
+        clients: Vec<Client>,
+        /// What is under way, and when it comes: calls, answers, and what clients are told.
+        calls: VecDeque<(usize, usize)>,
+        answers: VecDeque<(usize, usize)>,
+        limits: VecDeque<(usize, usize, u64)>,
         queue: VecDeque<usize>,
     }
 
+    /// What has come by now.
+    fn come<T>(all: &mut VecDeque<T>, now: usize, due: fn(&T) -> usize) -> Vec<T> {
+        let count = all.iter().take_while(|one| due(one) <= now).count();
+        all.drain(..count).collect()
+    }
+
     impl Model {
-        fn new(clients: usize) -> Model {
-            Model {
-                clients: (0..clients).map(|_| (Ahead::new(STREAMS_MAX), 0)).collect(),
-                queue: VecDeque::new(),
-            }
+        fn new(clients: usize, trip: usize) -> Model {
+            let client = |_| {
+                let ahead = first();
+                Client { heard: FIRST, ahead, sent: 0, open: 0, acknowledged: 0 }
+            };
+            let clients = (0..clients).map(client).collect();
+            let (calls, answers, limits, queue) =
+                (VecDeque::new(), VecDeque::new(), VecDeque::new(), VecDeque::new());
+            Model { trip, now: 0, clients, calls, answers, limits, queue }
         }
 
-        /// All send all they may, then so many are answered; then each connection has its turn.
-        fn step(&mut self, answered: usize) {
-            for (number, (ahead, open)) in self.clients.iter_mut().enumerate() {
-                let calls = u64::from(ahead.streams()).saturating_sub(*open);
-                *open += calls;
-                self.queue.extend((0..calls).map(|_| number));
+        /// All send all they may, then so many are answered; then each connection has its turn. How many were answered.
+        fn step(&mut self, answered: usize) -> usize {
+            let (now, later) = (self.now, self.now + self.trip);
+            for (_, number, limit) in come(&mut self.limits, now, |limit| limit.0) {
+                self.clients[number].heard = limit;
             }
-            for number in self.queue.drain(..answered.min(self.queue.len())) {
-                self.clients[number].1 -= 1;
+            for (_, number) in come(&mut self.answers, now, |answer| answer.0) {
+                self.clients[number].sent -= 1;
             }
-            let connections = self.clients.iter().filter(|(_, open)| 0 < *open).count() as u64;
+            for (number, client) in self.clients.iter_mut().enumerate() {
+                let calls = client.heard.saturating_sub(client.sent);
+                client.sent += calls;
+                self.calls.extend((0..calls).map(|_| (later, number)));
+            }
+            for (_, number) in come(&mut self.calls, now, |call| call.0) {
+                self.clients[number].open += 1;
+                self.queue.push_back(number);
+            }
+            let answered = answered.min(self.queue.len());
+            for number in self.queue.drain(..answered) {
+                self.clients[number].open -= 1;
+                self.answers.push_back((later, number));
+            }
+            let connections = self.clients.iter().filter(|client| 0 < client.open).count() as u64;
             let all = self.queue.len() as u64;
-            for (ahead, open) in &mut self.clients {
-                ahead.follow(UnderWay { open: *open, all, connections, ..IDLE });
+            for (number, client) in
+                self.clients.iter_mut().enumerate().filter(|(_, one)| one.acknowledged <= now)
+            {
+                let under_way = UnderWay { open: client.open, all, connections, ..IDLE };
+                let Some(limit) = client.ahead.wanted(under_way) else { continue };
+                client.ahead.set(limit);
+                client.acknowledged = now + 2 * self.trip;
+                self.limits.push_back((later, number, u64::from(limit.streams)));
             }
+            self.now += 1;
+            answered
         }
     }
 
@@ -232,7 +322,7 @@ mod tests {
     #[test]
     fn what_is_under_way_comes_down_to_what_may_be_whoever_asks() {
         for connections in [1, 2, 21, 64, 300] {
-            let mut model = Model::new(connections);
+            let mut model = Model::new(connections, 0);
             for _ in 0..2000 {
                 model.step(100); // all that came before anybody knew of a crowd
             }
@@ -243,6 +333,34 @@ mod tests {
                 let most = (LEAST * connections as u64).max(2 * CALLS_MAX);
                 assert!(under_way <= most, "{connections} clients: {under_way} under way");
             }
+        }
+    }
+
+    /// Clients far away have what they had before a crowd, though next to nothing of theirs is under way at any time.
+    #[test]
+    fn a_crowd_that_has_gone_shuts_no_client_out_however_far_away_it_is() {
+        for trip in [1, 5, 50] {
+            let mut model = Model::new(64, trip);
+            for _ in 0..2000 {
+                model.step(100);
+            }
+            model.clients.truncate(1);
+            for queue in [&mut model.calls, &mut model.answers] {
+                queue.retain(|(_, number)| *number == 0);
+            }
+            model.limits.retain(|(_, number, _)| *number == 0);
+            model.queue.retain(|number| *number == 0);
+            assert!(
+                model.clients[0].ahead.streams() <= 64,
+                "{trip} away: {}",
+                model.clients[0].ahead.streams()
+            );
+            for _ in 0..20 * trip {
+                model.step(1000);
+            }
+            let answered: usize = (0..200 * trip).map(|_| model.step(1000)).sum();
+            let full = FIRST as usize * 200 * trip / (2 * trip + 1);
+            assert!(full * 9 / 10 <= answered, "{trip} away: {answered} of {full}");
         }
     }
 }

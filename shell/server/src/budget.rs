@@ -17,7 +17,7 @@
 //! clients may be ahead depends on both ([`crate::ahead`]).
 //! Knows nothing of: what the bytes are.
 
-use crate::ahead::{CALLS_MAX, LEAST, UnderWay};
+use crate::ahead::{CALLS_MAX, UnderWay, share};
 use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -173,7 +173,7 @@ pub struct Account {
     waiting: Cell<u64>,
     /// Pieces that have left.
     left: Cell<u64>,
-    /// Some of a piece has left since somebody last asked.
+    /// Something of an answer has left, or will, since somebody last asked.
     has_sent: Cell<bool>,
     /// Calls under way.
     calls: Cell<u64>,
@@ -208,7 +208,12 @@ impl Account {
         (self.waiting.get(), self.left.get())
     }
 
-    /// Whether some of a piece has left since this was last called.
+    /// Something of an answer leaves now, or will.
+    pub fn answers(&self) {
+        self.has_sent.set(true);
+    }
+
+    /// Whether [`Account::answers`] was called, by whatever, since this was last called.
     #[must_use]
     pub fn take_sent(&self) -> bool {
         self.has_sent.take()
@@ -300,7 +305,13 @@ impl Hold {
         self.expected = bytes;
     }
 
-    /// The call's request is whole: it is under way until this is dropped. None if far too many are.
+    /// Something of the call's answer leaves now, or will.
+    pub fn answers(&self) {
+        self.account.answers();
+    }
+
+    /// The call's request is whole: it is under way until this is dropped. None if far too many are, and the connection has
+    /// more than its share of them: whoever keeps to what it is told is not refused because others do not.
     #[must_use]
     pub fn begin(&self) -> Option<Begun> {
         let Account { budget, calls, .. } = &*self.account;
@@ -310,7 +321,8 @@ impl Hold {
             budget.connections.fetch_add(1, Relaxed);
         }
         let begun = Begun(Rc::clone(&self.account));
-        let too_many = REFUSED_FROM * budget.calls_max <= all && LEAST < calls.get();
+        let share = share(budget.calls_max, budget.connections.load(Relaxed));
+        let too_many = REFUSED_FROM * budget.calls_max <= all && share < calls.get();
         if too_many {
             budget.calls_refused.fetch_add(1, Relaxed);
         }
@@ -359,7 +371,7 @@ impl Waiting {
 
     /// Some of the piece leaves now.
     pub fn goes_on(&self) {
-        self.0.account.has_sent.set(true);
+        self.0.account.answers();
     }
 }
 

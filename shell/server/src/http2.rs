@@ -73,7 +73,7 @@ where
     F: Future<Output = (Response<FaceBody>, Hold)>,
 {
     let cork = Arc::new(Cork::default());
-    let mut ahead = Ahead::new(config.max_concurrent_streams);
+    let mut ahead = Ahead::new(config.max_concurrent_streams, account.under_way(0, 0));
     let streams_max = StreamsMax::new(Cell::new(ahead.streams()));
     let mut connection: Connection<Corked<Limited<TcpStream>>, Piece> = Builder::new()
         .max_concurrent_streams(config.max_concurrent_streams)
@@ -124,6 +124,7 @@ where
                     }
                     None => {
                         refused += 1;
+                        account.answers();
                         refuse(respond);
                     }
                 }
@@ -138,6 +139,8 @@ where
                 continue;
             }
             let mut moved = false;
+            // Those that are answered or refused at once have been asked for all the same.
+            let asked = calls.len() as u64;
             while let Poll::Ready(Some(())) = calls.poll_next_unpin(context) {
                 moved = true;
             }
@@ -146,7 +149,7 @@ where
                 moved |= is_larger;
             }
             // Until the client has acknowledged what it heard last, it is told nothing new.
-            if let Some(limit) = ahead.wanted(account.under_way(calls.len() as u64, out.answering.get()))
+            if let Some(limit) = ahead.wanted(account.under_way(asked, out.answering.get()))
                 && connection.set_initial_window_size(STREAM_WINDOW_BYTES).is_ok()
             {
                 streams_max.set(limit.streams);
@@ -247,6 +250,7 @@ async fn call<A, F>(
     })
     .await;
     let Some((response, hold)) = answered else { return };
+    hold.answers(); // some are a head and nothing else
     out.answering.set(out.answering.get() + 1);
     // An error here means that the client or the connection has gone; there is nobody left to tell.
     let _ = send(response, hold, respond, out).await;

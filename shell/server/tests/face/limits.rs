@@ -7,7 +7,7 @@ use h2::client::{ResponseFuture, SendRequest};
 use h2::{Reason, RecvStream, SendStream};
 use kattu_proto::etcdserverpb as pb;
 use kattu_server::FaceConfig;
-use kattu_server::ahead::{FIRST, LEAST};
+use kattu_server::ahead::FIRST;
 use kattu_server::budget::{Budget, CALL_BYTES};
 use prost::Message;
 use std::sync::Arc;
@@ -344,6 +344,10 @@ async fn pings_without_end_cost_the_connection_and_pings_beside_answers_do_not()
         read_all(answer.into_body()).await;
         pings.ping(h2::Ping::opaque()).await.expect("a ping for an answer");
     }
+    for _ in 0..20 {
+        refusal(ask(&mut client, PUT, &put("", "x")).await).await.expect("without a key");
+        pings.ping(h2::Ping::opaque()).await.expect("a ping for an answer that is a head and nothing else");
+    }
     let mut answered = 0;
     while pings.ping(h2::Ping::opaque()).await.is_ok() {
         answered += 1;
@@ -438,12 +442,13 @@ async fn whoever_asks_for_more_than_is_answered_has_the_rest_wait_at_home() {
     assert_eq!(face.config.budget.calls_refused(), 0);
 }
 
-/// What is on its way when clients are told that they may have fewer is taken in up to four times as many calls, and refused
-/// beyond.
+/// What is on its way when clients are told that they may have fewer is taken in up to four times as many calls. Beyond, a
+/// connection that has more than its share is refused, and one that keeps to it is not.
 #[tokio::test]
 async fn calls_far_beyond_what_can_be_under_way_are_refused_early() {
     let calls_max = 64;
     let face = overloaded(calls_max).await;
+    let mut early = by_hand(&face).await;
     let mut socket = face.raw().await;
     let mut bytes = HELLO.to_vec();
     for number in 0..4 * calls_max as u32 {
@@ -451,11 +456,18 @@ async fn calls_far_beyond_what_can_be_under_way_are_refused_early() {
     }
     socket.write_all(&bytes).await.unwrap();
     eventually(|| waiting(&face) == 4 * calls_max).await;
-    // Whoever comes then is let in with the least; what else it asks before it is told its share is refused.
-    let mut client = by_hand(&face).await;
+    // Whoever comes then is told its share, and has it.
+    let mut late = by_hand(&face).await;
+    eventually(|| late.current_max_send_streams() as u64 == calls_max / 2).await;
+    let mut kept = Vec::new();
+    for _ in 0..calls_max / 2 {
+        kept.push(ask(&mut late, PUT, &put("a", "x")).await);
+    }
+    eventually(|| waiting(&face) == 4 * calls_max + calls_max / 2).await;
+    // Whoever came before has its share, too; what else it asks before it is told is refused.
     let mut answers = Vec::new();
-    for _ in 0..LEAST + 1 {
-        answers.push(ask(&mut client, PUT, &put("a", "x")).await);
+    for _ in 0..calls_max / 3 + 1 {
+        answers.push(ask(&mut early, PUT, &put("a", "x")).await);
     }
     let refused = refusal(answers.pop().unwrap()).await.expect("one too many");
     assert_eq!(
@@ -463,8 +475,7 @@ async fn calls_far_beyond_what_can_be_under_way_are_refused_early() {
         (Code::ResourceExhausted, "etcdserver: too many requests")
     );
     assert!(refused.metadata().get("kattu-reason").is_some());
-    eventually(|| client.current_max_send_streams() as u64 <= calls_max / 2 + 1).await;
-    assert_eq!(waiting(&face), 4 * calls_max + LEAST);
+    eventually(|| early.current_max_send_streams() as u64 <= calls_max / 3 + 1).await;
     assert_eq!(face.config.budget.calls_refused(), 1);
     assert_eq!(face.store.revision(), 1, "nothing was carried out");
 }
