@@ -1,13 +1,17 @@
 //! Puts at full speed for a long time: does memory stay within its bounds, is anybody refused, is history kept?
 //!
 //! Method: three members with the settings they are delivered with, on one machine; `kattu bench put` over so many keys with
-//! 256 clients, again and again. Every ten seconds each member is asked what it holds, and the kernel what the process does.
+//! 256 clients, again and again. Every ten seconds each member is asked what it holds and whom it has refused, and the kernel
+//! what the process does; each minute each member reads at a revision of five minutes ago. The load itself goes on whatever
+//! it is told, so that its exit code says nothing until it has ended.
 //! Knows nothing of: how members bound what they hold.
 
-use crate::cluster::{Cluster, Options};
+use crate::cluster::{Cluster, Member, Options};
 use crate::page::Page;
 use crate::process::{kattu, memory_of, memory_of_machine};
 use crate::until;
+use kattu_proto::etcdserverpb::RangeRequest;
+use std::collections::BTreeMap;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -15,6 +19,17 @@ use std::time::{Duration, Instant};
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 /// History that must be kept, less the time between two looks of a member itself.
 const HISTORY_MIN: Duration = Duration::from_secs(290);
+/// Between two looks at least this part of what is usual by then is put; less is a stall.
+const USUAL_PART: u64 = 10;
+/// What counts requests that were refused or left in doubt, and connections. Calls that ended otherwise than well are counted
+/// by their code.
+const REFUSED: [&str; 5] = [
+    "etcd_server_proposals_failed_total",
+    "kattu_client_calls_refused_total",
+    "kattu_client_connections_refused_total",
+    "kattu_client_memory_refused_total",
+    "kattu_requests_refused_for_work_total",
+];
 /// Members look at their history every ten seconds, from their start on; what they say of it is as old as that.
 const HISTORY_FROM: Duration = Duration::from_secs(330);
 
@@ -46,6 +61,8 @@ pub struct Look {
     pub revision: u64,
     /// Whether some member refuses growth.
     pub is_short: bool,
+    /// What each of the metrics that count refusals has counted on all members; those that are 0 are left out.
+    pub refused: BTreeMap<String, u64>,
 }
 
 /// What came of it.
@@ -87,9 +104,34 @@ pub fn run(wish: Wish, mut each: impl FnMut(&Look)) -> Report {
         let look = look(&cluster, begun.elapsed());
         each(&look);
         report.broken.extend(broken(&look, machine));
+        report.broken.extend(stalled(&report.looks, &look));
         report.looks.push(look);
+        report.broken.extend(read_back(&cluster, &report.looks));
     }
     report
+}
+
+/// Once a minute: what every member says to a read at a revision that must still be there.
+fn read_back(cluster: &Cluster, looks: &[Look]) -> Vec<String> {
+    let Some(now) = looks.last().filter(|_| looks.len().is_multiple_of(6)) else { return Vec::new() };
+    let is_old = |look: &&Look| look.at + HISTORY_MIN <= now.at;
+    let Some(old) = looks.iter().rev().find(is_old) else { return Vec::new() };
+    let revision = i64::try_from(old.revision).expect("far below");
+    let request = RangeRequest {
+        key: vec![0],
+        range_end: vec![0],
+        count_only: true,
+        revision,
+        ..RangeRequest::default()
+    };
+    let ask =
+        |member: &Member| member.kv().range(request.clone()).err().map(|error| (member.name.clone(), error));
+    let failed = cluster.members.iter().filter_map(ask);
+    failed
+        .map(|(name, error)| {
+            format!("{name} cannot read at revision {revision}, of {:?} ago: {error}", now.at - old.at)
+        })
+        .collect()
 }
 
 fn look(cluster: &Cluster, at: Duration) -> Look {
@@ -100,6 +142,7 @@ fn look(cluster: &Cluster, at: Duration) -> Look {
         history_seconds: Vec::new(),
         revision: 0,
         is_short: false,
+        refused: BTreeMap::new(),
     };
     for member in &cluster.members {
         let page = until("a page of metrics", || Page::of(&member.address()));
@@ -110,8 +153,25 @@ fn look(cluster: &Cluster, at: Duration) -> Look {
         look.history_seconds.push(number("kattu_history_seconds"));
         look.revision = look.revision.max(number("etcd_debugging_mvcc_current_revision"));
         look.is_short |= number("kattu_no_space") != 0;
+        let ended = page.lines("grpc_server_handled_total").filter(|line| !line.contains("grpc_code=\"OK\""));
+        let ended =
+            ended.filter_map(|line| line.rsplit_once(' ')).map(|(labels, count)| (labels, count.parse()));
+        let ended = ended.map(|(labels, count)| (labels.to_string(), count.unwrap_or(u64::MAX)));
+        let refused = REFUSED.iter().map(|name| ((*name).to_string(), number(name)));
+        for (name, count) in refused.chain(ended).filter(|(_, count)| 0 < *count) {
+            *look.refused.entry(name).or_default() += count;
+        }
     }
     look
+}
+
+/// What stands still. What is usual is the mean of all looks so far.
+fn stalled(before: &[Look], look: &Look) -> Option<String> {
+    let (first, last) = (before.first()?, before.last()?);
+    let usual = (last.revision - first.revision) / (before.len() as u64 - 1).max(1);
+    let put = look.revision.saturating_sub(last.revision);
+    let is_stalled = 1 < before.len() && put < usual.div_ceil(USUAL_PART);
+    is_stalled.then(|| format!("{put} puts in {:?}, where {usual} are usual", look.at - last.at))
 }
 
 /// What a look shows to be broken.
@@ -128,6 +188,9 @@ fn broken(look: &Look, machine: u64) -> Vec<String> {
     }
     if look.is_short {
         broken.push("growth is refused".into());
+    }
+    for (name, count) in &look.refused {
+        broken.push(format!("refused or failed: {name} is {count}"));
     }
     let reaches = look.history_seconds.iter().min().copied().unwrap_or(0);
     if HISTORY_FROM <= look.at && reaches < HISTORY_MIN.as_secs() {
@@ -178,12 +241,17 @@ mod tests {
             history_seconds: vec![300; 3],
             revision: 1,
             is_short: false,
+            refused: BTreeMap::new(),
         };
         assert_eq!(broken(&good, 1000), Vec::<String>::new());
         let said = |look: Look, machine: u64| broken(&look, machine).join("; ");
         assert!(said(good.clone(), 300).contains("together"));
         assert!(said(Look { stores: vec![(61, 60)], ..good.clone() }, 1000).contains("its quota is 60"));
         assert!(said(Look { is_short: true, ..good.clone() }, 1000).contains("growth is refused"));
+        let refused = BTreeMap::from([("kattu_client_calls_refused_total".to_string(), 1)]);
+        assert!(
+            said(Look { refused, ..good.clone() }, 1000).contains("kattu_client_calls_refused_total is 1")
+        );
         let short = Look { history_seconds: vec![300, 200, 300], ..good.clone() };
         assert!(said(short.clone(), 1000).contains("history reaches back 200 s"));
         assert_eq!(
@@ -191,5 +259,30 @@ mod tests {
             "",
             "nobody has run for so long"
         );
+    }
+
+    #[test]
+    fn puts_that_come_to_a_stop_are_seen() {
+        let look = |second: u64, revision: u64| Look {
+            at: Duration::from_secs(second),
+            resident: Vec::new(),
+            stores: Vec::new(),
+            history_seconds: Vec::new(),
+            revision,
+            is_short: false,
+            refused: BTreeMap::new(),
+        };
+        let before = [look(10, 1000), look(20, 2000), look(30, 3000)];
+        for (count, revision, is_stalled) in [
+            (3, 3100, false),
+            (3, 3099, true),
+            (3, 3000, true),
+            (2, 2100, false),
+            (1, 1000, false),
+            (0, 0, false),
+        ] {
+            let found = stalled(&before[..count], &look(40, revision));
+            assert_eq!(found.is_some(), is_stalled, "{count} looks before {revision}: {found:?}");
+        }
     }
 }
