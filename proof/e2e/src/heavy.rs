@@ -10,6 +10,7 @@
 
 use crate::cluster::{Cluster, Options};
 use crate::grpc::{Kv, channel};
+use crate::page::Page;
 use crate::until;
 use kattu_proto::etcdserverpb::compare::{CompareResult, CompareTarget, TargetUnion};
 use kattu_proto::etcdserverpb::kv_client::KvClient;
@@ -43,6 +44,10 @@ const AFTER: Duration = Duration::from_secs(2);
 /// A restart takes so many times as long as before, plus a little, at the most.
 const RESTART_TIMES_MAX: f64 = 2.0;
 const RESTART_SLACK: Duration = Duration::from_secs(2);
+/// A step of the store is a slice, what ends it, and the largest thing that is not cut: a page of keys.
+const STEP_UNITS_MAX: u64 = 3 * 8192;
+/// The heartbeat interval of members as they are delivered: nothing that is due waits as long for what is carried out.
+const HEARTBEAT: Duration = Duration::from_millis(100);
 /// What one request may cost by default. [docs/operations.md, "Large requests"]
 const WORK_MAX: u64 = 8 << 20;
 /// Each member's tables may take so much: the machine is known, and ten million keys are asked for.
@@ -165,11 +170,14 @@ pub struct Seen {
 pub struct Report {
     /// One for each request.
     pub seen: Vec<Seen>,
-    /// From the start of a member that was killed to the line that it serves: before the first heavy request, and after the last.
+    /// From the start of a member that was killed to the line that it serves, with as many keys: before the heavy requests about
+    /// them, and after the last.
     pub restarts: [Duration; 2],
-    /// The longest step of any member, in units of work, if it says so.
-    pub step_max: Option<u64>,
-    /// What is wrong with the restart.
+    /// The longest step of any member, in units of work.
+    pub step_max: u64,
+    /// The longest time for which something was due before a member did it.
+    pub late_max: Duration,
+    /// What is wrong with the steps, or with the restart.
     pub faults: Vec<String>,
 }
 
@@ -188,14 +196,14 @@ pub fn run(plan: &Plan, mut each: impl FnMut(&Seen)) -> Report {
     }
     let mut cluster = Cluster::with("heavy", Options { members: 3, flags });
     let (mut there, mut seen) = (0, Vec::<Seen>::new());
-    let mut before = None;
+    let mut before = Duration::ZERO;
     for &act in &plan.acts {
         let wanted = plan.scaled(act.keys());
         let leader = cluster.leader();
         fill(&cluster.members[leader].address(), there..wanted);
-        there = there.max(wanted);
-        if before.is_none() {
-            before = Some(restart(&mut cluster, (leader + 1) % 3));
+        if there < wanted {
+            there = wanted;
+            before = restart(&mut cluster, (leader + 1) % 3);
         }
         let of_this_one = judge(plan, act, there, &mut cluster);
         each(&of_this_one);
@@ -205,18 +213,23 @@ pub fn run(plan: &Plan, mut each: impl FnMut(&Seen)) -> Report {
             break;
         }
     }
-    let step_max = cluster.members.iter().filter_map(|m| m.metric("kattu_work_step_units_max")).max();
+    let (step_max, late_max) = longest(&cluster);
     let mut faults = Vec::new();
-    let usual = before.unwrap_or_default();
+    if STEP_UNITS_MAX < step_max {
+        faults.push(format!("a step had {step_max} units of work, above {STEP_UNITS_MAX}"));
+    }
+    if plan.judges_times && HEARTBEAT < late_max {
+        faults
+            .push(format!("a heartbeat was missed: something was due for {late_max:.1?} before it was done"));
+    }
     let again = if cluster.members.iter_mut().all(|member| member.is_running()) {
         let follower = (cluster.leader() + 1) % 3;
         let again = restart(&mut cluster, follower);
-        // There is more to come back with than there was before: keys, and log behind the newest snapshot.
-        let grown = there as f64 / plan.acts.first().map_or(1, |act| plan.scaled(act.keys())) as f64;
-        let bound = usual.mul_f64(RESTART_TIMES_MAX * grown.max(1.0)) + RESTART_SLACK;
+        // There may be more log behind the newest snapshot than there was.
+        let bound = before.mul_f64(RESTART_TIMES_MAX) + RESTART_SLACK;
         if plan.judges_times && bound < again {
             faults.push(format!(
-                "a restart took {again:.1?} at the end, {usual:.1?} before, above {bound:.1?}"
+                "a restart took {again:.1?} at the end, {before:.1?} before, above {bound:.1?}"
             ));
         }
         again
@@ -224,7 +237,19 @@ pub fn run(plan: &Plan, mut each: impl FnMut(&Seen)) -> Report {
         faults.push("a member has ended: no restart was tried".to_string());
         Duration::ZERO
     };
-    Report { seen, restarts: [usual, again], step_max, faults }
+    Report { seen, restarts: [before, again], step_max, late_max, faults }
+}
+
+/// The longest step of any member, and for how long something was due at the most, since the members were started.
+fn longest(cluster: &Cluster) -> (u64, Duration) {
+    let pages =
+        cluster.members.iter().map(|member| until("a page of metrics", || Page::of(&member.address())));
+    pages.fold((0, Duration::ZERO), |(units, late), page| {
+        let number = |name: &str| page.lines(name).next().and_then(|text| text.parse::<f64>().ok());
+        let number = |name: &str| number(name).unwrap_or_else(|| panic!("no {name}"));
+        let of_this = Duration::from_secs_f64(number("kattu_driver_late_seconds_max"));
+        (units.max(number("kattu_work_step_units_max") as u64), late.max(of_this))
+    })
 }
 
 /// Kills a member and starts it again; how long until it serves.

@@ -130,7 +130,10 @@ impl Driver {
         let applied_before = self.metrics.applied_entries.get();
         self.take_in(now, calls, &mut events, effects);
         let now = clock::now(); // not before what was just taken in
-        if self.node.deadline() <= now {
+        let due = self.node.deadline();
+        if due <= now {
+            let late = u64::try_from(now.since(due).as_micros()).unwrap_or(u64::MAX);
+            self.metrics.late_us_max.set(self.metrics.late_us_max.get().max(late));
             self.node.handle(now, Event::Tick, effects);
         }
         if let Some(space) = self.room.look() {

@@ -117,6 +117,8 @@ pub struct Metrics {
     pub batches: Counter,
     /// Events of the driver's loop.
     pub events: Counter,
+    /// The longest time for which something of the replica was due before it was done, in microseconds, since the start.
+    pub late_us_max: Counter,
     /// Entries handed to the store.
     pub applied_entries: Counter,
     /// Work the store has done, in units. [`kattu_kv::cost`]

@@ -265,6 +265,9 @@ fn engine(page: &mut Page, metrics: &Metrics) {
     snapshots(page, metrics);
     page.counter("kattu_driver_batches_total", "Batches of the driver's loop", metrics.batches.get());
     page.counter("kattu_driver_events_total", "Events of the driver's loop", metrics.events.get());
+    let name = "kattu_driver_late_seconds_max";
+    let late = metrics.late_us_max.get() as f64 / 1e6;
+    page.gauge(name, "Longest time for which a timer was due before it was heard, since the start", late);
     page.counter("kattu_requests_total", "Client requests taken in", metrics.requests.get());
     let name = "kattu_requests_abandoned_total";
     page.counter(name, "Client requests whose clients had gone before they began", metrics.abandoned.get());

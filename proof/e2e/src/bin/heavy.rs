@@ -29,10 +29,11 @@ fn main() -> ExitCode {
         }
     });
     println!(
-        "a restart: {:.2} s before, {:.2} s after; longest step of a member: {} units",
+        "a restart: {:.2} s before, {:.2} s after; longest step of a member: {} units; due for {:.1} ms at the most",
         report.restarts[0].as_secs_f64(),
         report.restarts[1].as_secs_f64(),
-        report.step_max.map_or("unknown".to_string(), |units| units.to_string())
+        report.step_max,
+        report.late_max.as_secs_f64() * 1e3
     );
     for fault in &report.faults {
         println!("DOES NOT HOLD: {fault}");
