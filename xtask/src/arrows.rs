@@ -98,7 +98,7 @@ const ROOMS: &[Room] = &[
     // The log, because only it can make whole files of false content.
     Room {
         name: "kattu-e2e",
-        may_know: &["kattu-proto", "kattu-client", "kattu-plant", "kattu-wal"],
+        may_know: &["kattu-verify", "kattu-proto", "kattu-client", "kattu-plant", "kattu-wal"],
         never: &[],
     },
     Room {

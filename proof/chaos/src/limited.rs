@@ -16,9 +16,10 @@
 
 use crate::cluster::Cluster;
 use crate::random::Random;
-use crate::slow_link::{KEY_BYTES, PATIENCE, VALUE_BYTES, WAIT_LIMIT, applied, write};
+use crate::slow_link::{KEY_BYTES, PATIENCE, VALUE_BYTES, WAIT_LIMIT, applied, judge_link, write};
 use crate::weather::{Links, Weather};
 use kattu_e2e::until_within;
+use kattu_verify::service::LinkCount;
 use std::time::{Duration, Instant};
 
 /// What must be held. [fault-model P14]
@@ -61,18 +62,11 @@ impl Use {
 
     /// What is wrong with it, if anything is.
     fn verdict(&self, limited: Limited) -> Result<(), String> {
-        if GOODPUT_MIN <= self.goodput() {
-            return Ok(());
-        }
-        Err(format!(
-            "links of {} bytes/s to n{} were wasted: {} bytes were new of {} that crossed, goodput {:.2} where {GOODPUT_MIN} is \
-             promised",
-            limited.bandwidth,
-            limited.member,
-            self.news,
-            self.crossed,
-            self.goodput()
-        ))
+        let count = LinkCount { sent: self.crossed, taken: self.news };
+        let found = judge_link(count, GOODPUT_MIN);
+        found.map_err(|why| {
+            format!("links of {} bytes/s to n{} were wasted: {why}", limited.bandwidth, limited.member)
+        })
     }
 }
 
@@ -175,7 +169,7 @@ mod tests {
         let used = |crossed| Use { news: 4_000_000, crossed, took: Duration::from_secs(5) };
         assert_eq!(used(4_400_000).verdict(limited), Ok(()));
         let said = used(8_000_000).verdict(limited).expect_err("half of it was known");
-        assert!(said.contains("goodput 0.50"), "{said}");
+        assert!(said.contains("4000000 of them were new") && said.contains("0.50"), "{said}");
     }
 
     #[test]

@@ -11,7 +11,8 @@
 //!   goodput = bytes of keys and values that are new to the follower / bytes of entries sent that can have crossed the link
 //!   time    ≤ 1.3 · those bytes / bandwidth
 //! ```
-//! A member that does not count the entries it sends is judged by all that crossed the link.
+//! A member that does not count the entries it sends is judged by all that crossed the link. The judges are those of the
+//! simulator: goodput, and progress of the follower, looked at five times a second.
 //! Knows nothing of: how members send.
 
 use crate::member::Member;
@@ -21,13 +22,14 @@ use crate::target::Target;
 use crate::weather::Weather;
 use kattu_e2e::{Kv, Page, until_within};
 use kattu_proto::etcdserverpb::RangeRequest;
+use kattu_verify::service::{Bounds, Goodput, LinkCount, LogIndex, NodeId, Progress, Standing, Violation};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// What must be held. [fault-model P14]
+/// What must be held. Storms have no resets and ask for 0.9. [fault-model P14]
 const GOODPUT_MIN: f64 = 0.85;
 /// The same, of the time that the link needs for what is missing.
 const TIME_MAX: f64 = 1.3;
@@ -39,6 +41,10 @@ const RESET_EVERY: Duration = Duration::from_secs(5);
 /// What is not done after this many times the time that the link needs never will be.
 pub const PATIENCE: f64 = 8.0;
 const MEMBERS: usize = 3;
+/// A follower that is behind holds more after this. [fault-model P14]
+const STANDSTILL: Duration = Duration::from_secs(5);
+/// Time between two looks at it.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// What has not happened after this never will.
 pub const WAIT_LIMIT: Duration = Duration::from_secs(60);
 
@@ -70,7 +76,7 @@ struct Cell {
 }
 
 /// What came of it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Outcome {
     /// Bytes of keys and values that were new to the follower.
     news: u64,
@@ -84,12 +90,14 @@ struct Outcome {
     /// Linearizable reads answered meanwhile.
     reads: u64,
     resets: u64,
+    /// What the judge of progress found.
+    stood_still: Option<Violation>,
 }
 
 impl Outcome {
-    fn goodput(&self) -> f64 {
+    fn count(&self) -> LinkCount {
         // What a reset took from the leader's buffers was sent and never crossed.
-        self.news as f64 / self.sent.unwrap_or(self.crossed).min(self.crossed).max(1) as f64
+        LinkCount { sent: self.sent.unwrap_or(self.crossed).min(self.crossed), taken: self.news }
     }
 
     /// How long it took, in times that the link needs.
@@ -97,14 +105,32 @@ impl Outcome {
         self.took.as_secs_f64() * f64::from(bandwidth) / self.news.max(1) as f64
     }
 
-    fn verdict(&self, cell: Cell) -> &'static str {
-        match () {
-            () if !self.is_back => "stays behind",
-            () if self.goodput() < GOODPUT_MIN => "wastes the link",
-            () if TIME_MAX < self.times(cell.bandwidth) => "too slow",
-            () => "good",
+    /// What is wrong, in words.
+    fn faults(&self, cell: Cell) -> Vec<String> {
+        let mut faults: Vec<String> = self.stood_still.iter().map(ToString::to_string).collect();
+        if !self.is_back {
+            faults.push("it stays behind".into());
         }
+        if let Err(violation) = judge_link(self.count(), GOODPUT_MIN) {
+            faults.push(violation.to_string());
+        }
+        if TIME_MAX < self.times(cell.bandwidth) {
+            faults.push(format!("it took {:.2} times what the link needs", self.times(cell.bandwidth)));
+        }
+        faults
     }
+}
+
+/// Asks the judge of goodput about one link.
+///
+/// # Errors
+/// What it found.
+pub fn judge_link(count: LinkCount, least: f64) -> Result<(), Violation> {
+    let (from, to) = (NodeId(1), NodeId(2));
+    let mut goodput = Goodput::default();
+    goodput.sent(from, to, count.sent);
+    goodput.took(from, to, count.taken);
+    goodput.judge(least, 1, 0)
 }
 
 /// Tries all combinations and prints a line for each.
@@ -144,14 +170,15 @@ pub fn run(wish: &Wish) -> ExitCode {
             mb(outcome.news),
             outcome.sent.map_or("?".into(), |sent| format!("{:.1}", mb(sent))),
             mb(outcome.crossed),
-            outcome.goodput(),
+            outcome.count().ratio(),
             outcome.took.as_secs_f64(),
             outcome.times(cell.bandwidth),
-            outcome.verdict(cell),
+            if outcome.faults(cell).is_empty() { "good" } else { "bad" },
         );
-        if outcome.verdict(cell) == "good" {
+        if outcome.faults(cell).is_empty() {
             let _ = std::fs::remove_dir_all(&folder);
         } else {
+            outcome.faults(cell).iter().for_each(|fault| println!("  DOES NOT HOLD: {fault}"));
             println!("  logs in {}", folder.display());
             bad += 1;
         }
@@ -244,9 +271,22 @@ fn one(cell: Cell, behind: u64, folder: &Path) -> Result<Outcome, String> {
     let limit = Duration::from_secs_f64(PATIENCE * behind as f64 / f64::from(cell.bandwidth))
         + Duration::from_secs(5);
     let (mut is_back, mut resets, mut reset_at) = (false, 0, begun + RESET_EVERY);
+    let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+    // Who leads is not looked at here.
+    let mut progress = Progress::new(Bounds { leaderless: u64::MAX, standstill: nanos(STANDSTILL) });
+    let (mut stood_still, mut look_at) = (None, begun);
     while !is_back && begun.elapsed() < limit {
         std::thread::sleep(Duration::from_millis(20));
-        is_back = applied(&members[follower]).is_some_and(|index| goal <= index);
+        let held = applied(&members[follower]);
+        is_back = held.is_some_and(|index| goal <= index);
+        if look_at <= Instant::now() {
+            look_at += LOOK_EVERY;
+            // What the leader knows to have arrived counts from the first byte on, what is applied once it is whole.
+            let received = entries_taken(&members[leader].seat.host).unwrap_or(0);
+            let standing = Standing { reachable: true, held: LogIndex(held.unwrap_or(0)), received };
+            let seen = progress.look_at_member(nanos(begun.elapsed()), NodeId(2), standing, LogIndex(goal));
+            stood_still = stood_still.or(seen.err());
+        }
         if cell.resets && reset_at <= Instant::now() && !is_back {
             proxy.links.reset(leader, follower);
             (resets, reset_at) = (resets + 1, reset_at + RESET_EVERY);
@@ -265,7 +305,8 @@ fn one(cell: Cell, behind: u64, folder: &Path) -> Result<Outcome, String> {
     {
         return Err(format!("{} ended by itself: {}", ended.0, crate::member::shown(ended.1)));
     }
-    Ok(Outcome { news, crossed, sent, took, is_back, reads: asked.load(Ordering::Relaxed), resets })
+    let reads = asked.load(Ordering::Relaxed);
+    Ok(Outcome { news, crossed, sent, took, is_back, reads, resets, stood_still })
 }
 
 /// What a follower that is not back has got so far, by the keys that it holds.
@@ -284,8 +325,17 @@ fn new_bytes(member: &Member, behind: u64) -> u64 {
 /// Bytes of entries that a member has sent to all its peers, as its metrics say. Nobody writes while this is compared, so
 /// only who is behind is sent any.
 fn entries_sent(host: &str) -> Option<u64> {
+    of_all_peers(host, "kattu_peer_entry_sent_bytes")
+}
+
+/// Bytes of entries that its peers have acknowledged.
+fn entries_taken(host: &str) -> Option<u64> {
+    of_all_peers(host, "kattu_peer_entry_taken_bytes")
+}
+
+fn of_all_peers(host: &str, name: &str) -> Option<u64> {
     let page = Page::of(&format!("{host}:2379"))?;
-    page.numbers("kattu_peer_entry_sent_bytes").reduce(|sum, count| sum + count)
+    page.numbers(name).reduce(|sum, count| sum + count)
 }
 
 /// Bytes of each key.
@@ -335,17 +385,34 @@ mod tests {
 
     fn outcome(crossed: u64, seconds: f64, is_back: bool) -> Outcome {
         let took = Duration::from_secs_f64(seconds);
-        Outcome { news: 50_000_000, crossed, sent: None, took, is_back, reads: 0, resets: 0 }
+        Outcome {
+            news: 50_000_000,
+            crossed,
+            sent: None,
+            took,
+            is_back,
+            reads: 0,
+            resets: 0,
+            stood_still: None,
+        }
     }
 
     #[test]
     fn a_link_is_wasted_too_slow_or_not_enough_for_ever() {
         let cell = Cell { bandwidth: 10_000_000, reads: false, resets: false };
-        assert_eq!(outcome(51_000_000, 5.2, true).verdict(cell), "good");
-        assert_eq!(outcome(60_000_000, 6.0, true).verdict(cell), "wastes the link");
-        assert_eq!(outcome(51_000_000, 6.6, true).verdict(cell), "too slow");
-        assert_eq!(outcome(51_000_000, 5.2, false).verdict(cell), "stays behind");
+        let faults = |outcome: Outcome| outcome.faults(cell).join("; ");
+        assert_eq!(faults(outcome(51_000_000, 5.2, true)), "");
+        assert!(faults(outcome(60_000_000, 6.0, true)).contains("goodput"));
+        assert!(faults(outcome(51_000_000, 6.6, true)).contains("1.32 times what the link needs"));
+        assert!(faults(outcome(51_000_000, 5.2, false)).contains("stays behind"));
         let busy_with_rounds = Outcome { sent: Some(52_000_000), ..outcome(70_000_000, 6.0, true) };
-        assert_eq!(busy_with_rounds.verdict(cell), "good");
+        assert_eq!(faults(busy_with_rounds), "");
+        let mut progress = Progress::new(Bounds { leaderless: u64::MAX, standstill: 5_000_000_000 });
+        let still = Standing { reachable: true, held: LogIndex(3), received: 7 };
+        let mut look =
+            |second: u64| progress.look_at_member(second * 1_000_000_000, NodeId(2), still, LogIndex(9));
+        assert!(look(0).is_ok() && look(5).is_ok());
+        let stood_still = look(6).err();
+        assert!(faults(Outcome { stood_still, ..outcome(51_000_000, 5.2, true) }).contains("progress"));
     }
 }

@@ -18,6 +18,7 @@ use crate::processors::{on_one_core, on_other_cores, processor_time};
 use crate::{Kv, raw};
 use kattu_proto::etcdserverpb::kv_client::KvClient;
 use kattu_proto::etcdserverpb::{CompactionRequest, PutRequest, RangeRequest};
+use kattu_verify::service::{BoundedMemory, Held, NodeId};
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -40,6 +41,8 @@ const P99_MAX_BESIDE_LARGE: Duration = Duration::from_millis(250);
 /// What a member may hold for clients unless told otherwise, and what its tables, log and allocator may grow by meanwhile.
 const CLIENT_BYTES: u64 = 1 << 30;
 const GROWTH_BYTES: u64 = 256 << 20;
+/// Where next to nothing is held: connections, tables and log of the good client.
+const GROWTH_BYTES_LITTLE: u64 = 128 << 20;
 /// … beside large writers: some seconds of versions that are not compacted yet, twice while a snapshot is made.
 const GROWTH_BYTES_LARGE: u64 = 2 << 30;
 /// Lines that a member may write in a minute of a flood.
@@ -95,6 +98,15 @@ impl Flood {
 
     fn p99_max(self) -> Duration {
         if self == Flood::LargeWriters { P99_MAX_BESIDE_LARGE } else { P99_MAX }
+    }
+
+    /// What a member may grow by, where so much may be held for clients.
+    fn growth_max(self, client_bytes: u64) -> u64 {
+        match self {
+            Flood::Idle | Flood::NonReaders | Flood::Peers => GROWTH_BYTES_LITTLE,
+            Flood::Trickle | Flood::Streams => client_bytes + GROWTH_BYTES,
+            Flood::LargeWriters => client_bytes + GROWTH_BYTES_LARGE,
+        }
     }
 }
 
@@ -233,8 +245,7 @@ fn judge(plan: &Plan, flood: Flood, cluster: &mut Cluster, good: &GoodClient, be
 
     let grown = before.iter().zip(&peaks).map(|(before, peak)| peak.saturating_sub(*before)).max();
     let grown_bytes = grown.unwrap_or_default();
-    let growth = if flood == Flood::LargeWriters { GROWTH_BYTES_LARGE } else { GROWTH_BYTES };
-    let grown_bytes_max = plan.client_bytes.unwrap_or(CLIENT_BYTES) + growth;
+    let grown_bytes_max = flood.growth_max(plan.client_bytes.unwrap_or(CLIENT_BYTES));
     let minutes = took.as_secs_f64().max(60.0) / 60.0; // a slice of a minute may hold a minute's lines
     let written = cluster.members.iter().zip(&lines_before).map(|(member, before)| {
         // A member that was started again has begun a new log.
@@ -255,8 +266,10 @@ fn judge(plan: &Plan, flood: Flood, cluster: &mut Cluster, good: &GoodClient, be
     if plan.judges_times && flood.p99_max() < p99 {
         faults.push(format!("p99 of the good client's puts is {p99:.0?}, above {:.0?}", flood.p99_max()));
     }
-    if grown_bytes_max < grown_bytes {
-        faults.push(format!("a member grew by {} MB, above {}", grown_bytes >> 20, grown_bytes_max >> 20));
+    let mut memory = BoundedMemory::new().with(Held::Clients, grown_bytes_max);
+    for (place, (before, peak)) in before.iter().zip(&peaks).enumerate() {
+        let held = memory.holds(NodeId(place as u64 + 1), Held::Clients, peak.saturating_sub(*before));
+        faults.extend(held.err().map(|why| why.to_string()));
     }
     if LINES_PER_MINUTE_MAX < lines_per_minute {
         faults.push(format!("a member wrote {lines_per_minute} lines a minute"));

@@ -19,6 +19,7 @@ use kattu_proto::etcdserverpb::request_op::Request;
 use kattu_proto::etcdserverpb::{
     CompactionRequest, Compare, DeleteRangeRequest, PutRequest, RangeRequest, RequestOp, TxnRequest,
 };
+use kattu_verify::service::{BoundedStep, NodeId, Work};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -215,9 +216,11 @@ pub fn run(plan: &Plan, mut each: impl FnMut(&Seen)) -> Report {
     }
     let (step_max, late_max) = longest(&cluster);
     let mut faults = Vec::new();
-    if STEP_UNITS_MAX < step_max {
-        faults.push(format!("a step had {step_max} units of work, above {STEP_UNITS_MAX}"));
-    }
+    // Units are keys, entries and bytes together; which of them is all the same to the judge.
+    let longest = Work { keys: step_max, ..Work::default() };
+    faults.extend(
+        BoundedStep::new(STEP_UNITS_MAX).stepped(NodeId(1), longest).err().map(|why| why.to_string()),
+    );
     if plan.judges_times && HEARTBEAT < late_max {
         faults
             .push(format!("a heartbeat was missed: something was due for {late_max:.1?} before it was done"));

@@ -11,6 +11,7 @@ use crate::page::Page;
 use crate::process::{kattu, memory_of, memory_of_machine};
 use crate::until;
 use kattu_proto::etcdserverpb::RangeRequest;
+use kattu_verify::service::{BoundedMemory, Held, NodeId};
 use std::collections::BTreeMap;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -181,10 +182,11 @@ fn broken(look: &Look, machine: u64) -> Vec<String> {
     if machine <= together {
         broken.push(format!("the members hold {together} bytes of {machine} together"));
     }
-    for (held, quota) in &look.stores {
-        if quota < held {
-            broken.push(format!("a store holds {held} bytes, its quota is {quota}"));
-        }
+    for (place, (held, quota)) in look.stores.iter().enumerate() {
+        let mut memory = BoundedMemory::new().with(Held::History, *quota);
+        broken.extend(
+            memory.holds(NodeId(place as u64 + 1), Held::History, *held).err().map(|why| why.to_string()),
+        );
     }
     if look.is_short {
         broken.push("growth is refused".into());
@@ -246,7 +248,7 @@ mod tests {
         assert_eq!(broken(&good, 1000), Vec::<String>::new());
         let said = |look: Look, machine: u64| broken(&look, machine).join("; ");
         assert!(said(good.clone(), 300).contains("together"));
-        assert!(said(Look { stores: vec![(61, 60)], ..good.clone() }, 1000).contains("its quota is 60"));
+        assert!(said(Look { stores: vec![(61, 60)], ..good.clone() }, 1000).contains("61 bytes for history, 60 are allowed"));
         assert!(said(Look { is_short: true, ..good.clone() }, 1000).contains("growth is refused"));
         let refused = BTreeMap::from([("kattu_client_calls_refused_total".to_string(), 1)]);
         assert!(

@@ -24,6 +24,8 @@ pub use crate::judges::Violation;
 pub use bounded_memory::{BoundedMemory, Held};
 pub use bounded_step::{BYTES_PER_UNIT, BoundedStep, Work};
 pub use goodput::{Goodput, LinkCount};
+/// What judges are told in.
+pub use kattu_raft::{LogIndex, NodeId};
 pub use no_metastable_state::{DURING_MIN, Done, RECOVERY, no_metastable_state};
 pub use progress::{Bounds, Progress, Standing};
 pub use tail::{LEAST, Slower, Tails, percentile, tail};
