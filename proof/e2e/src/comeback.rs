@@ -4,16 +4,19 @@
 //! puts goes on top. A follower is killed with SIGKILL and started again, a few times: timed are the line that it serves
 //! and its first answer to a read that asks the leader. Then a learner is added and started with nothing: timed is until it
 //! has applied as much as the leader, first with nobody writing, then (another learner) under eight clients that put.
-//! Memory is each process's peak.
+//! Memory is each process's peak. At last a follower of another cluster is killed and comes back in the midst of puts at full
+//! speed, and the judge of progress looks at it. [fault-model F51]
 //! Knows nothing of: snapshots, logs; only of files, processes and answers.
 
 use crate::cluster::{Cluster, Options};
+use crate::full_load::FullLoad;
 use crate::grpc::Kv;
 use crate::kills::Load;
 use crate::process::memory_of;
 use crate::until;
 use kattu_proto::etcdserverpb::kv_client::KvClient;
 use kattu_proto::etcdserverpb::{PutRequest, RequestOp, TxnRequest, request_op::Request};
+use kattu_verify::service::{Bounds, LogIndex, NodeId, Progress, Standing};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -25,6 +28,31 @@ const RESTARTS: usize = 5;
 const TAIL_PERCENT: u64 = 5;
 /// A member that is not back after so long never will be.
 const BACK_MAX: Duration = Duration::from_secs(600);
+
+/// A follower is away from the full load for so long.
+const AWAY: Duration = Duration::from_secs(10);
+/// … and is to be back within this.
+const BACK_UNDER_LOAD_MAX: Duration = Duration::from_secs(60);
+/// It has more after each of these, or more of a snapshot. [fault-model P14]
+const STANDSTILL: Duration = Duration::from_secs(5);
+/// Puts per second are counted over so long before it is killed.
+const COUNTED: Duration = Duration::from_secs(5);
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+
+/// A follower that comes back under full load.
+#[derive(Clone, Debug)]
+pub struct UnderLoad {
+    /// Entries that it lacked when it was started.
+    pub lacked: u64,
+    /// From its start until it lacked less than is put in a second.
+    pub took: Duration,
+    /// Puts per second before it was killed.
+    pub before: f64,
+    /// … and while it came back.
+    pub meanwhile: f64,
+    /// What does not hold.
+    pub faults: Vec<String>,
+}
 
 /// What was seen.
 #[derive(Clone, Debug)]
@@ -107,6 +135,61 @@ pub fn run(keys: u64, mut say: impl FnMut(&str)) -> Report {
     }
 }
 
+/// Brings a follower back in the midst of puts at full speed.
+pub fn under_full_load() -> UnderLoad {
+    let mut cluster = Cluster::with("comeback-load", Options::default());
+    let leader = cluster.leader();
+    let back = (leader + 1) % 3;
+    let _load = FullLoad::start(&cluster.endpoints(), 1_000_000, 256);
+    let put = |cluster: &Cluster| until("the leader tells what it has applied", || applied(cluster, leader));
+    until("the load is there", || (10_000 < put(&cluster)).then_some(()));
+    let (at, since) = (put(&cluster), Instant::now());
+    std::thread::sleep(COUNTED);
+    let before = (put(&cluster) - at) as f64 / since.elapsed().as_secs_f64();
+
+    let had = until("the follower tells what it has applied", || applied(&cluster, back));
+    cluster.members[back].kill();
+    std::thread::sleep(AWAY);
+    let (begun_at, begun) = (put(&cluster), Instant::now());
+    cluster.members[back].spawn();
+    let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+    let mut progress = Progress::new(Bounds { leaderless: u64::MAX, standstill: nanos(STANDSTILL) });
+    let mut faults = Vec::new();
+    let (took, last) = loop {
+        std::thread::sleep(LOOK_EVERY);
+        let (goal, held) = (put(&cluster), applied(&cluster, back).unwrap_or(0));
+        let received = files(&cluster.members[back].data, ".part").iter().map(|(_, bytes)| bytes).sum();
+        let standing = Standing { reachable: true, held: LogIndex(held), received };
+        let seen = progress.look_at_member(
+            nanos(begun.elapsed()),
+            NodeId(back as u64 + 1),
+            standing,
+            LogIndex(goal),
+        );
+        if let Some(violation) = seen.err().filter(|_| faults.is_empty()) {
+            faults.push(violation.to_string());
+        }
+        if goal.saturating_sub(held) < before as u64 {
+            break (begun.elapsed(), goal);
+        }
+        if BACK_UNDER_LOAD_MAX < begun.elapsed() {
+            faults.push(format!(
+                "it lacks {} entries after {BACK_UNDER_LOAD_MAX:?}",
+                goal.saturating_sub(held)
+            ));
+            break (begun.elapsed(), goal);
+        }
+    };
+    let meanwhile = (last - begun_at) as f64 / took.as_secs_f64();
+    UnderLoad { lacked: begun_at - had, took, before, meanwhile, faults }
+}
+
+/// What a member has applied, if it answers.
+fn applied(cluster: &Cluster, place: usize) -> Option<u64> {
+    let status = cluster.members[place].kv().within(Duration::from_secs(1)).status().ok()?;
+    Some(status.raft_applied_index)
+}
+
 fn key(number: u64) -> Vec<u8> {
     format!("comeback/{number:031}").into_bytes()
 }
@@ -154,13 +237,9 @@ fn join(cluster: &mut Cluster, leader: usize) -> (usize, Duration) {
 
 /// Waits until a member has applied what the leader has now.
 fn same_as_leader(cluster: &Cluster, leader: usize, place: usize) {
-    let applied = |place: usize| {
-        let status = cluster.members[place].kv().within(Duration::from_secs(1)).status().ok()?;
-        Some(status.raft_applied_index)
-    };
-    let goal = until("the leader tells what it has applied", || applied(leader));
+    let goal = until("the leader tells what it has applied", || applied(cluster, leader));
     let end = Instant::now() + BACK_MAX;
-    while applied(place).is_none_or(|index| index < goal) {
+    while applied(cluster, place).is_none_or(|index| index < goal) {
         assert!(Instant::now() < end, "after {BACK_MAX:?} the member has not what the leader had");
         std::thread::sleep(Duration::from_millis(5));
     }

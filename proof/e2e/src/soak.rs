@@ -7,13 +7,13 @@
 //! Knows nothing of: how members bound what they hold.
 
 use crate::cluster::{Cluster, Member, Options};
+use crate::full_load::FullLoad;
 use crate::page::Page;
-use crate::process::{kattu, memory_of, memory_of_machine};
+use crate::process::{memory_of, memory_of_machine};
 use crate::until;
 use kattu_proto::etcdserverpb::RangeRequest;
 use kattu_verify::service::{BoundedMemory, Held, NodeId};
 use std::collections::BTreeMap;
-use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// Between two looks at all members.
@@ -86,7 +86,7 @@ pub fn run(wish: Wish, mut each: impl FnMut(&Look)) -> Report {
     let machine = memory_of_machine();
     let begun = Instant::now();
     let mut report = Report { looks: Vec::new(), machine, failed_loads: 0, broken: Vec::new() };
-    let mut load = Load::start(&cluster.endpoints(), wish);
+    let mut load = FullLoad::start(&cluster.endpoints(), wish.keys, wish.value_bytes);
     while begun.elapsed() < wish.length && report.broken.is_empty() {
         std::thread::sleep(LOOK_EVERY.min(wish.length.saturating_sub(begun.elapsed())));
         if let Some(succeeded) = load.ended() {
@@ -94,7 +94,7 @@ pub fn run(wish: Wish, mut each: impl FnMut(&Look)) -> Report {
                 report.failed_loads += 1;
                 report.broken.push("an operation of the load was refused or failed".into());
             }
-            load = Load::start(&cluster.endpoints(), wish);
+            load = FullLoad::start(&cluster.endpoints(), wish.keys, wish.value_bytes);
         }
         for member in &mut cluster.members {
             if !member.is_running() {
@@ -201,35 +201,6 @@ fn broken(look: &Look, machine: u64) -> Vec<String> {
     broken
 }
 
-/// The load; dropped, it ends.
-struct Load(Child);
-
-impl Load {
-    fn start(endpoints: &str, wish: Wish) -> Load {
-        let mut command = Command::new(kattu());
-        command
-            .args(["bench", "put", "--clients", "256", "--conns", "100", "--endpoints", endpoints])
-            .args(["--total", "1000000000", "--key-space", &wish.keys.to_string()])
-            .args(["--key-size", "16", "--val-size", &wish.value_bytes.to_string()])
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null());
-        Load(command.spawn().expect("the load can be run"))
-    }
-
-    /// Whether it has ended, and well.
-    fn ended(&mut self) -> Option<bool> {
-        self.0.try_wait().ok().flatten().map(|status| status.success())
-    }
-}
-
-impl Drop for Load {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -248,7 +219,10 @@ mod tests {
         assert_eq!(broken(&good, 1000), Vec::<String>::new());
         let said = |look: Look, machine: u64| broken(&look, machine).join("; ");
         assert!(said(good.clone(), 300).contains("together"));
-        assert!(said(Look { stores: vec![(61, 60)], ..good.clone() }, 1000).contains("61 bytes for history, 60 are allowed"));
+        assert!(
+            said(Look { stores: vec![(61, 60)], ..good.clone() }, 1000)
+                .contains("61 bytes for history, 60 are allowed")
+        );
         assert!(said(Look { is_short: true, ..good.clone() }, 1000).contains("growth is refused"));
         let refused = BTreeMap::from([("kattu_client_calls_refused_total".to_string(), 1)]);
         assert!(

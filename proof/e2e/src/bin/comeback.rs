@@ -59,5 +59,18 @@ fn main() -> ExitCode {
         println!("the learner has {} keys, the leader {}", report.keys.0, report.keys.1);
         return ExitCode::FAILURE;
     }
-    ExitCode::SUCCESS
+    let loaded = kattu_e2e::comeback::under_full_load();
+    println!(
+        "| a follower that lacks {} entries, under 256 clients at full speed: until it lacks less than is put in a second, s | {:.1} |",
+        loaded.lacked,
+        loaded.took.as_secs_f64()
+    );
+    println!(
+        "| … puts per second before it was killed / while it came back | {:.0} / {:.0} |",
+        loaded.before, loaded.meanwhile
+    );
+    for fault in &loaded.faults {
+        println!("DOES NOT HOLD: {fault}");
+    }
+    if loaded.faults.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
