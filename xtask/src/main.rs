@@ -49,8 +49,8 @@ cargo xtask <command>
                              every planted bug: who catches it, after how many seeds; 1 if one is missed
   fuzz [--seconds N] [--only TARGET]
                              frames, records and files of arbitrary bytes, N seconds each (300)
-  bench etcd [--pairs N] [--quick] [--only CELL] [--side etcd|kattu]
-                             etcd 3.6 and Kattu in alternating pairs
+  bench etcd [--pairs N] [--quick] [--only CELL] [--side etcd|kattu] [--against PATH] [--flag FLAG ...]
+                             etcd 3.6 and Kattu in alternating pairs; or another Kattu and this one, with these flags
   bench counts [--total PUTS]
                              what one put costs: CPU, switches, system calls, fsyncs, bytes, allocations
   bench failover [--trials N] [--target etcd] [--flag FLAG ...]

@@ -1,4 +1,4 @@
-//! `cargo xtask bench etcd`: etcd and Kattu in alternating pairs.
+//! `cargo xtask bench etcd`: etcd and Kattu in alternating pairs; or another Kattu and this one.
 //!
 //! Pairs alternate because the machine drifts: what is compared is what ran minutes apart. Within a pair each side
 //! gets a fresh cluster, a warm-up, then every cell; odd pairs begin with Kattu.
@@ -22,10 +22,22 @@ struct Options {
     only: Option<&'static Cell>,
     side: Option<String>,
     wait_for_quiet: bool,
+    /// Another Kattu in the place of etcd.
+    against: Option<PathBuf>,
+    /// More flags for the members of this one.
+    flags: Vec<String>,
 }
 
 fn options(words: &[&str]) -> Result<Options, Failure> {
-    let mut options = Options { pairs: 5, quick: false, only: None, side: None, wait_for_quiet: true };
+    let mut options = Options {
+        pairs: 5,
+        quick: false,
+        only: None,
+        side: None,
+        wait_for_quiet: true,
+        against: None,
+        flags: Vec::new(),
+    };
     let mut words = words.iter().copied();
     let mut pairs_given = false;
     while let Some(word) = words.next() {
@@ -39,6 +51,8 @@ fn options(words: &[&str]) -> Result<Options, Failure> {
                     text.parse().map_err(|_| Failure::usage(format!("--pairs {text}: not a number")))?;
                 pairs_given = true;
             }
+            "--against" => options.against = Some(value()?.into()),
+            "--flag" => options.flags.push(value()?.to_string()),
             "--only" => {
                 let name = value()?;
                 let names: Vec<&str> = CELLS.iter().map(|cell| cell.name).collect();
@@ -60,16 +74,28 @@ fn options(words: &[&str]) -> Result<Options, Failure> {
     if options.quick && !pairs_given {
         options.pairs = 1;
     }
+    if options.against.is_some() && options.side.is_some() {
+        return Err(Failure::usage("--against compares two sides, --side runs one"));
+    }
     if options.pairs == 0 {
         return Err(Failure::usage("--pairs 0 measures nothing"));
     }
     Ok(options)
 }
 
-fn program(name: &'static str) -> Result<Program, Failure> {
+/// Words that live as long as the program does, as those of a [`Program`] do.
+fn serve_with(flags: &[String]) -> &'static [&'static str] {
+    let words = flags.iter().map(|flag| &*flag.clone().leak());
+    std::iter::once("serve").chain(words).collect::<Vec<_>>().leak()
+}
+
+fn program(name: &'static str, options: &Options) -> Result<Program, Failure> {
     let (path, verb, next): (PathBuf, &'static [&'static str], _) = match name {
         "etcd" => (shell::tools_dir().join("etcd36/etcd"), &[], "cargo xtask tools"),
-        _ => (shell::target().join("release/kattu"), &["serve"], "cargo build --release"),
+        report::OTHER => {
+            (options.against.clone().unwrap_or_default(), &["serve"], "name a program of Kattu's")
+        }
+        _ => (shell::target().join("release/kattu"), serve_with(&options.flags), "cargo build --release"),
     };
     if !path.exists() {
         return Err(Failure::new(format!("{} is not there", path.display())).then(next));
@@ -88,9 +114,10 @@ pub fn run(words: &[&str]) -> Result<(), Failure> {
         }
     }
     let mut sides = Vec::new();
-    for name in ["etcd", "kattu"] {
+    let base = if options.against.is_some() { report::OTHER } else { "etcd" };
+    for name in [base, "kattu"] {
         if options.side.as_deref().is_none_or(|side| side == name) {
-            sides.push(program(name)?);
+            sides.push(program(name, &options)?);
         }
     }
     let header = Header::now(options.pairs, options.quick);
@@ -110,10 +137,14 @@ pub fn run(words: &[&str]) -> Result<(), Failure> {
             sides.reverse();
         }
     }
-    report::print(&runs);
+    report::print(&runs, base);
     let path = report::save(&header, &runs)?;
     println!("\nall runs: {}", path.strip_prefix(shell::root()).unwrap_or(&path).display());
-    Ok(())
+    let worse = if options.against.is_some() { report::judge_pairs(&runs) } else { Vec::new() };
+    match worse.is_empty() {
+        true => Ok(()),
+        false => Err(Failure::new(format!("worse than the other in all pairs: {}", worse.join(", ")))),
+    }
 }
 
 struct Bench<'a> {

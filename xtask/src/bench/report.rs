@@ -216,21 +216,59 @@ fn values(runs: &[Run], side: &str, cell: &str, figure: fn(&Run) -> f64) -> Vec<
     of_cell.map(figure).filter(|value| value.is_finite()).collect()
 }
 
+/// Another Kattu than this one.
+pub const OTHER: &str = "other";
+
+/// What two Kattus are compared by: the less of it the better.
+const COMPARED: &[Figure] = &[
+    ("time per op", |run| 1.0 / run.tool.ops_per_s),
+    ("p50", |run| run.tool.p50_us),
+    ("p99", |run| run.tool.p99_us),
+    ("server CPU per op", Run::cpu_us),
+];
+
+/// Prints how this Kattu and the other compare within each pair, and names what is worse in every single one of them: more
+/// than the spread of the pairs.
+pub fn judge_pairs(runs: &[Run]) -> Vec<String> {
+    let mut worse = Vec::new();
+    println!("\n| cell | this / other, within pairs | median | min..max | |\n|---|---|---:|---:|---|");
+    for cell in CELLS {
+        for (name, figure) in COMPARED {
+            let of = |side: &str, pair: usize| {
+                let run =
+                    runs.iter().find(|run| (run.side, run.cell.name, run.pair) == (side, cell.name, pair));
+                run.map(figure).filter(|value| value.is_finite())
+            };
+            let pairs = runs.iter().map(|run| run.pair + 1).max().unwrap_or(0);
+            let ratios: Vec<f64> =
+                (0..pairs).filter_map(|pair| Some(of("kattu", pair)? / of(OTHER, pair)?)).collect();
+            let Some(middle) = median(ratios.clone()) else { continue };
+            let (low, high) =
+                ratios.iter().fold((f64::MAX, 0.0_f64), |(low, high), r| (low.min(*r), high.max(*r)));
+            let is_worse = 1.0 < low;
+            let verdict = if is_worse { "WORSE" } else { "no worse" };
+            println!("| {} | {name} | {middle:.3} | {low:.2}..{high:.2} | {verdict} |", cell.name);
+            if is_worse {
+                worse.push(format!("{} of {}", name, cell.name));
+            }
+        }
+    }
+    worse
+}
+
 /// The table, as Markdown, and the goals.
-pub fn print(runs: &[Run]) {
-    println!(
-        "\n| cell | figure | etcd {} | min..max | Kattu | min..max | Kattu / etcd |",
-        crate::tools::ETCD_VERSION
-    );
+pub fn print(runs: &[Run], base: &str) {
+    let shown = if base == OTHER { "other".into() } else { format!("etcd {}", crate::tools::ETCD_VERSION) };
+    println!("\n| cell | figure | {shown} | min..max | Kattu | min..max | Kattu / {base} |");
     println!("|---|---|---:|---:|---:|---:|---:|");
     for cell in CELLS {
         for (name, figure) in FIGURES {
-            print_row(runs, cell.name, cell.name, name, *figure);
+            print_row(runs, base, (cell.name, cell.name), name, *figure);
         }
     }
     let first = CELLS.iter().find(|cell| runs.iter().any(|run| run.cell.name == cell.name));
     for (name, figure) in IDLE_FIGURES {
-        print_row(runs, first.map_or("", |cell| cell.name), "idle", name, *figure);
+        print_row(runs, base, (first.map_or("", |cell| cell.name), "idle"), name, *figure);
     }
     println!();
     for cell in CELLS {
@@ -247,7 +285,7 @@ pub fn print(runs: &[Run]) {
     }
 }
 
-fn print_row(runs: &[Run], cell: &str, shown: &str, name: &str, figure: fn(&Run) -> f64) {
+fn print_row(runs: &[Run], base: &str, (cell, shown): (&str, &str), name: &str, figure: fn(&Run) -> f64) {
     let side = |side: &str| {
         let values = values(runs, side, cell, figure);
         let spread = values.iter().copied().fold(None, |spread: Option<(f64, f64)>, value| match spread {
@@ -256,7 +294,7 @@ fn print_row(runs: &[Run], cell: &str, shown: &str, name: &str, figure: fn(&Run)
         });
         (median(values), spread)
     };
-    let (etcd, etcd_spread) = side("etcd");
+    let (etcd, etcd_spread) = side(base);
     let (kattu, kattu_spread) = side("kattu");
     if etcd.is_none() && kattu.is_none() {
         return;
