@@ -471,3 +471,46 @@ impl Flow {
         self.sent_upto = LogIndex(0);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::canonical::tests::config;
+
+    const fn ms(millis: u64) -> Duration {
+        Duration::from_millis(millis)
+    }
+
+    /// The figures are RFC 6298's by hand: the first measurement R gives srtt R and rttvar R/2; each later one first
+    /// rttvar, by the srtt before it, then srtt. Patience has bounds of 25 and 500 ms here.
+    #[test]
+    fn patience_follows_what_was_measured_between_its_bounds() {
+        let config = Config { heartbeat_interval: ms(100), election_timeout: ms(1000), ..config() };
+        let table: [(&[Duration], Duration, Duration); 10] = [
+            (&[], Duration::ZERO, ms(25)),
+            (&[ms(80)], ms(80), ms(240)),
+            (&[ms(80), ms(80)], ms(80), ms(200)),
+            (&[ms(80), ms(160)], ms(90), ms(290)),
+            (&[ms(80), ms(40)], ms(75), ms(235)),
+            (&[ms(80), ms(160), ms(170)], ms(100), ms(330)),
+            (&[ms(8)], ms(8), ms(25)),
+            (&[ms(166)], ms(166), ms(498)),
+            (&[ms(167)], ms(167), ms(500)),
+            (&[Duration::ZERO], Duration::from_nanos(1), ms(25)),
+        ];
+        for (measured, srtt, patience) in table {
+            let mut trip = RoundTrip::default();
+            measured.iter().for_each(|&took| trip.measured(took));
+            assert_eq!((trip.srtt(), trip.patience(&config)), (srtt, patience), "after {measured:?}");
+        }
+    }
+
+    #[test]
+    fn no_measurement_is_too_long_for_the_arithmetic() {
+        let mut trip = RoundTrip::default();
+        for _ in 0..100 {
+            trip.measured(Duration::MAX);
+            assert_eq!(trip.patience(&config()), config().election_timeout / 2);
+        }
+    }
+}

@@ -5,9 +5,8 @@
 //! (docs/performance.md). Three settings move work to threads of its own: log I/O, apply, and the client face.
 //!
 //! Reading order: `start` (putting the parts together) · `driver` (the loop) · `disk` · `seat` (where the keeper sits) ·
-//! `snapshots` (the
-//! worker beside) · `links`, `lane`, `greeting`, `hearing`, `join` (peers) · `engine` (the door) · `room` · `memory` ·
-//! `watchdog` · `clock`.
+//! `snapshots` (the worker beside) · `links`, `lane`, `greeting`, `hearing`, `join` (peers) · `engine` (the door) ·
+//! `room` · `groups` · `memory` · `watchdog` · `clock`.
 //! Knows nothing of: etcd, protobuf, the simulator.
 
 mod clock;
@@ -15,6 +14,7 @@ mod disk;
 mod driver;
 pub mod engine;
 mod greeting;
+mod groups;
 mod hearing;
 mod inbox;
 mod join;

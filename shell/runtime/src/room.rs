@@ -10,6 +10,7 @@
 //! Knows nothing of: who is refused.
 
 use crate::disk::LogRoom;
+use crate::groups;
 use kattu_node::contract::Space;
 use kattu_raft::Duration;
 use std::path::{Path, PathBuf};
@@ -160,19 +161,22 @@ pub fn default_quota() -> u64 {
     memory_limit() / 2
 }
 
-/// Bytes of memory of this machine, or of the control group if that is less.
+/// Bytes of memory of this machine, or of what the control groups of this process leave to it if that is less.
 #[must_use]
 pub fn memory_limit() -> u64 {
-    let machine = kib_of("/proc/meminfo", "MemTotal:").unwrap_or(u64::MAX / 4);
-    machine.min(group_limit().unwrap_or(u64::MAX))
+    machine_memory().min(groups::of_this_process().limit)
+}
+
+fn machine_memory() -> u64 {
+    kib_of("/proc/meminfo", "MemTotal:").unwrap_or(u64::MAX / 4)
 }
 
 /// Whether the system has so little memory left that whoever grows may be killed.
 fn memory_is_short() -> bool {
-    let watermark = memory_limit() / 20;
+    let allowance = groups::of_this_process();
+    let watermark = (machine_memory().min(allowance.limit) / 20).min(MEMORY_FREE_MIN);
     let available = kib_of("/proc/meminfo", "MemAvailable:").unwrap_or(u64::MAX);
-    let left_in_group = group_limit().zip(group_held()).map(|(limit, held)| limit.saturating_sub(held));
-    available.min(left_in_group.unwrap_or(u64::MAX)) < watermark.min(MEMORY_FREE_MIN)
+    available.min(allowance.left) < watermark
 }
 
 /// What the process holds for itself, not of files.
@@ -185,26 +189,6 @@ fn kib_of(table: &str, name: &str) -> Option<u64> {
     let text = std::fs::read_to_string(table).ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix(name))?;
     Some(line.split_whitespace().next()?.parse::<u64>().ok()? * 1024)
-}
-
-/// The limit of the control group, if it has one that can be read.
-fn group_limit() -> Option<u64> {
-    let limits = ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"];
-    limits.iter().filter_map(|path| number_in(path)).min()
-}
-
-/// What the control group holds that cannot be dropped: without the pages of files that nobody uses.
-fn group_held() -> Option<u64> {
-    let held = ["/sys/fs/cgroup/memory.current", "/sys/fs/cgroup/memory/memory.usage_in_bytes"];
-    let held = held.iter().find_map(|path| number_in(path))?;
-    let tables = ["/sys/fs/cgroup/memory.stat", "/sys/fs/cgroup/memory/memory.stat"];
-    let text = tables.iter().find_map(|path| std::fs::read_to_string(path).ok())?;
-    let idle = text.lines().find_map(|line| line.strip_prefix("inactive_file "))?.trim().parse().ok()?;
-    Some(held.saturating_sub(idle))
-}
-
-fn number_in(path: &str) -> Option<u64> {
-    std::fs::read_to_string(path).ok()?.trim().parse().ok()
 }
 
 #[cfg(test)]
@@ -264,10 +248,16 @@ mod tests {
         assert_ne!(who, std::thread::current().id(), "the owner itself waits for the disk");
         assert_eq!(room.look(), None, "nothing has been seen yet");
         assert!(!room.log_is_now(LogRoom { free: 7, full: false }).short);
-        answer.send(Sight { disk_short: true, ..Sight::default() }).expect("the question is open");
-        assert!(until("the answer counts", || room.look()).short);
-        answer.send(Sight::default()).expect("it asks again");
-        assert!(!until("the next one counts", || room.look()).short);
+        for sight in [
+            Sight { disk_short: true, ..Sight::default() },
+            Sight { memory_short: true, ..Sight::default() },
+            Sight { process_bytes: 1000, ..Sight::default() },
+        ] {
+            answer.send(sight).expect("the question is open");
+            assert!(until("the answer counts", || room.look()).short, "{sight:?}");
+            answer.send(Sight::default()).expect("it asks again");
+            assert!(!until("the next one counts", || room.look()).short, "{sight:?}");
+        }
     }
 
     #[test]

@@ -6,6 +6,7 @@
 //! forget anything. [etcd v3compactor]
 //! Knows nothing of: how a compaction works.
 
+use crate::counters::Counters;
 use crate::face::FaceConfig;
 use crate::history::{self, Budget, History, Look};
 use crate::replica::Replica;
@@ -116,9 +117,8 @@ pub async fn run<R: Replica>(
     config: Arc<FaceConfig>,
     mut stop: watch::Receiver<bool>,
 ) {
-    let mut schedule = Schedule::new(retention);
-    let mut history = History::new(budget, config.quota_bytes);
-    let mut by_schedule = ticks(schedule.interval().unwrap_or(NEVER));
+    let mut compactor = Compactor::new(retention, budget, config.quota_bytes);
+    let mut by_schedule = ticks(compactor.schedule.interval().unwrap_or(NEVER));
     let mut by_bytes = ticks(history::LOOK_EVERY);
     loop {
         let is_scheduled = tokio::select! {
@@ -126,22 +126,41 @@ pub async fn run<R: Replica>(
             _ = by_bytes.tick() => false,
             changed = stop.changed() => if changed.is_err() || *stop.borrow() { return } else { continue },
         };
-        let Some(look) = look(&replica).await else { continue };
-        let now = Instant::now();
+        compactor.turn(&replica, Instant::now(), is_scheduled, &config.counters).await;
+    }
+}
+
+/// What the looks of one member have shown so far.
+struct Compactor {
+    schedule: Schedule,
+    history: History,
+}
+
+impl Compactor {
+    fn new(retention: Retention, budget: Budget, quota: u64) -> Compactor {
+        Compactor { schedule: Schedule::new(retention), history: History::new(budget, quota) }
+    }
+
+    /// One look at the replica, for the schedule or for the bytes of history, and what follows from it.
+    async fn turn<R: Replica>(&mut self, replica: &R, now: Instant, is_scheduled: bool, counters: &Counters) {
+        let Some(mut seen) = look(replica).await else { return };
         let due = match is_scheduled {
-            true => schedule.look(now, look.revision),
-            false => history.look(now, look).filter(|_| retention != Retention::Off),
+            true => self.schedule.look(now, seen.revision),
+            false => self.history.look(now, seen).filter(|_| self.schedule.retention != Retention::Off),
         };
         if let Some(due) = due
             && replica.leader() == Some(replica.member_id())
-            && compact(&replica, due).await
+            && compact(replica, due).await
         {
-            config.counters.auto_compactions.add(1);
+            counters.auto_compactions.add(1);
             if is_scheduled {
-                schedule.compacted(now, due);
+                self.schedule.compacted(now, due);
             }
+            // Somebody else may have compacted further meanwhile.
+            let compacted = look(replica).await.map_or(due, |look| look.compacted);
+            seen.compacted = seen.compacted.max(due).max(compacted);
         }
-        config.counters.history_seconds.set(history.reaches_back(now, look.compacted).as_secs());
+        counters.history_seconds.set(self.history.reaches_back(now, seen.compacted).as_secs());
     }
 }
 
@@ -181,6 +200,11 @@ async fn compact<R: Replica>(replica: &R, revision: Revision) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use kattu_kv::api::{Answer, Response};
+    use kattu_node::command;
+    use kattu_node::contract::Status;
+    use kattu_raft::{LogIndex, NodeId, Term};
+    use std::sync::Mutex;
 
     /// Looks `looks` times, a revision per look, and tells (look, revision) of each compaction.
     fn run_schedule(mut schedule: Schedule, looks: u32) -> Vec<(u32, Revision)> {
@@ -242,5 +266,82 @@ mod tests {
     #[test]
     fn off_looks_for_nothing() {
         assert_eq!(Schedule::new(Retention::Off).interval(), None);
+    }
+
+    /// A leader whose history takes a kilobyte a revision.
+    #[derive(Clone)]
+    struct Leader(Arc<Mutex<Look>>);
+
+    impl Leader {
+        fn at(&self, revision: Revision) -> &Leader {
+            self.0.lock().unwrap().revision = revision;
+            self
+        }
+    }
+
+    impl Replica for Leader {
+        async fn call(&self, request: Request) -> Outcome {
+            let mut store = self.0.lock().unwrap();
+            let body = match request {
+                Request::Status => ReplyBody::Status(Box::new(Status {
+                    revision: store.revision,
+                    compact_revision: store.compacted,
+                    store_bytes: (store.revision - store.compacted.max(0)) as u64 * 1024,
+                    ..Status::default()
+                })),
+                Request::Write(bytes) => match command::Command::decode(&bytes) {
+                    Ok(command::Command::Kv(Command::Compact(revision))) if store.compacted < revision => {
+                        store.compacted = revision;
+                        ReplyBody::Kv(Response { revision: store.revision, answer: Answer::Compact })
+                    }
+                    _ => ReplyBody::KvError(Error::Compacted),
+                },
+                other => panic!("no compactor asks for {other:?}"),
+            };
+            Outcome::Done(Reply { term: Term(1), body })
+        }
+
+        fn cluster_id(&self) -> u64 {
+            1
+        }
+
+        fn member_id(&self) -> NodeId {
+            NodeId(1)
+        }
+
+        fn leader(&self) -> Option<NodeId> {
+            Some(NodeId(1))
+        }
+
+        fn term(&self) -> Term {
+            Term(1)
+        }
+
+        fn committed(&self) -> LogIndex {
+            LogIndex(1)
+        }
+    }
+
+    /// Goal: what is said of history holds at once after a compaction, not only after the next look.
+    #[tokio::test]
+    async fn history_is_not_said_to_reach_back_to_what_was_just_compacted() {
+        let leader = Leader(Arc::new(Mutex::new(Look { compacted: -1, ..Look::default() })));
+        let budget = Budget { bytes: 1, age_min: Duration::from_secs(15) };
+        let mut compactor = Compactor::new(Retention::Revisions(1 << 40), budget, 1 << 30);
+        let (counters, start) = (Counters::default(), Instant::now());
+        // Revision at each look, ten seconds apart; to which revision that compacts; how far history reaches back then.
+        for (n, revision, compacted, seconds) in [
+            (0, 100, -1, 0),
+            (1, 200, -1, 10),
+            (2, 300, 100, 20), // of the first look: that one can still be read
+            (3, 400, 200, 20),
+            (4, 500, 300, 20),
+        ] {
+            let now = start + history::LOOK_EVERY * n;
+            compactor.turn(leader.at(revision), now, false, &counters).await;
+            let found = (leader.0.lock().unwrap().compacted, counters.history_seconds.get());
+            assert_eq!(found, (compacted, seconds), "look {n}");
+        }
+        assert_eq!(counters.auto_compactions.get(), 3);
     }
 }

@@ -65,6 +65,12 @@ pub struct Counters {
     pub connections_too_much: Counter,
     /// Answers given up because their clients took nothing of them.
     pub answers_stalled: Counter,
+    /// Streams given up because their clients took too little of them.
+    pub answers_slow: Counter,
+    /// Answers not given, or not whole, because they are larger than an answer may be.
+    pub answers_too_large: Counter,
+    /// Snapshots refused because as many look at everything as may.
+    pub looks_refused: Counter,
     /// Bytes of gRPC messages received.
     pub received_bytes: Counter,
     /// Bytes of gRPC messages written out to be sent.
@@ -93,6 +99,9 @@ impl Default for Counters {
             connections_stalled: Counter::default(),
             connections_too_much: Counter::default(),
             answers_stalled: Counter::default(),
+            answers_slow: Counter::default(),
+            answers_too_large: Counter::default(),
+            looks_refused: Counter::default(),
             received_bytes: Counter::default(),
             sent_bytes: Counter::default(),
             health_success: Counter::default(),

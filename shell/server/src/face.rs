@@ -16,7 +16,7 @@ use http::request::Parts;
 use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode};
 use http_body::Body;
 use kattu_kv::api::Revision;
-use kattu_node::contract::{self, Consistency, Outcome, Reply, ReplyBody};
+use kattu_node::contract::{self, Consistency, Doubt, Outcome, Refusal, Reply, ReplyBody};
 use kattu_proto::etcdserverpb as pb;
 use std::future::Future;
 use std::sync::Arc;
@@ -70,6 +70,8 @@ pub struct FaceConfig {
     pub ping_interval_min: Duration,
     /// Room for large writes, in KiB; shared by all listeners of this member.
     pub large_writes: Arc<Semaphore>,
+    /// Places for looks at everything; shared by all listeners of this member.
+    pub looks: Arc<Semaphore>,
     /// What may be held for clients; shared by all listeners of this member.
     pub budget: Arc<Budget>,
     /// How long calls under way may go on once the server stops.
@@ -96,6 +98,7 @@ impl Default for FaceConfig {
             stall_deadline: Duration::from_secs(60),
             ping_interval_min: Duration::from_secs(5),
             large_writes: Arc::new(Semaphore::new(kv::LARGE_WRITES_KIB)),
+            looks: Arc::new(Semaphore::new(maintenance::LOOKS_MAX)),
             budget: Arc::default(),
             drain_deadline: Duration::from_secs(2),
             counters: Arc::default(),
@@ -274,6 +277,9 @@ impl<R: Replica> Face<R> {
     /// # Errors
     /// The store's no, a refusal, or a doubt.
     pub(crate) fn judge_outcome(&self, outcome: Outcome) -> Result<Reply, Status> {
+        if let Outcome::Refused(Refusal::AnswerTooLarge) | Outcome::Unknown(Doubt::AnswerTooLarge) = outcome {
+            self.config.counters.answers_too_large.add(1);
+        }
         match outcome {
             Outcome::Done(Reply { body: ReplyBody::KvError(error), .. }) => {
                 Err(errors::of_store(error).into())

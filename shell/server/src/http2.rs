@@ -21,7 +21,7 @@ use crate::encode::PIECE_BYTES;
 use crate::errors;
 use crate::face::FaceConfig;
 use crate::grpc;
-use crate::patience::{Enough, Limits, Patience};
+use crate::patience::{Enough, Limits, Pace, Patience};
 use crate::streams::{Limited, StreamsMax};
 use bytes::Bytes;
 use futures_util::StreamExt;
@@ -312,7 +312,7 @@ async fn send_large(
     let held = hold.bytes();
     let mut sent = 0;
     loop {
-        let room = room_for(large.len.saturating_sub(sent).max(1), stream, out).await?;
+        let room = room_for(large.len.saturating_sub(sent).max(1), stream, out, out.stall).await?;
         let bytes = (large.write)(room);
         if bytes.is_empty() {
             return Ok(());
@@ -332,20 +332,29 @@ async fn send_as_room_comes(
     mut bytes: Bytes,
     hold: &mut Hold,
     stream: &mut SendStream<Piece>,
+    pace: &mut Pace,
     out: &Out<'_>,
 ) -> Result<(), h2::Error> {
     out.counters.sent_bytes.add(bytes.len() as u64);
     while !bytes.is_empty() {
-        let room = room_for(bytes.len(), stream, out).await?;
+        let begun = Instant::now();
+        let room = room_for(bytes.len(), stream, out, pace.patience(out.stall)).await?.min(bytes.len());
+        pace.took(room as u64, begun.elapsed());
         // The call's hold stays with the call.
-        stream.send_data(Piece::new(bytes.split_to(room.min(bytes.len())), hold.split(0)), false)?;
+        stream.send_data(Piece::new(bytes.split_to(room), hold.split(0)), false)?;
         out.piece.set(true);
     }
     Ok(())
 }
 
-/// Waits until the client takes some of `wanted` bytes; one that takes nothing for too long is told that it is too much.
-async fn room_for(wanted: usize, stream: &mut SendStream<Piece>, out: &Out<'_>) -> Result<usize, h2::Error> {
+/// Waits until the client takes some of `wanted` bytes; one that takes nothing for longer than `patience` is told that it is
+/// too much.
+async fn room_for(
+    wanted: usize,
+    stream: &mut SendStream<Piece>,
+    out: &Out<'_>,
+    patience: Duration,
+) -> Result<usize, h2::Error> {
     stream.reserve_capacity(wanted.min(PIECE_BYTES));
     // What was given before and not used is not given again.
     if 0 < stream.capacity() {
@@ -355,28 +364,33 @@ async fn room_for(wanted: usize, stream: &mut SendStream<Piece>, out: &Out<'_>) 
     let at_once = poll_fn(|context| Poll::Ready(room.as_mut().poll(context))).await;
     let room = match at_once {
         Poll::Ready(room) => Some(room),
-        Poll::Pending => timeout(out.stall, room).await.ok(),
+        Poll::Pending => timeout(patience, room).await.ok(),
     };
     match room {
         Some(room) => room.ok_or(Reason::CANCEL)?,
         None => {
-            out.counters.answers_stalled.add(1);
+            match patience < out.stall {
+                true => out.counters.answers_slow.add(1),
+                false => out.counters.answers_stalled.add(1),
+            }
             stream.send_reset(Reason::ENHANCE_YOUR_CALM);
             Err(Reason::ENHANCE_YOUR_CALM.into())
         }
     }
 }
 
-/// Messages as they come, each taken only when the one before it has found room in the client's window.
+/// Messages as they come, each taken only when the one before it has found room in the client's window. A client that is
+/// too slow loses the call: whoever makes the messages finds nobody, and lets go of what they are made of.
 async fn send_stream(
     mut messages: mpsc::Receiver<Result<Bytes, Status>>,
     hold: &mut Hold,
     mut stream: SendStream<Piece>,
     out: &Out<'_>,
 ) -> Result<(), h2::Error> {
+    let mut pace = Pace::default();
     loop {
         match poll_unless_reset(&mut stream, pin!(messages.recv())).await {
-            Some(Some(Ok(bytes))) => send_as_room_comes(bytes, hold, &mut stream, out).await?,
+            Some(Some(Ok(bytes))) => send_as_room_comes(bytes, hold, &mut stream, &mut pace, out).await?,
             Some(Some(Err(status))) => return stream.send_trailers(error_trailers(&status)),
             Some(None) => return stream.send_trailers(ok_trailers()),
             None => return Ok(()),

@@ -142,7 +142,8 @@ async fn read<R: Replica>(
 ) -> Result<(Term, Response), Status> {
     let (term, response) = store_answer(face.call(Request::Read(query, consistency)).await?)?;
     let len = encode::pairs_len(&response.answer);
-    check_answer(len, face.config.max_response_bytes())?;
+    check_answer(len, face.config.max_response_bytes())
+        .inspect_err(|_| face.config.counters.answers_too_large.add(1))?;
     if !hold.resize(held_len(&response.answer, len)) {
         return Err(errors::too_much_held(TOO_MUCH_TO_READ));
     }
@@ -176,6 +177,7 @@ async fn write<R: Replica>(
     let (len, len_max) = (encode::pairs_len(&response.answer), face.config.max_response_bytes());
     let revision = response.revision;
     if len_max < len {
+        face.config.counters.answers_too_large.add(1);
         return Err(Status::unknown(format!(
             "kattu: carried out at revision {revision}, but its answer of {len} bytes is more than the {len_max} of one \
              answer"

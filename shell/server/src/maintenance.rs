@@ -19,11 +19,12 @@ use kattu_node::frozen::Frozen;
 use kattu_proto::etcdserverpb as pb;
 use kattu_raft::{NodeId, Term};
 use pb::alarm_request::AlarmAction;
-use tokio::sync::{Semaphore, SemaphorePermit, mpsc, oneshot};
+use std::sync::Arc;
+use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 use tonic::Status;
 
-/// Looks at everything at once; each holds what has changed since it began.
-static LOOKS: Semaphore = Semaphore::const_new(4);
+/// Looks at everything at once, on one member; each holds what has changed since it began.
+pub const LOOKS_MAX: usize = 4;
 
 /// Versions hashed between two looks at whether anybody still waits.
 const VERSIONS_PER_STEP: usize = 4096;
@@ -146,7 +147,7 @@ pub async fn defragment<R: Replica>(face: &Face<R>, message: Bytes) -> Result<By
 /// If there is no room for another look at everything.
 pub async fn hash<R: Replica>(face: &Face<R>, message: Bytes) -> Result<Bytes, Status> {
     let _: pb::HashRequest = grpc::decode(message)?;
-    let permit = place().await?;
+    let permit = place(face).await?;
     let (term, frozen) = pin(face, Consistency::Serializable).await?;
     let header = Some(face.header(term, frozen.store().revision()));
     let hash =
@@ -162,7 +163,7 @@ pub async fn hash<R: Replica>(face: &Face<R>, message: Bytes) -> Result<Bytes, S
 /// A revision that is compacted or not there yet; no room for another look at everything.
 pub async fn hash_kv<R: Replica>(face: &Face<R>, message: Bytes) -> Result<Bytes, Status> {
     let request: pb::HashKvRequest = grpc::decode(message)?;
-    let permit = place().await?;
+    let permit = place(face).await?;
     let (term, frozen) = pin(face, Consistency::Linearizable).await?;
     let header = Some(face.header(term, frozen.store().revision()));
     let hashed = beside(permit, move |is_wanted| {
@@ -179,7 +180,8 @@ fn fold(hash: u64) -> u32 {
     hash as u32 ^ (hash >> 32) as u32
 }
 
-/// Snapshot: all tables as a backup file, piece by piece, no faster than they are read.
+/// Snapshot: all tables as a backup file, piece by piece, no faster than they are read. A client that takes too little
+/// of it loses the call, and with it the pin and the place ([`crate::patience::Pace`]).
 ///
 /// # Errors
 /// A member that is known to be wrong; no room for another look at everything.
@@ -189,7 +191,10 @@ pub async fn snapshot<R: Replica>(face: &Face<R>, message: Bytes) -> Result<Resp
     if status.alarms.contains(Alarm::corrupt(status.id)) {
         return Err(errors::CORRUPT.into());
     }
-    let permit = LOOKS.try_acquire().map_err(|_| Status::from(errors::TOO_MANY_REQUESTS))?;
+    let permit = Arc::clone(&face.config.looks).try_acquire_owned().map_err(|_| {
+        face.config.counters.looks_refused.add(1);
+        Status::from(errors::TOO_MANY_REQUESTS)
+    })?;
     let (term, frozen) = pin(face, Consistency::Serializable).await?;
     let header = face.header(term, frozen.store().revision());
     let mut left = frozen.bytes().max(1);
@@ -222,8 +227,8 @@ pub async fn snapshot<R: Replica>(face: &Face<R>, message: Bytes) -> Result<Resp
 }
 
 /// A place among those who look at everything. It is taken before the tables are pinned: who only waits holds nothing.
-async fn place() -> Result<SemaphorePermit<'static>, Status> {
-    LOOKS.acquire().await.map_err(|_| Status::from(errors::STOPPED))
+async fn place<R>(face: &Face<R>) -> Result<OwnedSemaphorePermit, Status> {
+    Arc::clone(&face.config.looks).acquire_owned().await.map_err(|_| Status::from(errors::STOPPED))
 }
 
 /// All tables as of now.
@@ -236,7 +241,7 @@ async fn pin<R: Replica>(face: &Face<R>, consistency: Consistency) -> Result<(Te
 }
 
 /// Does something long on a thread of its own; it may ask whether anybody still waits.
-async fn beside<T, W>(permit: SemaphorePermit<'static>, work: W) -> Result<T, Status>
+async fn beside<T, W>(permit: OwnedSemaphorePermit, work: W) -> Result<T, Status>
 where
     T: Send + 'static,
     W: FnOnce(&dyn Fn() -> bool) -> T + Send + 'static,

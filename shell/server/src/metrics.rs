@@ -6,10 +6,10 @@
 
 use crate::counters::{CODES, Counters};
 use crate::face::{ETCD_VERSION, Face, FaceConfig, KATTU_VERSION};
-use crate::maintenance;
 use crate::process;
 use crate::replica::Replica;
 use crate::rpc::Rpc;
+use crate::{kv, maintenance};
 use kattu_node::contract::Status;
 use kattu_raft::PeerFlow;
 use kattu_runtime::metrics::{
@@ -218,6 +218,18 @@ fn held(page: &mut Page, config: &FaceConfig) {
     page.counter(name, about, counters.connections_too_much.get());
     let name = "kattu_client_answers_stalled_total";
     page.counter(name, "Answers given up because their clients did not read", counters.answers_stalled.get());
+    let name = "kattu_client_answers_slow_total";
+    page.counter(name, "Streams given up because their clients took too little", counters.answers_slow.get());
+    let name = "kattu_client_answers_too_large_total";
+    page.counter(name, "Answers not given because they were too large", counters.answers_too_large.get());
+    let name = "kattu_large_writes_bytes";
+    let turns = kv::LARGE_WRITES_KIB.saturating_sub(config.large_writes.available_permits());
+    page.gauge(name, "Bytes of large writes that have their turn", turns << 10);
+    let name = "kattu_looks";
+    let looks = maintenance::LOOKS_MAX.saturating_sub(config.looks.available_permits());
+    page.gauge(name, "Looks at everything (hashes, snapshots) under way", looks);
+    let name = "kattu_looks_refused_total";
+    page.counter(name, "Snapshots refused because too many looked", counters.looks_refused.get());
 }
 
 fn engine(page: &mut Page, metrics: &Metrics) {

@@ -8,7 +8,9 @@
 //!           the third in a row the connection is closed. A client that measures its connection by pings sends one
 //!           when a part of an answer has come, so the parts that have left since its last ping excuse the next. [grpc-go
 //!           http2_server.go: handlePing; bdp_estimator.go]
-//!        4. A frame, or a call's head in several frames, that has begun is whole within [`Limits::head`]. Parts of bodies are
+//!        4. A stream of messages is taken at [`STREAM_BYTES_PER_S`] on the average, beside [`Limits::stall`] once: what waits is
+//!           held by somebody, a copy of all tables perhaps. Time in which nothing waits for the client is not counted.
+//!        5. A frame, or a call's head in several frames, that has begun is whole within [`Limits::head`]. Parts of bodies are
 //!           judged by their call.
 //! Knows nothing of: sockets, timers, what calls are.
 
@@ -18,6 +20,30 @@ use tokio::time::Instant;
 
 /// Strikes that are overlooked. [grpc-go http2_server.go: maxPingStrikes]
 const STRIKES_MAX: u32 = 2;
+
+/// Bytes of a stream that give its client a second more.
+const STREAM_BYTES_PER_S: u64 = 256 << 10;
+
+/// How slowly a client has taken a stream so far. [Rule 4]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Pace {
+    waited: Duration,
+    taken: u64,
+}
+
+impl Pace {
+    /// The stream has waited so long for its client, until that took so many bytes.
+    pub fn took(&mut self, bytes: u64, waited: Duration) {
+        self.taken = self.taken.saturating_add(bytes);
+        self.waited = self.waited.saturating_add(waited);
+    }
+
+    /// How long it may wait now: at most `stall`.
+    pub fn patience(&self, stall: Duration) -> Duration {
+        let earned = Duration::from_millis(self.taken.saturating_mul(1000) / STREAM_BYTES_PER_S);
+        (stall + earned).saturating_sub(self.waited).min(stall)
+    }
+}
 
 /// How much patience there is.
 #[derive(Clone, Copy, Debug)]
@@ -212,5 +238,24 @@ mod tests {
                 assert_eq!(found, too_many, "{course:?} at {second}");
             }
         }
+    }
+
+    #[test]
+    fn a_stream_that_is_taken_slowly_runs_out_of_patience_and_one_at_the_stated_rate_does_not() {
+        let stall = Duration::from_secs(60);
+        let (mut slow, mut steady) = (Pace::default(), Pace::default());
+        for second in 1..=80 {
+            slow.took(64 << 10, Duration::from_secs(1));
+            steady.took(256 << 10, Duration::from_secs(1));
+            assert_eq!(slow.patience(stall), stall - Duration::from_millis(750) * second, "after {second} s");
+            assert_eq!(steady.patience(stall), stall);
+        }
+        assert_eq!(slow.patience(stall), Duration::ZERO);
+        steady.took(10 << 20, Duration::ZERO);
+        assert_eq!(steady.patience(stall), stall, "who was quick may stop for no longer than anybody");
+        steady.took(0, Duration::from_secs(59));
+        assert_eq!(steady.patience(stall), Duration::from_secs(41));
+        steady.took(u64::MAX, Duration::MAX);
+        assert_eq!(steady.patience(stall), Duration::ZERO, "no count is too large for the arithmetic");
     }
 }

@@ -218,6 +218,7 @@ async fn an_answer_beyond_the_limit_is_refused_with_advice() {
     let everything = pb::request_op::Request::RequestRange(prefix("k"));
     let refused = kv.txn(all_of(vec![op(everything)])).await.unwrap_err();
     assert_eq!(refused.code(), Code::ResourceExhausted);
+    assert_eq!(face.config.counters.answers_too_large.get(), 2);
     let some = pb::RangeRequest { limit: 5, ..prefix("k") };
     assert_eq!(kv.range(some).await.unwrap().into_inner().kvs.len(), 5);
 }
@@ -234,6 +235,7 @@ async fn a_write_whose_answer_is_too_large_says_that_it_was_done() {
     let doubtful = kv.delete_range(request).await.unwrap_err();
     assert_eq!(doubtful.code(), Code::Unknown);
     assert!(doubtful.message().starts_with("kattu: carried out at revision 22,"), "{doubtful:?}");
+    assert_eq!(face.config.counters.answers_too_large.get(), 1);
     assert_eq!(face.store.revision(), 22);
 }
 

@@ -1,6 +1,9 @@
 //! The rest of the maintenance service: hashes, alarms, everything as a stream.
 
 use crate::fixture::*;
+use crate::plain_http::ask;
+use bytes::Bytes;
+use h2::Reason;
 use kattu_kv::api::{Command, Put};
 use kattu_node::Keeper;
 use kattu_node::alarms::{Alarm, AlarmChange, AlarmKind};
@@ -8,12 +11,17 @@ use kattu_node::command::encode_kv;
 use kattu_node::contract::{KeeperEffects, KeeperTask, Outcome, Refusal, Reply, ReplyBody, Request};
 use kattu_proto::etcdserverpb as pb;
 use kattu_raft::{Entry, EntryHead, EntryId, EntryKind, Form, NodeId, Stamp, Term};
+use kattu_server::FaceConfig;
 use kattu_server::backup::Backup;
+use kattu_server::rpc::Rpc;
 use pb::alarm_request::AlarmAction;
 use pb::maintenance_client::MaintenanceClient;
 use std::time::Duration;
 use tonic::Code;
 use tonic::transport::Channel;
+
+/// How many may look at everything at once. [operations.md, "Limits"]
+const LOOKS_MAX: usize = 4;
 
 /// A keeper that has applied so many puts of a kilobyte, and one compaction at revision 3.
 fn keeper(puts: u32) -> Keeper {
@@ -32,7 +40,11 @@ fn keeper(puts: u32) -> Keeper {
 
 /// A face whose replica pins these tables.
 async fn holding(keeper: &Keeper) -> (Face, MaintenanceClient<Channel>) {
-    let face = Face::start().await;
+    holding_with(keeper, FaceConfig::default()).await
+}
+
+async fn holding_with(keeper: &Keeper, config: FaceConfig) -> (Face, MaintenanceClient<Channel>) {
+    let face = Face::start_with(config).await;
     answer(&face, ReplyBody::Pinned(Box::new(keeper.pin())));
     let maintenance = MaintenanceClient::new(face.channel().await);
     (face, maintenance)
@@ -42,7 +54,7 @@ fn answer(face: &Face, body: ReplyBody) {
     face.store.set(|state| state.instead = Some(Outcome::Done(Reply { term: Term(TERM), body })));
 }
 
-/// Asks until there is room: other tests of this process look at everything, too, and only a few may at a time.
+/// Asks until there is room: who has gone keeps his place until that is noticed.
 async fn admitted(maintenance: &mut MaintenanceClient<Channel>) -> tonic::Streaming<pb::SnapshotResponse> {
     let end = tokio::time::Instant::now() + Duration::from_secs(60);
     loop {
@@ -92,6 +104,80 @@ async fn readers_that_go_away_leave_room_for_others() {
     }
     // Each is given up as soon as it finds nobody.
     drop(admitted(&mut maintenance).await);
+}
+
+/// How often the replica was asked for a pin of its tables.
+fn pins(face: &Face) -> usize {
+    face.store.set(|state| state.seen.iter().filter(|seen| matches!(seen, Request::Pin(_))).count())
+}
+
+/// Goal: as many as may look at everything hold a pin each; a hash beyond them waits and holds none, a snapshot is refused.
+#[tokio::test]
+async fn beyond_the_limit_of_looks_a_snapshot_is_refused_and_a_hash_waits_without_a_pin() {
+    let (face, mut maintenance) = holding(&keeper(5000)).await;
+    let mut readers = Vec::new();
+    for _ in 0..LOOKS_MAX {
+        // Nobody reads it: what does not fit the window of its connection holds its place.
+        let mut reader = MaintenanceClient::new(face.channel().await);
+        let stream = reader.snapshot(pb::SnapshotRequest {}).await.expect("there is a place").into_inner();
+        readers.push((reader, stream));
+    }
+    let refused = maintenance.snapshot(pb::SnapshotRequest {}).await.unwrap_err();
+    assert_eq!(
+        (refused.code(), refused.message()),
+        (Code::ResourceExhausted, "etcdserver: too many requests")
+    );
+    assert_eq!((pins(&face), face.config.counters.looks_refused.get()), (LOOKS_MAX, 1));
+    let (_, _, page) = ask(&face, "GET", "/metrics").await;
+    assert!(page.contains("\nkattu_looks 4\n") && page.contains("\nkattu_looks_refused_total 1\n"), "{page}");
+
+    let (mut first, mut second) = (maintenance.clone(), maintenance.clone());
+    let hash = tokio::spawn(async move { first.hash(pb::HashRequest {}).await });
+    let hash_kv = tokio::spawn(async move { second.hash_kv(pb::HashKvRequest { revision: 0 }).await });
+    let begun = |rpc: Rpc| face.config.counters.of(rpc).started.get();
+    eventually(|| begun(Rpc::Hash) == 1 && begun(Rpc::HashKv) == 1).await;
+    for _ in 0..50 {
+        maintenance.status(pb::StatusRequest {}).await.expect("it answers meanwhile");
+    }
+    assert_eq!(pins(&face), LOOKS_MAX, "who waits for a place holds no tables");
+    assert!(!hash.is_finished() && !hash_kv.is_finished());
+
+    drop(readers);
+    hash.await.unwrap().expect("a hash");
+    hash_kv.await.unwrap().expect("a hash");
+    assert_eq!(pins(&face), LOOKS_MAX + 2);
+    eventually(|| face.config.looks.available_permits() == LOOKS_MAX).await;
+}
+
+/// Goal: who takes a little of a snapshot now and then does not keep its tables, and its place, for as long as he likes.
+#[tokio::test]
+async fn a_snapshot_that_is_taken_too_slowly_is_given_up_and_its_client_is_told() {
+    let config = FaceConfig { stall_deadline: Duration::from_secs(1), ..Default::default() };
+    let (face, _) = holding_with(&keeper(5000), config).await;
+    // With a window of 128 bytes each word of the client's makes room for no more than that.
+    let (mut client, connection) =
+        h2::client::Builder::new().initial_window_size(128).handshake(face.raw().await).await.unwrap();
+    tokio::spawn(connection);
+    let request = http::Request::post("http://x/etcdserverpb.Maintenance/Snapshot")
+        .header("content-type", "application/grpc")
+        .body(())
+        .unwrap();
+    std::future::poll_fn(|context| client.poll_ready(context)).await.unwrap();
+    let (response, mut body) = client.send_request(request, false).unwrap();
+    body.send_data(Bytes::from(vec![0; 5]), true).unwrap();
+    let mut body = response.await.unwrap().into_body();
+    assert_eq!(face.config.looks.available_permits(), LOOKS_MAX - 1);
+    let told = loop {
+        match body.data().await.expect("not the end: it has not taken all") {
+            Ok(data) => body.flow_control().release_capacity(data.len()).unwrap(),
+            Err(error) => break error,
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    };
+    assert_eq!(told.reason(), Some(Reason::ENHANCE_YOUR_CALM));
+    let counters = &face.config.counters;
+    assert_eq!((counters.answers_slow.get(), counters.answers_stalled.get()), (1, 0));
+    eventually(|| face.config.looks.available_permits() == LOOKS_MAX).await;
 }
 
 #[tokio::test]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 /// Asks and hands back status line, head and body.
-async fn ask(face: &Face, method: &str, target: &str) -> (u16, String, String) {
+pub async fn ask(face: &Face, method: &str, target: &str) -> (u16, String, String) {
     let mut stream = face.raw().await;
     let request = format!("{method} {target} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).await.unwrap();
