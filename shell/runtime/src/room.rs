@@ -154,8 +154,8 @@ fn disk_is_short(data_dir: &Path) -> bool {
     }
 }
 
-/// The quota of a member that is given none: half of the machine's memory, or of its control group's. The other half is for
-/// what is held twice while a snapshot is made, for clients, and for whoever else is on the machine.
+/// The quota of a member that is given none: half of [`memory_limit`]. The other half is for what is held twice while a
+/// snapshot is made, for clients, and for whoever else is on the machine.
 #[must_use]
 pub fn default_quota() -> u64 {
     memory_limit() / 2
