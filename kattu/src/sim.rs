@@ -6,8 +6,8 @@ use crate::ended::{Ended, Outcome};
 use crate::output::{self, Format};
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
-use kattu_sim::campaign::{CAMPAIGN_STORMS, Sum, least, run_storms};
-use kattu_sim::faults::{Fault, NOT_BUILT};
+use kattu_sim::campaign::{CAMPAIGN_STORMS, Sum, run_storms};
+use kattu_sim::faults::{ELSEWHERE, Fault, NOT_BUILT};
 use kattu_sim::{Family, Options, Plan, StormReport, run_plan, run_storm, shrink};
 use serde_json::{Value, json};
 use std::time::Instant;
@@ -27,10 +27,10 @@ const LINES_MAX: usize = 60;
 Each storm is a cluster of 1 to 9 members that run the code of production in virtual time, with a configuration, a
 workload and a choice of faults that its seed decides; then everything works again and must heal. A storm that breaks
 a promise is cut down and shown as a timeline. From 300 storms on, each kind of fault must have happened; from 1000 on,
-at least 20 times. The same seed takes the same course in every build.
+at least 20 times; from 12 storms of a family on, each of its judges must have had something to judge. The same seed takes the same course in every build.
 
 The last line is: K storms, V violations, seeds A..B, S cluster-seconds, T s (B itself is not among them).
-The exit code is 1 if a promise was broken, or a fault was too rare.
+The exit code is 1 if a promise was broken, or a fault or what a judge needs was too rare.
 
 Examples:
   kattu sim --storms 300
@@ -143,7 +143,7 @@ pub fn run(args: &SimArgs) -> Outcome {
     let shrunk =
         failed.first().filter(|_| args.output == Format::Table).map(|report| shrink(report, &options));
     let seconds = began.elapsed().as_secs_f64();
-    let too_rare = sum.faults.too_rare(least(sum.storms), family);
+    let lacks = sum.lacks(family);
     match args.output {
         Format::Json => output::print_json(&as_json(&sum, first..end, seconds, family))?,
         Format::Table => {
@@ -158,12 +158,10 @@ pub fn run(args: &SimArgs) -> Outcome {
     if let [(seed, violation), ..] = &sum.violations[..] {
         return Err(Ended::failed(format!("seed {seed}: {violation}")));
     }
-    if too_rare.is_empty() {
+    if lacks.is_empty() {
         return Ok(());
     }
-    let named: Vec<String> =
-        too_rare.iter().map(|&fault| format!("{} ({})", fault.id(), sum.faults.count(fault))).collect();
-    Err(Ended::failed(format!("faults that happened too rarely to be evidence: {}", named.join(", "))))
+    Err(Ended::failed(format!("too rare to be evidence: {}", lacks.join(", "))))
 }
 
 /// A seed that nobody has tried, told before it is used.
@@ -207,7 +205,8 @@ fn print_faults(sum: &Sum, family: Family) -> Outcome {
             missing.map(|(first, second)| format!("{}+{}", first.id(), second.id())).collect();
         text += &format!("; never: {}", named.join(" "));
     }
-    text += &format!("\nnot built yet: {}\n", NOT_BUILT.join(" "));
+    let elsewhere: Vec<String> = ELSEWHERE.iter().map(|(id, what)| format!("{id} ({what})")).collect();
+    text += &format!("\nelsewhere: {}; not built: {}\n", elsewhere.join(", "), NOT_BUILT.join(" "));
     let (done, refused, unknown) = sum.operations;
     text += &format!(
         "operations: {done} done, {refused} refused, {unknown} open; {} answers judged, {} parts of histories left \
@@ -293,6 +292,7 @@ fn as_json(sum: &Sum, seeds: std::ops::Range<u64>, seconds: f64, family: Family)
         "undecided": sum.undecided,
         "faults": faults,
         "pairs": pairs,
+        "elsewhere": ELSEWHERE.iter().map(|(id, _)| *id).collect::<Vec<_>>(),
         "not_built_yet": NOT_BUILT,
     })
 }

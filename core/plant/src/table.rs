@@ -25,7 +25,7 @@ const WAL: &str = "kattu-wal";
 const REBUILD: &str = "kattu-rebuild";
 
 /// All bugs that can be planted.
-pub static BUGS: [Bug; 155] = [
+pub static BUGS: [Bug; 158] = [
     // core/raft: elections
     bug(
         RAFT,
@@ -408,6 +408,22 @@ pub static BUGS: [Bug; 155] = [
     ),
     bug(
         RAFT,
+        "recent-entries-kept-without-a-bound",
+        "mutant: the bounds of what is kept in memory for peers, left out",
+        "A member drops no entry from memory that it has written since it started, however many there are.",
+        Trial::Service,
+        &["bounded_memory"],
+    ),
+    bug(
+        RAFT,
+        "pieces-sent-without-an-answer",
+        "mutant of rule N4: one piece of a snapshot is on its way at a time",
+        "A leader sends the next piece of a snapshot as soon as it has been read, whether the one before it came or not.",
+        Trial::Service,
+        &["bounded_memory"],
+    ),
+    bug(
+        RAFT,
         "recent-entries-kept-for-nobody",
         "our own: found by review",
         "A leader drops entries from memory that a peer which keeps up has not acknowledged, and reads them back for it.",
@@ -503,6 +519,14 @@ pub static BUGS: [Bug; 155] = [
         "A delete that finds no key takes a revision all the same.",
         Trial::Storms,
         &["revision_order", "linearizable"],
+    ),
+    bug(
+        KV,
+        "compacted-versions-kept",
+        "kin of every store whose compaction only moves a number",
+        "A compaction answers, its revision is the oldest that can be read, and no version is given back.",
+        Trial::Service,
+        &["bounded_memory"],
     ),
     bug(
         KV,

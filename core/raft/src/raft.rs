@@ -434,6 +434,9 @@ impl Raft {
     /// Drops old entries from memory: those that are on disk and were handed to apply. What a peer that keeps up lacks stays
     /// longer, so that one that is a little late is not fed from the disk.
     pub(crate) fn shrink_recent(&mut self) {
+        if planted!("recent-entries-kept-without-a-bound") {
+            return;
+        }
         let upto = self.marks.handed.min(self.marks.persisted);
         let recent_first = self.log.recent_first();
         let taken = match &self.role {
@@ -451,6 +454,12 @@ impl Raft {
     pub(crate) fn envelope(&self, to: NodeId, message: Message) -> Envelope {
         let Config { group, id, incarnation, .. } = self.config;
         Envelope { group, from: id, incarnation, to, term: self.term, message }
+    }
+
+    /// Bytes of recent entries that are kept in memory.
+    #[must_use]
+    pub fn recent_bytes(&self) -> usize {
+        self.log.recent_bytes()
     }
 
     /// This peer.

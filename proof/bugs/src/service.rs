@@ -12,7 +12,8 @@ const SECONDS: u64 = 20;
 /// Bugs that show where a member has little CPU, or where history is forgotten.
 const OF_SLOW_MEMBERS: [&str; 2] = ["commit-waits-for-everybody", "elections-wait-five-times-as-long"];
 /// Bugs that show where segments are made and snapshots taken at the one disk that the log has, too.
-const OF_BUSY_DISKS: [&str; 2] = ["next-segment-made-while-writes-wait", "snapshot-synced-in-one-go"];
+const OF_BUSY_DISKS: [&str; 3] =
+    ["next-segment-made-while-writes-wait", "snapshot-synced-in-one-go", "compacted-versions-kept"];
 /// Bugs that show where much history is forgotten.
 const OF_FORGET: [&str; 1] = ["compaction-forgets-all-at-once"];
 /// Bugs that show under ten times the load that can be served.

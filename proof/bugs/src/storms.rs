@@ -26,8 +26,9 @@ pub fn called_for(bug: &str) -> &'static str {
 }
 
 fn options(name: &str) -> Options {
-    // What is made beside a storm has scenes of its own.
+    // What is made beside a storm has scenes of its own; what is slow or heavy makes timelines long.
     let kinds = Kinds::of(Kind::ALL).without(Kind::Restore).without(Kind::Recover);
+    let kinds = kinds.without(Kind::Narrow).without(Kind::Tired).without(Kind::Heavy);
     let levels = Some(!called_for(name).is_empty());
     Options {
         seconds: Some(SECONDS),

@@ -67,6 +67,11 @@ const BEYOND: &[(&str, &str)] = &[
         "breaks no promise of safety: in a scope everything may overtake everything",
     ),
     ("sent-again-because-time-passed", "breaks no promise of safety: entries are sent twice"),
+    (
+        "recent-entries-kept-without-a-bound",
+        "breaks no promise of safety: what is kept in memory is not in any message",
+    ),
+    ("pieces-sent-without-an-answer", "breaks no promise of safety: pieces of a snapshot fill a slow link"),
     ("unanswered-piece-sent-again", "breaks no promise of safety: pieces of a snapshot are sent twice"),
     (
         "written-off-entries-not-counted",

@@ -86,13 +86,15 @@ pub(crate) struct BesideWrites {
 }
 
 impl BesideWrites {
-    /// Something goes on from `now` on, and until then for all that is known.
-    pub(crate) fn goes_on(&mut self, what: Beside, now: u64, until: u64) {
+    /// Something goes on from `now` on, and until then for all that is known. Whether it begins now.
+    pub(crate) fn goes_on(&mut self, what: Beside, now: u64, until: u64) -> bool {
         let spell = &mut self.spells[what as usize];
-        if spell.until < now {
+        let begins = spell.until < now;
+        if begins {
             spell.began = now;
         }
         spell.until = spell.until.max(until + JUST_AFTER);
+        begins
     }
 
     /// What goes on now: the shortest of it.
@@ -149,8 +151,8 @@ mod tests {
     fn the_shortest_counts_and_a_spell_that_goes_on_has_begun_once() {
         let mut beside = BesideWrites::default();
         assert_eq!((beside.now(0), beside.since(0)), (None, None));
-        beside.goes_on(Beside::Snapshot, 10, 10 + MS);
-        beside.goes_on(Beside::Snapshot, 10 + MS, 10 + 100 * MS);
+        assert!(beside.goes_on(Beside::Snapshot, 10, 10 + MS));
+        assert!(!beside.goes_on(Beside::Snapshot, 10 + MS, 10 + 100 * MS), "it goes on");
         beside.goes_on(Beside::Segment, 10 + 2 * MS, 10 + 3 * MS);
         assert_eq!(beside.now(10 + 4 * MS), Some(Beside::Segment));
         assert_eq!(beside.now(10 + 3 * MS + JUST_AFTER), Some(Beside::Snapshot));

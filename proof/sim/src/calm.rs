@@ -88,6 +88,12 @@ impl World {
 
     fn begin_calm(&mut self) -> Result<(), Violation> {
         self.calm = true;
+        for member in 0..self.members.len() {
+            let slowness = self.sh.service.slowness(member);
+            if let Some(process) = &mut self.members[member].process {
+                process.hurry(self.sh.now, slowness);
+            }
+        }
         self.end_service();
         self.sh.settings.quota = u64::MAX; // whoever ran out of it is given more
         self.sh.line(None, "fault", || "everything works again".into());

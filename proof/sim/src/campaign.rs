@@ -3,7 +3,7 @@
 //! One storm per thread at a time; the order in which they end says nothing, the sum is the same whatever it is.
 //! Knows nothing of: how progress is shown.
 
-use crate::family::ServiceSum;
+use crate::family::{Family, ServiceSum};
 use crate::faults::Tally;
 use crate::plan::Options;
 use crate::report::{Deeds, StormReport, Violation};
@@ -24,6 +24,9 @@ pub fn least(storms: u64) -> u64 {
         1_000.. => 20,
     }
 }
+
+/// From so many storms on, members with much to do at their disks must have done each of it once a storm on average.
+const BUSY_FROM: u64 = 5;
 
 /// What many storms came to.
 #[derive(Clone, Debug, Default)]
@@ -53,6 +56,29 @@ pub struct Sum {
 }
 
 impl Sum {
+    /// What happened too rarely in so many storms of a family for their verdict to be evidence, in words for people: faults,
+    /// what its members are to do beside writes, cases for its judges.
+    #[must_use]
+    pub fn lacks(&self, family: Family) -> Vec<String> {
+        let least = least(self.storms);
+        let mut lacks: Vec<String> = Vec::new();
+        for fault in self.faults.too_rare(least, family) {
+            lacks.push(format!("{} ({})", fault.id(), self.faults.count(fault)));
+        }
+        if family == Family::BusyDisks && self.storms >= BUSY_FROM {
+            let Deeds { segments, compactions, snapshots, .. } = self.deeds;
+            for (what, count) in
+                [("segments", segments), ("compactions", compactions), ("snapshots", snapshots)]
+            {
+                if count < self.storms {
+                    lacks.push(format!("{what} ({count})"));
+                }
+            }
+        }
+        lacks.extend(self.service.judged_too_few(family, self.storms));
+        lacks
+    }
+
     /// Adds one storm.
     pub fn add(&mut self, report: &StormReport) {
         self.storms += 1;
@@ -108,4 +134,28 @@ pub fn run_storms(
         }
     });
     sum
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_campaign_of_busy_disks_in_which_nothing_was_busy_is_none() {
+        let mut sum = Sum { storms: BUSY_FROM, ..Sum::default() };
+        assert_eq!(sum.lacks(Family::BusyDisks), ["segments (0)", "compactions (0)", "snapshots (0)"]);
+        assert_eq!(sum.lacks(Family::SlowLinks), Vec::<String>::new(), "they need not be");
+        (sum.deeds.segments, sum.deeds.compactions, sum.deeds.snapshots) = (BUSY_FROM, BUSY_FROM, BUSY_FROM);
+        assert_eq!(sum.lacks(Family::BusyDisks), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_campaign_says_which_faults_were_too_rare() {
+        let sum = Sum { storms: CAMPAIGN_STORMS, ..Sum::default() };
+        let lacks = sum.lacks(Family::Storms);
+        assert!(
+            lacks.contains(&"F54 (0)".to_string()) && lacks.contains(&"F62 (0)".to_string()),
+            "{lacks:?}"
+        );
+    }
 }

@@ -23,8 +23,13 @@ use std::collections::BTreeMap;
 const FLOOD_FROM: u32 = 1_000_000;
 /// Numbers of clients that ask a member the moment it is back.
 const EARLY_FROM: u32 = 2_000_000;
+/// Numbers of clients that ask for as much as a face lets in.
+const HEAVY_FROM: u32 = 4_000_000;
 /// The number of the operator.
 const OPERATOR: u32 = 3_000_000;
+/// Operations of a heavy transaction, those inside counted: as many as a face lets in. And transactions within it.
+const HEAVY_OPERATIONS: u64 = 128;
+const HEAVY_BRANCHES: u64 = 8;
 /// Numbers of clients that probe after the storm.
 const PROBE_FROM: u32 = 500_000;
 
@@ -38,6 +43,8 @@ pub(crate) struct Asked {
     /// Its command is odd: valid bytes that no face would let through.
     pub(crate) odd: bool,
     pub(crate) is_flood: bool,
+    /// It asks for as much as a face lets in.
+    pub(crate) is_heavy: bool,
     /// It is the operator's: no history tells of it.
     pub(crate) is_wish: bool,
     /// The session it belongs to.
@@ -70,6 +77,7 @@ pub(crate) struct Clients {
     revision: i64,
     floods: u32,
     early: u32,
+    heavy: u32,
     pub(crate) done: u64,
     pub(crate) refused: u64,
     pub(crate) unknown: u64,
@@ -94,6 +102,7 @@ impl Clients {
             revision: 1,
             floods: 0,
             early: 0,
+            heavy: 0,
             done: 0,
             refused: 0,
             unknown: 0,
@@ -200,6 +209,59 @@ impl Clients {
         number
     }
 
+    /// One request that asks for as much as a face lets in: everything, a transaction of 128 operations in two
+    /// levels, a value as large as any may be under the one key that everybody else writes, too. [fault-model F53]
+    pub(crate) fn heavy(&mut self, now: u64, member: usize) -> u64 {
+        self.heavy += 1;
+        let all = |count_only: bool| Operation::Range {
+            key: "\0".into(),
+            end: "\0".into(),
+            revision: 0,
+            limit: 0,
+            count_only,
+            serializable: false,
+        };
+        let operation = match self.dice.below(4) {
+            0 => all(self.dice.one_in(3)),
+            1 => {
+                let mut value = format!("h{}.", self.asked.len());
+                value.extend(std::iter::repeat_n('.', self.request_bytes_max.saturating_sub(value.len())));
+                Operation::Put { key: "k0".into(), value }
+            }
+            _ => {
+                // No key is written twice: the face would not let that in. And few are: what an open transaction may have
+                // written, in the end or never, multiplies what judges have to look at.
+                let mut keys = (0..self.load.keys.min(HEAVY_BRANCHES)).map(|key| format!("k{key}"));
+                let number = self.asked.len();
+                let mut operation = |place: u64| match (place % 4, keys.next()) {
+                    (0, _) => all(place % 32 != 4),
+                    (_, Some(key)) => Operation::Put { key, value: format!("h{number}.{place}") },
+                    (which, None) => Operation::Range {
+                        key: "k0".into(),
+                        end: if which == 1 { "\0".into() } else { String::new() },
+                        revision: 0,
+                        limit: 0,
+                        count_only: which == 1,
+                        serializable: false,
+                    },
+                };
+                let then = (0..HEAVY_BRANCHES)
+                    .map(|branch| Operation::Txn {
+                        compare: Vec::new(),
+                        then: (1..HEAVY_OPERATIONS / HEAVY_BRANCHES)
+                            .map(|place| operation(branch * HEAVY_OPERATIONS / HEAVY_BRANCHES + place))
+                            .collect(),
+                        otherwise: Vec::new(),
+                    })
+                    .collect();
+                Operation::Txn { compare: Vec::new(), then, otherwise: Vec::new() }
+            }
+        };
+        let number = self.ask_for(now, HEAVY_FROM + self.heavy, member, operation);
+        self.asked[number as usize].is_heavy = true;
+        number
+    }
+
     /// Requests of floods so far.
     pub(crate) fn flooded(&self) -> u64 {
         u64::from(self.floods)
@@ -252,6 +314,7 @@ impl Clients {
             ended: false,
             odd: false,
             is_flood: false,
+            is_heavy: false,
             is_wish: false,
             session: None,
             bounded: None,

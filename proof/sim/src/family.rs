@@ -3,9 +3,9 @@
 //! | Family | What is in it | What is judged beside safety |
 //! |---|---|---|
 //! | [`Family::Storms`] | every fault, none for long | steps; how a member serves between two faults says little |
-//! | [`Family::SlowLinks`] | links of 1, 10, 100 MB/s, members that come back far behind | goodput, progress, memory, steps, tail |
-//! | [`Family::SlowMembers`] | members with little CPU, members that come back far behind, compactions | progress, memory, steps, tail |
-//! | [`Family::BusyDisks`] | snapshots, changes of segments and compactions, at one disk for each member | progress, memory, steps, tail |
+//! | [`Family::SlowLinks`] | links of 1, 10, 100 MB/s, members that come back far behind | goodput, progress, leaders that stay, memory, steps, tail |
+//! | [`Family::SlowMembers`] | members with little CPU, members that come back far behind, compactions | progress, leaders that stay, memory, steps, tail |
+//! | [`Family::BusyDisks`] | snapshots, changes of segments and compactions, at one disk for each member | progress, leaders that stay, memory, steps, tail |
 //!
 //! Requests come at a rate, as clients do that do not wait for each other. Steps of members cost time by counted work, so
 //! that a long step delays heartbeats. The limits of a peer's lane are those of production or an eighth of them, so that a
@@ -22,6 +22,7 @@ use crate::net::{Wire, id_of};
 use crate::plan::{Load, Options, Plan};
 use crate::report::Violation;
 use crate::world::{Event, World};
+use kattu_kv::store::VERSION_OVERHEAD_BYTES;
 use kattu_node::SnapshotLimits;
 use kattu_raft::LogIndex;
 use kattu_verify::service::{
@@ -70,8 +71,8 @@ impl Family {
     #[must_use]
     pub fn has(self, fault: Fault) -> bool {
         match fault {
-            Fault::F54 => self == Family::SlowLinks,
-            Fault::F55 => self == Family::SlowMembers,
+            Fault::F54 => matches!(self, Family::SlowLinks | Family::Storms),
+            Fault::F55 => matches!(self, Family::SlowMembers | Family::Storms),
             Fault::F51 => self != Family::BusyDisks,
             _ => self == Family::Storms,
         }
@@ -95,6 +96,14 @@ const STANDSTILL_MAX: u64 = 5 * SEC;
 const SLOWER: Slower = Slower { factor: 2.0, allowance: 10 * MS };
 /// What frames and questions take beside entries, for each peer.
 const FRAMES_SPARE: u64 = 1 << 20;
+/// A unit of work takes this many nanoseconds.
+const UNIT: u64 = 250;
+/// What a compaction lets a member forget is gone after so long: with little CPU, and while a snapshot is taken, too.
+const FORGOTTEN_AFTER: u64 = 5 * SEC;
+/// From so many storms on each judge must have judged.
+const JUDGED_FROM: u64 = 12;
+/// … and from so many on, in so many of a hundred cases in which it was asked.
+const JUDGED_SHARE_FROM: u64 = 100;
 /// How often members are looked at.
 const LOOK: u64 = 100 * MS;
 /// Requests come from here on: by then somebody leads.
@@ -205,7 +214,7 @@ fn draw_serving(family: Family, dice: &mut Dice) -> Serving {
     };
     let get = Stream { ask: Ask::Get { keys: 64 }, per_second: dice.log_within(5, 200), anywhere: false };
     let streams = if dice.one_in(3) { vec![put] } else { vec![put, get] };
-    Serving { family, streams, rate, unit: 250 }
+    Serving { family, streams, rate, unit: UNIT }
 }
 
 fn draw_injections(dice: &Dice, plan: &Plan, who: Who, away: Who) -> Vec<(u32, Injection)> {
@@ -248,6 +257,14 @@ pub(crate) struct Service {
     busy: bool,
     /// Who has come back, when, and what it has to come up to.
     coming: BTreeMap<usize, (u64, LogIndex)>,
+    /// When each member was seen to have compacted, since it was last down or behind, with the revision.
+    compacted: BTreeMap<usize, Vec<(u64, i64)>>,
+    /// When the first of all members was seen to have compacted up to a revision.
+    first_compacted: BTreeMap<i64, u64>,
+    /// Bytes of versions that the streams of a storm make, for each second.
+    versions_per_second: u64,
+    /// A fault struck who led.
+    leader_struck: bool,
     /// What each link had carried when its rate was last set, and that rate.
     marks: BTreeMap<(usize, usize), (u64, LinkCount)>,
     sum: ServiceSum,
@@ -266,6 +283,10 @@ impl Default for Service {
             struck: BTreeMap::new(),
             busy: false,
             coming: BTreeMap::new(),
+            compacted: BTreeMap::new(),
+            first_compacted: BTreeMap::new(),
+            versions_per_second: 0,
+            leader_struck: false,
             marks: BTreeMap::new(),
             sum: ServiceSum::default(),
         }
@@ -353,6 +374,45 @@ impl When {
     }
 }
 
+/// How often a judge judged, and how often it was asked and had too little to judge by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Verdicts {
+    /// Cases that were judged.
+    pub judged: u64,
+    /// Cases that were not.
+    pub skipped: u64,
+}
+
+/// Judges that may have too little to judge by, as they are called in reports.
+const OF_GOODPUT: &str = "goodput of links that carried something";
+const OF_TROUBLE: &str = "tail while a member is in trouble";
+const OF_BESIDE: [&str; 3] = [
+    "tail while a log goes over to its next segment",
+    "tail while a compaction runs",
+    "tail while a snapshot is taken",
+];
+const OF_OFFICE: &str = "leaders that no fault struck stay";
+const OF_HISTORY: &str = "history of members that keep up";
+
+impl Family {
+    /// Judges that a campaign of this family is there for, and of a hundred cases those that they must judge. Most links carry
+    /// answers only; whoever comes back in the last seconds of a storm leaves few writes to compare.
+    fn judges(self) -> &'static [(&'static str, u64)] {
+        match self {
+            Family::Storms => &[],
+            Family::SlowLinks => &[(OF_GOODPUT, 5), (OF_TROUBLE, 25), (OF_OFFICE, 50)],
+            Family::SlowMembers => &[(OF_TROUBLE, 25), (OF_OFFICE, 25), (OF_HISTORY, 25)],
+            Family::BusyDisks => &[
+                (OF_BESIDE[0], 25),
+                (OF_BESIDE[1], 25),
+                (OF_BESIDE[2], 25),
+                (OF_OFFICE, 90),
+                (OF_HISTORY, 50),
+            ],
+        }
+    }
+}
+
 /// What storms of service came to.
 #[derive(Clone, Debug, Default)]
 pub struct ServiceSum {
@@ -378,6 +438,8 @@ pub struct ServiceSum {
     pub leaderless: u64,
     /// Looks at members.
     pub looks: u64,
+    /// What judges could judge, by their names.
+    pub verdicts: BTreeMap<&'static str, Verdicts>,
 }
 
 impl ServiceSum {
@@ -392,8 +454,35 @@ impl ServiceSum {
         )
     }
 
+    fn judged(&mut self, judge: &'static str, has_judged: bool) {
+        let verdicts = self.verdicts.entry(judge).or_default();
+        *(if has_judged { &mut verdicts.judged } else { &mut verdicts.skipped }) += 1;
+    }
+
+    /// The judges of a family that so many storms gave too little to judge by.
+    #[must_use]
+    pub fn judged_too_few(&self, family: Family, storms: u64) -> Vec<String> {
+        let verdicts = |judge: &str| self.verdicts.get(judge).copied().unwrap_or_default();
+        let is_too_few = |&&(judge, share): &&(&str, u64)| {
+            let Verdicts { judged, skipped } = verdicts(judge);
+            let share = if storms < JUDGED_SHARE_FROM { 0 } else { share };
+            JUDGED_FROM <= storms && (judged == 0 || judged * 100 < share * (judged + skipped))
+        };
+        let too_few = family.judges().iter().filter(is_too_few);
+        let said = |&(judge, share): &(&str, u64)| {
+            let Verdicts { judged, skipped } = verdicts(judge);
+            format!("{judge} ({judged} of {}, {share} in a hundred are wanted)", judged + skipped)
+        };
+        too_few.map(said).collect()
+    }
+
     /// Adds another storm's.
     pub fn add(&mut self, other: &ServiceSum) {
+        for (judge, verdicts) in &other.verdicts {
+            let sum = self.verdicts.entry(judge).or_default();
+            sum.judged += verdicts.judged;
+            sum.skipped += verdicts.skipped;
+        }
         for (rate, count) in &other.links {
             let sum = self.links.entry(*rate).or_default();
             sum.sent += count.sent;
@@ -449,6 +538,9 @@ impl fmt::Display for ServiceSum {
         let held: Vec<String> =
             Held::ALL.iter().zip(self.held).map(|(held, most)| format!("{} {most}", held.name())).collect();
         writeln!(f, "most bytes held by a member: {}", held.join(", "))?;
+        for (judge, Verdicts { judged, skipped }) in &self.verdicts {
+            writeln!(f, "{judge}: {judged} judged, {skipped} had too little to judge by")?;
+        }
         writeln!(
             f,
             "{}; {:.1} ms without a leader at most, in {} looks",
@@ -459,27 +551,43 @@ impl fmt::Display for ServiceSum {
     }
 }
 
+/// Bytes of versions that the puts of a stream make, for each second.
+fn versions_per_second(stream: &Stream) -> u64 {
+    match stream.ask {
+        Ask::Put { bytes, .. } => (bytes as u64 + VERSION_OVERHEAD_BYTES) * stream.per_second,
+        Ask::Get { .. } => 0,
+    }
+}
+
 impl World {
     /// What comes at a rate comes from now on, and what is slow is slow.
     pub(crate) fn begin_service(&mut self) {
+        let members = self.members.len();
+        if self.plan.kinds.has(Kind::Tired) {
+            let service = &mut self.sh.service;
+            (service.cpu, service.unit) = (vec![1; members], UNIT);
+        }
         let Some(serving) = self.plan.service.clone() else { return };
         let settings = &self.plan.settings;
-        let members = self.members.len();
         let timeout = settings.election_timeout.as_nanos() as u64;
         let peers = members as u64 - 1;
         // One entry of any size may go beyond what may be under way; headers and questions need a little.
         let limits = &settings.limits;
         let per_peer = (limits.inflight_bytes_max + limits.batch_bytes_max) as u64 + FRAMES_SPARE;
+        // Entries kept for all peers together, and those that came since they were last counted.
+        let recent =
+            (limits.recent_in_sync_bytes_max.max(limits.recent_bytes_max) + limits.inflight_bytes_max) as u64;
         // One piece is under way at a time, and one may be on its way out.
         let per_stream = 2 * limits.snapshot_chunk_bytes_max as u64 + FRAMES_SPARE;
         self.sh.service = Service {
             judged: Some(serving.family),
             memory: BoundedMemory::new()
-                .with(Held::Peers, per_peer * peers)
+                .with(Held::Peers, per_peer * peers + recent)
                 .with(Held::Snapshots, per_stream * peers)
                 .with(Held::Clients, settings.pending_bytes_max as u64),
-            // Three election timeouts are promised; one member is told to be less eager, and waits up to one more. [P8]
-            progress: Progress::new(Bounds { leaderless: 4 * timeout, standstill: STANDSTILL_MAX }),
+            // [P8]
+            progress: Progress::new(Bounds { leaderless: 3 * timeout, standstill: STANDSTILL_MAX }),
+            versions_per_second: serving.streams.iter().map(versions_per_second).sum(),
             cpu: vec![1; members],
             unit: serving.unit,
             ..Service::default()
@@ -517,12 +625,13 @@ impl World {
         }
     }
 
-    /// Whom a fault of service strikes: who runs and does not lead.
+    /// Whom a fault of service strikes: who runs, and where service is judged, who does not lead.
     fn struck(&self, who: Who) -> Option<usize> {
-        self.running(who).filter(|&member| self.leader() != Some(member))
+        let may_lead = self.sh.service.judged.is_none();
+        self.running(who).filter(|&member| may_lead || self.leader() != Some(member))
     }
 
-    /// Begins what storms of service alone have; whether there was anybody to strike.
+    /// Begins what slows a member down, and what storms of service alone have; whether there was anybody to strike.
     pub(crate) fn strike_service(&mut self, place: usize, what: &Inject) -> Result<bool, Violation> {
         let time = match *what {
             Inject::Forget => {
@@ -549,6 +658,7 @@ impl World {
                 let member = if who == Who::Leader { self.running(who) } else { self.struck(who) };
                 let Some(member) = member else { return Ok(false) };
                 self.sh.service.busy = true;
+                self.sh.service.leader_struck |= self.leader() == Some(member);
                 self.stop_when_free(member, self.sh.now + SEC, down)?;
                 return Ok(true);
             }
@@ -592,7 +702,12 @@ impl World {
         let now = self.sh.now;
         self.sh.queue.plan(now + LOOK, Event::LookAtService);
         let running: Vec<usize> = self.up().into_iter().filter(|&member| !self.is_paused(member)).collect();
-        let can_be_led = running.len() > self.plan.members as usize / 2;
+        // A link that no fault cuts is there to be opened: that takes its time, and belongs to the bound.
+        let can_be_led = running.iter().any(|&member| {
+            let hears =
+                running.iter().filter(|&&other| other == member || !self.sh.net.is_cut(member, other));
+            hears.count() > self.plan.members as usize / 2
+        });
         let leader = self.leader();
         // The first election is no matter of service.
         let is_led = leader.is_some() || now < LOAD_FROM;
@@ -605,6 +720,7 @@ impl World {
                 is_behind = true;
                 self.sh.service.progress.begins_anew(id_of(member));
                 self.sh.service.coming.insert(member, (now, last));
+                self.sh.service.compacted.remove(&member);
                 continue;
             };
             let held = raft.persisted_index().max(raft.base().index);
@@ -633,13 +749,39 @@ impl World {
         let (peers, snapshots) = waiting.fold((0, 0), |sum, lanes| (sum.0 + lanes.0, sum.1 + lanes.1));
         let Some(process) = &self.members[member].process else { return Ok(()) };
         let stats = process.keeper.store().stats();
-        let history = stats.bytes - stats.bytes_in_use;
+        let (history, compacted) =
+            (stats.bytes - stats.bytes_in_use, process.keeper.store().compact_revision());
+        let recent = process.node.raft().recent_bytes() as u64;
         let clients = process.call_bytes();
         let memory = &mut self.sh.service.memory;
         memory.holds(id_of(member), Held::Clients, clients)?;
-        memory.holds(id_of(member), Held::Peers, peers)?;
-        memory.holds(id_of(member), Held::History, history)?;
+        memory.holds(id_of(member), Held::Peers, peers + recent)?;
         memory.holds(id_of(member), Held::Snapshots, snapshots)?;
+        self.look_at_history(member, history, compacted)
+    }
+
+    /// History is what was written since the compaction that a member has had the time to carry out, at the rate of the
+    /// storm's streams; of one that is behind or has little CPU nobody knows what that is.
+    fn look_at_history(&mut self, member: usize, history: u64, compacted: i64) -> Result<(), Violation> {
+        let now = self.sh.now;
+        let service = &mut self.sh.service;
+        let is_behind = service.coming.contains_key(&member) || service.slowness(member) > 1;
+        service.first_compacted.entry(compacted).or_insert(now);
+        let seen = service.compacted.entry(member).or_default();
+        if is_behind {
+            seen.clear();
+        } else if seen.last().is_none_or(|&(_, revision)| revision < compacted) {
+            seen.push((now, compacted));
+        }
+        // The newest that it has had the time for; it may have come late to it, so what was written since the first member did
+        // it is history. The first that was seen of this member it may have done at any time.
+        let mut done = seen.iter().skip(1).rev().filter(|(at, _)| at + FORGOTTEN_AFTER <= now);
+        let done = done.next().and_then(|(_, revision)| service.first_compacted.get(revision).copied());
+        let since = done.unwrap_or(LOAD_FROM.min(now)) - LOOK.min(now);
+        let budget = (now - since).saturating_mul(service.versions_per_second) / SEC + FRAMES_SPARE;
+        service.sum.judged(OF_HISTORY, !is_behind);
+        service.memory.budget(Held::History, if is_behind { u64::MAX } else { budget });
+        service.memory.holds(id_of(member), Held::History, history)?;
         Ok(())
     }
 
@@ -653,18 +795,37 @@ impl World {
         }
         if family == Family::SlowLinks {
             self.sh.service.goodput.judge(GOODPUT_MIN, GOODPUT_LEAST, GOODPUT_UNDER_WAY)?;
+            let links: Vec<u64> = self.sh.service.goodput.links().map(|(.., count)| count.sent).collect();
+            for sent in links.into_iter().filter(|sent| *sent > 0) {
+                self.sh.service.sum.judged(OF_GOODPUT, GOODPUT_LEAST <= sent);
+            }
+        }
+        let elections = self.sh.deeds.elections;
+        let leader_struck = self.sh.service.leader_struck;
+        self.sh.service.sum.judged(OF_OFFICE, !leader_struck);
+        if !leader_struck && elections > 1 {
+            let story = format!("{elections} elections were won, and no fault struck a leader");
+            return Err(Violation::new("leaders_stay", story));
         }
         // Where the leader changed, or had little CPU itself, its writes waited for that.
-        if self.sh.deeds.elections <= 1 {
+        if elections > 1 {
+            let others = OF_BESIDE.into_iter().chain([OF_TROUBLE]);
+            others.for_each(|judge| self.sh.service.sum.judged(judge, false));
+        } else {
             let sum = &self.sh.service.sum;
             // Of a write that was asked for while clients were slowed: it may have waited for that. [fault-model F51]
             let may_wait = self.plan.settings.heartbeat_interval.as_nanos() as u64;
             let slowed = sum.slowed.iter().map(|took| took.saturating_sub(may_wait));
             let mut with: Vec<u64> = sum.busy.iter().copied().chain(slowed).collect();
             let mut quiet = sum.quiet.clone();
-            tail("a member is slow, away or behind", &mut with, &mut quiet, SLOWER)?;
-            for (what, times) in &sum.beside {
-                tail(what.about(), &mut times.clone(), &mut quiet, SLOWER)?;
+            let mut judged =
+                vec![(OF_TROUBLE, tail("a member is slow, away or behind", &mut with, &mut quiet, SLOWER)?)];
+            for what in Beside::ALL {
+                let mut times = sum.beside.get(&what).cloned().unwrap_or_default();
+                judged.push((OF_BESIDE[what as usize], tail(what.about(), &mut times, &mut quiet, SLOWER)?));
+            }
+            for (judge, tails) in judged {
+                self.sh.service.sum.judged(judge, tails.is_some());
             }
         }
         Ok(())
@@ -680,5 +841,41 @@ impl World {
         sum.leaderless = service.progress.longest_leaderless();
         sum.looks = service.progress.looks();
         sum
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_judge_that_never_judged_or_hardly_ever_is_said() {
+        let family = Family::BusyDisks;
+        let mut sum = ServiceSum::default();
+        assert_eq!(sum.judged_too_few(family, 11), Vec::<String>::new(), "too few storms to say so");
+        assert_eq!(sum.judged_too_few(family, 12).len(), family.judges().len(), "nobody was ever asked");
+        for (judge, _) in family.judges() {
+            sum.judged(judge, true);
+        }
+        assert_eq!(sum.judged_too_few(family, 100), Vec::<String>::new());
+        for _ in 0..99 {
+            sum.judged(OF_BESIDE[1], false);
+        }
+        assert_eq!(sum.judged_too_few(family, 12), Vec::<String>::new(), "once is enough for a few");
+        let said = sum.judged_too_few(family, 100);
+        assert_eq!(said, ["tail while a compaction runs (1 of 100, 25 in a hundred are wanted)"]);
+        let mut twice = sum.clone();
+        twice.add(&sum);
+        assert!(
+            twice.to_string().contains("tail while a compaction runs: 2 judged, 198 had too little"),
+            "{twice}"
+        );
+    }
+
+    #[test]
+    fn what_is_beside_writes_has_a_judge_of_its_own() {
+        for what in Beside::ALL {
+            assert_eq!(OF_BESIDE[what as usize], format!("tail while {}", what.about()));
+        }
     }
 }

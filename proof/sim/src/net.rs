@@ -372,7 +372,8 @@ impl Net {
             }
             return;
         }
-        if path.wire.is_some() {
+        // Behind what a clog holds back, so that one connection keeps its order.
+        if path.wire.is_some() && lane.held.is_empty() {
             return self.put_on_wire(around, from, to, kind, frame);
         }
         if let Some(rate) = path.clog
@@ -472,7 +473,11 @@ impl Net {
             let Some(frame) = lane.queue.pop_front() else { continue };
             lane.queue_bytes -= frame.bytes.len() as u64;
             lane.first_left = lane.queue.front().map_or(0, |next| next.bytes.len() as u64 * SEC);
-            self.transmit(around, from, to, kind, frame);
+            // What had not left the machine yet when the cut began goes no further than what is sent into it.
+            match self.paths[at].cut_by() {
+                Some(_) => self.send_out(around, from, to, kind, frame),
+                None => self.transmit(around, from, to, kind, frame),
+            }
         }
         self.plan_wire(around, from, to);
     }
@@ -527,7 +532,10 @@ impl Net {
         if !lane.held.is_empty() {
             around.queue.plan(lane.free_at, Event::Drain { from, to, lane: kind, connection });
         }
-        self.transmit(around, from, to, kind, frame);
+        match path.wire {
+            Some(_) => self.put_on_wire(around, from, to, kind, frame),
+            None => self.transmit(around, from, to, kind, frame),
+        }
     }
 
     /// A frame is on its way, whatever happens to it there.
@@ -1036,5 +1044,46 @@ fn is_told(lane: usize, end: LinkEnd) -> bool {
         BULK => true,
         CONTROL => end == LinkEnd::ByPeer,
         _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::Plan;
+    use std::sync::Arc;
+
+    #[test]
+    fn what_waits_for_a_wire_when_a_cut_begins_does_not_cross_it() {
+        let pace = Plan::calm(1, 1).pace;
+        assert!(pace.holds, "TCP repeats it behind the cut");
+        let mut net = Net::new(1, 2, &pace, SEC, false);
+        let (mut queue, mut tally, mut trace) =
+            (Queue::default(), Tally::default(), Trace::new(Arc::default()));
+        let mut around = Around { now: 0, queue: &mut queue, tally: &mut tally, trace: &mut trace };
+        let way = net.at(0, 1);
+        net.lanes[way][BULK].up = true;
+        net.set_wire(&mut around, 0, 1, Some(Wire::new(1000)));
+        for _ in 0..2 {
+            let frame = Outgoing { bytes: SharedBytes::from(vec![0; 1000]), load: 1 };
+            net.send_out(&mut around, 0, 1, BULK, frame);
+        }
+        let leaves = |net: &mut Net, around: &mut Around<'_>| {
+            let plan = net.paths[way].wire.map_or(0, |wire| wire.plan);
+            net.on_wire(around, 0, 1, plan);
+        };
+        around.now = SEC;
+        leaves(&mut net, &mut around);
+        assert_eq!(net.path(0, 1).carried, 1, "the first has left");
+        net.path(0, 1).split = 1;
+        around.now = 2 * SEC;
+        leaves(&mut net, &mut around);
+        assert_eq!((net.path(0, 1).carried, net.lanes[way][BULK].held.len()), (1, 1));
+        net.path(0, 1).split = 0;
+        net.let_go(&mut around);
+        around.now = 3 * SEC;
+        leaves(&mut net, &mut around);
+        assert_eq!((net.path(0, 1).carried, net.lanes[way][BULK].held.len()), (2, 0));
+        assert_eq!(tally.count(Fault::F30), 1);
     }
 }

@@ -70,6 +70,8 @@ deeds! {
     snapshots "snapshots complete",
     installs "snapshots installed",
     prunes "logs pruned",
+    segments "changes to the next segment of a log",
+    compactions "compactions begun",
     changes "changes of members",
     uncovered "starts without any snapshot that reaches the log",
     mended "damaged logs mended",

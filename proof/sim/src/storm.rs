@@ -226,6 +226,13 @@ impl World {
             Inject::Narrow { .. } | Inject::Tired { .. } | Inject::Away { .. } | Inject::Forget => {
                 return self.strike_service(place, what);
             }
+            Inject::Heavy { who, requests } => {
+                let Some(member) = self.running(who) else { return Ok(false) };
+                for _ in 0..requests {
+                    let operation = self.clients.heavy(self.sh.now, member);
+                    self.set_out(operation)?;
+                }
+            }
             Inject::HandOver { to } => {
                 let Some(member) = self.running(Who::Leader) else { return Ok(false) };
                 let run = self.members[member].run;

@@ -1200,6 +1200,17 @@ impl World {
         }
     }
 
+    /// A member of an older version that was down comes back as one of this version, every other time. [fault-model F62]
+    fn upgrade(&mut self, member: usize) {
+        let run = self.members[member].run;
+        let is_older = self.sh.older == Some(member) && run > 0;
+        if is_older && Dice::new(self.plan.seed, "upgrades").fork(u64::from(run)).one_in(2) {
+            self.sh.older = None;
+            self.sh.tally.add(Fault::F62);
+            self.sh.line(Some(member), "process", || "has a newer version from now on".into());
+        }
+    }
+
     fn boot(
         &mut self,
         member: usize,
@@ -1214,6 +1225,7 @@ impl World {
         let began_with: Vec<usize> = (0..self.plan.members as usize).collect();
         // Whoever joined takes nobody for a voter before its log or a snapshot says so.
         let voters = began_with.iter().map(|&slot| id_of(slot)).filter(|_| joined.is_none()).collect();
+        self.upgrade(member);
         let settings = &self.plan.settings;
         let disagrees = settings.disagree.get(member).copied().unwrap_or_default();
         let config = NodeConfig {
@@ -1427,7 +1439,7 @@ impl World {
 
     fn on_answer(&mut self, operation: u64, what: What) -> Result<(), Violation> {
         let asked = &self.clients.asked[operation as usize];
-        let (odd, is_flood) = (asked.odd, asked.is_flood);
+        let (odd, is_flood, is_heavy) = (asked.odd, asked.is_flood, asked.is_heavy);
         self.sh.trace.mix(operation << 8 ^ kind_of(&what));
         if odd && matches!(what, What::Done { .. }) {
             self.sh.tally.add(Fault::F71);
@@ -1435,6 +1447,9 @@ impl World {
         let full = matches!(&what, What::Refused { reason } if reason == "TooManyRequests");
         if is_flood && full {
             self.sh.tally.add(Fault::F50);
+        }
+        if is_heavy && matches!(what, What::Done { answer: Ok(_), .. }) {
+            self.sh.tally.add(Fault::F53);
         }
         if self.calm {
             self.on_calm_answer(operation, &what);

@@ -126,6 +126,7 @@ fn storms_with_much_to_do_at_the_disk_are_served() {
         assert!(1000 < times.len() && quiet < p99(times), "{what:?} costs something:\n{}", sum.service);
     }
     assert!(sum.deeds.snapshots > 20 && sum.deeds.prunes > 20, "{}", sum.deeds);
+    assert_eq!(sum.lacks(Family::BusyDisks), Vec::<String>::new());
 }
 
 #[test]

@@ -53,6 +53,10 @@ fn main() -> ExitCode {
                 Family::Storms => println!("{}", sum.service.said_of_steps()),
                 _ => print!("{}", sum.service),
             }
+            let lacks = sum.lacks(options.family);
+            if !lacks.is_empty() {
+                println!("too rare to be evidence: {}", lacks.join(", "));
+            }
             println!(
                 "{} storms, {} violations, {} cluster-seconds, {:.1} s",
                 sum.storms,
@@ -60,7 +64,7 @@ fn main() -> ExitCode {
                 sum.time / 1_000_000_000,
                 began.elapsed().as_secs_f64()
             );
-            ExitCode::from(u8::from(!sum.violations.is_empty()))
+            ExitCode::from(u8::from(!sum.violations.is_empty() || !lacks.is_empty()))
         }
         (Some("shrink"), Some(seed), seconds) => {
             let options = Options { seconds, ..Options::default() };

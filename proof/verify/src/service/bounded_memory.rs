@@ -59,6 +59,11 @@ impl BoundedMemory {
         self
     }
 
+    /// From now on this budget, where it is one for a time that has passed, at a stated rate.
+    pub fn budget(&mut self, held: Held, bytes: u64) {
+        self.budgets[held as usize] = bytes;
+    }
+
     /// A member holds so much.
     ///
     /// # Errors
