@@ -661,7 +661,7 @@ pub const SCOPES: &[Scope] = &[
             Mark::ChangeCompleted,
             Mark::Restarted,
         ],
-        pinned: 6_087_271,
+        pinned: 21_383_427,
         ..TINY
     },
     Scope {
@@ -677,7 +677,7 @@ pub const SCOPES: &[Scope] = &[
         in_flight_max: 1,
         when: When::Campaign,
         must_see: &[Mark::JointCommitted, Mark::ChangeCompleted, Mark::Reelected, Mark::Restarted],
-        pinned: 9_868_849,
+        pinned: 9_526_441,
         ..TINY
     },
     Scope {
@@ -704,7 +704,7 @@ pub const SCOPES: &[Scope] = &[
         in_flight_max: 1,
         when: When::Campaign,
         must_see: &[Mark::Reelected, Mark::CommandCommitted, Mark::Truncated],
-        pinned: 2_919_656,
+        pinned: 2_553_314,
         keeps_dead: true,
         ..TINY
     },
@@ -717,7 +717,7 @@ pub const SCOPES: &[Scope] = &[
         reads: 2,
         when: When::Campaign,
         must_see: &[Mark::Reelected, Mark::ReadServed, Mark::ReadRefused],
-        pinned: 2_114_861,
+        pinned: 2_359_183,
         ..TINY
     },
     Scope {
@@ -726,7 +726,7 @@ pub const SCOPES: &[Scope] = &[
         fires: &[(Moment::Election, 2)],
         when: When::Campaign,
         must_see: &[Mark::Elected, Mark::Reelected],
-        pinned: 4_520_713,
+        pinned: 4_542_556,
         ..TINY
     },
     Scope {
@@ -742,7 +742,7 @@ pub const SCOPES: &[Scope] = &[
         sync: Sync::Each,
         when: When::Campaign,
         must_see: &[Mark::Reelected, Mark::CommandCommitted, Mark::Restarted],
-        pinned: 4_415_475,
+        pinned: 17_246_602,
         ..TINY
     },
     Scope {
@@ -755,7 +755,7 @@ pub const SCOPES: &[Scope] = &[
         in_flight_max: 2,
         when: When::Campaign,
         must_see: &[Mark::Reelected, Mark::CommandCommitted, Mark::Truncated],
-        pinned: 5_989_812,
+        pinned: 5_843_720,
         ..TINY
     },
     Scope {
@@ -771,7 +771,7 @@ pub const SCOPES: &[Scope] = &[
         sync: Sync::Each,
         when: When::Campaign,
         must_see: &[Mark::Reelected, Mark::CommandCommitted, Mark::Truncated],
-        pinned: 6_974_939,
+        pinned: 20_733_639,
         ..TINY
     },
     Scope {
@@ -786,7 +786,7 @@ pub const SCOPES: &[Scope] = &[
         sync: Sync::AtOnce,
         when: When::Campaign,
         must_see: &[Mark::ReadByLease, Mark::LeaseEnded, Mark::CommandCommitted, Mark::Reelected],
-        pinned: 13_104_864,
+        pinned: 11_532_126,
         ..TINY
     },
     Scope {
@@ -800,7 +800,7 @@ pub const SCOPES: &[Scope] = &[
         sync: Sync::AtOnce,
         when: When::Campaign,
         must_see: &[Mark::ReadByLease, Mark::LeaseEnded, Mark::Reelected, Mark::ReadRefused],
-        pinned: 14_916_798,
+        pinned: 11_925_242,
         ..TINY
     },
     Scope {
@@ -814,7 +814,7 @@ pub const SCOPES: &[Scope] = &[
         in_flight_max: 1,
         when: When::Campaign,
         must_see: &[Mark::Reelected, Mark::CommandCommitted, Mark::Truncated],
-        pinned: 4_954_411,
+        pinned: 4_998_841,
         ..TINY
     },
     Scope {
