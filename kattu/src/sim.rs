@@ -27,7 +27,8 @@ const LINES_MAX: usize = 60;
 Each storm is a cluster of 1 to 9 members that run the code of production in virtual time, with a configuration, a
 workload and a choice of faults that its seed decides; then everything works again and must heal. A storm that breaks
 a promise is cut down and shown as a timeline. From 300 storms on, each kind of fault must have happened; from 1000 on,
-at least 20 times; from 12 storms of a family on, each of its judges must have had something to judge. The same seed takes the same course in every build.
+at least 20 times; from 12 storms of a family on, each of its judges must have had something to judge. The same seed
+takes the same course in every build.
 
 The last line is: K storms, V violations, seeds A..B, S cluster-seconds, T s (B itself is not among them).
 The exit code is 1 if a promise was broken, or a fault or what a judge needs was too rare.

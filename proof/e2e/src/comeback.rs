@@ -141,23 +141,24 @@ pub fn under_full_load() -> UnderLoad {
     let leader = cluster.leader();
     let back = (leader + 1) % 3;
     let _load = FullLoad::start(&cluster.endpoints(), 1_000_000, 256);
-    let put = |cluster: &Cluster| until("the leader tells what it has applied", || applied(cluster, leader));
-    until("the load is there", || (10_000 < put(&cluster)).then_some(()));
-    let (at, since) = (put(&cluster), Instant::now());
+    let of_leader =
+        |cluster: &Cluster| until("the leader tells what it has applied", || applied(cluster, leader));
+    until("the load is there", || (10_000 < of_leader(&cluster)).then_some(()));
+    let (at, since) = (of_leader(&cluster), Instant::now());
     std::thread::sleep(COUNTED);
-    let before = (put(&cluster) - at) as f64 / since.elapsed().as_secs_f64();
+    let before = (of_leader(&cluster) - at) as f64 / since.elapsed().as_secs_f64();
 
     let had = until("the follower tells what it has applied", || applied(&cluster, back));
     cluster.members[back].kill();
     std::thread::sleep(AWAY);
-    let (begun_at, begun) = (put(&cluster), Instant::now());
+    let (begun_at, begun) = (of_leader(&cluster), Instant::now());
     cluster.members[back].spawn();
     let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
     let mut progress = Progress::new(Bounds { leaderless: u64::MAX, standstill: nanos(STANDSTILL) });
     let mut faults = Vec::new();
     let (took, last) = loop {
         std::thread::sleep(LOOK_EVERY);
-        let (goal, held) = (put(&cluster), applied(&cluster, back).unwrap_or(0));
+        let (goal, held) = (of_leader(&cluster), applied(&cluster, back).unwrap_or(0));
         let received = files(&cluster.members[back].data, ".part").iter().map(|(_, bytes)| bytes).sum();
         let standing = Standing { reachable: true, held: LogIndex(held), received };
         let seen = progress.look_at_member(

@@ -45,8 +45,8 @@ const AFTER: Duration = Duration::from_secs(2);
 /// A restart takes so many times as long as before, plus a little, at the most.
 const RESTART_TIMES_MAX: f64 = 2.0;
 const RESTART_SLACK: Duration = Duration::from_secs(2);
-/// A step of the store is a slice, what ends it, and the largest thing that is not cut: a page of keys.
-const STEP_UNITS_MAX: u64 = 3 * 8192;
+/// A step of the store stays below three slices: one, what ends it, and the largest thing that is not cut.
+const STEP_UNITS_MAX: u64 = 3 * 8192 - 1;
 /// The heartbeat interval of members as they are delivered: nothing that is due waits as long for what is carried out.
 const HEARTBEAT: Duration = Duration::from_millis(100);
 /// What one request may cost by default. [docs/operations.md, "Large requests"]

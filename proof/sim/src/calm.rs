@@ -200,9 +200,10 @@ impl World {
         }
     }
 
-    /// Without pre-votes, a member that was away for several changes of members campaigns term by term, and those who
-    /// have its vote to win cannot be told so. One of them wins when nobody else's timer fires between two of its own:
-    /// with times drawn from one to two election timeouts that is one try in nine. So many tries fail once in 10^5 storms.
+    /// Without pre-votes, a member that was away for several changes of members campaigns term by term: it sends nothing to
+    /// those that came meanwhile, and they learn its term only from what it answers to their own campaigns. A newer member
+    /// wins if no timer of the older one fires between two of its own: with times drawn from one to two election timeouts
+    /// that is one try in nine. So many tries fail once in 10^5 such storms.
     fn disturbed(&self) -> u64 {
         const TRIES: u64 = 100;
         let mut known =
