@@ -37,17 +37,18 @@ pub const VERSION_OVERHEAD_BYTES: u64 = 96;
 /// How fast a store forgets what is compacted. No answer depends on it, so members may differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pace {
-    /// Changes that every command looks at for something to forget.
-    pub changes_per_command: usize,
+    /// Changes that a command looks at for something to forget, for each change that it has made.
+    pub changes_per_change: usize,
     /// Changes that a compaction itself looks at.
     pub changes_per_compaction: usize,
 }
 
 impl Default for Pace {
-    /// Each command looks at more changes than one command usually makes, so forgetting catches up, and at few enough
-    /// that no client notices. A compaction takes a millisecond or two, which is all that a small store needs.
+    /// Each command looks at twice as many changes as it makes, so forgetting catches up however many keys a command
+    /// puts, and costs it a stated share of its own work. A compaction takes a millisecond or two, which is all that a
+    /// small store needs.
     fn default() -> Pace {
-        Pace { changes_per_command: 4, changes_per_compaction: 512 }
+        Pace { changes_per_change: 2, changes_per_compaction: 512 }
     }
 }
 
@@ -58,6 +59,10 @@ const VERSIONS_PER_CHANGE: usize = 2;
 /// Changes looked at in one go while a copy of the store is held: each may copy a path through the index, which costs
 /// five to twenty microseconds.
 const CHANGES_WHILE_PINNED: usize = 128;
+
+/// Changes of one command that count for [`Pace::changes_per_change`]: as many as a transaction has requests by default.
+/// What a delete of a million keys leaves is forgotten in steps.
+const CHANGES_PER_COMMAND_MAX: usize = 128;
 
 /// Changes forgotten in one go by a store that nobody waits for.
 const RAISE_CHANGES: usize = 1 << 16;
@@ -192,8 +197,7 @@ impl Store {
             Command::Compact(revision) => self.compact(*revision),
             Command::DeleteRange(_) | Command::Txn(_) => return None,
         };
-        self.revision = self.changing_revision();
-        self.tidy_after_command();
+        self.end_command();
         Some(answer.map(|answer| Response { revision: self.revision, answer }))
     }
 
@@ -202,9 +206,11 @@ impl Store {
         self.go_on(&mut work, &mut allowance).expect("no store holds as much as this allows for")
     }
 
-    /// Every command pays a little for what compaction left.
-    pub(crate) fn tidy_after_command(&mut self) {
-        self.tidy(self.pace.changes_per_command);
+    /// What a command changed is the newest revision from now on. It pays for what compaction left, by what it changed.
+    pub(crate) fn end_command(&mut self) {
+        let made = (self.changes.end() - self.changes.start_of(self.revision + 1)) as usize;
+        self.revision = self.changing_revision();
+        self.tidy(self.pace.changes_per_change * made.clamp(1, CHANGES_PER_COMMAND_MAX));
     }
 
     /// Answers a read from the present state.
@@ -548,7 +554,7 @@ mod tests {
 
     #[test]
     fn notes_of_a_revision_that_changed_very_many_keys_are_forgotten_step_by_step() {
-        let mut store = Store::with_pace(Pace { changes_per_command: 0, changes_per_compaction: 0 });
+        let mut store = Store::with_pace(Pace { changes_per_change: 0, changes_per_compaction: 0 });
         let put = |n: u32| Command::Put(Put { key: n.to_be_bytes().to_vec(), ..Put::default() });
         (0..10_000).for_each(|n| drop(store.apply(&put(n))));
         let all = KeyRange { start: Vec::from([0]), end: Vec::from([0]) };

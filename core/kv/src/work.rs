@@ -246,8 +246,7 @@ impl Store {
     /// If the store refuses it; then nothing has changed.
     pub fn go_on(&mut self, work: &mut Work, allowance: &mut i64) -> Option<Result<Response, Error>> {
         let done = self.go_on_undone(work, allowance)?;
-        self.revision = self.changing_revision();
-        self.tidy_after_command();
+        self.end_command();
         Some(done.map(|answer| Response { revision: self.revision, answer }))
     }
 

@@ -5,8 +5,8 @@
 mod common;
 
 use common::naive::Naive;
-use common::{Step, between, get, is_askable, put, rebase, step};
-use kattu_kv::api::{Answer, Command, Error, Query, Range, Response};
+use common::{Step, between, get, is_askable, put, rebase, step, success};
+use kattu_kv::api::{Answer, Command, Error, Operation, Query, Range, Response};
 use kattu_kv::store::{KEY_OVERHEAD_BYTES, Pace, Store, VERSION_OVERHEAD_BYTES};
 use kattu_kv::work::Work;
 use proptest::collection::vec;
@@ -87,11 +87,11 @@ proptest! {
     #[test]
     fn the_store_answers_as_its_naive_twin(
         preloaded in prop_oneof![3 => Just(0u32), 1 => 0..250u32],
-        changes_per_command in 0..4usize,
+        changes_per_change in 0..4usize,
         changes_per_compaction in 0..4usize,
         steps in vec(step(), 1..60),
     ) {
-        let pace = Pace { changes_per_command, changes_per_compaction };
+        let pace = Pace { changes_per_change, changes_per_compaction };
         let (mut store, mut naive) = twins(preloaded, pace);
         for mut step in steps {
             rebase(&mut step, naive.revision());
@@ -144,7 +144,7 @@ proptest! {
 
     #[test]
     fn two_members_agree_however_often_each_tidies_up_and_whatever_it_is_asked(steps in vec(step(), 1..60)) {
-        let slow = Pace { changes_per_command: 0, changes_per_compaction: 1 };
+        let slow = Pace { changes_per_change: 0, changes_per_compaction: 1 };
         let (mut here, mut there) = (Store::new(), Store::with_pace(slow));
         for mut step in steps {
             rebase(&mut step, here.revision());
@@ -223,5 +223,25 @@ fn later_commands_finish_what_compaction_left() {
         };
         commands += 1;
         assert!(commands < 20_000, "forgetting does not catch up");
+    }
+}
+
+#[test]
+fn forgetting_keeps_up_with_transactions_of_many_changes() {
+    const ROUND: usize = 100;
+    let mut store = Store::new();
+    let mut round = || {
+        for txn in 0..ROUND {
+            let put = |n: usize| Operation::Put(put(&format!("k{}", (txn * 128 + n) % 1000), "v"));
+            store.apply(&Command::Txn(success((0..128).map(put).collect()))).unwrap();
+        }
+        let held = store.stats().bytes - store.stats().bytes_in_use;
+        store.apply(&Command::Compact(store.revision())).unwrap();
+        held
+    };
+    let first = round();
+    for n in 2..20 {
+        let held = round();
+        assert!(held < 2 * first, "{:.1} rounds of history are held after round {n}", held as f64 / first as f64);
     }
 }
