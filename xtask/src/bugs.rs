@@ -5,9 +5,8 @@
 //! Knows nothing of: the bugs, the judges.
 
 use crate::check::cargo_test;
-use crate::shell::{self, Failure, cargo, run_logged};
+use crate::shell::{self, Failure, cargo, in_foreground, run_logged};
 use crate::stage::Tally;
-use crate::test::in_foreground;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;

@@ -2,11 +2,11 @@
 //!
 //! Knows nothing of: the faults.
 
-use crate::shell::{Failure, cargo, run_logged};
+use crate::rigs;
+use crate::shell::Failure;
 use crate::stage::Tally;
-use crate::test::{build_rig, in_foreground, seed_of_commit, with_programs};
+use crate::test::seed_of_commit;
 use std::path::Path;
-use std::process::Command;
 use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(900);
@@ -18,22 +18,14 @@ const FLIPS_SECONDS: &str = "20";
 const TRIALS: &str = "100";
 const FLIPS: &str = "10000";
 
-fn command(words: &[&str]) -> Command {
-    let mut command = cargo(&["run", "--locked", "--quiet", "--profile", "proof", "-p", "kattu-chaos", "--"]);
-    command.args(words);
-    with_programs(&mut command);
-    command
-}
-
 /// `cargo xtask chaos|kills|flips …`: arguments go to the program of `proof/chaos`.
 pub fn run(verb: &str, words: &[&str]) -> Result<(), Failure> {
-    in_foreground(&mut command(&[&[verb], words].concat()))
+    rigs::in_foreground("kattu-chaos", &[&[verb], words].concat())
 }
 
 fn slice(verb: &str, [count, most]: [&str; 2], seconds: &str, log: &Path) -> Result<Tally, Failure> {
     let seed = seed_of_commit().to_string();
-    build_rig("kattu-chaos", log)?;
-    run_logged(&mut command(&[verb, count, most, "--most", seconds, "--seed", &seed]), log, LIMIT)?;
+    rigs::run("kattu-chaos", &[verb, count, most, "--most", seconds, "--seed", &seed], log, LIMIT)?;
     let text = String::from_utf8_lossy(&std::fs::read(log)?).into_owned();
     Ok(tally(&text, &seed))
 }
@@ -65,13 +57,6 @@ pub fn flips_slice(log: &Path) -> Result<Tally, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::shell;
-
-    #[test]
-    fn words_reach_the_program_behind_its_own() {
-        let shown = shell::shown(&command(&["chaos", "--trials", "1", "--seed", "7"]));
-        assert!(shown.ends_with("-p kattu-chaos -- chaos --trials 1 --seed 7"), "{shown}");
-    }
 
     #[test]
     fn trials_are_counted_and_what_was_skipped_is_named() {

@@ -4,6 +4,7 @@
 
 use crate::arrows;
 use crate::profiles;
+use crate::rigs;
 use crate::shell::{self, Failure, cargo, run_logged};
 use crate::stage::{self, Stage, Tally};
 use std::path::Path;
@@ -66,8 +67,8 @@ pub const STAGES: &[Stage] = &[
     },
     Stage {
         name: "unit-tests",
-        about: "tests of all other crates",
-        next: "cargo test --workspace --exclude kattu-e2e --exclude kattu-differential",
+        about: "tests of all other crates but the rigs",
+        next: "cargo test -p <the crate>",
         needs: &[],
         run: unit_tests,
     },
@@ -152,11 +153,15 @@ fn docs(log: &Path) -> Result<Tally, Failure> {
     Ok(Tally::one())
 }
 
-fn unit_tests(log: &Path) -> Result<Tally, Failure> {
-    let mut test = cargo(&["test", "--locked", "--no-fail-fast", "--workspace"]);
-    // The last two drive real processes: stages of `cargo xtask test`.
-    for name in PURE.iter().chain(&["kattu-e2e", "kattu-differential"]) {
+/// Tests of all crates but the pure ones, which have a stage of their own, and the rigs, which drive real processes.
+pub fn others_tests() -> Command {
+    let mut test = cargo(&["test", "--locked", "--workspace"]);
+    for name in PURE.iter().chain(&rigs::CRATES) {
         test.args(["--exclude", name]);
     }
-    cargo_test(&mut test, log, LIMIT)
+    test
+}
+
+fn unit_tests(log: &Path) -> Result<Tally, Failure> {
+    cargo_test(others_tests().arg("--no-fail-fast"), log, LIMIT)
 }

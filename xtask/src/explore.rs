@@ -3,9 +3,8 @@
 //! Knows nothing of: what is explored.
 
 use crate::check::cargo_test;
-use crate::shell::{self, Failure, cargo, run_logged};
+use crate::shell::{self, Failure, cargo, in_foreground, run_logged};
 use crate::stage::Tally;
-use crate::test::in_foreground;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;

@@ -13,6 +13,7 @@ mod explore;
 mod fix;
 mod power;
 mod profiles;
+mod rigs;
 mod shell;
 mod stage;
 mod storms;
@@ -51,8 +52,11 @@ cargo xtask <command>
                              frames, records and files of arbitrary bytes, N seconds each (300)
   bench etcd [--pairs N] [--quick] [--only CELL] [--side etcd|kattu] [--against PATH] [--flag FLAG ...]
                              etcd 3.6 and Kattu in alternating pairs; or another Kattu and this one, with these flags
-  bench counts [--total PUTS]
-                             what one put costs: CPU, switches, system calls, fsyncs, bytes, allocations
+  bench comeback [--keys N]  a large member comes back, and clients go on meanwhile
+  bench counts [--total PUTS] [--against PATH] [--rounds N] [--flag FLAG ...]
+                             what one put costs: CPU, switches, system calls, fsyncs, bytes, allocations; two programs in turns
+  bench digest [--total PUTS]
+                             what comparing digests costs while puts go on
   bench failover [--trials N] [--target etcd] [--flag FLAG ...]
                              leaders killed: how long nothing is acknowledged, as a distribution
   bench floods [--seconds N] [--strength PERCENT] [--only FLOOD]
@@ -60,6 +64,7 @@ cargo xtask <command>
   bench floor                what a put by a single client cannot go below on this machine
   bench heavy [--scale PERCENT] [--only REQUEST]
                              requests about millions of keys: refused or whole, and what puts notice
+  bench memory [--keys N]    bytes of memory per key and per older version above the data
   bench overload [--seconds N] [--connections N]
                              ten times the load that can be served: what is served, and how soon all is again
   bench instructions [--total PUTS] [--rounds N] [--against PATH]
@@ -70,6 +75,10 @@ cargo xtask <command>
                              whether the step to the log's next segment stands in the tail of puts
   bench sectors [--rounds N] [--total PUTS]
                              what padding the log to 4,096 bytes costs: bytes, times
+  bench slow-link [--mb N] [--bandwidth MB/S] [--reads yes|no] [--resets yes|no]
+                             a follower behind a slow link catches up: goodput, time
+  bench snapshot-pause [--keys N]
+                             what puts notice of a snapshot
   bench soak [--minutes N] [--keys N] [--value-bytes N] [--quota-mb N]
                              puts at full speed for long: memory, quotas, history, and whether anybody is refused
 ";
@@ -83,13 +92,13 @@ fn main() -> ExitCode {
         ["scripts", "--update"] => fix::update_scripts(),
         ["test", rest @ ..] => test::run(rest),
         ["tools"] => tools::run(),
-        ["diff", rest @ ..] => test::differential(rest),
+        ["diff", rest @ ..] => rigs::in_foreground("kattu-differential", rest),
         ["power", rest @ ..] => power::run(rest),
         ["explore", rest @ ..] => explore::run(rest),
         ["bugs", rest @ ..] => bugs::run(rest),
         ["fuzz", rest @ ..] => test::fuzz_long(rest),
-        ["failover", rest @ ..] => test::failover(rest),
-        ["grow", rest @ ..] => test::grow(rest),
+        ["failover", rest @ ..] => rigs::in_foreground("failover", rest),
+        ["grow", rest @ ..] => rigs::in_foreground("grow", rest),
         ["chaos", rest @ ..] => chaos::run("chaos", rest),
         ["flips", rest @ ..] => chaos::run("flips", rest),
         ["upgrade", rest @ ..] => upgrade::run(rest),

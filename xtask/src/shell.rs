@@ -92,11 +92,21 @@ pub fn log_path(name: &str) -> PathBuf {
     root().join("target/xtask").join(format!("{name}.log"))
 }
 
-/// The cargo that runs us.
+/// The cargo that runs us. Where nobody has built our crates incrementally, neither do we: what serves the next build of a
+/// developer costs the only build of a fresh clone a third of its time.
 pub fn cargo(arguments: &[&str]) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args(arguments).current_dir(root());
+    if !builds_incrementally() {
+        command.env("CARGO_INCREMENTAL", "0");
+    }
     command
+}
+
+fn builds_incrementally() -> bool {
+    let ours = |name: std::ffi::OsString| name.to_string_lossy().starts_with("kattu");
+    let kept = std::fs::read_dir(target().join("debug/incremental"));
+    kept.is_ok_and(|mut kept| kept.any(|entry| entry.is_ok_and(|entry| ours(entry.file_name()))))
 }
 
 /// A command as a person would type it.
@@ -135,6 +145,18 @@ pub fn run_logged(command: &mut Command, log: &Path, limit: Duration) -> Result<
             Err(Failure::new(format!("`{line}` was ended after {} s", limit.as_secs())))
         }
     }
+}
+
+/// Runs with our own output; the exit code is its verdict.
+pub fn in_foreground(command: &mut Command) -> Result<(), Failure> {
+    let line = shown(command);
+    let status = command.stdin(Stdio::null()).status()?;
+    if status.success() {
+        return Ok(());
+    }
+    let mut failure = Failure::new(format!("`{line}` ended with {status}"));
+    failure.code = status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1);
+    Err(failure)
 }
 
 /// Runs to the end and returns standard output; `Err` carries standard error.

@@ -2,7 +2,8 @@
 //!
 //! Knows nothing of: what a storm is.
 
-use crate::shell::{self, Failure, cargo, run_logged};
+use crate::check;
+use crate::shell::{self, Failure, run_logged};
 use crate::stage::Tally;
 use std::path::Path;
 use std::process::Command;
@@ -41,7 +42,8 @@ pub fn regressions(seed: u64, log: &Path) -> Result<Tally, Failure> {
         tally.passed += 1;
     }
     let replayed = tally.passed;
-    run_logged(&mut cargo(&["build", "--locked", "-p", "kattu-sim", "--bin", "sim"]), log, BUILD_LIMIT)?;
+    // As the stage of tests has built it: alone, it would have other features.
+    run_logged(check::others_tests().args(["--quiet", "--no-run"]), log, BUILD_LIMIT)?;
     let debug = shell::target().join("debug/sim");
     let mut hashes: Vec<String> = Vec::new();
     for seed in seed..seed + COMPARED {

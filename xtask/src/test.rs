@@ -5,16 +5,16 @@
 //! Knows nothing of: what the proofs prove.
 
 use crate::check;
+use crate::rigs;
 use crate::shell::{self, Failure, cargo, run_logged};
 use crate::stage::{self, Stage, Tally};
 use crate::tools;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
 const BUILD_LIMIT: Duration = Duration::from_secs(1800);
-const SYNC_LIMIT: Duration = Duration::from_secs(120);
-const E2E_LIMIT: Duration = Duration::from_secs(2400);
+const IMAGES_LIMIT: Duration = Duration::from_secs(2400);
 const DIFFERENTIAL_LIMIT: Duration = Duration::from_secs(600);
 
 /// Whom Kattu is compared with, and by how many requests.
@@ -40,10 +40,10 @@ const SLICES: &[Stage] = &[
     },
     Stage {
         name: "e2e",
-        about: "the real binary, driven from outside",
-        next: "cargo xtask test --only e2e, or cargo test -p kattu-e2e --test <file> <name>",
+        about: "the real binary, driven from outside; tests of all rigs",
+        next: "cargo xtask test --only e2e, or cargo test --profile proof -p kattu-e2e --test <file> <name>",
         needs: &["release"],
-        run: end_to_end,
+        run: rigs::tests,
     },
     Stage {
         name: "differential",
@@ -55,7 +55,7 @@ const SLICES: &[Stage] = &[
     Stage {
         name: "crash-images",
         about: "every state the disk could be in after power loss",
-        next: "cargo test --release -p kattu-wal --test crash --test images --test truth",
+        next: "cargo test --profile proof -p kattu-wal --test crash --test images --test truth",
         needs: &[],
         run: crash_images,
     },
@@ -176,41 +176,6 @@ fn fetch(_log: &Path) -> Result<Tally, Failure> {
     Ok(tally)
 }
 
-/// Tells a child where the programs are.
-pub fn with_programs(command: &mut Command) -> &mut Command {
-    command.env("KATTU_BIN", shell::target().join("release/kattu")).env("KATTU_TOOLS", shell::tools_dir())
-}
-
-/// Builds what runs clusters on real disks, and lets what the build has written reach them: the first syncs of the members
-/// would have to wait for it.
-fn build_before_clusters(words: &[&str], log: &Path) -> Result<(), Failure> {
-    run_logged(&mut cargo(words), log, BUILD_LIMIT)?;
-    // Where that takes too long, they wait.
-    let _ = run_logged(&mut Command::new("sync"), log, SYNC_LIMIT);
-    Ok(())
-}
-
-/// The same for a rig: a profile that unwinds, because a rig that panics has mounts to take down.
-pub fn build_rig(package: &str, log: &Path) -> Result<(), Failure> {
-    build_before_clusters(&["build", "--locked", "--quiet", "--profile", "proof", "-p", package], log)
-}
-
-fn end_to_end(log: &Path) -> Result<Tally, Failure> {
-    build_before_clusters(&["test", "--locked", "--quiet", "-p", "kattu-e2e", "--no-run"], log)?;
-    // Two tests at a time: they start clusters and mostly wait. Those that judge times see to it that they are alone.
-    let mut test = cargo(&[
-        "test",
-        "--locked",
-        "--no-fail-fast",
-        "-p",
-        "kattu-e2e",
-        "--",
-        "--nocapture",
-        "--test-threads=2",
-    ]);
-    check::cargo_test(with_programs(&mut test), log, E2E_LIMIT)
-}
-
 /// A number that is new for every commit and the same for everybody who stands on it.
 pub fn seed_of_commit() -> u64 {
     let id = shell::commit_of("HEAD").unwrap_or_default();
@@ -218,8 +183,7 @@ pub fn seed_of_commit() -> u64 {
 }
 
 fn differential_slice(log: &Path) -> Result<Tally, Failure> {
-    let mut unit = cargo(&["test", "--locked", "--release", "-p", "kattu-differential"]);
-    let mut tally = check::cargo_test(&mut unit, log, BUILD_LIMIT)?;
+    let mut tally = Tally::default();
     let seed = seed_of_commit().to_string();
     let mut compared = Vec::new();
     for (version, program, requests) in DIFFERENTIALS {
@@ -228,9 +192,9 @@ fn differential_slice(log: &Path) -> Result<Tally, Failure> {
             tally.skipped.push(format!("etcd {version} against Kattu: no {}", program.display()));
             continue;
         }
-        let mut diff = diff_command(&["--requests", requests, "--seed", &seed]);
-        diff.arg("--etcd").arg(&program);
-        run_logged(&mut diff, log, DIFFERENTIAL_LIMIT)?;
+        let etcd = program.to_string_lossy();
+        let words = ["--requests", requests, "--seed", &seed, "--etcd", &etcd];
+        rigs::run("kattu-differential", &words, log, DIFFERENTIAL_LIMIT)?;
         tally.passed += 1;
         compared.push(format!("{requests} with {version}"));
     }
@@ -238,109 +202,12 @@ fn differential_slice(log: &Path) -> Result<Tally, Failure> {
     Ok(tally)
 }
 
-fn diff_command(words: &[&str]) -> Command {
-    let mut diff = cargo(&["run", "--locked", "--quiet", "--release", "-p", "kattu-differential", "--"]);
-    diff.args(words);
-    with_programs(&mut diff);
-    diff
-}
-
-/// `cargo xtask diff …`: arguments go to the program of `proof/differential`.
-pub fn differential(words: &[&str]) -> Result<(), Failure> {
-    in_foreground(&mut diff_command(words))
-}
-
-/// `cargo xtask grow …`: a cluster that grows and shrinks under load.
-pub fn grow(words: &[&str]) -> Result<(), Failure> {
-    let mut grow = cargo(&["run", "--locked", "--quiet", "-p", "kattu-e2e", "--bin", "grow", "--"]);
-    in_foreground(with_programs(grow.args(words)))
-}
-
-/// `cargo xtask failover …`: leaders killed under load.
-pub fn failover(words: &[&str]) -> Result<(), Failure> {
-    // Not the release profile: it aborts on a panic, and members would outlive the run.
-    let mut failover = cargo(&["run", "--locked", "--quiet", "-p", "kattu-e2e", "--bin", "failover", "--"]);
-    in_foreground(with_programs(failover.args(words)))
-}
-
-/// `cargo xtask bench failover …`: how long nothing is acknowledged when a leader dies.
-pub fn gaps(words: &[&str]) -> Result<(), Failure> {
-    let (target, rest) = match words.iter().position(|word| *word == "--target") {
-        Some(at) => {
-            let target = words.get(at + 1).copied().unwrap_or_default();
-            (target, [&words[..at], words.get(at + 2..).unwrap_or(&[])].concat())
-        }
-        None => ("kattu", words.to_vec()),
-    };
-    let mut gaps = e2e_program("gaps", &rest);
-    match target {
-        "kattu" => {}
-        "etcd" => {
-            let etcd = shell::tools_dir().join("etcd36/etcd");
-            if !etcd.exists() {
-                return Err(Failure::new(format!("no {}", etcd.display())).then("cargo xtask tools"));
-            }
-            gaps.env("KATTU_BIN", etcd);
-        }
-        _ => return Err(Failure::usage("--target kattu or --target etcd")),
-    }
-    in_foreground(&mut gaps)
-}
-
-/// `cargo xtask bench comeback …`: how long until a large member is back.
-pub fn comeback(words: &[&str]) -> Result<(), Failure> {
-    in_foreground(&mut e2e_program("comeback", words))
-}
-
-/// `cargo xtask bench heavy …`: requests about millions of keys, and what everybody else notices of them.
-pub fn heavy(words: &[&str]) -> Result<(), Failure> {
-    in_foreground(&mut e2e_program("heavy", words))
-}
-
-/// `cargo xtask bench soak …`: puts at full speed for a long time.
-pub fn soak(words: &[&str]) -> Result<(), Failure> {
-    // Not a profile that optimizes: the rig looks every ten seconds, and the load is the binary's own.
-    let mut soak = cargo(&["run", "--locked", "--quiet", "-p", "kattu-e2e", "--bin", "soak", "--"]);
-    in_foreground(with_programs(soak.args(words)))
-}
-
-/// `cargo xtask bench floods …`: clients and strangers that take what they can, and what a good client notices.
-pub fn floods(words: &[&str]) -> Result<(), Failure> {
-    // Not a profile that optimizes: the flooders have a processor of their own, and wait for the members.
-    let mut floods = cargo(&["run", "--locked", "--quiet", "-p", "kattu-e2e", "--bin", "floods", "--"]);
-    in_foreground(with_programs(floods.args(words)))
-}
-
-/// `cargo xtask bench overload …`: ten times the load that can be served.
-pub fn overload(words: &[&str]) -> Result<(), Failure> {
-    in_foreground(&mut e2e_program("overload", words))
-}
-
-/// A program of `proof/e2e` that measures, in a profile that unwinds: members must not outlive a run that panics.
-fn e2e_program(name: &str, words: &[&str]) -> Command {
-    let mut program =
-        cargo(&["run", "--locked", "--quiet", "--profile", "proof", "-p", "kattu-e2e", "--bin", name, "--"]);
-    with_programs(program.args(words));
-    program
-}
-
-/// Runs with our own output; the exit code is its verdict.
-pub fn in_foreground(command: &mut Command) -> Result<(), Failure> {
-    let line = shell::shown(command);
-    let status = command.stdin(Stdio::null()).status()?;
-    if status.success() {
-        return Ok(());
-    }
-    let mut failure = Failure::new(format!("`{line}` ended with {status}"));
-    failure.code = status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1);
-    Err(failure)
-}
-
 fn crash_images(log: &Path) -> Result<Tally, Failure> {
     let mut test = cargo(&[
         "test",
         "--locked",
-        "--release",
+        "--profile",
+        "proof",
         "-p",
         "kattu-wal",
         "--test",
@@ -351,7 +218,7 @@ fn crash_images(log: &Path) -> Result<Tally, Failure> {
         "truth",
     ]);
     test.env("KATTU_IMAGES", "20000");
-    check::cargo_test(&mut test, log, E2E_LIMIT)
+    check::cargo_test(&mut test, log, IMAGES_LIMIT)
 }
 
 /// What libFuzzer wants to see of the code under test; the stable compiler knows these flags of LLVM.

@@ -3,8 +3,8 @@
 //! The older version is a commit of this repository, built in a worktree of its own under `target/upgrade`.
 //! Knows nothing of: what the rig does with the two programs.
 
-use crate::shell::{self, Failure, cargo, root};
-use crate::test::{in_foreground, with_programs};
+use crate::rigs;
+use crate::shell::{self, Failure, cargo, in_foreground, root};
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -28,8 +28,7 @@ pub fn run(words: &[&str]) -> Result<(), Failure> {
         .ok_or_else(|| Failure::new(format!("there is no commit `{from}` here")).then("git log --oneline"))?;
     let older = build(&commit)?;
     in_foreground(&mut cargo(&["build", "--locked", "--quiet", "--release", "-p", "kattu"]))?;
-    let mut upgrade = cargo(&["run", "--locked", "--quiet", "-p", "kattu-e2e", "--bin", "upgrade", "--"]);
-    in_foreground(with_programs(upgrade.arg(older).arg(rounds.to_string())))
+    rigs::in_foreground("upgrade", &[&older.to_string_lossy(), &rounds.to_string()])
 }
 
 fn usage() -> Failure {

@@ -242,6 +242,10 @@ fn forgetting_keeps_up_with_transactions_of_many_changes() {
     let first = round();
     for n in 2..20 {
         let held = round();
-        assert!(held < 2 * first, "{:.1} rounds of history are held after round {n}", held as f64 / first as f64);
+        assert!(
+            held < 2 * first,
+            "{:.1} rounds of history are held after round {n}",
+            held as f64 / first as f64
+        );
     }
 }

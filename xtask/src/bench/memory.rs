@@ -5,8 +5,8 @@
 //! Knows nothing of: stores.
 
 use super::report::Header;
+use crate::shell::in_foreground;
 use crate::shell::{self, Failure};
-use crate::test::in_foreground;
 use std::time::Duration;
 
 /// Builds, measures, prints.

@@ -17,34 +17,53 @@ mod report;
 mod rotation;
 mod sectors;
 
-use crate::shell::Failure;
+use crate::rigs;
+use crate::shell::{self, Failure};
 
 /// `cargo xtask bench etcd|comeback|counts|digest|failover|floods|floor|heavy|instructions|memory|overload|replay|rotation|sectors|slow-link|snapshot-pause|soak …`
 pub fn run(words: &[&str]) -> Result<(), Failure> {
     match words {
         ["etcd", rest @ ..] => pairs::run(rest),
-        ["comeback", rest @ ..] => crate::test::comeback(rest),
+        ["comeback", rest @ ..] => rigs::in_foreground("comeback", rest),
         ["counts", rest @ ..] => counts::run(rest),
         ["digest", rest @ ..] => digest::run(rest),
-        ["failover", rest @ ..] => crate::test::gaps(rest),
-        ["floods", rest @ ..] => crate::test::floods(rest),
+        ["failover", rest @ ..] => gaps(rest),
+        ["floods", rest @ ..] => rigs::in_foreground("floods", rest),
         ["floor", rest @ ..] => floor::run(rest),
-        ["heavy", rest @ ..] => crate::test::heavy(rest),
+        ["heavy", rest @ ..] => rigs::in_foreground("heavy", rest),
         ["instructions", rest @ ..] => instructions::run(rest),
         ["memory", rest @ ..] => memory::run(rest),
-        ["overload", rest @ ..] => crate::test::overload(rest),
+        ["overload", rest @ ..] => rigs::in_foreground("overload", rest),
         ["replay", rest @ ..] => replay::run(rest),
         ["rotation", rest @ ..] => rotation::run(rest),
         ["sectors", rest @ ..] => sectors::run(rest),
         ["slow-link", rest @ ..] => crate::chaos::run("slow-link", rest),
-        ["soak", rest @ ..] => crate::test::soak(rest),
+        ["soak", rest @ ..] => rigs::in_foreground("soak", rest),
         ["snapshot-pause", rest @ ..] => pause::run(rest),
-        _ => Err(Failure::usage(format!("cargo xtask bench does not know `{}`", words.join(" "))).then(
-            "cargo xtask bench etcd [--pairs N] [--quick] [--only CELL] [--side etcd|kattu], \
-                   cargo xtask bench comeback [--keys N], cargo xtask bench counts [--total PUTS], cargo xtask bench digest [--total PUTS], cargo xtask bench failover [--trials N] [--target etcd], \
-                   cargo xtask bench floor, cargo xtask bench heavy [--scale PERCENT] [--only REQUEST], cargo xtask bench instructions [--total PUTS] [--rounds N] [--against PATH], cargo xtask bench memory [--keys N], cargo xtask bench overload [--seconds N], cargo xtask bench replay [--total PUTS], cargo xtask bench rotation [--rounds N] [--total PUTS], cargo xtask bench sectors [--rounds N] [--total PUTS], \
-                   cargo xtask bench slow-link [--mb N] [--bandwidth MB/S] [--reads yes|no] [--resets yes|no], \
-                   cargo xtask bench snapshot-pause [--keys N], cargo xtask bench soak [--minutes N]",
-        )),
+        _ => Err(Failure::usage(format!("cargo xtask bench does not know `{}`", words.join(" ")))
+            .then("cargo xtask help")),
+    }
+}
+
+/// `cargo xtask bench failover …`: how long nothing is acknowledged when a leader dies.
+fn gaps(words: &[&str]) -> Result<(), Failure> {
+    let (target, rest) = match words.iter().position(|word| *word == "--target") {
+        Some(at) => {
+            let target = words.get(at + 1).copied().unwrap_or_default();
+            (target, [&words[..at], words.get(at + 2..).unwrap_or(&[])].concat())
+        }
+        None => ("kattu", words.to_vec()),
+    };
+    match target {
+        "kattu" => rigs::in_foreground("gaps", &rest),
+        "etcd" => {
+            let etcd = shell::tools_dir().join("etcd36/etcd");
+            if !etcd.exists() {
+                return Err(Failure::new(format!("no {}", etcd.display())).then("cargo xtask tools"));
+            }
+            rigs::build_in_foreground()?;
+            shell::in_foreground(rigs::program("gaps", &rest).env("KATTU_BIN", etcd))
+        }
+        _ => Err(Failure::usage("--target kattu or --target etcd")),
     }
 }

@@ -6,8 +6,8 @@
 //! Knows nothing of: stores, snapshots.
 
 use super::report::Header;
+use crate::shell::in_foreground;
 use crate::shell::{self, Failure};
-use crate::test::in_foreground;
 use std::time::Duration;
 
 /// mimalloc's own delay. Set by hand it stays, and no thread is made.
