@@ -12,6 +12,8 @@ pub enum Goal {
     CpuAtMost(f64),
     /// Kattu's median latency, as a multiple of etcd's.
     MedianAtMost(f64),
+    /// Kattu's 99th percentile, as a multiple of etcd's.
+    TailAtMost(f64),
 }
 
 /// One load.
@@ -58,7 +60,7 @@ pub const CELLS: &[Cell] = &[
         clients: 256,
         total: 60_000,
         load: PUT,
-        goals: &[Goal::RateAtLeast(2.0), Goal::CpuAtMost(1.0 / 3.0)],
+        goals: &[Goal::RateAtLeast(2.0), Goal::CpuAtMost(1.0 / 3.0), Goal::TailAtMost(0.25)],
     },
     Cell { name: "put-1000", conns: 100, clients: 1_000, total: 80_000, load: PUT, goals: &[] },
     Cell {

@@ -3,12 +3,13 @@
 //! CPU, context switches, system calls, syncs, bytes and allocations per put at 256 clients, with log I/O and apply on
 //! the driver's thread and on threads of their own. Counts are steadier than seconds: where the machine is noisy, these
 //! tell whether a change cost something. A build of its own counts allocations; system calls are counted by strace in a
-//! run of their own, which it slows down, so that groups are larger there than in real life.
+//! run of their own, which it slows down, so that groups are larger there than in real life. A second program may be named,
+//! which must count allocations, too: both take turns, and what this one takes more of is judged.
 //! Knows nothing of: etcd.
 
 use super::cluster::{Cluster, MEMBERS, Program};
 use super::meter::Meter;
-use super::report::Header;
+use super::report::{self, Header, median_of};
 use crate::shell::{self, Failure};
 use serde_json::{Value, json};
 use std::io::{Read, Write};
@@ -17,13 +18,17 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+const USAGE: &str = "cargo xtask bench counts [--total PUTS] [--against PATH] [--rounds N] [--flag FLAG ...]";
+
 /// Where log I/O and apply are done.
-const SETTINGS: [(&str, &[&str]); 4] = [
-    ("log inline, apply inline", &["serve", "--log-io=inline", "--apply=inline"]),
-    ("log inline, apply thread", &["serve", "--log-io=inline", "--apply=thread"]),
-    ("log thread, apply inline", &["serve", "--log-io=thread", "--apply=inline"]),
-    ("log thread, apply thread", &["serve", "--log-io=thread", "--apply=thread"]),
+const SETTINGS: [(&str, [&str; 2]); 4] = [
+    ("log inline, apply inline", ["--log-io=inline", "--apply=inline"]),
+    ("log inline, apply thread", ["--log-io=inline", "--apply=thread"]),
+    ("log thread, apply inline", ["--log-io=thread", "--apply=inline"]),
+    ("log thread, apply thread", ["--log-io=thread", "--apply=thread"]),
 ];
+/// Rounds where two programs are compared.
+const ROUNDS: usize = 3;
 pub(super) const CLIENTS: &str = "256";
 pub(super) const CONNECTIONS: &str = "100";
 
@@ -41,6 +46,7 @@ struct PerPut {
     records_encoded: f64,
 }
 
+#[derive(Clone, Copy, Debug)]
 struct Row {
     setting: &'static str,
     ops_per_s: f64,
@@ -49,37 +55,114 @@ struct Row {
     follower: PerPut,
 }
 
-/// Builds, runs every setting, prints the table, leaves JSON in `target/bench/counts.json`.
-pub fn run(words: &[&str]) -> Result<(), Failure> {
-    let total: u64 = match words {
-        [] => 60_000,
-        ["--total", text] => {
-            text.parse().map_err(|_| Failure::usage(format!("--total {text}: not a number")))?
+struct Wish {
+    total: u64,
+    rounds: usize,
+    /// Another Kattu that counts allocations.
+    against: Option<PathBuf>,
+    /// More flags for the members of this one.
+    flags: Vec<String>,
+}
+
+fn wish(words: &[&str]) -> Result<Wish, Failure> {
+    let mut wish = Wish { total: 60_000, rounds: 0, against: None, flags: Vec::new() };
+    for pair in words.chunks(2) {
+        let number = |text: &str| {
+            let number = text.parse().ok().filter(|number| 0 < *number);
+            number.ok_or_else(|| Failure::usage(format!("{text}: a number from 1 on is wanted")))
+        };
+        match *pair {
+            ["--total", text] => wish.total = number(text)?,
+            ["--rounds", text] => wish.rounds = number(text)? as usize,
+            ["--against", path] => wish.against = Some(path.into()),
+            ["--flag", flag] => wish.flags.push(flag.to_string()),
+            _ => return Err(Failure::usage(USAGE)),
         }
-        _ => return Err(Failure::usage("cargo xtask bench counts [--total PUTS]")),
-    };
-    let kattu = build()?;
-    let header = Header::now(1, false);
+    }
+    if wish.rounds == 0 {
+        wish.rounds = if wish.against.is_some() { ROUNDS } else { 1 };
+    }
+    match &wish.against {
+        Some(path) if !path.exists() => Err(Failure::new(format!("{} is not there", path.display()))
+            .then("cargo build --release -p kattu --features count-allocations, at the other commit")),
+        _ => Ok(wish),
+    }
+}
+
+/// Builds, runs every setting, prints the table, leaves JSON in `target/bench/counts.json`. An error if this program takes
+/// more of something countable than the one that it is compared with ([`report::price`]).
+pub fn run(words: &[&str]) -> Result<(), Failure> {
+    let wish = wish(words)?;
+    let mut programs = vec![("kattu", build()?, wish.flags.clone())];
+    programs.extend(wish.against.clone().map(|path| (report::OTHER, path, Vec::new())));
+    let header = Header::now(wish.rounds, false);
     header.print();
     let strace = Command::new("strace").arg("-V").output().is_ok_and(|out| out.status.success());
     if !strace {
         println!("skipped: system calls (no strace on this machine)");
     }
-    let mut rows = Vec::new();
-    for (number, (setting, verb)) in SETTINGS.into_iter().enumerate() {
-        let row = measure(&kattu, setting, verb, number, total, strace)?;
-        println!(
-            "{setting}: {:.0} puts/s, p50 {:.1} ms, leader {:.1} µs, follower {:.1} µs",
-            row.ops_per_s,
-            row.p50_us / 1e3,
-            row.leader.cpu_us,
-            row.follower.cpu_us
-        );
-        rows.push(row);
+    let mut runs: Vec<Vec<Row>> = vec![Vec::new(); programs.len()];
+    let mut number = 0;
+    for round in 0..wish.rounds {
+        for (setting, verb) in SETTINGS {
+            for at in 0..programs.len() {
+                // Odd rounds begin with the other one.
+                let at = if round % 2 == 0 { at } else { programs.len() - 1 - at };
+                let (name, kattu, flags) = &programs[at];
+                let words = verb.into_iter().chain(flags.iter().map(|flag| &*flag.clone().leak()));
+                let verb = std::iter::once("serve").chain(words).collect::<Vec<_>>().leak();
+                let row = measure(kattu, setting, verb, number, wish.total, strace)?;
+                number += 1;
+                println!(
+                    "{name}, {setting}: {:.0} puts/s, p50 {:.1} ms, leader {:.1} µs, follower {:.1} µs",
+                    row.ops_per_s,
+                    row.p50_us / 1e3,
+                    row.leader.cpu_us,
+                    row.follower.cpu_us
+                );
+                runs[at].push(row);
+            }
+        }
     }
-    print(&rows);
-    save(&header, total, &rows)
+    let of_setting = |runs: &[Row], setting: &str| -> Vec<Row> {
+        runs.iter().copied().filter(|row| row.setting == setting).collect()
+    };
+    let medians: Vec<Vec<Row>> = runs
+        .iter()
+        .map(|runs| SETTINGS.map(|(setting, _)| median(&of_setting(runs, setting))).to_vec())
+        .collect();
+    for ((name, ..), rows) in programs.iter().zip(&medians) {
+        print(name, rows);
+    }
+    save(&header, wish.total, &medians[0])?;
+    let [this, other] = &runs[..] else { return Ok(()) };
+    let mut dearer = Vec::new();
+    report::print_price_head();
+    for (setting, _) in SETTINGS {
+        let (this, other) = (of_setting(this, setting), of_setting(other, setting));
+        for (role, member) in ROLES {
+            for (name, pick) in JUDGED {
+                let of = |rows: &[Row]| rows.iter().map(|row| pick(member(row))).collect::<Vec<f64>>();
+                dearer.extend(report::price(&format!("{setting}, {role}: {name}"), &of(&this), &of(&other)));
+            }
+        }
+    }
+    report::judge_price(&dearer)
 }
+
+type Role = (&'static str, fn(&Row) -> &PerPut);
+const ROLES: [Role; 2] = [("leader", |row| &row.leader), ("follower", |row| &row.follower)];
+
+/// What does not depend on what else the machine does, or only by the size of groups.
+type Count = (&'static str, fn(&PerPut) -> f64);
+const JUDGED: [Count; 6] = [
+    ("log syncs", |member| member.syncs),
+    ("bytes to the log", |member| member.log_bytes),
+    ("bytes to peers", |member| member.peer_bytes),
+    ("allocations", |member| member.allocations),
+    ("allocated bytes", |member| member.allocated_bytes),
+    ("records encoded", |member| member.records_encoded),
+];
 
 /// The binary that counts allocations, beside the real one.
 fn build() -> Result<PathBuf, Failure> {
@@ -146,11 +229,31 @@ fn measure(
 
 fn mean(members: &[PerPut]) -> PerPut {
     let count = members.len() as f64;
-    let of = |pick: fn(&PerPut) -> f64| members.iter().map(pick).sum::<f64>() / count;
+    of_each(members, |figures| figures.iter().sum::<f64>() / count)
+}
+
+/// The medians of runs of one setting.
+fn median(rows: &[Row]) -> Row {
+    let of = |role: fn(&Row) -> PerPut| {
+        of_each(&rows.iter().map(role).collect::<Vec<_>>(), |figures| median_of(figures, |figure| *figure))
+    };
+    Row {
+        setting: rows[0].setting,
+        ops_per_s: median_of(rows, |row| row.ops_per_s),
+        p50_us: median_of(rows, |row| row.p50_us),
+        leader: of(|row| row.leader),
+        follower: of(|row| row.follower),
+    }
+}
+
+/// Makes one of several, figure by figure.
+fn of_each(members: &[PerPut], one: impl Fn(&[f64]) -> f64) -> PerPut {
+    let of = |pick: fn(&PerPut) -> f64| one(&members.iter().map(pick).collect::<Vec<_>>());
+    let syscalls: Option<Vec<f64>> = members.iter().map(|m| m.syscalls).collect();
     PerPut {
         cpu_us: of(|m| m.cpu_us),
         switches: of(|m| m.switches),
-        syscalls: members.iter().map(|m| m.syscalls).sum::<Option<f64>>().map(|sum| sum / count),
+        syscalls: syscalls.map(|counts| one(&counts)),
         syncs: of(|m| m.syncs),
         log_bytes: of(|m| m.log_bytes),
         peer_bytes: of(|m| m.peer_bytes),
@@ -280,9 +383,9 @@ fn metrics(address: &str) -> Result<String, Failure> {
     Ok(page)
 }
 
-fn print(rows: &[Row]) {
+fn print(name: &str, rows: &[Row]) {
     println!(
-        "\nOne put of 8 + 256 bytes, {CLIENTS} clients over {CONNECTIONS} connections; leader / follower\n"
+        "\n{name}: one put of 8 + 256 bytes, {CLIENTS} clients over {CONNECTIONS} connections; leader / follower\n"
     );
     print!("| per put |");
     rows.iter().for_each(|row| print!(" {} |", row.setting));

@@ -9,7 +9,7 @@
 
 use super::cluster::{Cluster, MEMBERS, Program};
 use super::counts::load;
-use super::report::{Header, median_of};
+use super::report::{self, Header, median_of};
 use crate::shell::{self, Failure};
 use std::path::{Path, PathBuf};
 
@@ -48,16 +48,23 @@ pub fn run(words: &[&str]) -> Result<(), Failure> {
     for (program, cost) in wish.programs.iter().zip(&medians) {
         println!("{}: median {:.0} / {:.0}", program.display(), cost.leader, cost.follower);
     }
-    if let [first, second] = medians[..] {
-        let more = |one: f64, other: f64| (one / other - 1.0) * 100.0;
-        println!(
-            "the first takes {:+.1} % / {:+.1} % of what the second takes",
-            more(first.leader, second.leader),
-            more(first.follower, second.follower)
-        );
+    let [this, other] = &costs[..] else { return Ok(()) };
+    let mut dearer = Vec::new();
+    report::print_price_head();
+    for (name, pick) in JUDGED {
+        let of = |costs: &[Cost]| costs.iter().map(pick).collect::<Vec<f64>>();
+        dearer.extend(report::price(name, &of(this), &of(other)));
     }
-    Ok(())
+    report::judge_price(&dearer)
 }
+
+/// Whose instructions: of each role, and of all members, which is what a put costs.
+type Share = (&'static str, fn(&Cost) -> f64);
+const JUDGED: [Share; 3] = [
+    ("leader", |cost| cost.leader),
+    ("follower", |cost| cost.follower),
+    ("all members", |cost| cost.leader + (MEMBERS - 1) as f64 * cost.follower),
+];
 
 fn wish(words: &[&str]) -> Result<Wish, Failure> {
     let mut wish = Wish { total: 10_000, rounds: 3, programs: vec![shell::target().join("release/kattu")] };

@@ -137,13 +137,14 @@ pub fn run(words: &[&str]) -> Result<(), Failure> {
             sides.reverse();
         }
     }
-    report::print(&runs, base);
+    let missed = report::print(&runs, base);
     let path = report::save(&header, &runs)?;
     println!("\nall runs: {}", path.strip_prefix(shell::root()).unwrap_or(&path).display());
     let worse = if options.against.is_some() { report::judge_pairs(&runs) } else { Vec::new() };
-    match worse.is_empty() {
-        true => Ok(()),
-        false => Err(Failure::new(format!("worse than the other in all pairs: {}", worse.join(", ")))),
+    match (&worse[..], &missed[..]) {
+        ([], []) => Ok(()),
+        ([], missed) => Err(Failure::new(missed.join("\n"))),
+        (worse, _) => Err(Failure::new(format!("worse than the other in all pairs: {}", worse.join(", ")))),
     }
 }
 

@@ -256,8 +256,37 @@ pub fn judge_pairs(runs: &[Run]) -> Vec<String> {
     worse
 }
 
-/// The table, as Markdown, and the goals.
-pub fn print(runs: &[Run], base: &str) {
+/// How much more of something countable this Kattu may take than another, in the median.
+const PRICE: f64 = 1.03;
+
+/// The head of the table that [`price`] fills.
+pub fn print_price_head() {
+    println!("\n| counted | this, median | other, median | this / other | |\n|---|---:|---:|---:|---|");
+}
+
+/// A line of a comparison by counts. Names what is dearer: in the median by more than 3 %, and beyond the spread of the runs
+/// (the least of this one is above the most of the other).
+pub fn price(name: &str, this: &[f64], other: &[f64]) -> Option<String> {
+    let (mine, others) = (median(this.to_vec())?, median(other.to_vec())?);
+    let least = this.iter().copied().fold(f64::MAX, f64::min);
+    let most = other.iter().copied().fold(0.0, f64::max);
+    let is_dearer = others * PRICE < mine && most < least;
+    let verdict = if is_dearer { "DEARER" } else { "no dearer" };
+    println!("| {name} | {mine:.3} | {others:.3} | {:.3} | {verdict} |", mine / others);
+    is_dearer.then(|| name.to_string())
+}
+
+/// The verdict on all lines of a comparison by counts.
+pub fn judge_price(dearer: &[String]) -> Result<(), Failure> {
+    match dearer {
+        [] => Ok(()),
+        _ => Err(Failure::new(format!("dearer than the other by more than 3 %: {}", dearer.join("; ")))),
+    }
+}
+
+/// The table, as Markdown, and the goals; those that do not hold.
+pub fn print(runs: &[Run], base: &str) -> Vec<String> {
+    let mut missed = Vec::new();
     let shown = if base == OTHER { "other".into() } else { format!("etcd {}", crate::tools::ETCD_VERSION) };
     println!("\n| cell | figure | {shown} | min..max | Kattu | min..max | Kattu / {base} |");
     println!("|---|---|---:|---:|---:|---:|---:|");
@@ -273,16 +302,20 @@ pub fn print(runs: &[Run], base: &str) {
     println!();
     for cell in CELLS {
         for goal in cell.goals {
-            if let Some(line) = judge(runs, cell, *goal) {
+            if let Some((line, holds)) = judge(runs, cell, *goal) {
                 println!("{line}");
+                missed.extend((!holds).then_some(line));
             }
         }
     }
     if let Some(idle) = median(runs.iter().filter(|run| run.side == "kattu").map(Run::idle_rss_mib).collect())
     {
         let verdict = if idle < 40.0 { "holds" } else { "DOES NOT HOLD" };
-        println!("goal idle memory of a node < 40 MiB: {idle:.1} {verdict}");
+        let line = format!("goal idle memory of a node < 40 MiB: {idle:.1} {verdict}");
+        println!("{line}");
+        missed.extend((40.0 <= idle).then_some(line));
     }
+    missed
 }
 
 fn print_row(runs: &[Run], base: &str, (cell, shown): (&str, &str), name: &str, figure: fn(&Run) -> f64) {
@@ -308,7 +341,7 @@ fn print_row(runs: &[Run], base: &str, (cell, shown): (&str, &str), name: &str, 
     println!("| {shown} | {name} | {etcd} | {etcd_spread} | {kattu} | {kattu_spread} | {ratio} |");
 }
 
-fn judge(runs: &[Run], cell: &Cell, goal: Goal) -> Option<String> {
+fn judge(runs: &[Run], cell: &Cell, goal: Goal) -> Option<(String, bool)> {
     let ratio = |figure: fn(&Run) -> f64| {
         let etcd = median(values(runs, "etcd", cell.name, figure))?;
         let kattu = median(values(runs, "kattu", cell.name, figure))?;
@@ -327,8 +360,13 @@ fn judge(runs: &[Run], cell: &Cell, goal: Goal) -> Option<String> {
             let ratio = ratio(|run| run.tool.p50_us)?;
             (format!("p50 <= {times:.2} of etcd's"), ratio, ratio <= times)
         }
+        Goal::TailAtMost(times) => {
+            let ratio = ratio(|run| run.tool.p99_us)?;
+            (format!("p99 <= {times:.2} of etcd's"), ratio, ratio <= times)
+        }
     };
-    Some(format!("goal {} {text}: {ratio:.2} {}", cell.name, if holds { "holds" } else { "DOES NOT HOLD" }))
+    let verdict = if holds { "holds" } else { "DOES NOT HOLD" };
+    Some((format!("goal {} {text}: {ratio:.2} {verdict}", cell.name), holds))
 }
 
 fn number(value: Option<f64>) -> String {
@@ -357,6 +395,17 @@ pub fn save(header: &Header, runs: &[Run]) -> Result<PathBuf, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn dearer_is_above_three_percent_and_beyond_the_spread() {
+        let is_dearer = |this: &[f64], other: &[f64]| price("bytes", this, other).is_some();
+        assert!(is_dearer(&[104.0, 105.0, 104.0], &[100.0, 101.0, 100.0]));
+        assert!(!is_dearer(&[102.0, 103.0, 102.0], &[100.0, 101.0, 100.0]), "within 3 %");
+        assert!(!is_dearer(&[104.0, 99.0, 105.0], &[100.0, 101.0, 100.0]), "one run was not");
+        assert!(!is_dearer(&[90.0], &[100.0]), "cheaper");
+        assert!(is_dearer(&[1.0], &[0.0]), "of what the other does not do at all, anything is dear");
+        assert!(judge_price(&["bytes".into()]).is_err() && judge_price(&[]).is_ok());
+    }
 
     #[test]
     fn the_median_stands_in_the_middle() {
