@@ -195,7 +195,7 @@ impl Driver {
             }
             if refuses && !matches!(request, Request::Status) {
                 self.metrics.failed.add(1);
-                let _ = reply.send(Outcome::Refused(Refusal::TooManyRequests)); // the client may have gone
+                reply.send(Outcome::Refused(Refusal::TooManyRequests));
                 continue;
             }
             let ticket = self.waiting.enter(reply);
@@ -258,7 +258,7 @@ impl Driver {
                 self.metrics.failed.add(1);
             }
             if let Some(reply) = self.waiting.take(ticket) {
-                let _ = reply.send(outcome); // the client may have gone
+                reply.send(outcome);
             }
         }
         any

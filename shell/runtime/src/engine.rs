@@ -4,8 +4,9 @@
 //! before the replica looks joins the same batch.
 //! Knows nothing of: etcd's messages, HTTP.
 
+use crate::asked::{Asked, Reply};
 use crate::metrics::Metrics;
-use kattu_node::contract::{Doubt, Outcome, Refusal, Request};
+use kattu_node::contract::{Outcome, Refusal, Request};
 use kattu_raft::{Duration, LogIndex, NodeId, Term};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -23,7 +24,7 @@ const HAND_OVER_PAUSE: Duration = Duration::from_millis(1);
 /// One call on its way in.
 pub(crate) enum Call {
     /// A request, and who waits for its outcome.
-    Ask(Request, oneshot::Sender<Outcome>),
+    Ask(Request, Reply),
     /// The leader shall hand over; whoever asked is told whether it does.
     HandOver(oneshot::Sender<bool>),
 }
@@ -82,28 +83,24 @@ impl Engine {
         Engine { inbox, facts, metrics, cluster_id, member_id }
     }
 
-    /// Asks the replica; comes back when it has answered. Dropping the future abandons the answer, and the request if the
-    /// replica has not begun with it.
-    pub async fn call(&self, request: Request) -> Outcome {
+    /// Asks the replica; what it resolves to is the outcome. Dropping it abandons the answer, and the request if the replica has
+    /// not begun with it.
+    pub fn call(&self, request: Request) -> Asked {
         let is_write = matches!(
             request,
             Request::Write(_) | Request::Weigh(..) | Request::Change(_) | Request::MoveLeader(_)
         );
         if !self.facts.enter(&request) {
-            return Outcome::Refused(Refusal::TooManyRequests);
+            return Asked::told(Outcome::Refused(Refusal::TooManyRequests));
         }
-        let (reply, answer) = oneshot::channel();
+        let (reply, asked) = Asked::new(is_write);
         match self.inbox.try_send(Call::Ask(request, reply)) {
             Err(mpsc::error::TrySendError::Full(Call::Ask(request, _))) => {
                 self.facts.taken_in(&request);
-                Outcome::Refused(Refusal::TooManyRequests)
+                Asked::told(Outcome::Refused(Refusal::TooManyRequests))
             }
-            Err(_) => Outcome::Refused(Refusal::Stopping),
-            Ok(()) => answer.await.unwrap_or(if is_write {
-                Outcome::Unknown(Doubt::Stopping)
-            } else {
-                Outcome::Refused(Refusal::Stopping)
-            }),
+            Err(_) => Asked::told(Outcome::Refused(Refusal::Stopping)),
+            Ok(()) => asked,
         }
     }
 

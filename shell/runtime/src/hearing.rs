@@ -466,7 +466,8 @@ mod tests {
                             Outcome::Done(Reply { term: Term(1), body: ReplyBody::Members(members.clone()) })
                         }
                     };
-                    reply.send(outcome).expect("the newcomer waits");
+                    assert!(!reply.is_closed(), "the newcomer waits");
+                    reply.send(outcome);
                 }
             });
             let hearing = Hearing {

@@ -5,10 +5,11 @@
 //! (docs/performance.md). Three settings move work to threads of its own: log I/O, apply, and the client face.
 //!
 //! Reading order: `start` (putting the parts together) · `driver` (the loop) · `disk` · `seat` (where the keeper sits) ·
-//! `snapshots` (the worker beside) · `links`, `lane`, `greeting`, `hearing`, `join` (peers) · `engine` (the door) ·
+//! `snapshots` (the worker beside) · `links`, `lane`, `greeting`, `hearing`, `join` (peers) · `engine` (the door), `asked` ·
 //! `room` · `groups` · `memory` · `watchdog` · `clock`.
 //! Knows nothing of: etcd, protobuf, the simulator.
 
+mod asked;
 mod clock;
 mod disk;
 mod driver;
@@ -33,6 +34,7 @@ mod start;
 mod waiting;
 mod watchdog;
 
+pub use asked::{Asked, Behind};
 pub use engine::Engine;
 pub use room::{default_quota, memory_limit};
 pub use start::{End, Member, Place, Running, RuntimeConfig, StartError, start};

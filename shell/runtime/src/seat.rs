@@ -8,9 +8,10 @@
 //! its timer; on its own thread, it looks at its inbox and reports.
 //! Knows nothing of: what tasks do.
 
+use crate::asked::Reply;
 use crate::metrics::Metrics;
 use crate::snapshots::{Order, Orders};
-use crate::waiting::{Reply, Waiting};
+use crate::waiting::Waiting;
 use crate::watchdog::{Watch, Work};
 use kattu_node::Keeper;
 use kattu_node::compare::Health;
@@ -137,7 +138,7 @@ impl Seat {
             progress.answered = !replies.is_empty();
             for (ticket, outcome) in replies {
                 if let Some(reply) = waiting.take(ticket) {
-                    let _ = reply.send(outcome); // the client may have gone
+                    reply.send(outcome);
                 }
             }
             progress
@@ -349,7 +350,7 @@ fn run(mut desk: Desk, inbox: &sync_mpsc::Receiver<Batch>, report: &mpsc::Unboun
             let (mut progress, outcomes) = desk.told();
             for (ticket, outcome) in outcomes {
                 if let Some(reply) = replies.take(ticket) {
-                    let _ = reply.send(outcome); // the client may have gone
+                    reply.send(outcome);
                 }
             }
             for (ticket, _, reply) in &mut progress.admitted {
@@ -367,12 +368,12 @@ fn run(mut desk: Desk, inbox: &sync_mpsc::Receiver<Batch>, report: &mpsc::Unboun
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::asked::Asked;
     use kattu_kv::api::{Command, Put};
     use kattu_node::command::encode_kv;
     use kattu_node::contract::Reply as Answer;
     use kattu_node::contract::ReplyBody;
     use kattu_raft::{EntryHead, EntryId, EntryKind, Form, GroupId, SnapshotMeta, Stamp, Term};
-    use tokio::sync::oneshot;
 
     fn on_a_thread(keeper: Keeper) -> Seat {
         Seat::thread(keeper, Orders::nowhere(), Watch::default(), Arc::default()).expect("a thread")
@@ -382,10 +383,10 @@ mod tests {
         Seat::inline(keeper, Orders::nowhere(), Watch::default(), Arc::default())
     }
 
-    fn asked(waiting: &mut Waiting, count: usize) -> (Vec<KeeperTask>, Vec<oneshot::Receiver<Outcome>>) {
+    fn asked(waiting: &mut Waiting, count: usize) -> (Vec<KeeperTask>, Vec<Asked>) {
         (0..count)
             .map(|_| {
-                let (reply, answer) = oneshot::channel();
+                let (reply, answer) = Asked::new(false);
                 let ticket = waiting.enter(reply);
                 (KeeperTask::Members { ticket, term: Term(7), needs: LogIndex(0) }, answer)
             })
@@ -407,8 +408,9 @@ mod tests {
             answers.extend(asked);
         }
         seat.finish(&mut waiting);
-        for mut answer in answers {
-            assert_eq!(answer.try_recv(), Ok(members_of_nobody()));
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+        for answer in answers {
+            assert_eq!(runtime.block_on(answer), members_of_nobody());
         }
     }
 
@@ -473,8 +475,8 @@ mod tests {
         while !matches!(seat, Seat::Thread { waiting: 0, .. }) {
             runtime.block_on(seat.progress());
         }
-        for mut answer in answers {
-            assert_eq!(answer.try_recv(), Ok(members_of_nobody()));
+        for answer in answers {
+            assert_eq!(runtime.block_on(answer), members_of_nobody());
         }
         seat.finish(&mut waiting);
     }

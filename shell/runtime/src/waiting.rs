@@ -4,11 +4,9 @@
 //! hashing.
 //! Knows nothing of: what is waited for.
 
-use kattu_node::contract::{Outcome, Ticket};
+use crate::asked::Reply;
+use kattu_node::contract::Ticket;
 use std::collections::VecDeque;
-use tokio::sync::oneshot;
-
-pub(crate) type Reply = oneshot::Sender<Outcome>;
 
 /// All clients that wait. Tickets count from 1: 0 is the replica's own.
 pub(crate) struct Waiting {
@@ -44,18 +42,19 @@ impl Waiting {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::asked::Asked;
 
     #[test]
     fn every_ticket_is_answered_once_in_any_order() {
         let mut waiting = Waiting::new();
-        let tickets: Vec<Ticket> = (0..5).map(|_| waiting.enter(oneshot::channel().0)).collect();
+        let tickets: Vec<Ticket> = (0..5).map(|_| waiting.enter(Asked::new(false).0)).collect();
         assert_eq!(tickets[0], Ticket(1));
         for at in [2, 0, 4, 1, 3] {
             assert!(waiting.take(tickets[at]).is_some());
             assert!(waiting.take(tickets[at]).is_none());
         }
         assert!(waiting.slots.is_empty());
-        assert_eq!(waiting.enter(oneshot::channel().0), Ticket(6));
+        assert_eq!(waiting.enter(Asked::new(false).0), Ticket(6));
         assert!(waiting.take(Ticket(99)).is_none());
     }
 }

@@ -5,8 +5,9 @@ mod cluster_of_three;
 
 use cluster_of_three::{Cluster, get, put, put_until_done, read, run, status};
 use kattu_node::contract::Outcome;
-use kattu_runtime::Place;
+use kattu_runtime::{Asked, Place};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use tokio::sync::watch;
 
@@ -28,25 +29,30 @@ fn requests_whose_clients_have_gone_are_dropped_before_they_are_proposed() {
                 put_until_done(&engine, "first", "x").await;
                 let before = status(&engine).await;
 
-                let mut calls: Vec<Pin<Box<dyn Future<Output = Outcome>>>> = Vec::new();
+                let mut calls: Vec<Asked> = Vec::new();
                 for number in 0..CALLS {
-                    let (engine, key) = (engine.clone(), format!("k{number:04}"));
+                    let key = format!("k{number:04}");
                     let request = if number % 10 < 8 { put(&key, "y") } else { get(&key) };
-                    let mut call: Pin<Box<dyn Future<Output = Outcome>>> =
-                        Box::pin(async move { engine.call(request).await });
-                    let asked = call.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+                    let mut call = engine.call(request);
+                    let asked = Pin::new(&mut call).poll(&mut Context::from_waker(Waker::noop()));
                     assert!(matches!(asked, Poll::Pending), "the member has had no turn yet");
                     calls.push(call);
                 }
                 // Every second one gives up; the member has not looked yet.
-                let mut number = 0;
-                calls.retain(|_| {
-                    number += 1;
-                    number % 2 == 0
-                });
-                for call in calls {
+                let behind = Arc::new(());
+                let mut waiting = Vec::new();
+                for (number, call) in calls.into_iter().enumerate() {
+                    if number % 2 == 0 {
+                        call.leave(Box::new(Arc::clone(&behind)));
+                    } else {
+                        waiting.push(call);
+                    }
+                }
+                assert_eq!(Arc::strong_count(&behind) as u64, 1 + CALLS / 2);
+                for call in waiting {
                     assert!(matches!(call.await, Outcome::Done(_)));
                 }
+                assert_eq!(Arc::strong_count(&behind), 1, "with a request goes what was left behind with it");
                 let after = status(&engine).await;
                 assert_eq!(engine.metrics().abandoned.get(), CALLS / 2);
                 let writes = CALLS / 10 * 4; // of ten calls eight write, and every second one is left

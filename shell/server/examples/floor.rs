@@ -11,7 +11,7 @@ use kattu_node::command::Command;
 use kattu_node::contract::{MemberInfo, Members, Outcome, Refusal, Reply, ReplyBody, Request, Status};
 use kattu_raft::{LogIndex, NodeId, Term};
 use kattu_server::rpc::Rpc;
-use kattu_server::{FaceConfig, Replica};
+use kattu_server::{Asked, FaceConfig, Replica};
 use std::sync::{Arc, Mutex};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -24,8 +24,8 @@ const TERM: Term = Term(1);
 #[derive(Clone, Default)]
 struct Lone(Arc<Mutex<Store>>);
 
-impl Replica for Lone {
-    async fn call(&self, request: Request) -> Outcome {
+impl Lone {
+    fn answer(&self, request: Request) -> Outcome {
         let mut store = self.0.lock().expect("nobody panics with it");
         let judged = |result| match result {
             Ok(response) => ReplyBody::Kv(response),
@@ -60,6 +60,12 @@ impl Replica for Lone {
             })),
         };
         Outcome::Done(Reply { term: TERM, body })
+    }
+}
+
+impl Replica for Lone {
+    fn ask(&self, request: Request) -> impl Asked {
+        std::future::ready(self.answer(request))
     }
 
     fn cluster_id(&self) -> u64 {

@@ -3,7 +3,8 @@
 //! ```text
 //!   Budget   all that is held for clients, and the most that may be        one per process
 //!    └ Account   what one connection holds                                 one per connection
-//!       └ Hold      what one call holds: request, result, answer           one per call; given back when it is dropped
+//!       ├ Hold      what one call holds: request, result, answer           one per call; given back when it is dropped
+//!       └ Orphan    what a call holds whose client has gone                given back when the replica is done with the request
 //! ```
 //! In:    what somebody wants to hold, before it is held.
 //! Out:   yes, or no. A no is an answer to the client, never an end of anything else.
@@ -12,12 +13,15 @@
 //!           the less anybody gets.
 //!        So what is held stays within the budget and [`SMALL_BYTES`] for each connection.
 //! A hold goes where its bytes go: from the request's body to the store's result, and piece by piece into what waits for
-//! the socket. Whatever drops the bytes (a stream that was reset, a connection that broke) drops the hold with them.
+//! the socket. Whatever drops the bytes (a stream that was reset, a connection that broke) drops the hold with them. But a request
+//! that the replica has is dropped by nobody else: what its call holds stays behind with it, and with that the place of the
+//! connection among the others. Else a client that resets each write, or leaves after it, would have any number of them here.
 //! Beside the bytes, calls that the replica works on are counted, and what is still to come of bodies that have begun: how far
 //! clients may be ahead depends on both ([`crate::ahead`]).
 //! Knows nothing of: what the bytes are.
 
 use crate::ahead::{CALLS_MAX, UnderWay, share};
+use std::any::Any;
 use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -164,19 +168,34 @@ impl Budget {
     }
 }
 
+/// What is counted of one connection. Orphans are given back on whatever thread the replica has.
+#[derive(Debug)]
+struct Counted {
+    budget: Arc<Budget>,
+    held: AtomicU64,
+    /// Calls under way.
+    calls: AtomicU64,
+    /// The connection's place among the others, for as long as anything is counted.
+    _place: Box<dyn Any + Send + Sync>,
+}
+
+impl Counted {
+    fn give_back(&self, bytes: u64) {
+        self.held.fetch_sub(bytes, Relaxed);
+        self.budget.held.fetch_sub(bytes, Relaxed);
+    }
+}
+
 /// What one connection holds.
 #[derive(Debug)]
 pub struct Account {
-    budget: Arc<Budget>,
-    held: Cell<u64>,
+    counted: Arc<Counted>,
     /// Pieces of answers that wait for the socket or for the client's window.
     waiting: Cell<u64>,
     /// Pieces that have left.
     left: Cell<u64>,
     /// Something of an answer has left, or will, since somebody last asked.
     has_sent: Cell<bool>,
-    /// Calls under way.
-    calls: Cell<u64>,
     /// Bytes that are still to come of bodies that have begun.
     expected: Cell<u64>,
 }
@@ -185,21 +204,28 @@ impl Account {
     /// Nothing held yet.
     #[must_use]
     pub fn new(budget: &Arc<Budget>) -> Rc<Account> {
+        Account::with_place(budget, ())
+    }
+
+    /// The same; the connection's place is kept until nothing is held any more.
+    #[must_use]
+    pub fn with_place(budget: &Arc<Budget>, place: impl Any + Send + Sync) -> Rc<Account> {
+        let none = || AtomicU64::new(0);
+        let counted =
+            Counted { budget: Arc::clone(budget), held: none(), calls: none(), _place: Box::new(place) };
         Rc::new(Account {
-            budget: Arc::clone(budget),
-            held: Cell::new(0),
+            counted: Arc::new(counted),
             waiting: Cell::new(0),
             left: Cell::new(0),
             has_sent: Cell::new(false),
-            calls: Cell::new(0),
             expected: Cell::new(0),
         })
     }
 
-    /// What is held now.
+    /// What is held now, orphans included.
     #[must_use]
     pub fn held(&self) -> u64 {
-        self.held.get()
+        self.counted.held.load(Relaxed)
     }
 
     /// Pieces of answers that wait, and how many have left so far.
@@ -222,7 +248,7 @@ impl Account {
     /// What is under way, on a connection with so many streams, of which so many are being answered.
     #[must_use]
     pub fn under_way(&self, open: u64, answering: u64) -> UnderWay {
-        let Budget { calls, calls_max, connections, .. } = &*self.budget;
+        let Budget { calls, calls_max, connections, .. } = &*self.counted.budget;
         UnderWay {
             open,
             answering,
@@ -239,16 +265,13 @@ impl Account {
     }
 
     fn take(&self, more: u64) -> bool {
-        let taken = self.budget.take(self.held.get(), more);
+        let Counted { budget, held, .. } = &*self.counted;
+        // Only this thread takes; what others give back meanwhile makes room for the next one.
+        let taken = budget.take(held.load(Relaxed), more);
         if taken {
-            self.held.set(self.held.get() + more);
+            held.fetch_add(more, Relaxed);
         }
         taken
-    }
-
-    fn give_back(&self, bytes: u64) {
-        self.held.set(self.held.get() - bytes);
-        self.budget.held.fetch_sub(bytes, Relaxed);
     }
 }
 
@@ -259,13 +282,14 @@ pub struct Hold {
     bytes: u64,
     /// Bytes that are still to come of the call's body.
     expected: u64,
+    begun: Option<Begun>,
 }
 
 impl Hold {
     /// Holds so many bytes, if they may be held.
     #[must_use]
     pub fn take(account: &Rc<Account>, bytes: u64) -> Option<Hold> {
-        account.take(bytes).then(|| Hold { account: Rc::clone(account), bytes, expected: 0 })
+        account.take(bytes).then(|| Hold { account: Rc::clone(account), bytes, expected: 0, begun: None })
     }
 
     /// What is held now.
@@ -284,7 +308,7 @@ impl Hold {
                 return false;
             }
         } else {
-            self.account.give_back(self.bytes - bytes);
+            self.account.counted.give_back(self.bytes - bytes);
         }
         self.bytes = bytes;
         true
@@ -295,7 +319,7 @@ impl Hold {
     pub fn split(&mut self, bytes: u64) -> Hold {
         let bytes = bytes.min(self.bytes);
         self.bytes -= bytes;
-        Hold { account: Rc::clone(&self.account), bytes, expected: 0 }
+        Hold { account: Rc::clone(&self.account), bytes, expected: 0, begun: None }
     }
 
     /// So many bytes are still to come of the call's body.
@@ -310,30 +334,44 @@ impl Hold {
         self.account.answers();
     }
 
-    /// The call's request is whole: it is under way until this is dropped. None if far too many are, and the connection has
+    /// The call's request is whole: it is under way until [`Hold::end`]. False if far too many are, and the connection has
     /// more than its share of them: whoever keeps to what it is told is not refused because others do not.
     #[must_use]
-    pub fn begin(&self) -> Option<Begun> {
-        let Account { budget, calls, .. } = &*self.account;
+    pub fn begin(&mut self) -> bool {
+        let Counted { budget, calls, .. } = &*self.account.counted;
         let all = budget.calls.fetch_add(1, Relaxed);
-        calls.set(calls.get() + 1);
-        if calls.get() == 1 {
+        let own = calls.fetch_add(1, Relaxed) + 1;
+        if own == 1 {
             budget.connections.fetch_add(1, Relaxed);
         }
-        let begun = Begun(Rc::clone(&self.account));
+        let begun = Begun(Arc::clone(&self.account.counted));
         let share = share(budget.calls_max, budget.connections.load(Relaxed));
-        let too_many = REFUSED_FROM * budget.calls_max <= all && share < calls.get();
+        let too_many = REFUSED_FROM * budget.calls_max <= all && share < own;
         if too_many {
             budget.calls_refused.fetch_add(1, Relaxed);
+            return false;
         }
-        (!too_many).then_some(begun)
+        self.begun = Some(begun);
+        true
+    }
+
+    /// The call has its answer.
+    pub fn end(&mut self) {
+        self.begun = None;
+    }
+
+    /// All that is held, for a request that outlives its call. The hold has nothing any more.
+    #[must_use]
+    pub fn leave(&mut self) -> Orphan {
+        let bytes = std::mem::take(&mut self.bytes);
+        Orphan { counted: Arc::clone(&self.account.counted), bytes, _begun: self.begun.take() }
     }
 }
 
 impl Drop for Hold {
     fn drop(&mut self) {
         self.expect(0);
-        self.account.give_back(self.bytes);
+        self.account.counted.give_back(self.bytes);
     }
 }
 
@@ -343,16 +381,29 @@ const REFUSED_FROM: u64 = 4;
 
 /// A call that is under way.
 #[derive(Debug)]
-pub struct Begun(Rc<Account>);
+struct Begun(Arc<Counted>);
 
 impl Drop for Begun {
     fn drop(&mut self) {
-        let Account { budget, calls, .. } = &*self.0;
-        calls.set(calls.get() - 1);
+        let Counted { budget, calls, .. } = &*self.0;
         budget.calls.fetch_sub(1, Relaxed);
-        if calls.get() == 0 {
+        if calls.fetch_sub(1, Relaxed) == 1 {
             budget.connections.fetch_sub(1, Relaxed);
         }
+    }
+}
+
+/// What a call holds whose client has gone, for as long as the replica has its request. Given back when it is dropped.
+#[derive(Debug)]
+pub struct Orphan {
+    counted: Arc<Counted>,
+    bytes: u64,
+    _begun: Option<Begun>,
+}
+
+impl Drop for Orphan {
+    fn drop(&mut self) {
+        self.counted.give_back(self.bytes);
     }
 }
 
@@ -453,15 +504,33 @@ mod tests {
         assert_eq!((account.held(), account.pieces()), (0, (0, 2)));
     }
 
+    #[test]
+    fn an_orphan_holds_what_its_call_held_and_the_place_of_its_connection() {
+        let budget = Arc::new(Budget::of(30 << 20));
+        let place = Arc::new(());
+        let account = Account::with_place(&budget, Arc::clone(&place));
+        let mut hold = Hold::take(&account, 5_000).expect("a call");
+        assert!(hold.begin());
+        let orphan = hold.leave();
+        drop(hold);
+        assert_eq!((budget.held(), account.held(), budget.calls()), (5_000, 5_000, 1));
+        drop(account);
+        assert_eq!((budget.held(), budget.calls(), Arc::strong_count(&place)), (5_000, 1, 2));
+        std::thread::spawn(move || drop(orphan)).join().expect("it ends");
+        assert_eq!((budget.held(), budget.calls(), Arc::strong_count(&place)), (0, 0, 1));
+        assert_eq!(budget.connections.load(Relaxed), 0);
+    }
+
     proptest! {
         /// Whatever is asked in whatever order: the sums agree, and rules 1 and 2 hold at each step.
         #[test]
         fn sums_agree_and_stay_within_the_budget(
-            steps in proptest::collection::vec((0..8_usize, 0..4_u8, 0..200_000_u64), 1..200)
+            steps in proptest::collection::vec((0..8_usize, 0..6_u8, 0..200_000_u64), 1..200)
         ) {
             let budget = Arc::new(Budget::of(1 << 20));
             let accounts: Vec<_> = (0..8).map(|_| Account::new(&budget)).collect();
             let mut holds: Vec<Vec<Hold>> = (0..8).map(|_| Vec::new()).collect();
+            let mut orphans: Vec<Vec<Orphan>> = (0..8).map(|_| Vec::new()).collect();
             for (who, what, bytes) in steps {
                 let free = budget.max().saturating_sub(budget.held() + bytes);
                 let own = accounts[who].held();
@@ -473,6 +542,11 @@ mod tests {
                         holds[who].extend(taken);
                     }
                     1 => drop(holds[who].pop()),
+                    3 => {
+                        let orphan = holds[who].pop().map(|mut hold| hold.leave());
+                        orphans[who].extend(orphan);
+                    }
+                    4 => drop(orphans[who].pop()),
                     2 => {
                         if let Some(hold) = holds[who].last_mut() {
                             let _ = hold.resize(bytes);
@@ -483,8 +557,9 @@ mod tests {
                         holds[who].extend(part);
                     }
                 }
-                for (account, holds) in accounts.iter().zip(&holds) {
-                    prop_assert_eq!(account.held(), holds.iter().map(Hold::bytes).sum::<u64>());
+                for ((account, holds), orphans) in accounts.iter().zip(&holds).zip(&orphans) {
+                    let left = orphans.iter().map(|orphan| orphan.bytes).sum::<u64>();
+                    prop_assert_eq!(account.held(), left + holds.iter().map(Hold::bytes).sum::<u64>());
                 }
                 prop_assert_eq!(budget.held(), accounts.iter().map(|account| account.held()).sum::<u64>());
                 prop_assert!(budget.held() <= budget.max() + 8 * SMALL_BYTES);

@@ -63,7 +63,7 @@ pub async fn member_add<R: Replica>(face: &Face<R>, message: Bytes) -> Result<By
         let id = draw_id(face.replica.cluster_id());
         draws += 1;
         let add = MemberChange::Add { id, peer_urls: peer_urls.clone(), votes: !request.is_learner };
-        let outcome = face.replica.call(Request::Change(add)).await;
+        let outcome = face.replica.ask(Request::Change(add)).await;
         if outcome == Outcome::Refused(Refusal::Member(MemberRefusal::IdUsed)) && draws < DRAWS_MAX {
             continue;
         }

@@ -174,7 +174,7 @@ fn ticks(interval: Duration) -> tokio::time::Interval {
 }
 
 async fn look<R: Replica>(replica: &R) -> Option<Look> {
-    match replica.call(Request::Status).await {
+    match replica.ask(Request::Status).await {
         Outcome::Done(Reply { body: ReplyBody::Status(status), .. }) => Some(Look {
             revision: status.revision,
             compacted: status.compact_revision,
@@ -189,7 +189,7 @@ async fn look<R: Replica>(replica: &R) -> Option<Look> {
 
 /// Whether everything before `revision` is forgotten now, by us or by somebody else.
 async fn compact<R: Replica>(replica: &R, revision: Revision) -> bool {
-    match replica.call(Request::Write(encode_kv(&Command::Compact(revision)))).await {
+    match replica.ask(Request::Write(encode_kv(&Command::Compact(revision)))).await {
         Outcome::Done(reply) => {
             matches!(reply.body, ReplyBody::Kv(_) | ReplyBody::KvError(Error::Compacted))
         }
@@ -200,6 +200,7 @@ async fn compact<R: Replica>(replica: &R, revision: Revision) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::replica::Asked;
     use kattu_kv::api::{Answer, Response};
     use kattu_node::command;
     use kattu_node::contract::Status;
@@ -280,7 +281,7 @@ mod tests {
     }
 
     impl Replica for Leader {
-        async fn call(&self, request: Request) -> Outcome {
+        fn ask(&self, request: Request) -> impl Asked {
             let mut store = self.0.lock().unwrap();
             let body = match request {
                 Request::Status => ReplyBody::Status(Box::new(Status {
@@ -298,7 +299,7 @@ mod tests {
                 },
                 other => panic!("no compactor asks for {other:?}"),
             };
-            Outcome::Done(Reply { term: Term(1), body })
+            std::future::ready(Outcome::Done(Reply { term: Term(1), body }))
         }
 
         fn cluster_id(&self) -> u64 {

@@ -8,7 +8,7 @@ use crate::body::FaceBody;
 use crate::budget::{Budget, Hold};
 use crate::counters::{Counters, InFlight};
 use crate::encode::PREFIX_LEN;
-use crate::replica::Replica;
+use crate::replica::{Asked, Replica};
 use crate::rpc::Rpc;
 use crate::{auth, cluster, errors, grpc, health, kv, level, maintenance};
 use bytes::Bytes;
@@ -19,9 +19,11 @@ use kattu_kv::api::Revision;
 use kattu_node::contract::{self, Consistency, Doubt, Outcome, Refusal, Reply, ReplyBody};
 use kattu_proto::etcdserverpb as pb;
 use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tonic::{Code, Status};
 
 /// The version of etcd whose behaviour this server shows; clients choose features by it. Digits only: some parse it.
@@ -171,7 +173,9 @@ impl<R: Replica> Face<R> {
                 Err(refused) => return (*refused, hold),
             };
             let level_or_default = level.unwrap_or(self.config.read_consistency);
-            let response = match self.dispatch(rpc, level_or_default, body, &mut hold).await {
+            let answered = self.dispatch(rpc, level_or_default, body, &mut hold).await;
+            hold.end();
+            let response = match answered {
                 Ok(mut response) => {
                     in_flight.end(Code::Ok);
                     if level.is_some() {
@@ -229,7 +233,9 @@ impl<R: Replica> Face<R> {
         }
         let message = grpc::read_message(body, self.config.body_limits(), hold).await?;
         self.config.counters.received_bytes.add((PREFIX_LEN + message.len()) as u64);
-        let _under_way = hold.begin().ok_or_else(|| errors::too_much_held(TOO_MANY_UNDER_WAY))?;
+        if !hold.begin() {
+            return Err(errors::too_much_held(TOO_MANY_UNDER_WAY));
+        }
         let answer = match rpc {
             Rpc::Range => kv::range(self, message, level, hold).await?,
             Rpc::Put => kv::put(self, message, hold).await?,
@@ -269,7 +275,21 @@ impl<R: Replica> Face<R> {
     /// # Errors
     /// The store's no, a refusal, or a doubt.
     pub async fn call(&self, request: contract::Request) -> Result<Reply, Status> {
-        self.judge_outcome(self.replica.call(request).await)
+        self.judge_outcome(self.replica.ask(request).await)
+    }
+
+    /// The same for a request with bytes of a client's: what its call holds, and the turn it has, stay with it if the client goes.
+    ///
+    /// # Errors
+    /// The store's no, a refusal, or a doubt.
+    pub(crate) async fn call_holding(
+        &self,
+        request: contract::Request,
+        hold: &mut Hold,
+        turn: Option<OwnedSemaphorePermit>,
+    ) -> Result<Reply, Status> {
+        let asked = Some(self.replica.ask(request));
+        self.judge_outcome(Holding { asked, hold, turn }.await)
     }
 
     /// An outcome as an answer or as etcd's error.
@@ -309,6 +329,33 @@ impl<R: Replica> Face<R> {
             member_id: self.replica.member_id().0,
             revision,
             raft_term: term.0,
+        }
+    }
+}
+
+/// A request on its way, and what is held for it.
+struct Holding<'a, A: Asked> {
+    /// None once it has its outcome.
+    asked: Option<A>,
+    hold: &'a mut Hold,
+    turn: Option<OwnedSemaphorePermit>,
+}
+
+impl<A: Asked> Future for Holding<'_, A> {
+    type Output = Outcome;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Outcome> {
+        let asked = self.asked.as_mut().expect("it is not polled after its end");
+        let outcome = ready!(Pin::new(asked).poll(context));
+        self.asked = None;
+        Poll::Ready(outcome)
+    }
+}
+
+impl<A: Asked> Drop for Holding<'_, A> {
+    fn drop(&mut self) {
+        if let Some(asked) = self.asked.take() {
+            asked.leave(Box::new((self.hold.leave(), self.turn.take())));
         }
     }
 }

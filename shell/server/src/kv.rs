@@ -15,7 +15,8 @@ use kattu_node::command::{encode_kv, request};
 use kattu_node::contract::{Consistency, ReplyBody, Request};
 use kattu_proto::etcdserverpb as pb;
 use kattu_raft::Term;
-use tokio::sync::SemaphorePermit;
+use std::sync::Arc;
+use tokio::sync::OwnedSemaphorePermit;
 use tonic::Status;
 
 /// Range, as fresh as `level` says unless the request itself is content with less.
@@ -140,7 +141,8 @@ async fn read<R: Replica>(
     consistency: Consistency,
     hold: &mut Hold,
 ) -> Result<(Term, Response), Status> {
-    let (term, response) = store_answer(face.call(Request::Read(query, consistency)).await?)?;
+    let (term, response) =
+        store_answer(face.call_holding(Request::Read(query, consistency), hold, None).await?)?;
     let len = encode::pairs_len(&response.answer);
     check_answer(len, face.config.max_response_bytes())
         .inspect_err(|_| face.config.counters.answers_too_large.add(1))?;
@@ -172,8 +174,8 @@ async fn write<R: Replica>(
 ) -> Result<(Term, Response), Status> {
     let bytes = encode_kv(&command);
     check_size(bytes.len(), face.config.max_request_bytes)?;
-    let _turn = large_turn(face, bytes.len()).await?;
-    let (term, response) = store_answer(face.call(request(command, bytes)).await?)?;
+    let turn = large_turn(face, bytes.len()).await?;
+    let (term, response) = store_answer(face.call_holding(request(command, bytes), hold, turn).await?)?;
     let (len, len_max) = (encode::pairs_len(&response.answer), face.config.max_response_bytes());
     let revision = response.revision;
     if len_max < len {
@@ -194,12 +196,12 @@ async fn write<R: Replica>(
 
 /// Large writes take turns: whatever is behind them in the log waits for all of their bytes, so only a few are in front of
 /// it, and the others wait here, where small writes pass by them.
-async fn large_turn<R: Replica>(face: &Face<R>, len: usize) -> Result<Option<SemaphorePermit<'_>>, Status> {
+async fn large_turn<R: Replica>(face: &Face<R>, len: usize) -> Result<Option<OwnedSemaphorePermit>, Status> {
     if len <= LARGE_WRITE_MIN {
         return Ok(None);
     }
     let kib = u32::try_from(len.div_ceil(1024).min(LARGE_WRITES_KIB)).expect("it is no more than a few MiB");
-    let turn = face.config.large_writes.acquire_many(kib).await;
+    let turn = Arc::clone(&face.config.large_writes).acquire_many_owned(kib).await;
     turn.map(Some).map_err(|_| Status::from(errors::STOPPED))
 }
 

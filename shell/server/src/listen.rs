@@ -7,7 +7,6 @@
 
 use crate::body::{FaceBody, Held};
 use crate::budget::{Account, CALL_BYTES, Hold};
-use crate::counters::Counters;
 use crate::face::{Face, FaceConfig};
 use crate::http as plain;
 use crate::replica::Replica;
@@ -117,15 +116,11 @@ impl Open {
         counters.connections.add(1);
         Some(Open(Arc::clone(config)))
     }
-
-    fn counters(&self) -> &Counters {
-        &self.0.counters
-    }
 }
 
 impl Drop for Open {
     fn drop(&mut self) {
-        self.counters().connections.sub(1);
+        self.0.counters.connections.sub(1);
     }
 }
 
@@ -134,10 +129,10 @@ async fn serve_connection<R: Replica>(stream: TcpStream, face: Arc<Face<R>>, doo
         Err(_) => Err("the client did not say which protocol it speaks".into()),
         Ok(Err(error)) => Err(error.into()),
         Ok(Ok(Protocol::Closed)) => Ok(()),
-        Ok(Ok(protocol)) => serve_protocol(stream, protocol, face, door).await,
+        Ok(Ok(protocol)) => serve_protocol(stream, protocol, Arc::clone(&face), door, open).await,
     };
     if served.is_err() {
-        open.counters().connections_broken.add(1);
+        face.config.counters.connections_broken.add(1);
     }
 }
 
@@ -172,6 +167,7 @@ async fn serve_protocol<R: Replica>(
     protocol: Protocol,
     face: Arc<Face<R>>,
     door: Door,
+    open: Open,
 ) -> Result<(), Box<dyn Error + Send + Sync>> {
     stream.set_nodelay(true)?;
     SockRef::from(&stream).set_tcp_keepalive(&TcpKeepalive::new().with_time(TCP_KEEPALIVE))?;
@@ -179,7 +175,7 @@ async fn serve_protocol<R: Replica>(
     // What was sent must be taken: a client whose window is shut for so long is gone for the kernel, too.
     SockRef::from(&stream).set_tcp_user_timeout(Some(config.stall_deadline))?;
     let mut stop = face.stop.clone();
-    let account = Account::new(&config.budget);
+    let account = Account::with_place(&config.budget, open);
     if let Protocol::Http2 = protocol {
         let answer = |request, hold| route(&face, door, request, hold);
         return Ok(http2::serve(stream, &config, &account, stop, answer).await?);

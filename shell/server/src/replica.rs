@@ -5,14 +5,14 @@
 
 use kattu_node::contract::{Outcome, Request};
 use kattu_raft::{LogIndex, NodeId, Term};
-use kattu_runtime::Engine;
 use kattu_runtime::metrics::Metrics;
+use kattu_runtime::{Behind, Engine};
 use std::future::Future;
 
 /// One replica, as a face sees it. Cloning is cheap.
 pub trait Replica: Clone + Send + Sync + 'static {
-    /// Asks the replica; comes back when it has answered. Dropping the future abandons the answer, and perhaps the request.
-    fn call(&self, request: Request) -> impl Future<Output = Outcome> + Send;
+    /// Asks the replica; what it resolves to is the outcome.
+    fn ask(&self, request: Request) -> impl Asked;
 
     /// Identity of the cluster; shown in every answer.
     fn cluster_id(&self) -> u64;
@@ -35,9 +35,26 @@ pub trait Replica: Clone + Send + Sync + 'static {
     }
 }
 
+/// A request on its way: resolves to its outcome. Dropping it abandons the answer, and perhaps the request.
+pub trait Asked: Future<Output = Outcome> + Send + Unpin {
+    /// Whoever asked goes. What is left behind is dropped when the replica is done with the request.
+    fn leave(self, behind: Behind);
+}
+
+impl Asked for kattu_runtime::Asked {
+    fn leave(self, behind: Behind) {
+        self.leave(behind);
+    }
+}
+
+/// A replica that answers at once has nothing to keep anything for.
+impl Asked for std::future::Ready<Outcome> {
+    fn leave(self, _behind: Behind) {}
+}
+
 impl Replica for Engine {
-    fn call(&self, request: Request) -> impl Future<Output = Outcome> + Send {
-        Engine::call(self, request)
+    fn ask(&self, request: Request) -> impl Asked {
+        self.call(request)
     }
 
     fn cluster_id(&self) -> u64 {

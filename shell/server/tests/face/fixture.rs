@@ -8,10 +8,13 @@ use kattu_node::command::Command;
 use kattu_node::contract::{MemberInfo, Members, Outcome, Reply, ReplyBody, Request, Status};
 use kattu_proto::etcdserverpb as pb;
 use kattu_raft::{LogIndex, NodeId, Term};
-use kattu_server::{FaceConfig, Replica};
+use kattu_runtime::Behind;
+use kattu_server::{Asked, FaceConfig, Replica};
 use pb::kv_client::KvClient;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -38,6 +41,8 @@ pub struct State {
     pub silent: bool,
     /// Silent requests that somebody still waits for.
     pub waiting: usize,
+    /// Silent requests are not dropped when their clients go: this is what those leave behind.
+    pub left: Option<Vec<Behind>>,
     /// Requests seen, in order.
     pub seen: Vec<Request>,
 }
@@ -130,14 +135,38 @@ fn status(state: &State) -> Status {
     }
 }
 
+/// A request to the store.
+enum LoneAsked {
+    Told(Option<Outcome>),
+    Silent(Waiting),
+}
+
+impl Future for LoneAsked {
+    type Output = Outcome;
+
+    fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Outcome> {
+        match &mut *self {
+            LoneAsked::Told(outcome) => Poll::Ready(outcome.take().expect("told once")),
+            LoneAsked::Silent(_) => Poll::Pending,
+        }
+    }
+}
+
+impl Asked for LoneAsked {
+    fn leave(self, behind: Behind) {
+        if let LoneAsked::Silent(Waiting(store)) = &self {
+            store.set(|state| state.left.as_mut().map(|left| left.push(behind)));
+        }
+    }
+}
+
 impl Replica for LoneStore {
-    async fn call(&self, request: Request) -> Outcome {
+    fn ask(&self, request: Request) -> impl Asked {
         if self.set(|state| state.silent) {
             self.set(|state| state.waiting += 1);
-            let _waiting = Waiting(self.clone());
-            std::future::pending::<()>().await;
+            return LoneAsked::Silent(Waiting(self.clone()));
         }
-        self.answer(request)
+        LoneAsked::Told(Some(self.answer(request)))
     }
 
     fn cluster_id(&self) -> u64 {

@@ -138,6 +138,62 @@ async fn a_client_that_leaves_takes_everything_with_it_that_was_held_for_it() {
     eventually(|| budget.held() == 0).await;
 }
 
+/// Goal: a client that resets its writes, or leaves, has no more of them here than one that waits. Method: a replica that has
+/// begun with everything, and answers nothing.
+#[tokio::test]
+async fn a_write_that_the_replica_has_is_held_until_it_is_answered_whoever_waits_for_it() {
+    const LARGE: usize = 600 << 10;
+    let face = face_with(3 * MIB).await;
+    face.store.set(|state| (state.silent, state.left) = (true, Some(Vec::new())));
+    let (budget, turns) = (Arc::clone(&face.config.budget), Arc::clone(&face.config.large_writes));
+    let turns_before = turns.available_permits();
+    let left = |face: &Face| face.store.set(|state| state.left.as_ref().map_or(0, Vec::len));
+    let mut client = by_hand(&face).await;
+    let (answer, mut body) = begin(&mut client, PUT).await;
+    body.send_data(framed(&put("a", &"x".repeat(LARGE))).into(), true).unwrap();
+    eventually(|| face.store.set(|state| state.waiting) == 1).await;
+    let (held, turns_held) = (budget.held(), turns.available_permits());
+    assert!(LARGE as u64 <= held && turns_held < turns_before);
+    body.send_reset(Reason::CANCEL);
+    eventually(|| face.store.set(|state| state.waiting) == 0).await;
+    assert_eq!((budget.held(), budget.calls(), turns.available_permits()), (held, 1, turns_held), "reset");
+
+    // Small ones are always taken in, but not one after the other without end.
+    let small = framed(&put("a", &"x".repeat(3_000)));
+    let mut refused = None;
+    for _ in 0..budget.max() / CALL_BYTES {
+        let before = left(&face);
+        let (told, mut body) = begin(&mut client, PUT).await;
+        body.send_data(small.clone().into(), true).unwrap();
+        let mut told = Box::pin(refusal(told));
+        eventually(|| {
+            refused = (&mut told).now_or_never().flatten();
+            refused.is_some() || face.store.set(|state| state.waiting) == 1
+        })
+        .await;
+        if refused.is_some() {
+            break;
+        }
+        body.send_reset(Reason::CANCEL);
+        eventually(|| left(&face) == before + 1).await;
+    }
+    assert_eq!(refused.expect("there is no end to it").code(), Code::ResourceExhausted);
+    assert!(budget.held() <= budget.max() / 3 + CALL_BYTES, "{}", budget.held());
+
+    // Nor does leaving help.
+    let (held, connections) = (budget.held(), face.config.counters.connections.get());
+    drop((client, answer, body));
+    let mut other = by_hand(&face).await;
+    let begun = begin(&mut other, PUT).await;
+    drop((other, begun));
+    eventually(|| face.config.counters.connections_accepted.get() == 2).await;
+    eventually(|| face.config.counters.connections.get() == connections).await;
+    assert_eq!(budget.held(), held, "left");
+    drop(face.store.set(|state| state.left.take()));
+    eventually(|| face.config.counters.connections.get() == 0).await;
+    assert_eq!((budget.held(), budget.calls(), turns.available_permits()), (0, 0, turns_before));
+}
+
 #[tokio::test]
 async fn calls_beyond_what_there_is_room_for_are_refused_and_their_connection_goes_on() {
     let face = face_with(300 * CALL_BYTES).await;

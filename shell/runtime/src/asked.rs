@@ -1,0 +1,241 @@
+//! One request and its outcome: who asked on one side, the replica on the other.
+//!
+//! ```text
+//!   Waits ──Reply::send──────────────▶ Told ──poll──▶ Over
+//!     │ └──Reply dropped─────────────▶ Over
+//!     └────Asked::leave, or dropped──▶ Left ──Reply::send, or dropped──▶ Over, and what was left behind is dropped
+//! ```
+//! Whoever asked may go before the outcome is there, and leave behind what is counted for the request: the request stays in
+//! the replica's queues and in its log whoever waits for it, and nobody else is let in for its room.
+//! Knows nothing of: what is asked, what is left behind.
+
+use kattu_node::contract::{Doubt, Outcome, Refusal};
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+/// Anything that must last as long as a request does.
+pub type Behind = Box<dyn Send>;
+
+enum State {
+    /// Whoever asked waits, and is woken so.
+    Waits(Option<Waker>),
+    /// The outcome, which nobody has taken yet.
+    Told(Outcome),
+    /// Whoever asked has gone.
+    Left(#[allow(dead_code)] Behind), // it is kept, and never looked at
+    /// One side has nothing more to say to the other.
+    Over,
+}
+
+#[derive(Debug)]
+struct Slot(Mutex<State>);
+
+impl std::fmt::Debug for State {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str(match self {
+            State::Waits(_) => "waits",
+            State::Told(_) => "told",
+            State::Left(_) => "left",
+            State::Over => "over",
+        })
+    }
+}
+
+impl Slot {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The replica's side: answered once, or dropped.
+#[derive(Debug)]
+pub(crate) struct Reply(Option<Arc<Slot>>);
+
+impl Reply {
+    /// Whether whoever asked has gone.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.0.as_ref().is_some_and(|slot| matches!(*slot.lock(), State::Left(_)))
+    }
+
+    /// Tells the outcome to whoever asked. If nobody waits for it any more, what was left behind is let go of.
+    pub(crate) fn send(mut self, outcome: Outcome) {
+        if let Some(slot) = self.0.take() {
+            settle(&slot, State::Told(outcome));
+        }
+    }
+}
+
+impl Drop for Reply {
+    fn drop(&mut self) {
+        if let Some(slot) = self.0.take() {
+            settle(&slot, State::Over);
+        }
+    }
+}
+
+/// The replica is done with the request. Whoever is woken, and whatever is dropped, finds the slot unlocked.
+fn settle(slot: &Slot, state: State) {
+    let mut now = slot.lock();
+    let state = if matches!(*now, State::Left(_)) { State::Over } else { state };
+    let before = std::mem::replace(&mut *now, state);
+    drop(now);
+    if let State::Waits(Some(waker)) = before {
+        waker.wake();
+    }
+}
+
+/// A request on its way: resolves to its outcome. Dropping it abandons the answer, and the request if the replica has not begun
+/// with it.
+#[derive(Debug)]
+#[must_use = "nobody waits for the outcome"]
+pub struct Asked {
+    slot: Option<Arc<Slot>>,
+    is_write: bool,
+}
+
+impl Asked {
+    /// A request that waits for its outcome, and where that is told.
+    pub(crate) fn new(is_write: bool) -> (Reply, Asked) {
+        let slot = Arc::new(Slot(Mutex::new(State::Waits(None))));
+        (Reply(Some(Arc::clone(&slot))), Asked { slot: Some(slot), is_write })
+    }
+
+    /// One whose outcome is known.
+    pub(crate) fn told(outcome: Outcome) -> Asked {
+        Asked { slot: Some(Arc::new(Slot(Mutex::new(State::Told(outcome))))), is_write: false }
+    }
+
+    /// Whoever asked goes. `behind` is dropped when the replica has an outcome, or drops the request because it had not begun with
+    /// it; at once if it has an outcome already.
+    pub fn leave(mut self, behind: Behind) {
+        self.go(behind);
+    }
+
+    fn go(&mut self, behind: Behind) {
+        let Some(slot) = self.slot.take() else { return };
+        let mut state = slot.lock();
+        let before = match &*state {
+            State::Waits(_) => std::mem::replace(&mut *state, State::Left(behind)),
+            _ => std::mem::replace(&mut *state, State::Over),
+        };
+        drop(state);
+        drop(before);
+    }
+
+    /// What is said where the replica ended without a word.
+    fn nothing(&self) -> Outcome {
+        match self.is_write {
+            true => Outcome::Unknown(Doubt::Stopping),
+            false => Outcome::Refused(Refusal::Stopping),
+        }
+    }
+}
+
+impl Drop for Asked {
+    fn drop(&mut self) {
+        self.go(Box::new(()));
+    }
+}
+
+impl Future for Asked {
+    type Output = Outcome;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Outcome> {
+        let slot = self.slot.as_ref().expect("it is not polled after its end");
+        let mut state = slot.lock();
+        if let State::Waits(waker) = &mut *state {
+            if waker.as_ref().is_none_or(|waker| !waker.will_wake(context.waker())) {
+                *waker = Some(context.waker().clone());
+            }
+            return Poll::Pending;
+        }
+        let told = std::mem::replace(&mut *state, State::Over);
+        drop(state);
+        self.slot = None;
+        Poll::Ready(match told {
+            State::Told(outcome) => outcome,
+            _ => self.nothing(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Weak;
+
+    const REFUSED: Outcome = Outcome::Refused(Refusal::TooManyRequests);
+
+    fn poll(asked: &mut Asked) -> Poll<Outcome> {
+        Pin::new(asked).poll(&mut Context::from_waker(Waker::noop()))
+    }
+
+    /// Something to leave behind, and who sees whether it is there still.
+    fn behind() -> (Behind, Weak<()>) {
+        let thing = Arc::new(());
+        let seen = Arc::downgrade(&thing);
+        (Box::new(thing), seen)
+    }
+
+    #[test]
+    fn an_outcome_is_told_once_and_a_replica_that_ends_leaves_no_one_waiting() {
+        let (reply, mut asked) = Asked::new(true);
+        assert!(poll(&mut asked).is_pending() && !reply.is_closed());
+        reply.send(REFUSED);
+        assert_eq!(poll(&mut asked), Poll::Ready(REFUSED));
+        for (is_write, nothing) in
+            [(true, Outcome::Unknown(Doubt::Stopping)), (false, Outcome::Refused(Refusal::Stopping))]
+        {
+            let (reply, mut asked) = Asked::new(is_write);
+            drop(reply);
+            assert_eq!(poll(&mut asked), Poll::Ready(nothing));
+        }
+        assert_eq!(poll(&mut Asked::told(REFUSED)), Poll::Ready(REFUSED));
+    }
+
+    #[test]
+    fn what_is_left_behind_is_kept_until_the_replica_has_an_outcome_or_drops_the_request() {
+        for is_answered in [true, false] {
+            let (reply, mut asked) = Asked::new(true);
+            assert!(poll(&mut asked).is_pending());
+            let (behind, seen) = behind();
+            asked.leave(behind);
+            assert!(reply.is_closed() && seen.upgrade().is_some());
+            if is_answered {
+                reply.send(REFUSED)
+            } else {
+                drop(reply)
+            }
+            assert!(seen.upgrade().is_none());
+        }
+    }
+
+    #[test]
+    fn what_is_left_behind_of_a_request_with_an_outcome_is_not_kept() {
+        let (reply, asked) = Asked::new(true);
+        reply.send(REFUSED);
+        let (behind, seen) = behind();
+        asked.leave(behind);
+        assert!(seen.upgrade().is_none());
+        let (reply, asked) = Asked::new(true);
+        drop(asked);
+        assert!(reply.is_closed(), "who is dropped has gone, too");
+        reply.send(REFUSED);
+    }
+
+    #[test]
+    fn whoever_waits_on_another_thread_is_woken() {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+        for is_answered in [true, false] {
+            let (reply, mut asked) = Asked::new(false);
+            assert!(poll(&mut asked).is_pending());
+            let thread =
+                std::thread::spawn(move || if is_answered { reply.send(REFUSED) } else { drop(reply) });
+            let told = runtime.block_on(asked);
+            assert_eq!(told == REFUSED, is_answered);
+            thread.join().expect("it ends");
+        }
+    }
+}
