@@ -159,6 +159,9 @@ pub fn run(args: &SimArgs) -> Outcome {
     if let [(seed, violation), ..] = &sum.violations[..] {
         return Err(Ended::failed(format!("seed {seed}: {violation}")));
     }
+    if let Some(said) = sum.service.wasted(family).first() {
+        return Err(Ended::failed(format!("all storms together: {said}")));
+    }
     if lacks.is_empty() {
         return Ok(());
     }

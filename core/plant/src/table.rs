@@ -25,7 +25,7 @@ const WAL: &str = "kattu-wal";
 const REBUILD: &str = "kattu-rebuild";
 
 /// All bugs that can be planted.
-pub static BUGS: [Bug; 158] = [
+pub static BUGS: [Bug; 160] = [
     // core/raft: elections
     bug(
         RAFT,
@@ -82,6 +82,14 @@ pub static BUGS: [Bug; 158] = [
         "A leader stays as long as a single peer answers it, quorum or not.",
         Trial::Scene,
         &["leader_without_quorum_steps_down"],
+    ),
+    bug(
+        RAFT,
+        "check-quorum-asks-everybody",
+        "mutant of rule E4",
+        "A leader steps down when a single peer has not answered it for an election timeout, quorum or not.",
+        Trial::Service,
+        &["leaders_stay"],
     ),
     bug(
         RAFT,
@@ -389,6 +397,14 @@ pub static BUGS: [Bug; 158] = [
         "An answer to a heartbeat counts as one to a probe that may have ended with its link: entries follow behind a gap, and again.",
         Trial::Service,
         &["goodput"],
+    ),
+    bug(
+        RAFT,
+        "one-read-of-the-log-a-heartbeat",
+        "kin of etcd's probes, which carry one append for each heartbeat",
+        "Who lacks more than is in memory is sent one append for each heartbeat interval, and falls behind what is written.",
+        Trial::Service,
+        &["progress"],
     ),
     bug(
         RAFT,

@@ -356,6 +356,10 @@ impl Raft {
             true => leader.peers.values().map(|progress| progress.heard_at).max(),
             false => self.configurations.newest().reached(heard_at),
         };
+        let quorum_heard_at = match planted!("check-quorum-asks-everybody") {
+            true => leader.peers.values().map(|progress| progress.heard_at).min(),
+            false => quorum_heard_at,
+        };
         let check_at = quorum_heard_at.map_or(Instant::NEVER, |heard| heard + self.config.election_timeout);
         if check_at <= now {
             self.become_follower(now, effects);

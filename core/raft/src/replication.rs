@@ -300,6 +300,9 @@ impl Raft {
         }
         if has_room && credit.is_some() {
             effects.send.push(view.send_entries(peer, progress, leader.round, now, entries));
+            if planted!("one-read-of-the-log-a-heartbeat") {
+                progress.flow.pause(now + view.config.heartbeat_interval);
+            }
         }
     }
 

@@ -24,7 +24,8 @@ cargo xtask chaos|kills|flips [--trials N] [--seed S] [--target kattu|etcd]
 
 const SLOW_LINK_USAGE: &str = "\
 cargo xtask bench slow-link [--mb N] [--bandwidth MB/S] [--reads yes|no] [--resets yes|no]
-  --mb N           how far behind the follower is (56; at most 60: further behind it is sent a snapshot)
+  --mb N           how far behind the follower is (56; at most 60: further behind it is sent a snapshot); with resets as
+                   far as its link carries in 12 s, and no snapshots are taken
   --bandwidth B    of its link (10, then 50)
   --reads, --resets   only with, or only without";
 
@@ -136,9 +137,6 @@ fn parse(words: &[String]) -> Result<(Verb, Wish), String> {
     Ok((verb, wish))
 }
 
-/// More than this behind, a member with the settings it is delivered with gets a snapshot.
-const BEHIND_MB_MAX: u64 = 60;
-
 fn parse_slow_link(words: &[String]) -> Result<slow_link::Wish, String> {
     let mut wish = slow_link::Wish::default();
     for pair in words.chunks(2) {
@@ -153,7 +151,7 @@ fn parse_slow_link(words: &[String]) -> Result<slow_link::Wish, String> {
             other => Err(format!("{flag} {other}: yes or no")),
         };
         match flag.as_str() {
-            "--mb" => wish.behind = number(BEHIND_MB_MAX)? * 1_000_000,
+            "--mb" => wish.behind = number(slow_link::BEHIND_MAX / 1_000_000)? * 1_000_000,
             "--bandwidth" => wish.bandwidths = vec![number(4_000)? as u32 * 1_000_000],
             "--reads" => wish.reads = only()?,
             "--resets" => wish.resets = only()?,

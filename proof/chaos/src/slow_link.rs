@@ -5,7 +5,8 @@
 //! started again. Timed is until it has applied what the leader had when it started; counted are the bytes of entries that the
 //! leader says it has sent meanwhile, and the bytes that came out of the link. Reads ask for rounds of all members all the
 //! time, which cross the link, too, or nobody reads; resets end every connection of the link every five seconds, or nothing
-//! does.
+//! does. Where there are resets the follower is so far behind that its link needs twelve seconds, and two resets must have
+//! fallen into its return; members are told there to keep all of the log, because they would send a snapshot otherwise.
 //!
 //! ```text
 //!   goodput = bytes of keys and values that are new to the follower / bytes of entries sent that can have crossed the link
@@ -38,6 +39,14 @@ pub const VALUE_BYTES: usize = 8 << 10;
 const WRITERS: usize = 16;
 const READERS: usize = 4;
 const RESET_EVERY: Duration = Duration::from_secs(5);
+/// What shows what a reset costs sees so many.
+const RESETS_MIN: u64 = 2;
+/// With resets, the link needs so long for what the follower lacks.
+const WITH_RESETS: Duration = Duration::from_secs(12);
+/// Further behind than this, a member with the settings it is delivered with gets a snapshot.
+pub const BEHIND_MAX: u64 = 60_000_000;
+/// … and with these it does not.
+const KEEP_ALL: [&str; 2] = ["--snapshot-log-bytes=17179869184", "--snapshot-keep-bytes=17179869184"];
 /// What is not done after this many times the time that the link needs never will be.
 pub const PATIENCE: f64 = 8.0;
 const MEMBERS: usize = 3;
@@ -51,7 +60,7 @@ pub const WAIT_LIMIT: Duration = Duration::from_secs(60);
 /// What is tried.
 #[derive(Clone, Debug)]
 pub struct Wish {
-    /// Bytes that the follower is behind.
+    /// Bytes that the follower is behind; at least [`WITH_RESETS`] of its link where that is reset.
     pub behind: u64,
     /// Bytes per second of its link.
     pub bandwidths: Vec<u32>,
@@ -73,6 +82,14 @@ struct Cell {
     bandwidth: u32,
     reads: bool,
     resets: bool,
+}
+
+impl Cell {
+    /// How far behind the follower is, where at least `behind` is wished for.
+    fn behind(self, behind: u64) -> u64 {
+        let for_resets = u64::from(self.bandwidth) * WITH_RESETS.as_secs();
+        if self.resets { behind.max(for_resets) } else { behind }
+    }
 }
 
 /// What came of it.
@@ -114,6 +131,12 @@ impl Outcome {
         if let Err(violation) = judge_link(self.count(), GOODPUT_MIN) {
             faults.push(violation.to_string());
         }
+        if cell.resets && self.resets < RESETS_MIN {
+            faults.push(format!(
+                "{} resets fell into its return, at least {RESETS_MIN} belong there",
+                self.resets
+            ));
+        }
         if TIME_MAX < self.times(cell.bandwidth) {
             faults.push(format!("it took {:.2} times what the link needs", self.times(cell.bandwidth)));
         }
@@ -150,7 +173,7 @@ pub fn run(wish: &Wish) -> ExitCode {
     let mut bad = 0;
     for (number, &cell) in cells.iter().enumerate() {
         let folder = folder(number);
-        let outcome = match one(cell, wish.behind, &folder) {
+        let outcome = match one(cell, cell.behind(wish.behind), &folder) {
             Ok(outcome) => outcome,
             Err(why) => {
                 println!("{cell:?}: {why}; see {}", folder.display());
@@ -198,8 +221,8 @@ fn folder(number: usize) -> PathBuf {
     folder
 }
 
-/// The members, each as it is delivered.
-fn members(place: &Place, folder: &Path) -> Result<Vec<Member>, String> {
+/// The members, each as it is delivered, but for these flags.
+fn members(place: &Place, folder: &Path, flags: &[&str]) -> Result<Vec<Member>, String> {
     let program = Target::Kattu.program()?;
     let url = |face: &str| format!("http://{face}:2380");
     let roll: Vec<String> =
@@ -212,6 +235,7 @@ fn members(place: &Place, folder: &Path) -> Result<Vec<Member>, String> {
             words.iter().position(|word| word == "--initial-advertise-peer-urls").expect("it is a flag");
         words[face + 1] = url(&seat.face);
         words.insert(0, "serve".into());
+        words.extend(flags.iter().map(ToString::to_string));
         let log = folder.join(format!("{name}.log"));
         Member::new(name, seat.clone(), data, log, program.clone(), words)
     };
@@ -232,7 +256,8 @@ fn one(cell: Cell, behind: u64, folder: &Path) -> Result<Outcome, String> {
     let place = Place::loopback(MEMBERS, true);
     let processes = Processes::default();
     let proxy = Proxy::start(&place.seats, false, 1, processes.clone())?;
-    let mut members = members(&place, folder)?;
+    let flags = if BEHIND_MAX < behind { &KEEP_ALL[..] } else { &[] };
+    let mut members = members(&place, folder, flags)?;
     for member in &mut members {
         member.start(&[], &[])?;
     }
@@ -283,7 +308,9 @@ fn one(cell: Cell, behind: u64, folder: &Path) -> Result<Outcome, String> {
             look_at += LOOK_EVERY;
             // What the leader knows to have arrived counts from the first byte on, what is applied once it is whole.
             let received = entries_taken(&members[leader].seat.host).unwrap_or(0);
-            let standing = Standing { reachable: true, held: LogIndex(held.unwrap_or(0)), received };
+            // Nobody writes: whatever it gets brings it closer.
+            let standing =
+                Standing { reachable: true, held: LogIndex(held.unwrap_or(0)), received, lacks: None };
             let seen = progress.look_at_member(nanos(begun.elapsed()), NodeId(2), standing, LogIndex(goal));
             stood_still = stood_still.or(seen.err());
         }
@@ -405,10 +432,16 @@ mod tests {
         assert!(faults(outcome(60_000_000, 6.0, true)).contains("goodput"));
         assert!(faults(outcome(51_000_000, 6.6, true)).contains("1.32 times what the link needs"));
         assert!(faults(outcome(51_000_000, 5.2, false)).contains("stays behind"));
+        let with_resets = Cell { resets: true, ..cell };
+        let reset =
+            |resets| Outcome { resets, ..outcome(51_000_000, 5.2, true) }.faults(with_resets).join("; ");
+        assert_eq!(reset(2), "");
+        assert!(reset(1).contains("1 resets fell into its return") && reset(0).contains("0 resets"));
+        assert_eq!([cell.behind(56), with_resets.behind(56)], [56, 120_000_000]);
         let busy_with_rounds = Outcome { sent: Some(52_000_000), ..outcome(70_000_000, 6.0, true) };
         assert_eq!(faults(busy_with_rounds), "");
         let mut progress = Progress::new(Bounds { leaderless: u64::MAX, standstill: 5_000_000_000 });
-        let still = Standing { reachable: true, held: LogIndex(3), received: 7 };
+        let still = Standing { reachable: true, held: LogIndex(3), received: 7, lacks: None };
         let mut look =
             |second: u64| progress.look_at_member(second * 1_000_000_000, NodeId(2), still, LogIndex(9));
         assert!(look(0).is_ok() && look(5).is_ok());

@@ -160,7 +160,7 @@ pub fn under_full_load() -> UnderLoad {
         std::thread::sleep(LOOK_EVERY);
         let (goal, held) = (of_leader(&cluster), applied(&cluster, back).unwrap_or(0));
         let received = files(&cluster.members[back].data, ".part").iter().map(|(_, bytes)| bytes).sum();
-        let standing = Standing { reachable: true, held: LogIndex(held), received };
+        let standing = Standing { reachable: true, held: LogIndex(held), received, lacks: None };
         let seen = progress.look_at_member(
             nanos(begun.elapsed()),
             NodeId(back as u64 + 1),

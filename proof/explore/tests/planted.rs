@@ -87,6 +87,7 @@ const BEYOND: &[(&str, &str)] = &[
         "clients-never-slowed",
         "breaks no promise of safety: nobody asks in a scope whether a proposal is admitted",
     ),
+    ("one-read-of-the-log-a-heartbeat", "breaks no promise of safety: a follower waits for a heartbeat"),
     ("probe-answered-by-what-was-known", "breaks no promise of safety: entries are sent twice"),
     (
         "slowed-clients-wait-without-a-bound",
@@ -97,6 +98,7 @@ const BEYOND: &[(&str, &str)] = &[
     ("commit-waits-for-everybody", "breaks no promise of safety: writes wait for the slowest member"),
     ("elections-wait-five-times-as-long", "no clock runs in a scope: a member campaigns at any time"),
     ("heartbeats-repeat-an-entry", "breaks no promise of safety: entries are sent twice"),
+    ("check-quorum-asks-everybody", "breaks no promise of safety: a leader goes that should stay"),
     ("check-quorum-hears-one", "breaks no promise: a leader stays that should go"),
     ("stickiness-switched-off", "breaks no promise: a leader goes that should stay"),
     ("unfit-member-never-asks-again", "no member of a scope loses its snapshots"),

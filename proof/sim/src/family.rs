@@ -79,7 +79,8 @@ impl Family {
     }
 }
 
-/// Of the bytes of entries that cross a link that only is slow, so many are new.
+/// Of the bytes of entries that cross a link that only is slow, so many are new: over each link in each storm, and over all
+/// links of one rate in all storms of a campaign. [fault-model P14]
 const GOODPUT_MIN: f64 = 0.9;
 /// Links that carried less are not judged.
 const GOODPUT_LEAST: u64 = 8 << 20;
@@ -90,8 +91,13 @@ const GOODPUT_UNDER_WAY: u64 = 2 << 20;
 /// their records and their KiB that came from a peer while the step before was going on, twice what was seen where a member
 /// with little CPU catches up.
 const STEP_UNITS_MAX: u64 = 48 << 10;
-/// Who is behind and can be reached holds more after this. A frame of 1 MiB takes one second on the slowest link.
+/// Who is behind and can be reached holds more after this, and lacks less if it could. A frame of 1 MiB takes one second on
+/// the slowest link.
 const STANDSTILL_MAX: u64 = 5 * SEC;
+/// A member could come closer if each of its links carries so many times what is written, and it has its processor.
+const COULD_GAIN: u64 = 2;
+/// Who lacks less than is written in this time is all but level.
+const LEVEL: u64 = SEC;
 /// Writes may take so much longer while something goes on.
 const SLOWER: Slower = Slower { factor: 2.0, allowance: 10 * MS };
 /// What frames and questions take beside entries, for each peer.
@@ -194,10 +200,13 @@ fn load_the_disks(plan: &mut Plan, dice: &mut Dice) {
 }
 
 const MB: u64 = 1_000_000;
+/// What all links of a storm carry, in bytes per second.
+const LINK_RATES: [u64; 3] = [MB, 10 * MB, 100 * MB];
 
 fn draw_serving(family: Family, dice: &mut Dice) -> Serving {
     // On a slow link members cannot be sent more than it carries for ever.
-    let rate = (family == Family::SlowLinks).then(|| *dice.pick(&[MB, 10 * MB, 10 * MB, 100 * MB]));
+    let [slow, medium, fast] = LINK_RATES;
+    let rate = (family == Family::SlowLinks).then(|| *dice.pick(&[slow, medium, medium, fast]));
     let (bytes_per_second, value) = match family {
         Family::SlowMembers => (dice.log_within(100_000, MB), dice.log_within(64, 1 << 10)),
         Family::BusyDisks => (dice.log_within(2 * MB, 8 * MB), dice.log_within(1 << 10, 16 << 10)),
@@ -263,6 +272,10 @@ pub(crate) struct Service {
     first_compacted: BTreeMap<i64, u64>,
     /// Bytes of versions that the streams of a storm make, for each second.
     versions_per_second: u64,
+    /// Puts of its streams, for each second.
+    puts_per_second: u64,
+    /// Who led when members were last looked at.
+    led_by: Option<usize>,
     /// A fault struck who led.
     leader_struck: bool,
     /// What each link had carried when its rate was last set, and that rate.
@@ -286,6 +299,8 @@ impl Default for Service {
             compacted: BTreeMap::new(),
             first_compacted: BTreeMap::new(),
             versions_per_second: 0,
+            puts_per_second: 0,
+            led_by: None,
             leader_struck: false,
             marks: BTreeMap::new(),
             sum: ServiceSum::default(),
@@ -391,6 +406,7 @@ const OF_BESIDE: [&str; 3] = [
     "tail while a compaction runs",
     "tail while a snapshot is taken",
 ];
+const OF_CLOSER: &str = "progress of members that could come closer";
 const OF_OFFICE: &str = "leaders that no fault struck stay";
 const OF_HISTORY: &str = "history of members that keep up";
 
@@ -400,7 +416,7 @@ impl Family {
     fn judges(self) -> &'static [(&'static str, u64)] {
         match self {
             Family::Storms => &[],
-            Family::SlowLinks => &[(OF_GOODPUT, 5), (OF_TROUBLE, 25), (OF_OFFICE, 50)],
+            Family::SlowLinks => &[(OF_GOODPUT, 5), (OF_CLOSER, 10), (OF_TROUBLE, 25), (OF_OFFICE, 50)],
             Family::SlowMembers => &[(OF_TROUBLE, 25), (OF_OFFICE, 25), (OF_HISTORY, 25)],
             Family::BusyDisks => &[
                 (OF_BESIDE[0], 25),
@@ -438,6 +454,8 @@ pub struct ServiceSum {
     pub leaderless: u64,
     /// Looks at members.
     pub looks: u64,
+    /// … and those at members that were behind and could come closer.
+    pub gaps_seen: u64,
     /// What judges could judge, by their names.
     pub verdicts: BTreeMap<&'static str, Verdicts>,
 }
@@ -473,7 +491,32 @@ impl ServiceSum {
             let Verdicts { judged, skipped } = verdicts(judge);
             format!("{judge} ({judged} of {}, {share} in a hundred are wanted)", judged + skipped)
         };
-        too_few.map(said).collect()
+        too_few.map(said).chain(self.rates_too_rare(family, storms)).collect()
+    }
+
+    /// What links of each rate carried in all storms together, where it is less than was promised.
+    #[must_use]
+    pub fn wasted(&self, family: Family) -> Vec<String> {
+        let limited = self.links.iter().filter(|(rate, _)| family == Family::SlowLinks && **rate > 0);
+        let poor = limited.filter(|(_, count)| GOODPUT_LEAST <= count.sent && count.ratio() < GOODPUT_MIN);
+        poor.map(|(rate, count)| {
+            let ratio = count.ratio();
+            format!(
+                "goodput of links of {} MB/s: {ratio:.3}, at least {GOODPUT_MIN:.2} is promised",
+                rate / MB
+            )
+        })
+        .collect()
+    }
+
+    /// Rates of limited links that a campaign is there for, and that have carried too little to be judged in so many storms.
+    fn rates_too_rare(&self, family: Family, storms: u64) -> Vec<String> {
+        let rates =
+            LINK_RATES.into_iter().filter(|_| family == Family::SlowLinks && JUDGED_SHARE_FROM <= storms);
+        let sent = rates.map(|rate| (rate, self.links.get(&rate).map_or(0, |count| count.sent)));
+        sent.filter(|(_, sent)| *sent < GOODPUT_LEAST)
+            .map(|(rate, sent)| format!("goodput of links of {} MB/s ({sent} bytes)", rate / MB))
+            .collect()
     }
 
     /// Adds another storm's.
@@ -503,6 +546,7 @@ impl ServiceSum {
         }
         self.leaderless = self.leaderless.max(other.leaderless);
         self.looks += other.looks;
+        self.gaps_seen += other.gaps_seen;
     }
 }
 
@@ -515,7 +559,14 @@ impl fmt::Display for ServiceSum {
                 rate => format!("of {} MB/s", rate / MB),
             };
             let LinkCount { sent, taken } = count;
-            writeln!(f, "links {class}: {sent} bytes crossed, {taken} of them new: {:.3}", count.ratio())?;
+            let ratio = count.ratio();
+            let bound = match rate {
+                0 => String::new(),
+                _ if *sent < GOODPUT_LEAST => ", too few to judge by".to_string(),
+                _ if ratio < GOODPUT_MIN => format!(", BELOW {GOODPUT_MIN:.2}"),
+                _ => format!(", at least {GOODPUT_MIN:.2} is promised"),
+            };
+            writeln!(f, "links {class}: {sent} bytes crossed, {taken} of them new: {ratio:.3}{bound}")?;
         }
         let shown = |times: &[u64]| {
             let mut times = times.to_vec();
@@ -543,10 +594,11 @@ impl fmt::Display for ServiceSum {
         }
         writeln!(
             f,
-            "{}; {:.1} ms without a leader at most, in {} looks",
+            "{}; {:.1} ms without a leader at most, in {} looks; {} looks at members that were to come closer",
             self.said_of_steps(),
             ms(self.leaderless),
-            self.looks
+            self.looks,
+            self.gaps_seen
         )
     }
 }
@@ -555,6 +607,14 @@ impl fmt::Display for ServiceSum {
 fn versions_per_second(stream: &Stream) -> u64 {
     match stream.ask {
         Ask::Put { bytes, .. } => (bytes as u64 + VERSION_OVERHEAD_BYTES) * stream.per_second,
+        Ask::Get { .. } => 0,
+    }
+}
+
+/// Puts of a stream, for each second.
+fn puts_per_second(stream: &Stream) -> u64 {
+    match stream.ask {
+        Ask::Put { .. } => stream.per_second,
         Ask::Get { .. } => 0,
     }
 }
@@ -588,6 +648,7 @@ impl World {
             // [P8]
             progress: Progress::new(Bounds { leaderless: 3 * timeout, standstill: STANDSTILL_MAX }),
             versions_per_second: serving.streams.iter().map(versions_per_second).sum(),
+            puts_per_second: serving.streams.iter().map(puts_per_second).sum(),
             cpu: vec![1; members],
             unit: serving.unit,
             ..Service::default()
@@ -714,6 +775,10 @@ impl World {
         self.sh.service.progress.look_at_leader(now, can_be_led, is_led)?;
         let Some(leader) = leader else { return Ok(()) };
         let last = self.raft(leader).map_or(LogIndex(0), |raft| raft.last_id().index);
+        if self.sh.service.led_by.replace(leader) != Some(leader) {
+            // What was written and taken is counted from the beginning of this office.
+            (0..self.members.len()).for_each(|member| self.sh.service.progress.begins_anew(id_of(member)));
+        }
         let mut is_behind = false;
         for member in 0..self.members.len() {
             let Some(raft) = self.raft(member) else {
@@ -727,7 +792,12 @@ impl World {
             if member != leader {
                 let received = self.link_count(leader, member).taken;
                 let reachable = self.sh.net.is_up(leader, member) && self.sh.net.is_up(member, leader);
-                let standing = Standing { reachable, held, received };
+                let lacks = self.could_gain(leader, member, held, last).then(|| {
+                    let written =
+                        self.members[leader].process.as_ref().map_or(0, |process| process.entry_bytes);
+                    written as i64 - received as i64
+                });
+                let standing = Standing { reachable, held, received, lacks };
                 self.sh.service.progress.look_at_member(now, id_of(member), standing, last)?;
             }
             if let Some(&(since, target)) = self.sh.service.coming.get(&member) {
@@ -742,6 +812,19 @@ impl World {
         }
         self.sh.service.busy = is_behind || !self.sh.service.struck.is_empty();
         Ok(())
+    }
+
+    /// Whether a member that is behind could take more than is written.
+    fn could_gain(&self, leader: usize, member: usize, held: LogIndex, last: LogIndex) -> bool {
+        let service = &self.sh.service;
+        let level = service.puts_per_second * LEVEL / SEC;
+        let carries = |from, to| {
+            let rate = service.marks.get(&(from, to)).map_or(0, |(rate, _)| *rate);
+            rate == 0 || COULD_GAIN * service.versions_per_second <= rate
+        };
+        level < last.0.saturating_sub(held.0)
+            && carries(leader, member)
+            && [leader, member].into_iter().all(|place| service.slowness(place) == 1)
     }
 
     fn look_at_memory(&mut self, member: usize) -> Result<(), Violation> {
@@ -800,6 +883,8 @@ impl World {
                 self.sh.service.sum.judged(OF_GOODPUT, GOODPUT_LEAST <= sent);
             }
         }
+        let closer = 0 < self.sh.service.progress.gaps_seen();
+        self.sh.service.sum.judged(OF_CLOSER, closer);
         let elections = self.sh.deeds.elections;
         let leader_struck = self.sh.service.leader_struck;
         self.sh.service.sum.judged(OF_OFFICE, !leader_struck);
@@ -840,6 +925,7 @@ impl World {
         sum.held = Held::ALL.map(|held| service.memory.most(held));
         sum.leaderless = service.progress.longest_leaderless();
         sum.looks = service.progress.looks();
+        sum.gaps_seen = service.progress.gaps_seen();
         sum
     }
 }
@@ -870,6 +956,27 @@ mod tests {
             twice.to_string().contains("tail while a compaction runs: 2 judged, 198 had too little"),
             "{twice}"
         );
+    }
+
+    #[test]
+    fn links_of_one_rate_that_carry_copies_are_said_whatever_the_others_carry() {
+        let mut sum = ServiceSum::default();
+        let count = |sent, taken| LinkCount { sent, taken };
+        sum.links.insert(0, count(100 * MB, 0));
+        for rate in LINK_RATES {
+            sum.links.insert(rate, count(1000 * MB, 999 * MB));
+        }
+        assert_eq!(sum.wasted(Family::SlowLinks), Vec::<String>::new(), "links without a limit are not slow");
+        sum.links.insert(MB, count(10 * MB, 8_500_000));
+        let said = sum.wasted(Family::SlowLinks);
+        assert_eq!(said, ["goodput of links of 1 MB/s: 0.850, at least 0.90 is promised"]);
+        assert!(sum.to_string().contains("8500000 of them new: 0.850, BELOW 0.90"), "{sum}");
+        assert_eq!(sum.wasted(Family::SlowMembers), Vec::<String>::new(), "nobody's links are slow there");
+        assert_eq!(sum.rates_too_rare(Family::SlowLinks, 100), Vec::<String>::new());
+        sum.links.insert(MB, count(1000, 0));
+        assert_eq!(sum.wasted(Family::SlowLinks), Vec::<String>::new(), "one append would decide");
+        let rare = sum.judged_too_few(Family::SlowLinks, 100);
+        assert!(rare.contains(&"goodput of links of 1 MB/s (1000 bytes)".to_string()), "{rare:?}");
     }
 
     #[test]

@@ -57,6 +57,8 @@ pub struct CaughtUp {
     pub timed: Vec<Timed>,
     /// Most bytes that waited for the link in the leader's lanes.
     pub waiting_max: u64,
+    /// How often the link was reset meanwhile.
+    pub resets: u32,
 }
 
 impl CaughtUp {
@@ -137,13 +139,14 @@ pub fn slow_link(seed: u64, situation: &SlowLink) -> Result<CaughtUp, Violation>
     let end = began + 4 * ideal + SEC;
     let mut reset_at = began + situation.reset_every;
     let mut waiting_max = 0;
-    let mut took = None;
+    let (mut took, mut resets) = (None, 0);
     while world.sh.now < end && took.is_none() {
         world.run_until(world.sh.now + 10 * MS)?;
         waiting_max = waiting_max.max(world.sh.net.waiting(leader, follower).0);
         let held = world.raft(follower).map_or(LogIndex(0), kattu_raft::Raft::persisted_index);
         took = (target <= held).then(|| world.sh.now - began);
-        if situation.reset_every > 0 && reset_at <= world.sh.now {
+        if situation.reset_every > 0 && reset_at <= world.sh.now && took.is_none() {
+            resets += 1;
             reset_at += situation.reset_every;
             for lane in [BULK, CONTROL] {
                 let (net, mut around) = world.sh.net();
@@ -153,7 +156,8 @@ pub fn slow_link(seed: u64, situation: &SlowLink) -> Result<CaughtUp, Violation>
         }
     }
     let link = first.until(world.link_count(leader, follower));
-    Ok(CaughtUp { link, behind, took, ideal, timed: std::mem::take(&mut world.load.timed), waiting_max })
+    let timed = std::mem::take(&mut world.load.timed);
+    Ok(CaughtUp { link, behind, took, ideal, timed, waiting_max, resets })
 }
 
 /// What came of load far above capacity.

@@ -27,18 +27,24 @@ fn expect_served(situation: SlowLink) {
     let came = run(situation);
     let story = format!(
         "{situation:?}: {} bytes crossed, {} of them new: {:.2}; behind by {}, caught up in {:?} ns, {:.2} times what \
-         the link takes; {} bytes waited at most",
+         the link takes, {} resets; {} bytes waited at most",
         came.link.sent,
         came.link.taken,
         came.link.ratio(),
         came.behind,
         came.took,
         came.stretch(),
+        came.resets,
         came.waiting_max
     );
     println!("{story}");
     assert!(GOODPUT_MIN <= came.link.ratio() && came.stretch() <= STRETCH_MAX, "{story}");
+    let resets_min = if situation.reset_every > 0 { RESETS_MIN } else { 0 };
+    assert!(resets_min <= came.resets, "what shows what a reset costs sees some: {story}");
 }
+
+/// Where there are any, so many resets belong to it.
+const RESETS_MIN: u32 = 2;
 
 const QUIET: SlowLink =
     SlowLink { rate: 10 * MB, behind: BEHIND, reads: 0, writes: 0, reset_every: 0, by_snapshot: false };
@@ -77,8 +83,9 @@ fn writes_meanwhile_repeat_nothing() {
 
 #[test]
 fn a_reset_costs_what_was_under_way_and_no_more() {
-    expect_served(SlowLink { reset_every: 5 * SEC, ..QUIET });
-    expect_served(SlowLink { rate: 50 * MB, reads: 200, reset_every: 5 * SEC, ..QUIET });
+    let far_behind = |rate| SlowLink { rate, behind: 12 * rate, reset_every: 5 * SEC, ..QUIET };
+    expect_served(far_behind(10 * MB));
+    expect_served(SlowLink { reads: 200, ..far_behind(50 * MB) });
 }
 
 /// A piece takes longer than an election timeout there.
@@ -98,6 +105,7 @@ fn storms(family: Family) -> Sum {
     assert!(sum.service.quiet.len() > 1000 && sum.service.busy.len() > 1000, "{}", sum.service);
     assert!(sum.service.looks > 1000 && sum.service.steps.0 > 10_000, "{}", sum.service);
     assert!(sum.faults.count(Fault::F51) > 0, "somebody came back and caught up");
+    assert_eq!(sum.service.wasted(family), Vec::<String>::new());
     sum
 }
 

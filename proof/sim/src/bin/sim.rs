@@ -57,6 +57,8 @@ fn main() -> ExitCode {
             if !lacks.is_empty() {
                 println!("too rare to be evidence: {}", lacks.join(", "));
             }
+            let wasted = sum.service.wasted(options.family);
+            wasted.iter().for_each(|said| println!("violation of all storms together: {said}"));
             println!(
                 "{} storms, {} violations, {} cluster-seconds, {:.1} s",
                 sum.storms,
@@ -64,7 +66,8 @@ fn main() -> ExitCode {
                 sum.time / 1_000_000_000,
                 began.elapsed().as_secs_f64()
             );
-            ExitCode::from(u8::from(!sum.violations.is_empty() || !lacks.is_empty()))
+            let is_good = sum.violations.is_empty() && lacks.is_empty() && wasted.is_empty();
+            ExitCode::from(u8::from(!is_good))
         }
         (Some("shrink"), Some(seed), seconds) => {
             let options = Options { seconds, ..Options::default() };

@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | [`Goodput`] | what crosses a link is mostly new to who gets it | bytes that crossed, entries and pieces taken |
 //! | [`no_metastable_state()`] | load above capacity costs little while it lasts, and nothing after it | requests done |
-//! | [`Progress`] | a majority that can talk is led; who is behind and can be reached comes closer | looks at members |
+//! | [`Progress`] | a majority that can talk is led; who is behind and can be reached gets more, and comes closer if it could | looks at members |
 //! | [`BoundedStep`] | no step of an owner is above a stated amount of work | entries, keys, bytes of each step |
 //! | [`BoundedMemory`] | what is held for others stays within its budgets | bytes held |
 //! | [`tail()`] | the slowest writes stay about as fast, whatever goes on | times of writes |

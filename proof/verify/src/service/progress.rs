@@ -7,6 +7,8 @@
 //!           [fault-model P8]
 //!        2. a member that can be reached all the time, and lacks what its leader held at the beginning of a stated time,
 //!           holds more at its end. [fault-model F51]
+//!        3. where it could take more than is written, it comes closer: what it lacks is less within that time than it
+//!           was before. Where it could not, a growing gap is not its leader's fault, and rule 2 is all that is asked.
 //! Knows nothing of: how members talk, what they hold.
 
 use super::Violation;
@@ -18,7 +20,7 @@ use std::collections::BTreeMap;
 pub struct Bounds {
     /// A healthy majority that can talk is without a leader for so long at most.
     pub leaderless: u64,
-    /// Who is behind and can be reached holds more after so long.
+    /// Who is behind and can be reached holds more after so long, and lacks less, if it could.
     pub standstill: u64,
 }
 
@@ -31,6 +33,10 @@ pub struct Standing {
     pub held: LogIndex,
     /// Bytes of what it is being sent that is not in `held` yet: pieces of a snapshot. Progress, too.
     pub received: u64,
+    /// What its leader has written less what it has taken of it, in any unit and from any beginning that stays the same
+    /// until [`Progress::begins_anew`]. None if it need not become less: the member is all but level, its link or its
+    /// processor may be too slow for what is written, or nobody knows how much is missing.
+    pub lacks: Option<i64>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -42,21 +48,38 @@ struct Behind {
     received: u64,
 }
 
+/// The least that a member has lacked while it could take more than was written.
+#[derive(Clone, Copy, Debug)]
+struct Gap {
+    since: u64,
+    lacks: i64,
+}
+
 /// Looks at one cluster, in order of time.
 #[derive(Clone, Debug)]
 pub struct Progress {
     bounds: Bounds,
     leaderless_since: Option<u64>,
     behind: BTreeMap<NodeId, Behind>,
+    gaps: BTreeMap<NodeId, Gap>,
     longest_leaderless: u64,
     looks: u64,
+    gaps_seen: u64,
 }
 
 impl Progress {
     /// Nothing seen yet.
     #[must_use]
     pub fn new(bounds: Bounds) -> Progress {
-        Progress { bounds, leaderless_since: None, behind: BTreeMap::new(), longest_leaderless: 0, looks: 0 }
+        Progress {
+            bounds,
+            leaderless_since: None,
+            behind: BTreeMap::new(),
+            gaps: BTreeMap::new(),
+            longest_leaderless: 0,
+            looks: 0,
+            gaps_seen: 0,
+        }
     }
 
     /// The longest time without a leader that could have been led, in nanoseconds.
@@ -69,6 +92,12 @@ impl Progress {
     #[must_use]
     pub fn looks(&self) -> u64 {
         self.looks
+    }
+
+    /// Looks at members that were to come closer.
+    #[must_use]
+    pub fn gaps_seen(&self) -> u64 {
+        self.gaps_seen
     }
 
     /// Whether a healthy majority can talk, and somebody leads it.
@@ -96,7 +125,7 @@ impl Progress {
     /// How a member stands, and what its leader's log goes up to.
     ///
     /// # Errors
-    /// If it could be reached, was behind, and has come no closer for too long.
+    /// If it could be reached, was behind, and has got nothing, or has come no closer although it could, for too long.
     pub fn look_at_member(
         &mut self,
         now: u64,
@@ -104,11 +133,12 @@ impl Progress {
         standing: Standing,
         leader_last: LogIndex,
     ) -> Result<(), Violation> {
-        let Standing { reachable, held, received } = standing;
+        let Standing { reachable, held, received, lacks } = standing;
         if !reachable || leader_last <= held {
-            self.behind.remove(&member);
+            self.begins_anew(member);
             return Ok(());
         }
+        self.look_at_gap(now, member, lacks)?;
         let fresh = Behind { since: now, target: leader_last, held, received };
         let behind = self.behind.entry(member).or_insert(fresh);
         if behind.held < held || behind.received < received {
@@ -127,9 +157,35 @@ impl Progress {
         )))
     }
 
+    /// What it lacks becomes less again and again, or does not matter.
+    fn look_at_gap(&mut self, now: u64, member: NodeId, lacks: Option<i64>) -> Result<(), Violation> {
+        let Some(lacks) = lacks else {
+            self.gaps.remove(&member);
+            return Ok(());
+        };
+        self.gaps_seen += 1;
+        let fresh = Gap { since: now, lacks };
+        let gap = self.gaps.entry(member).or_insert(fresh);
+        if lacks < gap.lacks {
+            *gap = fresh;
+        }
+        if now - gap.since <= self.bounds.standstill {
+            return Ok(());
+        }
+        Err(broken(format!(
+            "n{} can be reached and could take more than is written, and comes no closer: it lacks {} more than {:.3} s \
+             ago, {:.3} s is promised",
+            member.0,
+            lacks - gap.lacks,
+            seconds(now - gap.since),
+            seconds(self.bounds.standstill)
+        )))
+    }
+
     /// A member has ended, or follows somebody else: its time begins anew.
     pub fn begins_anew(&mut self, member: NodeId) {
         self.behind.remove(&member);
+        self.gaps.remove(&member);
     }
 }
 
@@ -152,7 +208,7 @@ mod tests {
     }
 
     fn at(held: u64, received: u64) -> Standing {
-        Standing { reachable: true, held: LogIndex(held), received }
+        Standing { reachable: true, held: LogIndex(held), received, lacks: None }
     }
 
     #[test]
@@ -188,6 +244,27 @@ mod tests {
         let violation =
             progress.look_at_member(61, B, at(11, 5), LogIndex(200)).expect_err("it stands still");
         assert!(violation.story.contains("n2 can be reached, holds 11, and lacks up to 100"), "{violation}");
+    }
+
+    #[test]
+    fn who_could_come_closer_does_however_much_it_gets() {
+        let mut progress = progress();
+        let mut look = |now: u64, held: u64, lacks: Option<i64>| {
+            progress.look_at_member(now, B, Standing { lacks, ..at(held, 0) }, LogIndex(1000 + held))
+        };
+        // More is written than it gets: nobody asks for the impossible, but where it is possible, it is asked for.
+        assert_eq!(look(0, 1, Some(100)), Ok(()));
+        assert_eq!(look(20, 2, Some(101)), Ok(()));
+        assert_eq!(look(30, 3, None), Ok(()), "its link is too slow meanwhile");
+        assert_eq!(look(40, 4, Some(110)), Ok(()));
+        assert_eq!(look(60, 5, Some(109)), Ok(()), "closer");
+        assert_eq!(look(80, 6, Some(109)), Ok(()));
+        let violation = look(81, 7, Some(130)).expect_err("it holds more, and lacks more");
+        assert!(
+            violation.story.contains("n2") && violation.story.contains("it lacks 21 more"),
+            "{violation}"
+        );
+        assert_eq!(progress.gaps_seen(), 6);
     }
 
     #[test]
