@@ -101,7 +101,7 @@ pub struct Limits {
     /// bytes late before it is fed from the disk.
     pub recent_in_sync_bytes_max: usize,
     /// While a voter that comes back does not gain, clients are admitted so many hundredths of what they proposed before;
-    /// 100 and more: they are never slowed. [fault-model F51]
+    /// 100 and more: they are never slowed, and who does not gain is told all the same. [fault-model F51]
     pub client_share_min: u8,
     /// Bytes of a snapshot in one message.
     pub snapshot_chunk_bytes_max: usize,

@@ -70,7 +70,7 @@ pub enum Trace {
         /// Entries that it lacks.
         behind: u64,
     },
-    /// It does not gain although clients are slowed. [fault-model F51]
+    /// It does not gain although clients are slowed, or they never are. [fault-model F51]
     FallsBehind {
         /// Who.
         peer: NodeId,

@@ -16,7 +16,8 @@
 //!      not held to it by any wait: without this bound they would be served late, and later with every second.
 //!   4. That ends when the voter has what it lacked or is not heard, and at the latest after eight election timeouts; the
 //!      next two are free, so that the share is one of what the cluster can do now and does not become a share of a share.
-//!   5. If it does not gain even so, that is told: what is asked of the cluster is more than this voter can take.
+//!   5. If it does not gain even so, or where nobody is ever slowed (a share of 100), that is told: what is asked of the cluster
+//!      is more than this voter can take.
 //!
 //! A share, because a cluster that serves nobody for the sake of a member is no better than one that lacks the member.
 //! Knows nothing of: clients, what is proposed, why a voter is slow.
@@ -184,7 +185,7 @@ impl Raft {
             slowed.count(now, config);
         }
         let elapsed = now.since(yielding.looked_at);
-        if elapsed < config.heartbeat_interval || 100 <= share {
+        if elapsed < config.heartbeat_interval {
             return;
         }
         let proposed = u128::from(core::mem::take(&mut yielding.proposed)) * 1_000_000_000;
@@ -220,7 +221,7 @@ impl Raft {
         if gains || yielding.rate == 0 {
             return;
         }
-        if yielding.slowed.is_some() {
+        if yielding.slowed.is_some() || 100 <= share {
             effects.trace.push(Trace::FallsBehind { peer, behind });
         } else if yielding.free_until <= now {
             let rate = (yielding.rate / 100).saturating_mul(share).max(1);

@@ -55,10 +55,16 @@ fn clients_are_slowed_by_a_stated_share_at_most_and_go_on_when_it_has_caught_up(
 fn clients_are_never_slowed_where_that_is_switched_off_nor_for_who_is_not_heard() {
     let mut world = back_unfed(100);
     assert_eq!(write_for(&mut world, Duration::from_millis(5000)), 1000);
+    assert!(!world.journal.iter().any(|line| line.contains("slows its clients")));
+    assert!(
+        world.journal.iter().any(|line| line.contains("sees 3 fall behind")),
+        "but it is told all the same"
+    );
 
     let mut world = World::without_the_third(80, AWAY, 1);
     assert_eq!(write_for(&mut world, Duration::from_millis(5000)), 1000);
     assert!(!world.raft(LEADER).slows_clients());
+    assert!(!world.journal.iter().any(|line| line.contains("sees 3 fall behind")));
 }
 
 #[test]
