@@ -440,9 +440,13 @@ impl Driver {
                 Trace::FallsBehind { peer, behind } => {
                     self.metrics.falling_behind.add(1);
                     crate::report::warn(format_args!(
-                        "member {:x} lacks {behind} entries and does not gain although clients are slowed: ask less of \
-                         the cluster until it has caught up, or look at its link, its disk and its processors",
-                        peer.0
+                        "member {:x} lacks {behind} entries and does not gain, {}: ask less of the cluster until it has caught \
+                         up, or look at its link, its disk and its processors",
+                        peer.0,
+                        match self.node.raft().slows_clients() {
+                            true => "although clients are slowed for it",
+                            false => "and clients are not slowed for it",
+                        }
                     ));
                 }
                 Trace::LostMatch { peer, matched, last } => {

@@ -91,17 +91,22 @@ impl Engine {
             Request::Write(_) | Request::Weigh(..) | Request::Change(_) | Request::MoveLeader(_)
         );
         if !self.facts.enter(&request) {
-            return Asked::told(Outcome::Refused(Refusal::TooManyRequests));
+            return self.too_many();
         }
         let (reply, asked) = Asked::new(is_write);
         match self.inbox.try_send(Call::Ask(request, reply)) {
             Err(mpsc::error::TrySendError::Full(Call::Ask(request, _))) => {
                 self.facts.taken_in(&request);
-                Asked::told(Outcome::Refused(Refusal::TooManyRequests))
+                self.too_many()
             }
             Err(_) => Asked::told(Outcome::Refused(Refusal::Stopping)),
             Ok(()) => asked,
         }
+    }
+
+    fn too_many(&self) -> Asked {
+        self.metrics.failed.add(1);
+        Asked::told(Outcome::Refused(Refusal::TooManyRequests))
     }
 
     /// If this replica leads, it hands over to whoever can take over best, and this comes back with who leads instead; with
@@ -187,6 +192,7 @@ mod tests {
             let second = local.spawn_local(waiting(&engine, 10));
             let third = local.spawn_local(waiting(&engine, 1));
             local.run_until(async { assert_eq!(third.await.expect("it ends"), too_many) }).await;
+            assert_eq!(engine.metrics().failed.get(), 1);
             assert_eq!(facts.inbox_bytes.load(Ordering::Relaxed), INBOX_BYTES_MAX);
             let Some(Call::Ask(request, _reply)) = inbox.recv().await else { panic!("the first one waits") };
             facts.taken_in(&request);
@@ -195,6 +201,7 @@ mod tests {
             let others: Vec<_> = (0..8).map(|_| local.spawn_local(waiting(&engine, 1))).collect();
             local.run_until(tokio::task::yield_now()).await;
             assert_eq!(others.iter().filter(|other| other.is_finished()).count(), 1, "eight places");
+            assert_eq!(engine.metrics().failed.get(), 2, "who is refused is counted");
             assert_eq!(facts.inbox_bytes.load(Ordering::Relaxed), 17);
         });
     }

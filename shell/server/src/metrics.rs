@@ -334,7 +334,7 @@ fn flows(page: &mut Page, metrics: &Metrics) {
     );
     page.counter(
         "kattu_peer_falling_behind_total",
-        "Times one did not gain although they were",
+        "Times one did not gain although they were, or with --client-share-min=100",
         metrics.falling_behind.get(),
     );
 }
