@@ -6,7 +6,8 @@
 //! One good client puts keys of its own at a steady rate, to each member in turn, whatever became of the puts before; a
 //! put's time counts from the moment at which it was due. Beside it one flood after the other runs against all members.
 //! During each flood the memory of every member is sampled, the lines that it writes are counted, and the time that it had
-//! the processor. At the end all are killed, and every acknowledged key must be there.
+//! the processor. At the end all are killed, and every acknowledged key must be there; a large writer's key must hold the
+//! last value that was acknowledged to it, or one that it sent after that, whole.
 //! Knows nothing of: how members defend themselves.
 
 use crate::cluster::{Cluster, Options};
@@ -19,7 +20,7 @@ use crate::{Kv, raw};
 use kattu_proto::etcdserverpb::kv_client::KvClient;
 use kattu_proto::etcdserverpb::{CompactionRequest, PutRequest, RangeRequest};
 use kattu_verify::service::{BoundedMemory, Held, NodeId};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -57,7 +58,8 @@ const RANGE: &str = "/etcdserverpb.KV/Range";
 /// Values of this size make up the large answers; 60 of them are asked for.
 const BIG_BYTES: usize = 1 << 20;
 const BIG_COUNT: usize = 60;
-const LARGE_VALUE: usize = 1_400_000;
+/// 1.4 MiB.
+const LARGE_VALUE: usize = 1_468_006;
 
 /// What the floods' threads add to their niceness: about a tenth of the good client's share where both want to run.
 const NICER: i32 = 10;
@@ -163,9 +165,9 @@ pub struct Seen {
 pub struct Report {
     /// One per flood.
     pub seen: Vec<Seen>,
-    /// Keys of the good client that were acknowledged.
+    /// Keys that were acknowledged to the good client and to large writers.
     pub acknowledged: usize,
-    /// Those that are not there after all members were killed.
+    /// Those that are not there after all members were killed, or hold what is older than was acknowledged.
     pub lost: Vec<String>,
 }
 
@@ -192,8 +194,9 @@ pub fn run(plan: &Plan, mut each: impl FnMut(&Seen)) -> Report {
     let before: Vec<u64> = cluster.members.iter().map(|member| memory_of(member.pid(), "VmRSS")).collect();
     let good = GoodClient::start(&cluster, plan.one_core);
     let mut seen = Vec::new();
+    let large = LargeKeys::default();
     for &flood in &plan.floods {
-        let of_this_one = judge(plan, flood, &mut cluster, &good, &before);
+        let of_this_one = judge(plan, flood, &mut cluster, &good, &large, &before);
         each(&of_this_one);
         seen.push(of_this_one);
     }
@@ -201,8 +204,52 @@ pub fn run(plan: &Plan, mut each: impl FnMut(&Seen)) -> Report {
     cluster.kill_all();
     cluster.start_all();
     let there = all_keys(&cluster.members[0].kv());
-    let lost = acknowledged.difference(&there).cloned().collect();
-    Report { seen, acknowledged: acknowledged.len(), lost }
+    let mut lost: Vec<String> = acknowledged.difference(&there).cloned().collect();
+    let large = large.lock().expect("nobody panics with it");
+    let kv = cluster.members[0].kv().within(PUT_LIMIT);
+    for (&writer, written) in large.iter() {
+        let held = crate::until("a large value is read", || kv.get(large_key(writer)).ok());
+        lost.extend(written.lost_from(writer, held.as_deref()));
+    }
+    Report { seen, acknowledged: acknowledged.len() + large.len(), lost }
+}
+
+/// The keys of large writers, each of which puts its own again and again.
+type LargeKeys = Mutex<BTreeMap<usize, Written>>;
+
+/// What has become of one of them. Its values are numbered.
+#[derive(Clone, Copy, Debug, Default)]
+struct Written {
+    /// The newest value that was sent.
+    sent: u64,
+    /// The newest that was acknowledged; 0 if none was.
+    acknowledged: u64,
+}
+
+impl Written {
+    /// What of it is lost, in words, where its key holds this.
+    fn lost_from(self, writer: usize, held: Option<&[u8]>) -> Option<String> {
+        let Written { sent, acknowledged } = self;
+        let number = held.and_then(<[u8]>::first_chunk).map_or(0, |number| u64::from_le_bytes(*number));
+        let is_whole = held.is_none_or(|held| held == large_value(number));
+        let is_kept = acknowledged <= number && number <= sent;
+        (!is_whole || !is_kept).then(|| {
+            let whole = if is_whole { "" } else { "not whole, " };
+            let key = large_key(writer);
+            format!("{key} holds value {number}, {whole}of {sent} sent and {acknowledged} acknowledged")
+        })
+    }
+}
+
+fn large_key(writer: usize) -> String {
+    format!("large/{writer}")
+}
+
+/// Its number, and bytes that hang on it.
+fn large_value(number: u64) -> Vec<u8> {
+    let mut value = vec![number as u8; LARGE_VALUE];
+    value[..8].copy_from_slice(&number.to_le_bytes());
+    value
 }
 
 /// Runs this in a thread of a flood, away from the members, behind the good client.
@@ -224,7 +271,14 @@ fn become_flooder(one_core: bool) {
     rustix::process::nice(NICER).expect("anybody may be nicer");
 }
 
-fn judge(plan: &Plan, flood: Flood, cluster: &mut Cluster, good: &GoodClient, before: &[u64]) -> Seen {
+fn judge(
+    plan: &Plan,
+    flood: Flood,
+    cluster: &mut Cluster,
+    good: &GoodClient,
+    large: &LargeKeys,
+    before: &[u64],
+) -> Seen {
     // A test beside others has to live with what their disk does to its syncs.
     good.wait_for_calm(if plan.judges_times { P99_MAX } else { PUT_LIMIT });
     let lines_before: Vec<u64> = cluster.members.iter().map(lines).collect();
@@ -234,7 +288,7 @@ fn judge(plan: &Plan, flood: Flood, cluster: &mut Cluster, good: &GoodClient, be
     let watch = MemoryWatch::start(pids, plan.one_core);
     let begun = Instant::now();
     let from = good.due_count();
-    let (what, mut faults) = under_way(plan, flood, cluster, good);
+    let (what, mut faults) = under_way(plan, flood, cluster, good, large);
     let times = good.times_since(from);
     let took = begun.elapsed();
     let peaks = watch.stop();
@@ -298,7 +352,13 @@ fn judge(plan: &Plan, flood: Flood, cluster: &mut Cluster, good: &GoodClient, be
 }
 
 /// Does it; what was done, and what of it went wrong.
-fn under_way(plan: &Plan, flood: Flood, cluster: &mut Cluster, good: &GoodClient) -> (String, Vec<String>) {
+fn under_way(
+    plan: &Plan,
+    flood: Flood,
+    cluster: &mut Cluster,
+    good: &GoodClient,
+    large: &LargeKeys,
+) -> (String, Vec<String>) {
     let addresses = cluster.addresses();
     let scaled = |count: usize| (count * plan.strength as usize / 100).max(1);
     if flood == Flood::Peers {
@@ -309,7 +369,7 @@ fn under_way(plan: &Plan, flood: Flood, cluster: &mut Cluster, good: &GoodClient
         Flood::Trickle => trickle(&addresses, scaled(300), plan.lasts),
         Flood::NonReaders => non_readers(&addresses, scaled(150), plan.lasts),
         Flood::Streams => streams(&addresses, scaled(10_000) as u32, plan.lasts),
-        Flood::LargeWriters => large_writers(&addresses, scaled(64), plan.lasts),
+        Flood::LargeWriters => large_writers(&addresses, scaled(64), plan.lasts, large),
         Flood::Peers => unreachable!("it starts a member, and members are not nice"),
     };
     as_flooder(plan, flood)
@@ -380,7 +440,7 @@ fn trickle(addresses: &[String], connections: usize, lasts: Duration) -> (String
         }
     }
     let what = format!(
-        "{connections} connections send all but the last byte of {STREAMS} puts of 1.4 MB each to one member, {} MB in all; \
+        "{connections} connections send all but the last byte of {STREAMS} puts of 1.4 MiB each to one member, {} MB in all; \
          {closed} of them were closed",
         sent / 1_000_000
     );
@@ -448,7 +508,12 @@ fn streams(addresses: &[String], count: u32, lasts: Duration) -> (String, Vec<St
     (what, Vec::new())
 }
 
-fn large_writers(addresses: &[String], count: usize, lasts: Duration) -> (String, Vec<String>) {
+fn large_writers(
+    addresses: &[String],
+    count: usize,
+    lasts: Duration,
+    large: &LargeKeys,
+) -> (String, Vec<String>) {
     let stop = Arc::new(AtomicBool::new(false));
     let done = Arc::new(AtomicU64::new(0));
     let refusals = Arc::new(Mutex::new(Vec::<String>::new()));
@@ -474,6 +539,7 @@ fn large_writers(addresses: &[String], count: usize, lasts: Duration) -> (String
     let writers = {
         let (addresses, stop, done, refusals) =
             (addresses.to_vec(), stop.clone(), done.clone(), refusals.clone());
+        let before = large.lock().expect("nobody panics with it").clone();
         std::thread::spawn(move || {
             let runtime =
                 tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
@@ -484,15 +550,20 @@ fn large_writers(addresses: &[String], count: usize, lasts: Duration) -> (String
                         KvClient::new(channel(&addresses[number % addresses.len()], CONNECT_LIMIT))
                             .max_encoding_message_size(64 << 20);
                     let (stop, done, refusals) = (stop.clone(), done.clone(), refusals.clone());
+                    let mut own = before.get(&number).copied().unwrap_or_default();
                     tasks.spawn(async move {
                         while !stop.load(Ordering::Relaxed) {
+                            own.sent += 1;
                             let request = PutRequest {
-                                key: format!("large/{number}").into_bytes(),
-                                value: vec![number as u8; LARGE_VALUE],
+                                key: large_key(number).into_bytes(),
+                                value: large_value(own.sent),
                                 ..PutRequest::default()
                             };
                             match client.put(request).await {
-                                Ok(_) => drop(done.fetch_add(1, Ordering::Relaxed)),
+                                Ok(_) => {
+                                    own.acknowledged = own.sent;
+                                    done.fetch_add(1, Ordering::Relaxed);
+                                }
                                 Err(status) => {
                                     let told = status.message().to_string();
                                     refusals.lock().expect("nobody panics with it").push(told);
@@ -500,15 +571,17 @@ fn large_writers(addresses: &[String], count: usize, lasts: Duration) -> (String
                                 }
                             }
                         }
+                        (number, own)
                     });
                 }
-                tasks.join_all().await;
-            });
+                tasks.join_all().await
+            })
         })
     };
     std::thread::sleep(lasts);
     stop.store(true, Ordering::Relaxed);
-    writers.join().expect("the writers do not panic");
+    let written = writers.join().expect("the writers do not panic");
+    large.lock().expect("nobody panics with it").extend(written);
     compactor.join().expect("the compactor does not panic");
     let refusals = refusals.lock().expect("nobody panics with it");
     let done = done.load(Ordering::Relaxed);
@@ -516,7 +589,7 @@ fn large_writers(addresses: &[String], count: usize, lasts: Duration) -> (String
     if let Some(first) = refusals.first() {
         faults.push(format!("{} of {} large puts were refused: {first}", refusals.len(), done));
     }
-    (format!("{count} writers, {done} puts of 1.4 MB, {} refused", refusals.len()), faults)
+    (format!("{count} writers, {done} puts of 1.4 MiB, {} refused", refusals.len()), faults)
 }
 
 /// A frame's head, as it should be, that announces this many bytes and brings none. [docs/formats/frame.md]
@@ -775,4 +848,26 @@ async fn one_put(channel: Channel, number: usize, due: tokio::time::Instant, tol
         }
         _ => Err(()),
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_large_key_holds_what_was_acknowledged_or_is_newer_and_is_whole() {
+        let lost = |written: Written, held: Option<Vec<u8>>| written.lost_from(7, held.as_deref());
+        let written = Written { sent: 300, acknowledged: 299 };
+        assert_eq!(lost(written, Some(large_value(299))), None);
+        assert_eq!(lost(written, Some(large_value(300))), None, "sent, and answered by nobody");
+        let older = lost(written, Some(large_value(298))).expect("it went back");
+        assert_eq!(older, "large/7 holds value 298, of 300 sent and 299 acknowledged");
+        assert!(lost(written, None).is_some(), "it is gone");
+        assert!(lost(written, Some(large_value(301))).is_some(), "nobody sent that");
+        let mut torn = large_value(299);
+        torn.pop();
+        assert!(lost(written, Some(torn)).is_some_and(|said| said.contains("not whole")));
+        assert_eq!(lost(Written { sent: 1, acknowledged: 0 }, None), None);
+        assert_eq!(large_value(1).len() * 10, (14 << 20) - 4, "1.4 MiB");
+    }
 }
