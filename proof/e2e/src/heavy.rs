@@ -3,7 +3,8 @@
 //! Method: three members with default flags. Clients put keys of their own at a steady rate, each member in turn, whatever
 //! became of the puts before; a put's time counts from the moment at which it was due. Beside them one heavy request after
 //! the other goes to a follower. Each has a verdict that is known before: it is carried out whole, or it is refused at once. After
-//! each of them every member must run, the leader must lead the same term as before, and no put may have waited long. At the end a
+//! each of them every member must run, the leader must lead the same term as before, no put may have waited long, and no member may
+//! have left a timer due for a heartbeat interval. At the end a
 //! member is killed and started again, as it was before the first heavy request.
 //! On a smaller machine everything is scaled down, the budget of a request with it.
 //! Knows nothing of: how members bear it.
@@ -154,6 +155,12 @@ pub struct Seen {
     pub what: String,
     /// How long its client waited; the median if it was asked more than once.
     pub took: Duration,
+    /// … and the longest.
+    pub took_max: Duration,
+    /// How often it was asked.
+    pub asked: usize,
+    /// The longest time for which a timer of a member was due meanwhile; none if it was no longer than before.
+    pub late: Option<Duration>,
     /// Puts that were due meanwhile.
     pub puts: usize,
     /// Those that failed.
@@ -215,6 +222,8 @@ pub fn run(plan: &Plan, mut each: impl FnMut(&Seen)) -> Report {
         }
     }
     let (step_max, late_max) = longest(&cluster);
+    // Who was started again counts from there on.
+    let late_max = seen.iter().filter_map(|seen| seen.late).fold(late_max, Duration::max);
     let mut faults = Vec::new();
     // Units are keys, entries and bytes together; which of them is all the same to the judge.
     let longest = Work { keys: step_max, ..Work::default() };
@@ -245,14 +254,28 @@ pub fn run(plan: &Plan, mut each: impl FnMut(&Seen)) -> Report {
 
 /// The longest step of any member, and for how long something was due at the most, since the members were started.
 fn longest(cluster: &Cluster) -> (u64, Duration) {
-    let pages =
-        cluster.members.iter().map(|member| until("a page of metrics", || Page::of(&member.address())));
-    pages.fold((0, Duration::ZERO), |(units, late), page| {
-        let number = |name: &str| page.lines(name).next().and_then(|text| text.parse::<f64>().ok());
-        let number = |name: &str| number(name).unwrap_or_else(|| panic!("no {name}"));
-        let of_this = Duration::from_secs_f64(number("kattu_driver_late_seconds_max"));
-        (units.max(number("kattu_work_step_units_max") as u64), late.max(of_this))
-    })
+    let steps = cluster.members.iter().map(|member| fraction(member, "kattu_work_step_units_max") as u64);
+    (steps.max().unwrap_or_default(), lateness(cluster).into_iter().max().unwrap_or_default())
+}
+
+/// For how long a timer of each member was due at the most, since it was started.
+fn lateness(cluster: &Cluster) -> Vec<Duration> {
+    let of =
+        |member: &crate::Member| Duration::from_secs_f64(fraction(member, "kattu_driver_late_seconds_max"));
+    cluster.members.iter().map(of).collect()
+}
+
+/// Of two looks at the same members: the longest time that the second one shows and the first one does not.
+fn late_between(before: &[Duration], after: &[Duration]) -> Option<Duration> {
+    let grown = before.iter().zip(after).filter(|(before, after)| before < after);
+    grown.map(|(_, after)| *after).max()
+}
+
+/// A figure of a member's metrics.
+fn fraction(member: &crate::Member, name: &str) -> f64 {
+    let page = until("a page of metrics", || Page::of(&member.address()));
+    let number = page.lines(name).next().and_then(|text| text.parse::<f64>().ok());
+    number.unwrap_or_else(|| panic!("no {name}"))
 }
 
 /// Kills a member and starts it again; how long until it serves.
@@ -270,11 +293,12 @@ fn judge(plan: &Plan, act: Act, keys: u64, cluster: &mut Cluster) -> Seen {
         overwrite(&cluster.members[leader].address(), keys, plan.scaled(10_000_000));
     }
     until("members say which level they know", || is_level(cluster).then_some(()));
-    let before = offices(cluster);
+    let (before, late_before) = (offices(cluster), lateness(cluster));
     let clients = OpenLoop::start(cluster);
     std::thread::sleep(AFTER / 2);
     let from = clients.due();
-    let (what, took, mut faults) = carry_out(plan, act, keys, &asked);
+    let Carried { what, times: waited, mut faults } = carry_out(plan, act, keys, &asked);
+    let took = waited[waited.len() / 2];
     std::thread::sleep(AFTER);
     let mut times = clients.stop(from);
     times.sort();
@@ -292,6 +316,7 @@ fn judge(plan: &Plan, act: Act, keys: u64, cluster: &mut Cluster) -> Seen {
     if plan.judges_times && limit < took {
         faults.push(format!("it took {took:.1?}, above {limit:?}"));
     }
+    let mut late = None;
     let mut all_run = true;
     for member in &mut cluster.members {
         if !member.is_running() {
@@ -300,12 +325,19 @@ fn judge(plan: &Plan, act: Act, keys: u64, cluster: &mut Cluster) -> Seen {
         }
     }
     if all_run {
+        late = late_between(&late_before, &lateness(cluster));
+        if let Some(late) = late.filter(|late| plan.judges_times && HEARTBEAT < *late) {
+            faults
+                .push(format!("a heartbeat was missed: something was due for {late:.1?} before it was done"));
+        }
         let after = offices(cluster);
         if before != after {
             faults.push(format!("leader and term were {before:x?}, and are {after:x?}"));
         }
     }
-    Seen { act, keys, what, took, puts: times.len(), failed, p99, longest, faults }
+    let took_max = waited.last().copied().unwrap_or_default();
+    let (asked, puts) = (waited.len(), times.len());
+    Seen { act, keys, what, took, took_max, asked, late, puts, failed, p99, longest, faults }
 }
 
 /// What each member says of the leader and its term.
@@ -322,8 +354,18 @@ fn is_level(cluster: &Cluster) -> bool {
     cluster.members.iter().all(|member| member.metric("kattu_feature_level") != Some(0))
 }
 
-/// Does it; what came of it, how long that took, and what of it is wrong.
-fn carry_out(plan: &Plan, act: Act, keys: u64, address: &str) -> (String, Duration, Vec<String>) {
+/// What came of a heavy request.
+struct Carried {
+    /// In words.
+    what: String,
+    /// How long its client waited each time, the shortest first; once at least.
+    times: Vec<Duration>,
+    /// What of it is wrong.
+    faults: Vec<String>,
+}
+
+/// Does it.
+fn carry_out(plan: &Plan, act: Act, keys: u64, address: &str) -> Carried {
     let kv = Kv::of(address).within(CARRIED_MAX);
     let ask = |act: Act| match act {
         Act::Transaction => txn(&kv, vec![], vec![range(everything()); OPS_MAX]),
@@ -380,7 +422,7 @@ fn carry_out(plan: &Plan, act: Act, keys: u64, address: &str) -> (String, Durati
         }
     }
     times.sort();
-    (what, times[times.len() / 2], faults)
+    Carried { what, times, faults }
 }
 
 type Came = Result<(String, bool), Status>;
@@ -544,5 +586,18 @@ async fn one_put(channel: Channel, number: usize, due: tokio::time::Instant) -> 
     match tokio::time::timeout(PUT_LIMIT, client.put(request)).await {
         Ok(Ok(_)) => due.elapsed(),
         _ => PUT_LIMIT,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_late_before_is_not_this_requests_fault() {
+        let ms = |times: [u64; 3]| times.map(Duration::from_millis);
+        assert_eq!(late_between(&ms([5, 200, 7]), &ms([5, 200, 7])), None);
+        let late = late_between(&ms([5, 200, 7]), &ms([6, 200, 120]));
+        assert_eq!(late, Some(Duration::from_millis(120)));
     }
 }

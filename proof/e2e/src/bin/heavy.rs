@@ -24,6 +24,14 @@ fn main() -> ExitCode {
             seen.p99.as_secs_f64() * 1e3,
             seen.longest.as_secs_f64() * 1e3
         );
+        if seen.asked > 1 {
+            let ms = seen.took_max.as_secs_f64() * 1e3;
+            println!("    asked {} times: that was the median, the longest took {ms:.1} ms", seen.asked);
+        }
+        match seen.late {
+            Some(late) => println!("    a timer was due for {:.1} ms at the most", late.as_secs_f64() * 1e3),
+            None => println!("    no timer was due for longer than before"),
+        }
         for fault in &seen.faults {
             println!("    DOES NOT HOLD: {fault}");
         }
