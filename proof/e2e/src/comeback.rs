@@ -5,19 +5,26 @@
 //! and its first answer to a read that asks the leader. Then a learner is added and started with nothing: timed is until it
 //! has applied as much as the leader, first with nobody writing, then (another learner) under eight clients that put.
 //! Memory is each process's peak. At last a follower of another cluster is killed and comes back in the midst of puts at full
-//! speed, and the judge of progress looks at it. [fault-model F51]
+//! speed, which go to the two others all the time. The judge of progress looks at it; the judge of tails compares what puts
+//! took while it came back with what they took before it was killed; and clients must have kept the share that is
+//! theirs, and no put may have failed. Where there are processors enough, the two that stay have the first, the clients
+//! the others, and so has who comes back, behind the clients: what its own work takes from others who share a machine with
+//! it is not asked here. [fault-model F51, P18]
 //! Knows nothing of: snapshots, logs; only of files, processes and answers.
 
 use crate::cluster::{Cluster, Options};
-use crate::full_load::FullLoad;
-use crate::grpc::Kv;
+use crate::grpc::{Kv, channel};
 use crate::kills::Load;
+use crate::page::Page;
 use crate::process::memory_of;
+use crate::processors::{on_one_core, on_other_cores};
 use crate::until;
 use kattu_proto::etcdserverpb::kv_client::KvClient;
 use kattu_proto::etcdserverpb::{PutRequest, RequestOp, TxnRequest, request_op::Request};
-use kattu_verify::service::{Bounds, LogIndex, NodeId, Progress, Standing};
+use kattu_verify::service::{Bounds, LogIndex, NodeId, Progress, Slower, Standing, Tails, tail};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 const TOKEN: &str = "comeback";
@@ -38,6 +45,24 @@ const STANDSTILL: Duration = Duration::from_secs(5);
 /// Puts per second are counted over so long before it is killed.
 const COUNTED: Duration = Duration::from_secs(5);
 const LOOK_EVERY: Duration = Duration::from_millis(200);
+/// Clients keep so many hundredths of what they put before: `--client-share-min`, as it is by default. [docs/operations.md]
+const SHARE_MIN: f64 = 80.0;
+/// What writes may take more than before: as in storms, and a heartbeat interval and a tenth of waiting for who comes back.
+/// [fault-model P18]
+const SLOWER: Slower = Slower { factor: 2.0, allowance: 120_000_000 };
+/// The full load: so many clients for each of two members, on so many connections.
+const CLIENTS: usize = 128;
+const CONNECTIONS: usize = 50;
+const LOAD_KEYS: u64 = 1_000_000;
+const LOAD_VALUE: usize = 256;
+/// A put that is not answered after this has failed.
+const PUT_LIMIT: Duration = Duration::from_secs(10);
+/// A connection that does not stand after this is tried anew.
+const CONNECT_LIMIT: Duration = Duration::from_secs(5);
+/// What who comes back adds to its niceness: it has about a tenth of the clients' share where both want to run.
+const NICER: i32 = 10;
+/// It has applied so much before anything is counted.
+const WARM: u64 = 10_000;
 
 /// A follower that comes back under full load.
 #[derive(Clone, Debug)]
@@ -50,6 +75,12 @@ pub struct UnderLoad {
     pub before: f64,
     /// … and while it came back.
     pub meanwhile: f64,
+    /// What they took, before and while it came back; none if they were too few.
+    pub tails: Option<Tails>,
+    /// Puts that failed, or were not answered.
+    pub failed: u64,
+    /// How often the leader began to slow its clients.
+    pub slowed: u64,
     /// What does not hold.
     pub faults: Vec<String>,
 }
@@ -135,32 +166,111 @@ pub fn run(keys: u64, mut say: impl FnMut(&str)) -> Report {
     }
 }
 
-/// Brings a follower back in the midst of puts at full speed.
-pub fn under_full_load() -> UnderLoad {
+impl UnderLoad {
+    /// Of a hundred puts that there were before, so many there were while it came back.
+    #[must_use]
+    pub fn share(&self) -> f64 {
+        100.0 * self.meanwhile / self.before
+    }
+}
+
+/// Brings a follower back in the midst of puts at full speed; times and shares are not judged on a machine that others use.
+pub fn under_full_load(judges_times: bool) -> UnderLoad {
+    std::thread::scope(|scope| {
+        let of_it = scope.spawn(move || under_full_load_on_one_core(judges_times));
+        of_it.join().expect("it does not panic")
+    })
+}
+
+/// Starts a member away from the others, behind the clients.
+fn spawn_elsewhere(cluster: &mut Cluster, place: usize) {
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            on_other_cores();
+            // Of a thread and what it starts, in spite of the name. [setpriority(2), C library/kernel differences]
+            rustix::process::nice(NICER).expect("anybody may be nicer");
+            cluster.members[place].spawn();
+        });
+    });
+}
+
+fn under_full_load_on_one_core(judges_times: bool) -> UnderLoad {
+    on_one_core();
     let mut cluster = Cluster::with("comeback-load", Options::default());
     let leader = cluster.leader();
     let back = (leader + 1) % 3;
-    let _load = FullLoad::start(&cluster.endpoints(), 1_000_000, 256);
+    cluster.members[back].kill();
+    spawn_elsewhere(&mut cluster, back);
+    cluster.members[back].wait_ready();
+    let asked = [leader, (leader + 2) % 3].map(|place| cluster.members[place].address());
+    let load = Puts::start(&asked);
     let of_leader =
         |cluster: &Cluster| until("the leader tells what it has applied", || applied(cluster, leader));
-    until("the load is there", || (10_000 < of_leader(&cluster)).then_some(()));
-    let (at, since) = (of_leader(&cluster), Instant::now());
+    until("the load is there", || (WARM < of_leader(&cluster)).then_some(()));
+    load.take();
+    let since = Instant::now();
     std::thread::sleep(COUNTED);
-    let before = (of_leader(&cluster) - at) as f64 / since.elapsed().as_secs_f64();
+    let (mut without, counted) = (load.take(), since.elapsed());
+    let before = without.len() as f64 / counted.as_secs_f64();
 
     let had = until("the follower tells what it has applied", || applied(&cluster, back));
     cluster.members[back].kill();
     std::thread::sleep(AWAY);
-    let (begun_at, begun) = (of_leader(&cluster), Instant::now());
-    cluster.members[back].spawn();
+    let lacked = of_leader(&cluster) - had;
+    let slowed_before = slowed(&cluster, leader);
+    load.take();
+    let begun = Instant::now();
+    spawn_elsewhere(&mut cluster, back);
+    let (took, mut faults) = comes_back(&cluster, leader, back, begun, before);
+    let mut with = load.take();
+    let meanwhile = with.len() as f64 / took.as_secs_f64();
+    let slowed = slowed(&cluster, leader).saturating_sub(slowed_before);
+    let failed = load.stop();
+    if failed > 0 {
+        faults.push(format!("{failed} puts failed"));
+    }
+    let tails = match tail("a member comes back under full load", &mut with, &mut without, SLOWER) {
+        Ok(Some(tails)) => Some(tails),
+        Ok(None) => {
+            faults.push(format!("{} and {} puts are too few to compare", without.len(), with.len()));
+            None
+        }
+        Err(violation) => {
+            faults.extend(judges_times.then(|| violation.to_string()));
+            None
+        }
+    };
+    let seen = UnderLoad { lacked, took, before, meanwhile, tails, failed, slowed, faults };
+    if judges_times { judge_share(seen) } else { seen }
+}
+
+fn judge_share(mut seen: UnderLoad) -> UnderLoad {
+    if seen.share() < SHARE_MIN {
+        let said = format!("clients kept {:.0} of 100 puts, {SHARE_MIN:.0} are theirs", seen.share());
+        seen.faults.push(said);
+    }
+    seen
+}
+
+/// Waits until a follower is back; how long that took, and what of it does not hold.
+fn comes_back(
+    cluster: &Cluster,
+    leader: usize,
+    back: usize,
+    begun: Instant,
+    puts_per_second: f64,
+) -> (Duration, Vec<String>) {
     let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
     let mut progress = Progress::new(Bounds { leaderless: u64::MAX, standstill: nanos(STANDSTILL) });
     let mut faults = Vec::new();
-    let (took, last) = loop {
+    loop {
         std::thread::sleep(LOOK_EVERY);
-        let (goal, held) = (of_leader(&cluster), applied(&cluster, back).unwrap_or(0));
+        let goal = until("the leader tells what it has applied", || applied(cluster, leader));
+        let held = applied(cluster, back).unwrap_or(0);
         let received = files(&cluster.members[back].data, ".part").iter().map(|(_, bytes)| bytes).sum();
-        let standing = Standing { reachable: true, held: LogIndex(held), received, lacks: None };
+        // While a snapshot comes in, what it lacks becomes less with the last piece only.
+        let lacks = (received == 0).then(|| goal as i64 - held as i64);
+        let standing = Standing { reachable: true, held: LogIndex(held), received, lacks };
         let seen = progress.look_at_member(
             nanos(begun.elapsed()),
             NodeId(back as u64 + 1),
@@ -170,19 +280,94 @@ pub fn under_full_load() -> UnderLoad {
         if let Some(violation) = seen.err().filter(|_| faults.is_empty()) {
             faults.push(violation.to_string());
         }
-        if goal.saturating_sub(held) < before as u64 {
-            break (begun.elapsed(), goal);
+        if goal.saturating_sub(held) < puts_per_second as u64 {
+            return (begun.elapsed(), faults);
         }
         if BACK_UNDER_LOAD_MAX < begun.elapsed() {
-            faults.push(format!(
-                "it lacks {} entries after {BACK_UNDER_LOAD_MAX:?}",
-                goal.saturating_sub(held)
-            ));
-            break (begun.elapsed(), goal);
+            let lacks = goal.saturating_sub(held);
+            faults.push(format!("it lacks {lacks} entries after {BACK_UNDER_LOAD_MAX:?}"));
+            return (begun.elapsed(), faults);
         }
-    };
-    let meanwhile = (last - begun_at) as f64 / took.as_secs_f64();
-    UnderLoad { lacked: begun_at - had, took, before, meanwhile, faults }
+    }
+}
+
+/// How often a member has begun to slow its clients.
+fn slowed(cluster: &Cluster, place: usize) -> u64 {
+    let of_member = || Page::of(&cluster.members[place].address())?.number("kattu_clients_slowed_total");
+    until("the leader says how often it has slowed its clients", of_member)
+}
+
+/// Clients that put again as soon as they are answered, and remember how long each put took.
+struct Puts {
+    stop: Arc<AtomicBool>,
+    failed: Arc<AtomicU64>,
+    /// What each put took that was done since they were taken last, in nanoseconds.
+    times: Arc<Mutex<Vec<u64>>>,
+    threads: Vec<std::thread::JoinHandle<()>>,
+}
+
+impl Puts {
+    fn start(addresses: &[String]) -> Puts {
+        let (stop, failed) = (Arc::<AtomicBool>::default(), Arc::<AtomicU64>::default());
+        let times = Arc::<Mutex<Vec<u64>>>::default();
+        let number = Arc::<AtomicU64>::default();
+        let threads = addresses.iter().map(|address| {
+            let (address, stop, failed) = (address.clone(), stop.clone(), failed.clone());
+            let (times, number) = (times.clone(), number.clone());
+            std::thread::spawn(move || {
+                on_other_cores();
+                let runtime =
+                    tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+                runtime.block_on(async {
+                    let channels: Vec<_> =
+                        (0..CONNECTIONS).map(|_| channel(&address, CONNECT_LIMIT)).collect();
+                    let mut tasks = tokio::task::JoinSet::new();
+                    for client in 0..CLIENTS {
+                        let mut client = KvClient::new(channels[client % CONNECTIONS].clone());
+                        let (stop, failed) = (stop.clone(), failed.clone());
+                        let (times, number) = (times.clone(), number.clone());
+                        tasks.spawn(async move {
+                            while !stop.load(Ordering::Relaxed) {
+                                // Every key in turn, in an order that looks like none.
+                                let drawn = number.fetch_add(1, Ordering::Relaxed).wrapping_mul(7919);
+                                let put = PutRequest {
+                                    key: format!("load/{:011}", drawn % LOAD_KEYS).into_bytes(),
+                                    value: vec![b'x'; LOAD_VALUE],
+                                    ..PutRequest::default()
+                                };
+                                let asked = Instant::now();
+                                match tokio::time::timeout(PUT_LIMIT, client.put(put)).await {
+                                    Ok(Ok(_)) => {
+                                        let took = u64::try_from(asked.elapsed().as_nanos());
+                                        let mut times = times.lock().expect("nobody panics with it");
+                                        times.push(took.unwrap_or(u64::MAX));
+                                    }
+                                    _ => drop(failed.fetch_add(1, Ordering::Relaxed)),
+                                }
+                            }
+                        });
+                    }
+                    tasks.join_all().await;
+                });
+            })
+        });
+        let threads = threads.collect();
+        Puts { stop, failed, times, threads }
+    }
+
+    /// What puts took that have been done since this was asked last.
+    fn take(&self) -> Vec<u64> {
+        std::mem::take(&mut self.times.lock().expect("nobody panics with it"))
+    }
+
+    /// Ends; how many puts failed.
+    fn stop(self) -> u64 {
+        self.stop.store(true, Ordering::Relaxed);
+        for thread in self.threads {
+            thread.join().expect("clients do not panic");
+        }
+        self.failed.load(Ordering::Relaxed)
+    }
 }
 
 /// What a member has applied, if it answers.
@@ -267,4 +452,25 @@ fn files(folder: &Path, ending: &str) -> Vec<(String, u64)> {
         }
     }
     found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clients_keep_their_share() {
+        let seen = |meanwhile: f64| UnderLoad {
+            lacked: 100_000,
+            took: Duration::from_secs(5),
+            before: 10_000.0,
+            meanwhile,
+            tails: None,
+            failed: 0,
+            slowed: 1,
+            faults: Vec::new(),
+        };
+        assert_eq!(judge_share(seen(8000.0)).faults, Vec::<String>::new());
+        assert_eq!(judge_share(seen(7940.0)).faults, ["clients kept 79 of 100 puts, 80 are theirs"]);
+    }
 }

@@ -5,24 +5,37 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-const USAGE: &str =
-    "cargo xtask bench comeback [--keys N (1000000; at least 300000: fewer make no snapshot)]";
+const USAGE: &str = "cargo xtask bench comeback [--keys N (1000000; at least 300000: fewer make no snapshot)] [--only-load] [--times-not-judged]";
 const KEYS_MIN: u64 = 300_000;
 
 fn main() -> ExitCode {
-    let mut keys = 1_000_000_u64;
+    let (mut keys, mut only_load, mut judges_times) = (1_000_000_u64, false, true);
     let mut words = std::env::args().skip(1);
     while let Some(word) = words.next() {
-        let number =
-            words.next().and_then(|text| text.parse::<u64>().ok()).filter(|number| KEYS_MIN <= *number);
-        match (word.as_str(), number) {
-            ("--keys", Some(number)) => keys = number,
-            _ => {
-                eprintln!("{USAGE}");
-                return ExitCode::from(2);
-            }
+        let mut number = || words.next()?.parse::<u64>().ok().filter(|number| KEYS_MIN <= *number);
+        match word.as_str() {
+            "--only-load" => only_load = true,
+            "--times-not-judged" => judges_times = false,
+            "--keys" => match number() {
+                Some(number) => keys = number,
+                None => return usage(),
+            },
+            _ => return usage(),
         }
     }
+    if !only_load && !large_and_new(keys) {
+        return ExitCode::FAILURE;
+    }
+    under_load(judges_times)
+}
+
+fn usage() -> ExitCode {
+    eprintln!("{USAGE}");
+    ExitCode::from(2)
+}
+
+/// A large member and new ones; whether all of it came over.
+fn large_and_new(keys: u64) -> bool {
     let report = kattu_e2e::comeback::run(keys, |what| eprintln!("{what}"));
     let median = |times: &[Duration]| {
         let mut sorted = times.to_vec();
@@ -57,17 +70,37 @@ fn main() -> ExitCode {
     );
     if !report.is_whole() {
         println!("the learner has {} keys, the leader {}", report.keys.0, report.keys.1);
-        return ExitCode::FAILURE;
     }
-    let loaded = kattu_e2e::comeback::under_full_load();
+    report.is_whole()
+}
+
+/// A follower in the midst of puts at full speed.
+fn under_load(judges_times: bool) -> ExitCode {
+    let loaded = kattu_e2e::comeback::under_full_load(judges_times);
     println!(
         "| a follower that lacks {} entries, under 256 clients at full speed: until it lacks less than is put in a second, s | {:.1} |",
         loaded.lacked,
         loaded.took.as_secs_f64()
     );
     println!(
-        "| … puts per second before it was killed / while it came back | {:.0} / {:.0} |",
-        loaded.before, loaded.meanwhile
+        "| … puts per second before it was killed / while it came back / of 100 | {:.0} / {:.0} / {:.0} |",
+        loaded.before,
+        loaded.meanwhile,
+        loaded.share()
+    );
+    if let Some(tails) = loaded.tails {
+        let ms = |time: u64| time as f64 / 1e6;
+        println!(
+            "| … p50 and p99 of the puts before / while it came back, ms | {:.1}, {:.1} / {:.1}, {:.1} |",
+            ms(tails.without.0),
+            ms(tails.without.1),
+            ms(tails.with.0),
+            ms(tails.with.1)
+        );
+    }
+    println!(
+        "| … puts that failed / times that clients were slowed | {} / {} |",
+        loaded.failed, loaded.slowed
     );
     for fault in &loaded.faults {
         println!("DOES NOT HOLD: {fault}");
