@@ -1,11 +1,11 @@
-//! The allocator of the binary that counts: mimalloc with two counters in front.
+//! The allocator of the binary that counts: that of the real one with two counters in front.
 //!
 //! Only `cargo xtask bench counts` builds it (feature `count-allocations`): two atomic additions per allocation would be
 //! felt in the real one.
 //! Knows nothing of: who allocates.
 
+use kattu_runtime::allocator::Allocator;
 use kattu_server::{ALLOCATED_BYTES, ALLOCATIONS};
-use mimalloc::MiMalloc;
 use std::alloc::{GlobalAlloc, Layout};
 
 /// Counts, then allocates.
@@ -16,29 +16,29 @@ fn count(bytes: usize) {
     ALLOCATED_BYTES.add(bytes as u64);
 }
 
-// SAFETY: every call is passed on unchanged to mimalloc, which keeps the contract; counting touches no memory but two
+// SAFETY: every call is passed on unchanged to an allocator that keeps the contract; counting touches no memory but two
 // atomics.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout.size());
         // SAFETY: the caller's promises are passed on.
-        unsafe { MiMalloc.alloc(layout) }
+        unsafe { Allocator.alloc(layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         count(layout.size());
         // SAFETY: the caller's promises are passed on.
-        unsafe { MiMalloc.alloc_zeroed(layout) }
+        unsafe { Allocator.alloc_zeroed(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
         // SAFETY: the caller's promises are passed on.
-        unsafe { MiMalloc.dealloc(pointer, layout) }
+        unsafe { Allocator.dealloc(pointer, layout) }
     }
 
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
         count(new_size.saturating_sub(layout.size()));
         // SAFETY: the caller's promises are passed on.
-        unsafe { MiMalloc.realloc(pointer, layout, new_size) }
+        unsafe { Allocator.realloc(pointer, layout, new_size) }
     }
 }

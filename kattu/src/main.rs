@@ -51,7 +51,7 @@ use std::process::ExitCode;
 
 #[cfg(not(feature = "count-allocations"))]
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: kattu_runtime::allocator::Allocator = kattu_runtime::allocator::Allocator;
 
 #[cfg(feature = "count-allocations")]
 #[global_allocator]

@@ -115,7 +115,9 @@ impl<T: Clone> Queue<T> {
         self.tail.push_back(element);
         let end = self.end();
         if end.is_multiple_of(LEAF as u64) {
-            let leaf = core::mem::replace(&mut self.tail, VecDeque::with_capacity(LEAF));
+            // A short queue is only passing by: room for a whole leaf would be most of what its key takes.
+            let room = if self.tail.len() < LEAF { 0 } else { LEAF };
+            let leaf = core::mem::replace(&mut self.tail, VecDeque::with_capacity(room));
             let first = core::mem::replace(&mut self.tail_first, end);
             let trunk =
                 self.trunk.get_or_insert_with(|| Box::new(Trunk { first, branches: VecDeque::new() }));
@@ -324,6 +326,27 @@ mod tests {
             Change::Copy => {}
         }
         Ok(())
+    }
+
+    /// Elements that there is room for.
+    fn room(queue: &Queue<u64>) -> usize {
+        let branches = queue.trunk.iter().flat_map(|trunk| &trunk.branches);
+        let leaves = branches.flat_map(|branch| branch.iter());
+        queue.tail.capacity() + leaves.map(|leaf| leaf.capacity()).sum::<usize>()
+    }
+
+    #[test]
+    fn a_short_queue_keeps_little_room_however_many_have_passed_through() {
+        for length in [1, 5, 20] {
+            let mut queue = Queue::of(0);
+            for number in 1..1000 {
+                queue.push_back(number);
+                if length < queue.len() {
+                    queue.pop_front();
+                }
+                assert!(room(&queue) <= 4 * length.max(4), "{} for {length} at {number}", room(&queue));
+            }
+        }
     }
 
     proptest! {

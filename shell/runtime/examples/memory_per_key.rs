@@ -12,11 +12,11 @@
 
 use kattu_kv::api::{Command, Put};
 use kattu_kv::store::Store;
-use mimalloc::MiMalloc;
+use kattu_runtime::allocator::Allocator;
 use std::process::ExitCode;
 
 #[global_allocator]
-static ALLOCATOR: MiMalloc = MiMalloc;
+static ALLOCATOR: Allocator = Allocator;
 
 const KEY_BYTES: u64 = 16;
 const VALUE_BYTES: u64 = 64;

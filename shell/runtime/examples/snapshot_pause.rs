@@ -21,7 +21,7 @@ use kattu_node::Keeper;
 use kattu_node::command::encode_kv;
 use kattu_node::contract::{KeeperEffects, KeeperTask};
 use kattu_raft::{Entry, EntryHead, EntryId, EntryKind, Form, Stamp, Term};
-use mimalloc::MiMalloc;
+use kattu_runtime::allocator::Allocator;
 use rustix::time::{ClockId, clock_gettime};
 use std::alloc::{GlobalAlloc, Layout};
 use std::process::ExitCode;
@@ -44,19 +44,19 @@ static ALLOCATOR: Counting = Counting;
 static ALLOCATED: AtomicU64 = AtomicU64::new(0);
 static FREED: AtomicU64 = AtomicU64::new(0);
 
-// SAFETY: every call is passed on unchanged to mimalloc, which keeps the contract; counting touches no
+// SAFETY: every call is passed on unchanged to an allocator that keeps the contract; counting touches no
 // memory but two atomics.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATED.fetch_add(layout.size() as u64, Ordering::Relaxed);
         // SAFETY: the caller's promises are passed on.
-        unsafe { MiMalloc.alloc(layout) }
+        unsafe { Allocator.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
         FREED.fetch_add(layout.size() as u64, Ordering::Relaxed);
         // SAFETY: the caller's promises are passed on.
-        unsafe { MiMalloc.dealloc(pointer, layout) }
+        unsafe { Allocator.dealloc(pointer, layout) }
     }
 }
 

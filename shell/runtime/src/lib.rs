@@ -6,9 +6,10 @@
 //!
 //! Reading order: `start` (putting the parts together) · `driver` (the loop) · `disk` · `seat` (where the keeper sits) ·
 //! `snapshots` (the worker beside) · `links`, `lane`, `greeting`, `hearing`, `join` (peers) · `engine` (the door), `asked` ·
-//! `room` · `groups` · `memory` · `watchdog` · `clock`.
+//! `room` · `groups` · `allocator` · `memory` · `watchdog` · `clock`.
 //! Knows nothing of: etcd, protobuf, the simulator.
 
+pub mod allocator;
 mod asked;
 mod clock;
 mod disk;

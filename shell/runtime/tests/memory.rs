@@ -1,10 +1,11 @@
 //! Goal: memory is kept while it may be wanted again, and given back on demand. A process of its own: the allocator's
 //! options are the whole process's.
 
+use kattu_runtime::allocator::Allocator;
 use kattu_runtime::memory;
 
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: Allocator = Allocator;
 
 const BLOCK: usize = 64 * 1024;
 const BLOCKS: usize = 2_000;
