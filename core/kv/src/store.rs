@@ -31,8 +31,8 @@ use core::ops::ControlFlow;
 /// Accounted for each key beside its bytes: pointers, counters and its share of the index.
 pub const KEY_OVERHEAD_BYTES: u64 = 64;
 
-/// Accounted for each version beside the bytes of its value: revisions, pointers, the note of the change, what the allocator
-/// rounds up. As much as it takes at most where a key has several (docs/performance.md, "What a key takes").
+/// Accounted for each version beside the bytes of its value: revisions, pointers, the note of the change, what the
+/// allocator rounds up: as much as is taken where values have 64 bytes (docs/performance.md, "What a key takes").
 pub const VERSION_OVERHEAD_BYTES: u64 = 128;
 
 /// How fast a store forgets what is compacted. No answer depends on it, so members may differ.
