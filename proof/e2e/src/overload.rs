@@ -37,7 +37,7 @@ const SPREAD: f64 = 0.1;
 const AFTER: Duration = Duration::from_nanos(RECOVERY).saturating_add(MEASURED);
 /// Before anything is counted.
 const WARM_UP: Duration = Duration::from_secs(10);
-/// The peak is measured for so long: compactions come every ten seconds, and take half of the processor for three of them.
+/// The peak is measured for so long: as long as two snapshots are apart.
 const MEASURED: Duration = Duration::from_secs(10);
 /// 16 MiB of it, however new: as much as comes in a second.
 const LITTLE_HISTORY: [&str; 2] = ["--history-bytes=16777216", "--history-min=0"];

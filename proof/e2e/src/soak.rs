@@ -31,8 +31,8 @@ const REFUSED: [&str; 5] = [
     "kattu_client_memory_refused_total",
     "kattu_requests_refused_for_work_total",
 ];
-/// Members look at their history every ten seconds, from their start on; what they say of it is as old as that.
-const HISTORY_FROM: Duration = Duration::from_secs(330);
+/// Members look at their history every second, from their start on; what they say of it is as old as that.
+const HISTORY_FROM: Duration = Duration::from_secs(310);
 
 /// What is asked for.
 #[derive(Clone, Copy, Debug)]

@@ -327,21 +327,21 @@ mod tests {
     #[tokio::test]
     async fn history_is_not_said_to_reach_back_to_what_was_just_compacted() {
         let leader = Leader(Arc::new(Mutex::new(Look { compacted: -1, ..Look::default() })));
-        let budget = Budget { bytes: 1, age_min: Duration::from_secs(15) };
+        let budget = Budget { bytes: 1, age_min: history::LOOK_EVERY * 3 / 2 };
         let mut compactor = Compactor::new(Retention::Revisions(1 << 40), budget, 1 << 30);
         let (counters, start) = (Counters::default(), Instant::now());
-        // Revision at each look, ten seconds apart; to which revision that compacts; how far history reaches back then.
-        for (n, revision, compacted, seconds) in [
+        // Revision at each look; to which revision that compacts; for how many looks history reaches back then.
+        for (n, revision, compacted, reaches) in [
             (0, 100, -1, 0),
-            (1, 200, -1, 10),
-            (2, 300, 100, 20), // of the first look: that one can still be read
-            (3, 400, 200, 20),
-            (4, 500, 300, 20),
+            (1, 200, -1, 1),
+            (2, 300, 100, 2), // of the first look: that one can still be read
+            (3, 400, 200, 2),
+            (4, 500, 300, 2),
         ] {
             let now = start + history::LOOK_EVERY * n;
             compactor.turn(leader.at(revision), now, false, &counters).await;
             let found = (leader.0.lock().unwrap().compacted, counters.history_seconds.get());
-            assert_eq!(found, (compacted, seconds), "look {n}");
+            assert_eq!(found, (compacted, reaches * history::LOOK_EVERY.as_secs()), "look {n}");
         }
         assert_eq!(counters.auto_compactions.get(), 3);
     }

@@ -6,6 +6,7 @@
 //!        2. What is younger than the stated age stays, while there is room. Without room (growth is refused) only the last
 //!           moments stay: a store that takes nothing is worse than one that remembers little.
 //!        3. What was compacted is given back little by little: until that is done, its bytes say nothing of the next step.
+//!        4. History goes in small steps: each look that finds too much lets go of what is too much, and no more.
 //! Knows nothing of: who compacts, how.
 
 use kattu_kv::api::Revision;
@@ -13,10 +14,11 @@ use std::collections::VecDeque;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Time between two looks.
-pub const LOOK_EVERY: Duration = Duration::from_secs(10);
-/// Looks that are remembered, one each ten seconds of a day.
-const LOOKS_MAX: usize = 8_640;
+/// Time between two looks. What was compacted is given back in the seconds that follow, by the commands that come then: with
+/// ten seconds of writes at a time, they took twice as long for three of every ten seconds.
+pub const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Looks that are remembered, one each second of a day: 2 MB.
+const LOOKS_MAX: usize = 86_400;
 /// What stays without room: enough for a client that reads page by page at one revision.
 const LAST_MOMENTS: Duration = Duration::from_secs(30);
 
@@ -81,12 +83,13 @@ impl History {
         if !is_too_much && !look.short {
             return None;
         }
-        // As if every revision took as much: three quarters of the budget stay, so that there is time until the next.
+        // As if every revision took as much.
         let revisions = look.revision - look.compacted.max(0);
-        let kept = (revisions as f64 * (budget as f64 * 0.75) / history.max(1) as f64) as Revision;
+        let kept = (revisions as f64 * budget as f64 / history.max(1) as f64) as Revision;
         let for_bytes = if look.short { look.revision } else { look.revision - kept.min(revisions) };
-        let old_enough = self.seen.iter().rev().find(|(at, _)| age_min <= now.duration_since(*at));
-        let due = for_bytes.min(old_enough?.1);
+        let old_enough =
+            self.seen.partition_point(|(at, _)| age_min <= now.duration_since(*at)).checked_sub(1)?;
+        let due = for_bytes.min(self.seen[old_enough].1);
         (look.compacted.max(0) < due).then_some(due)
     }
 
@@ -99,7 +102,7 @@ impl History {
     /// How far back history surely reaches: every revision of this time can be read. At most as far as was looked.
     #[must_use]
     pub fn reaches_back(&self, now: Instant, compacted: Revision) -> Duration {
-        let since = self.seen.iter().find(|(_, revision)| compacted <= *revision);
+        let since = self.seen.get(self.seen.partition_point(|(_, revision)| *revision < compacted));
         since.map_or(Duration::ZERO, |(at, _)| now.duration_since(*at))
     }
 }
@@ -156,32 +159,38 @@ mod tests {
         let mut store = Store::new(budget, 4096 * MB);
         let mut compactions = 0;
         for n in 0..600 {
-            compactions += u32::from(store.look(10 * MB, false).is_some());
-            assert!(store.held() <= 411 * MB, "{} bytes at look {n}", store.held());
+            let before = store.held();
+            compactions += u32::from(store.look(MB, false).is_some());
+            assert!(store.held() <= 401 * MB, "{} bytes at look {n}", store.held());
+            assert!(
+                before.saturating_sub(store.held()) <= 2 * MB,
+                "{before} to {} at look {n}",
+                store.held()
+            );
             let reaches = store.history.reaches_back(store.at, store.compacted);
-            assert!(reaches >= Duration::from_secs(if n < 7 { 0 } else { 60 }), "{reaches:?} at look {n}");
+            assert!(reaches >= Duration::from_secs(if n < 61 { 0 } else { 60 }), "{reaches:?} at look {n}");
         }
-        assert!((40..80).contains(&compactions), "a quarter of the budget at a time: {compactions}");
+        assert!((200..=201).contains(&compactions), "what is too much, with each look: {compactions}");
     }
 
     #[test]
     fn what_is_young_stays_although_it_takes_more_than_the_budget() {
         let budget = Budget { bytes: 100 * MB, age_min: Duration::from_secs(300) };
         let mut store = Store::new(budget, 4096 * MB);
-        for _ in 0..100 {
-            store.look(20 * MB, false);
+        for _ in 0..1000 {
+            store.look(MB, false);
         }
-        assert_eq!(store.held() / (20 * MB), 30, "five minutes of it");
+        assert_eq!(store.held() / MB, 300, "five minutes of it");
     }
 
     #[test]
     fn without_room_only_the_last_moments_stay() {
         let mut store = Store::new(Budget::default(), 4096 * MB);
-        for _ in 0..20 {
+        for _ in 0..200 {
             assert_eq!(store.look(MB, false), None, "far below the budget");
         }
         assert!(store.look(MB, true).is_some());
-        assert_eq!(store.held() / MB, 3, "half a minute of it");
+        assert_eq!(store.held() / MB, 30, "half a minute of it");
     }
 
     #[test]
