@@ -60,7 +60,7 @@ pub const WAIT_LIMIT: Duration = Duration::from_secs(60);
 /// What is tried.
 #[derive(Clone, Debug)]
 pub struct Wish {
-    /// Bytes that the follower is behind; at least [`WITH_RESETS`] of its link where that is reset.
+    /// Bytes that the follower is behind; where its link is reset, at least as many as that carries in 12 s.
     pub behind: u64,
     /// Bytes per second of its link.
     pub bandwidths: Vec<u32>,
