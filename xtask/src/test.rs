@@ -41,7 +41,7 @@ const SLICES: &[Stage] = &[
     Stage {
         name: "e2e",
         about: "the real binary, driven from outside; tests of all rigs",
-        next: "cargo xtask test --only e2e, or cargo test --profile proof -p kattu-e2e --test <file> <name>",
+        next: "cargo xtask test --only e2e, or cargo test -p kattu-e2e --test <file> <name>",
         needs: &["release"],
         run: rigs::tests,
     },

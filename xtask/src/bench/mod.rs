@@ -62,7 +62,7 @@ fn gaps(words: &[&str]) -> Result<(), Failure> {
                 return Err(Failure::new(format!("no {}", etcd.display())).then("cargo xtask tools"));
             }
             rigs::build_in_foreground()?;
-            shell::in_foreground(rigs::program("gaps", &rest).env("KATTU_BIN", etcd))
+            shell::in_foreground(rigs::program("gaps", &rest, rigs::Purpose::Measure).env("KATTU_BIN", etcd))
         }
         _ => Err(Failure::usage("--target kattu or --target etcd")),
     }
