@@ -92,13 +92,14 @@ pub fn log_path(name: &str) -> PathBuf {
     root().join("target/xtask").join(format!("{name}.log"))
 }
 
-/// The cargo that runs us. Where nobody has built our crates incrementally, neither do we: what serves the next build of a
-/// developer costs the only build of a fresh clone a third of its time.
+/// The cargo that runs us. Where nobody has built our crates incrementally, neither do we, and lines are not named in backtraces
+/// (a panic names its own all the same): what serves the next build of a developer, and debugging, costs the only build
+/// of a fresh clone much of its time.
 pub fn cargo(arguments: &[&str]) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args(arguments).current_dir(root());
     if !builds_incrementally() {
-        command.env("CARGO_INCREMENTAL", "0");
+        command.env("CARGO_INCREMENTAL", "0").env("CARGO_PROFILE_DEV_DEBUG", "none");
     }
     command
 }
