@@ -52,7 +52,8 @@ cargo xtask <command>
                              frames, records and files of arbitrary bytes, N seconds each (300)
   bench etcd [--pairs N] [--quick] [--only CELL] [--side etcd|kattu] [--against PATH] [--flag FLAG ...]
                              etcd 3.6 and Kattu in alternating pairs; or another Kattu and this one, with these flags
-  bench comeback [--keys N]  a large member comes back, and clients go on meanwhile
+  bench comeback [--keys N] [--only-load] [--times-not-judged]
+                             a large member comes back, a new one comes, one comes back in the midst of puts at full speed
   bench counts [--total PUTS] [--against PATH] [--rounds N] [--flag FLAG ...]
                              what one put costs: CPU, switches, system calls, fsyncs, bytes, allocations; two programs in turns
   bench digest [--total PUTS]

@@ -402,7 +402,7 @@ pub static BUGS: [Bug; 160] = [
         RAFT,
         "one-read-of-the-log-a-heartbeat",
         "kin of etcd's probes, which carry one append for each heartbeat",
-        "Who lacks more than is in memory is sent one append for each heartbeat interval, and falls behind what is written.",
+        "A follower that lacks more than is in memory is sent one append for each heartbeat interval, and falls behind what is written.",
         Trial::Service,
         &["progress"],
     ),

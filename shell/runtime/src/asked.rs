@@ -1,12 +1,12 @@
-//! One request and its outcome: who asked on one side, the replica on the other.
+//! One request and its outcome: the caller on one side, the replica on the other.
 //!
 //! ```text
 //!   Waits ──Reply::send──────────────▶ Told ──poll──▶ Over
 //!     │ └──Reply dropped─────────────▶ Over
 //!     └────Asked::leave, or dropped──▶ Left ──Reply::send, or dropped──▶ Over, and what was left behind is dropped
 //! ```
-//! Whoever asked may go before the outcome is there, and leave behind what is counted for the request: the request stays in
-//! the replica's queues and in its log whoever waits for it, and nobody else is let in for its room.
+//! The caller may go before the outcome is there, and leave behind what is counted for the request: the request stays in the
+//! replica's queues and in its log, whether anybody waits for it or not, and nobody else is let in for its room.
 //! Knows nothing of: what is asked, what is left behind.
 
 use kattu_node::contract::{Doubt, Outcome, Refusal};
@@ -19,11 +19,11 @@ use std::task::{Context, Poll, Waker};
 pub type Behind = Box<dyn Send>;
 
 enum State {
-    /// Whoever asked waits, and is woken so.
+    /// The caller waits, and is woken so.
     Waits(Option<Waker>),
     /// The outcome, which nobody has taken yet.
     Told(Outcome),
-    /// Whoever asked has gone.
+    /// The caller has gone.
     Left(#[allow(dead_code)] Behind), // it is kept, and never looked at
     /// One side has nothing more to say to the other.
     Over,
@@ -54,12 +54,12 @@ impl Slot {
 pub(crate) struct Reply(Option<Arc<Slot>>);
 
 impl Reply {
-    /// Whether whoever asked has gone.
+    /// Whether the caller has gone.
     pub(crate) fn is_closed(&self) -> bool {
         self.0.as_ref().is_some_and(|slot| matches!(*slot.lock(), State::Left(_)))
     }
 
-    /// Tells the outcome to whoever asked. If nobody waits for it any more, what was left behind is let go of.
+    /// Tells the caller the outcome. If nobody waits for it any more, what was left behind is let go of.
     pub(crate) fn send(mut self, outcome: Outcome) {
         if let Some(slot) = self.0.take() {
             settle(&slot, State::Told(outcome));
@@ -107,7 +107,7 @@ impl Asked {
         Asked { slot: Some(Arc::new(Slot(Mutex::new(State::Told(outcome))))), is_write: false }
     }
 
-    /// Whoever asked goes. `behind` is dropped when the replica has an outcome, or drops the request because it had not begun with
+    /// The caller goes. `behind` is dropped when the replica has an outcome, or drops the request because it had not begun with
     /// it; at once if it has an outcome already.
     pub fn leave(mut self, behind: Behind) {
         self.go(behind);

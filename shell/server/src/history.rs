@@ -14,8 +14,8 @@ use std::collections::VecDeque;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Time between two looks. What was compacted is given back in the seconds that follow, by the commands that come then: with
-/// ten seconds of writes at a time, they took twice as long for three of every ten seconds.
+/// Time between two looks. The commands that come after a compaction give back what it left. With ten seconds between looks a
+/// member at its limit served half as much for three of them. [decision 5]
 pub const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Looks that are remembered, one each second of a day: 2 MB.
 const LOOKS_MAX: usize = 86_400;

@@ -14,6 +14,9 @@ pub const MEMBERS: usize = 3;
 const START_LIMIT: Duration = Duration::from_secs(30);
 const STOP_LIMIT: Duration = Duration::from_secs(120);
 
+/// None beside those that every member of a cluster gets.
+pub const NO_FLAGS: [&str; 0] = [];
+
 /// A program with etcd's flags.
 #[derive(Clone, Debug)]
 pub struct Program {
@@ -21,8 +24,17 @@ pub struct Program {
     pub name: &'static str,
     /// The executable.
     pub path: PathBuf,
-    /// Words before the flags.
-    pub verb: &'static [&'static str],
+    /// Words before the flags of a cluster.
+    pub words: Vec<String>,
+}
+
+impl Program {
+    /// A Kattu, with more flags than every member of a cluster gets.
+    pub fn kattu<S: ToString>(path: &Path, flags: impl IntoIterator<Item = S>) -> Program {
+        let flags = flags.into_iter().map(|flag| flag.to_string());
+        let words = std::iter::once("serve".to_string()).chain(flags).collect();
+        Program { name: "kattu", path: path.to_path_buf(), words }
+    }
 }
 
 /// A running cluster; dropped, it is stopped and its data removed.
@@ -65,7 +77,7 @@ impl Cluster {
             let log = File::create(folder.join(format!("n{i}.log")))?;
             let mut command = Command::new(&program.path);
             command
-                .args(program.verb)
+                .args(&program.words)
                 .args(["--name", &format!("n{i}"), "--data-dir"])
                 .arg(folder.join(format!("n{i}")))
                 .args(["--listen-client-urls", &format!("http://{host}:2379")])

@@ -104,14 +104,13 @@ pub fn run(words: &[&str]) -> Result<(), Failure> {
     let mut runs: Vec<Vec<Row>> = vec![Vec::new(); programs.len()];
     let mut number = 0;
     for round in 0..wish.rounds {
-        for (setting, verb) in SETTINGS {
+        for (setting, where_done) in SETTINGS {
             for at in 0..programs.len() {
                 // Odd rounds begin with the other one.
                 let at = if round % 2 == 0 { at } else { programs.len() - 1 - at };
                 let (name, kattu, flags) = &programs[at];
-                let words = verb.into_iter().chain(flags.iter().map(|flag| &*flag.clone().leak()));
-                let verb = std::iter::once("serve").chain(words).collect::<Vec<_>>().leak();
-                let row = measure(kattu, setting, verb, number, wish.total, strace)?;
+                let flags = where_done.into_iter().chain(flags.iter().map(String::as_str));
+                let row = measure(&Program::kattu(kattu, flags), setting, number, wish.total, strace)?;
                 number += 1;
                 println!(
                     "{name}, {setting}: {:.0} puts/s, p50 {:.1} ms, leader {:.1} µs, follower {:.1} µs",
@@ -178,17 +177,15 @@ fn build() -> Result<PathBuf, Failure> {
 }
 
 fn measure(
-    kattu: &Path,
+    program: &Program,
     setting: &'static str,
-    verb: &'static [&'static str],
     number: usize,
     total: u64,
     strace: bool,
 ) -> Result<Row, Failure> {
-    let program = Program { name: "kattu", path: kattu.to_path_buf(), verb };
+    let kattu = &program.path;
     let folder = shell::target().join("bench/counts");
-    let cluster =
-        Cluster::start(&program, &folder, 100 + number, &shell::tools_dir().join("etcd36/etcdctl"))?;
+    let cluster = Cluster::start(program, &folder, 100 + number, &shell::tools_dir().join("etcd36/etcdctl"))?;
     let leader = cluster.leader().ok_or_else(|| Failure::new("the leader went away"))?;
     load(kattu, &cluster, leader, total / 6)?; // warm-up
     let pids = cluster.pids();

@@ -5,7 +5,7 @@
 //! Samples inside of the digest, of all samples, are its part of the processor time.
 //! Knows nothing of: what is digested.
 
-use super::cluster::{Cluster, MEMBERS, Program};
+use super::cluster::{Cluster, MEMBERS, NO_FLAGS, Program};
 use super::counts::load;
 use super::report::Header;
 use crate::shell::{self, Failure};
@@ -51,7 +51,7 @@ pub fn run(words: &[&str]) -> Result<(), Failure> {
     Header::now(1, false).print();
     let kattu = shell::target().join("release/kattu");
     let folder = shell::target().join("bench/digest");
-    let program = Program { name: "kattu", path: kattu.clone(), verb: &["serve"] };
+    let program = Program::kattu(&kattu, NO_FLAGS);
     let cluster = Cluster::start(&program, &folder, 120, &shell::tools_dir().join("etcd36/etcdctl"))?;
     let leader = cluster.leader().ok_or_else(|| Failure::new("the leader went away"))?;
     load(&kattu, &cluster, leader, total / 20)?; // warm-up

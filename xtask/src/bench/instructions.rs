@@ -98,9 +98,9 @@ fn measure(kattu: &Path, total: u64, number: usize) -> Result<Cost, Failure> {
 
 /// What members did from their start to their end, with so many puts between.
 fn instructions(kattu: &Path, total: u64, number: usize) -> Result<Cost, Failure> {
-    let words = ["--tool=callgrind", "--callgrind-out-file=/dev/null", &kattu.to_string_lossy(), "serve"]
-        .map(|word| &*word.to_string().leak());
-    let program = Program { name: "kattu", path: "valgrind".into(), verb: words.to_vec().leak() };
+    let words = ["--tool=callgrind", "--callgrind-out-file=/dev/null", &kattu.to_string_lossy(), "serve"];
+    let words = words.map(ToString::to_string).to_vec();
+    let program = Program { name: "kattu", path: "valgrind".into(), words };
     let folder = shell::target().join("bench/instructions");
     let etcdctl = shell::tools_dir().join("etcd36/etcdctl");
     let mut cluster = Cluster::start(&program, &folder, 150 + number, &etcdctl)?;

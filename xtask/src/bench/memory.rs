@@ -5,7 +5,6 @@
 //! Knows nothing of: stores.
 
 use super::report::Header;
-use crate::shell::in_foreground;
 use crate::shell::{self, Failure};
 use std::time::Duration;
 
@@ -24,5 +23,5 @@ pub fn run(words: &[&str]) -> Result<(), Failure> {
     shell::run_logged(&mut build, &log, Duration::from_secs(1800))?;
     Header::now(1, false).print();
     let program = shell::target().join("release/examples/memory_per_key");
-    in_foreground(std::process::Command::new(program).arg(keys.to_string()))
+    shell::in_foreground(std::process::Command::new(program).arg(keys.to_string()))
 }

@@ -5,7 +5,7 @@
 //! Knows nothing of: how figures are shown.
 
 use super::cells::{self, CELLS, Cell};
-use super::cluster::{Cluster, Program};
+use super::cluster::{Cluster, NO_FLAGS, Program};
 use super::meter::{self, Meter, Reading};
 use super::report::{self, Header, Run};
 use crate::shell::{self, Failure};
@@ -83,24 +83,25 @@ fn options(words: &[&str]) -> Result<Options, Failure> {
     Ok(options)
 }
 
-/// Words that live as long as the program does, as those of a [`Program`] do.
-fn serve_with(flags: &[String]) -> &'static [&'static str] {
-    let words = flags.iter().map(|flag| &*flag.clone().leak());
-    std::iter::once("serve").chain(words).collect::<Vec<_>>().leak()
-}
-
 fn program(name: &'static str, options: &Options) -> Result<Program, Failure> {
-    let (path, verb, next): (PathBuf, &'static [&'static str], _) = match name {
-        "etcd" => (shell::tools_dir().join("etcd36/etcd"), &[], "cargo xtask tools"),
-        report::OTHER => {
-            (options.against.clone().unwrap_or_default(), &["serve"], "name a program of Kattu's")
+    let (program, next) = match name {
+        "etcd" => {
+            let path = shell::tools_dir().join("etcd36/etcd");
+            (Program { name, path, words: Vec::new() }, "cargo xtask tools")
         }
-        _ => (shell::target().join("release/kattu"), serve_with(&options.flags), "cargo build --release"),
+        report::OTHER => {
+            let path = options.against.clone().unwrap_or_default();
+            (Program { name, ..Program::kattu(&path, NO_FLAGS) }, "name a program of Kattu's")
+        }
+        _ => {
+            let path = shell::target().join("release/kattu");
+            (Program::kattu(&path, &options.flags), "cargo build --release")
+        }
     };
-    if !path.exists() {
-        return Err(Failure::new(format!("{} is not there", path.display())).then(next));
+    match program.path.exists() {
+        true => Ok(program),
+        false => Err(Failure::new(format!("{} is not there", program.path.display())).then(next)),
     }
-    Ok(Program { name, path, verb })
 }
 
 /// Runs the pairs, prints the table, leaves JSON in `target/bench/`.

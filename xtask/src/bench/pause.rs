@@ -6,7 +6,6 @@
 //! Knows nothing of: stores, snapshots.
 
 use super::report::Header;
-use crate::shell::in_foreground;
 use crate::shell::{self, Failure};
 use std::time::Duration;
 
@@ -36,9 +35,9 @@ pub fn run(words: &[&str]) -> Result<(), Failure> {
     Header::now(1, false).print();
     let program = shell::target().join("release/examples/snapshot_pause");
     let keys = keys.to_string();
-    let as_it_is = in_foreground(std::process::Command::new(&program).arg(&keys));
+    let as_it_is = shell::in_foreground(std::process::Command::new(&program).arg(&keys));
     println!("\nThe same, and the allocator gives memory back by itself:\n");
     let mut by_itself = std::process::Command::new(program);
-    let _compared = in_foreground(by_itself.arg(keys).env("MIMALLOC_PURGE_DELAY", MIMALLOCS_OWN_MS));
+    let _compared = shell::in_foreground(by_itself.arg(keys).env("MIMALLOC_PURGE_DELAY", MIMALLOCS_OWN_MS));
     as_it_is // the goal is one for the binary as it is
 }

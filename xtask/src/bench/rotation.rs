@@ -16,12 +16,9 @@ const VALUE_BYTES: &str = "1024";
 
 /// Name, and the words that members are started with.
 const CELLS: [(&str, &[&str]); 3] = [
-    (
-        "64 MiB, nobody fills one",
-        &["serve", "--snapshot-log-bytes=1099511627776", "--segment-bytes=67108864"],
-    ),
-    ("16 MiB, as delivered", &["serve", "--snapshot-log-bytes=1099511627776"]),
-    ("6 MiB, the smallest", &["serve", "--snapshot-log-bytes=1099511627776", "--segment-bytes=6291456"]),
+    ("64 MiB, nobody fills one", &["--snapshot-log-bytes=1099511627776", "--segment-bytes=67108864"]),
+    ("16 MiB, as delivered", &["--snapshot-log-bytes=1099511627776"]),
+    ("6 MiB, the smallest", &["--snapshot-log-bytes=1099511627776", "--segment-bytes=6291456"]),
 ];
 
 /// One cluster.
@@ -56,8 +53,8 @@ pub fn run(words: &[&str]) -> Result<(), Failure> {
     println!("|---|---|---|---|---|---|---|");
     let mut runs = vec![Vec::new(); CELLS.len()];
     for round in 0..rounds {
-        for (place, (name, verb)) in CELLS.into_iter().enumerate() {
-            let run = measure(&kattu, verb, 3 * round as usize + place, total)?;
+        for (place, (name, flags)) in CELLS.into_iter().enumerate() {
+            let run = measure(&kattu, flags, 3 * round as usize + place, total)?;
             println!("{}", row(name, run));
             runs[place].push(run);
         }
@@ -70,8 +67,8 @@ pub fn run(words: &[&str]) -> Result<(), Failure> {
     Ok(())
 }
 
-fn measure(kattu: &Path, verb: &'static [&'static str], number: usize, total: u64) -> Result<Run, Failure> {
-    let program = Program { name: "kattu", path: kattu.to_path_buf(), verb };
+fn measure(kattu: &Path, flags: &[&str], number: usize, total: u64) -> Result<Run, Failure> {
+    let program = Program::kattu(kattu, flags);
     let folder = shell::target().join("bench/rotation");
     let etcdctl = shell::tools_dir().join("etcd36/etcdctl");
     let cluster = Cluster::start(&program, &folder, 180 + number, &etcdctl)?;

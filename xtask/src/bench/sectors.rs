@@ -15,7 +15,7 @@ const USAGE: &str = "cargo xtask bench sectors [--rounds N] [--total PUTS]";
 
 /// Bytes of a sector, and the words that members are started with.
 const SECTORS: [(&str, &[&str]); 2] =
-    [("512", &["serve", "--log-sector-bytes=512"]), ("4096", &["serve", "--log-sector-bytes=4096"])];
+    [("512", &["--log-sector-bytes=512"]), ("4096", &["--log-sector-bytes=4096"])];
 /// Clients, connections, and the part of the puts that they make.
 const CLIENTS: [(&str, &str, u64); 2] = [("1", "1", 20), ("256", "100", 1)];
 
@@ -50,11 +50,11 @@ pub fn run(words: &[&str]) -> Result<(), Failure> {
     println!("|---|---|---|---|---|---|");
     let mut cells: Vec<(String, Vec<Run>)> = Vec::new();
     for round in 0..rounds {
-        for (place, (sector, verb)) in SECTORS.into_iter().enumerate() {
+        for (place, (sector, flags)) in SECTORS.into_iter().enumerate() {
             for (other, (clients, conns, part)) in CLIENTS.into_iter().enumerate() {
                 let cell = place * CLIENTS.len() + other;
                 let load = Load { total: total / part, value_bytes: "256", clients, conns };
-                let run = measure(&kattu, verb, 4 * round + cell, load)?;
+                let run = measure(&kattu, flags, 4 * round + cell, load)?;
                 let name = format!("{sector}, {clients}");
                 println!("{}", row(&name, run));
                 if round == 0 {
@@ -71,13 +71,8 @@ pub fn run(words: &[&str]) -> Result<(), Failure> {
     Ok(())
 }
 
-fn measure(
-    kattu: &Path,
-    verb: &'static [&'static str],
-    number: usize,
-    load: Load<'_>,
-) -> Result<Run, Failure> {
-    let program = Program { name: "kattu", path: kattu.to_path_buf(), verb };
+fn measure(kattu: &Path, flags: &[&str], number: usize, load: Load<'_>) -> Result<Run, Failure> {
+    let program = Program::kattu(kattu, flags);
     let folder = shell::target().join("bench/sectors");
     let etcdctl = shell::tools_dir().join("etcd36/etcdctl");
     let cluster = Cluster::start(&program, &folder, 210 + number, &etcdctl)?;
