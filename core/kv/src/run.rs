@@ -194,9 +194,14 @@ impl<T> Run<T> {
 /// The eight bytes from `from` on, as a number that compares as they do; zeros where the key is over.
 fn head(key: &[u8], from: usize) -> u64 {
     let rest = &key[from..];
-    match rest.first_chunk::<8>() {
-        Some(bytes) => u64::from_be_bytes(*bytes),
-        None => {
+    match (rest.first_chunk(), key.last_chunk()) {
+        (Some(bytes), _) => u64::from_be_bytes(*bytes),
+        // The key's last eight bytes without those before `from`: quicker than to copy a few.
+        (None, Some(bytes)) => {
+            let before = 8 - rest.len() as u32;
+            u64::from_be_bytes(*bytes).checked_shl(8 * before).unwrap_or(0)
+        }
+        (None, None) => {
             let mut bytes = [0; 8];
             bytes[..rest.len()].copy_from_slice(rest);
             u64::from_be_bytes(bytes)
@@ -206,4 +211,22 @@ fn head(key: &[u8], from: usize) -> u64 {
 
 fn shared_bytes(a: &[u8], b: &[u8]) -> usize {
     a.iter().zip(b).take_while(|(a, b)| a == b).count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn heads_compare_as_what_follows_the_shared_bytes() {
+        let bytes = *b"\x80attu\xff\0ties logs\x01";
+        for length in 0..=bytes.len() {
+            for from in 0..=length {
+                let key = &bytes[..length];
+                let padded = key[from..].iter().copied().chain([0; 8]);
+                let expected = padded.take(8).fold(0, |head, byte| head << 8 | u64::from(byte));
+                assert_eq!(head(key, from), expected, "{length} bytes from {from} on");
+            }
+        }
+    }
 }

@@ -506,7 +506,7 @@ impl Keeper {
 
     fn apply_to_store(&mut self, command: kv::Command, waits: Waits) -> Applied {
         match self.store.apply_small(&command) {
-            Some(result) => Applied::Done(Some(kv_body(result))),
+            Some(result) => Applied::Done(waits.ticket.map(|_| kv_body(result))),
             None => {
                 Applied::Begun(Work::on_command(command, waits.ticket.map(|_| self.limits.answer_bytes_max)))
             }

@@ -268,7 +268,10 @@ impl Node {
 
     /// Passes on what raft asks for, and hands committed entries to the keeper together with who waits for them.
     fn absorb(&mut self, now: Instant, raft_effects: kattu_raft::Effects, effects: &mut Effects) {
-        effects.persist.extend(raft_effects.persist);
+        match effects.persist.is_empty() {
+            true => effects.persist = raft_effects.persist, // as mostly: a batch is not copied
+            false => effects.persist.extend(raft_effects.persist),
+        }
         effects.send.extend(raft_effects.send.into_iter().map(PeerMessage::Raft));
         effects.fetch.extend(raft_effects.fetch);
         effects.compute.extend(raft_effects.compute);
@@ -292,6 +295,7 @@ impl Node {
     fn hand_out(&mut self, entries: Vec<Entry>, effects: &mut Effects) {
         let mut bytes = 0;
         let term = self.raft.term();
+        effects.apply.reserve(entries.len());
         for mut entry in entries {
             let id = entry.id();
             if planted!("followers-feed-no-store") && !self.raft.is_leader() {

@@ -131,6 +131,7 @@ impl Raft {
                 );
                 self.truncate(first_new, effects);
             }
+            effects.persist.reserve(entries.len() - known + 1); // the mark of the commit may follow them
             for entry in entries.drain(known..) {
                 self.append(entry, effects);
             }
