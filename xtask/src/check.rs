@@ -7,6 +7,7 @@ use crate::profiles;
 use crate::rigs;
 use crate::shell::{self, Failure, cargo, run_logged};
 use crate::stage::{self, Stage, Tally};
+use crate::targets;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -67,7 +68,7 @@ pub const STAGES: &[Stage] = &[
     },
     Stage {
         name: "unit-tests",
-        about: "tests of all other crates but the rigs",
+        about: "unit tests of all other crates; tests of those that are no rigs",
         next: "cargo test -p <the crate>",
         needs: &[],
         run: unit_tests,
@@ -153,15 +154,15 @@ fn docs(log: &Path) -> Result<Tally, Failure> {
     Ok(Tally::one())
 }
 
-/// Tests of all crates but the pure ones, which have a stage of their own, and the rigs, which drive real processes.
-pub fn others_tests() -> Command {
-    let mut test = cargo(&["test", "--locked", "--workspace"]);
-    for name in PURE.iter().chain(&rigs::CRATES) {
-        test.args(["--exclude", name]);
-    }
-    test
-}
-
+/// Unit tests of all crates but the pure ones, and the files of tests of those that are no rigs.
 fn unit_tests(log: &Path) -> Result<Tally, Failure> {
-    cargo_test(others_tests().arg("--no-fail-fast"), log, LIMIT)
+    let mut test = targets::select("test");
+    test.args(["--no-fail-fast", "--lib", "--bins"]);
+    for name in targets::names(|name| !rigs::CRATES.contains(&name))?.tests {
+        test.args(["--test", &name]);
+    }
+    let tests = run_logged(&mut test, log, LIMIT);
+    // Counts what both have printed.
+    let all = cargo_test(targets::select("test").args(["--no-fail-fast", "--doc"]), log, LIMIT);
+    tests.and(all)
 }

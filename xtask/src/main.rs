@@ -17,6 +17,7 @@ mod rigs;
 mod shell;
 mod stage;
 mod storms;
+mod targets;
 mod test;
 mod tools;
 mod upgrade;

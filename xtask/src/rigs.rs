@@ -8,6 +8,7 @@
 use crate::check;
 use crate::shell::{self, Failure, cargo, run_logged};
 use crate::stage::Tally;
+use crate::targets::{self, Names};
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -29,14 +30,6 @@ pub enum Purpose {
 }
 
 impl Purpose {
-    /// How cargo is told the profile.
-    fn profile(self) -> &'static [&'static str] {
-        match self {
-            Purpose::Test => &[],
-            Purpose::Measure => &["--profile", "proof"],
-        }
-    }
-
     /// The folder that cargo builds into, below its target.
     fn folder(self) -> &'static str {
         match self {
@@ -46,12 +39,15 @@ impl Purpose {
     }
 }
 
-/// Cargo on all of them: what is shared has the same features whichever of them is wanted.
-fn on_all(verb: &str, purpose: Purpose) -> Command {
-    let mut command = cargo(&[verb, "--locked"]);
-    command.args(purpose.profile());
-    for name in CRATES {
-        command.args(["-p", name]);
+fn names() -> Result<Names, Failure> {
+    targets::names(|name| CRATES.contains(&name))
+}
+
+/// Cargo on the tests of all rigs.
+fn on_tests(verb: &str, names: &Names) -> Command {
+    let mut command = targets::select(verb);
+    for name in &names.tests {
+        command.args(["--test", name]);
     }
     command
 }
@@ -59,7 +55,12 @@ fn on_all(verb: &str, purpose: Purpose) -> Command {
 /// Builds them with their tests, and lets what the build has written reach the disk: the first syncs of the members would
 /// have to wait for it.
 fn build(log: &Path) -> Result<(), Failure> {
-    run_logged(on_all("build", Purpose::Test).args(["--quiet", "--bins", "--tests"]), log, BUILD_LIMIT)?;
+    let names = names()?;
+    let mut build = on_tests("build", &names);
+    for name in &names.programs {
+        build.args(["--bin", name]);
+    }
+    run_logged(build.arg("--quiet"), log, BUILD_LIMIT)?;
     // Where that takes too long, they wait.
     let _ = run_logged(&mut Command::new("sync"), log, SYNC_LIMIT);
     Ok(())
@@ -85,7 +86,11 @@ pub fn in_foreground(name: &str, words: &[&str]) -> Result<(), Failure> {
 
 /// Builds the programs, and shows what the compiler says.
 pub fn build_in_foreground() -> Result<(), Failure> {
-    shell::in_foreground(on_all("build", Purpose::Measure).args(["--quiet", "--bins"]))
+    let mut build = cargo(&["build", "--locked", "--profile", "proof", "--quiet", "--bins"]);
+    for name in CRATES {
+        build.args(["-p", name]);
+    }
+    shell::in_foreground(&mut build)
 }
 
 /// Builds a rig and runs it, with all that it prints in the log.
@@ -94,12 +99,12 @@ pub fn run(name: &str, words: &[&str], log: &Path, limit: Duration) -> Result<()
     run_logged(&mut program(name, words, Purpose::Test), log, limit)
 }
 
-/// Their tests.
+/// Tests of real programs; what is a unit of a rig is tested with the units of other crates.
 pub fn tests(log: &Path) -> Result<Tally, Failure> {
     build(log)?;
     // Two tests at a time: they start clusters and mostly wait. Those that judge times see to it that they are alone.
-    let mut test = on_all("test", Purpose::Test);
-    test.args(["--no-fail-fast", "--bins", "--tests", "--", "--nocapture", "--test-threads=2"]);
+    let mut test = on_tests("test", &names()?);
+    test.args(["--no-fail-fast", "--", "--nocapture", "--test-threads=2"]);
     check::cargo_test(with_programs(&mut test), log, TESTS_LIMIT)
 }
 

@@ -2,9 +2,9 @@
 //!
 //! Knows nothing of: what a storm is.
 
-use crate::check;
 use crate::shell::{self, Failure, run_logged};
 use crate::stage::Tally;
+use crate::targets;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -43,7 +43,7 @@ pub fn regressions(seed: u64, log: &Path) -> Result<Tally, Failure> {
     }
     let replayed = tally.passed;
     // As the stage of tests has built it: alone, it would have other features.
-    run_logged(check::others_tests().args(["--quiet", "--no-run"]), log, BUILD_LIMIT)?;
+    run_logged(targets::select("build").args(["--quiet", "--tests", "--bin", "sim"]), log, BUILD_LIMIT)?;
     let debug = shell::target().join("debug/sim");
     let mut hashes: Vec<String> = Vec::new();
     for seed in seed..seed + COMPARED {

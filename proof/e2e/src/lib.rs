@@ -16,6 +16,7 @@ pub mod gaps;
 pub mod grow;
 pub mod grpc;
 pub mod heavy;
+pub mod host_memory;
 pub mod kills;
 pub mod overload;
 pub mod page;

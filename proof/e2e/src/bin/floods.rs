@@ -3,6 +3,8 @@
 //! Knows nothing of: how it is measured; the library does.
 
 use kattu_e2e::floods::{Flood, Plan, Report, run};
+use kattu_e2e::host_memory::UsedMemory;
+use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -15,6 +17,14 @@ fn main() -> ExitCode {
         eprintln!("{USAGE}");
         return ExitCode::from(2);
     };
+    // Memory of a host is no matter of the members, unless a test only counts.
+    let used = plan.judges_times.then(|| UsedMemory::where_fresh_is_dear(tell_filled)).flatten();
+    if let Some(used) = &used {
+        println!(
+            "fresh memory costs this machine {:.0} us a page; the page cache is full before times are judged",
+            used.page.as_secs_f64() * 1e6
+        );
+    }
     let report: Report = run(&plan, |seen| {
         println!("{}: {}", seen.flood.name(), seen.what);
         println!(
@@ -44,6 +54,13 @@ fn main() -> ExitCode {
         println!("lost: {key}");
     }
     if report.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// On a terminal, in place.
+fn tell_filled(percent: u64) {
+    if std::io::stderr().is_terminal() {
+        eprint!("\rthe page cache is being filled: {percent:3} %{}", if percent < 100 { "" } else { "\n" });
+    }
 }
 
 fn plan() -> Option<Plan> {
