@@ -17,11 +17,10 @@ fn main() -> ExitCode {
         eprintln!("{USAGE}");
         return ExitCode::from(2);
     };
-    // Memory of a host is no matter of the members, unless a test only counts.
-    let used = plan.judges_times.then(|| UsedMemory::where_fresh_is_dear(tell_filled)).flatten();
+    let used = plan.judges_times.then(|| UsedMemory::all(tell_filled)).flatten();
     if let Some(used) = &used {
         println!(
-            "fresh memory costs this machine {:.0} us a page; the page cache is full before times are judged",
+            "the page cache is full before times are judged; a page of it cost {:.1} us",
             used.page.as_secs_f64() * 1e6
         );
     }
@@ -59,7 +58,7 @@ fn main() -> ExitCode {
 /// On a terminal, in place.
 fn tell_filled(percent: u64) {
     if std::io::stderr().is_terminal() {
-        eprint!("\rthe page cache is being filled: {percent:3} %{}", if percent < 100 { "" } else { "\n" });
+        eprint!("\rall memory is used once: {percent:3} %{}", if percent < 100 { "" } else { "\n" });
     }
 }
 
