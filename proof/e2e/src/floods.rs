@@ -8,10 +8,12 @@
 //! During each flood the memory of every member is sampled, the lines that it writes are counted, and the time that it had
 //! the processor. At the end all are killed, and every acknowledged key must be there; a large writer's key must hold the
 //! last value that was acknowledged to it, or one that it sent after that, whole.
+//! Before each flood all memory of the machine has been used, so that no time is that of a host which lends it.
 //! Knows nothing of: how members defend themselves.
 
 use crate::cluster::{Cluster, Options};
 use crate::grpc::channel;
+use crate::host_memory::UsedMemory;
 use crate::kills::all_keys;
 use crate::page::Page;
 use crate::process::memory_of;
@@ -165,6 +167,8 @@ pub struct Seen {
 pub struct Report {
     /// One per flood.
     pub seen: Vec<Seen>,
+    /// What a page of memory cost that was used before the first; none where times are not judged.
+    pub page: Option<Duration>,
     /// Keys that were acknowledged to the good client and to large writers.
     pub acknowledged: usize,
     /// Those that are not there after all members were killed, or hold what is older than was acknowledged.
@@ -195,7 +199,11 @@ pub fn run(plan: &Plan, mut each: impl FnMut(&Seen)) -> Report {
     let good = GoodClient::start(&cluster, plan.one_core);
     let mut seen = Vec::new();
     let large = LargeKeys::default();
+    let memory = if plan.judges_times { UsedMemory::new() } else { None };
+    let mut page = None;
     for &flood in &plan.floods {
+        let now = memory.as_ref().map(UsedMemory::fill);
+        page = page.or(now);
         let of_this_one = judge(plan, flood, &mut cluster, &good, &large, &before);
         each(&of_this_one);
         seen.push(of_this_one);
@@ -211,7 +219,7 @@ pub fn run(plan: &Plan, mut each: impl FnMut(&Seen)) -> Report {
         let held = crate::until("a large value is read", || kv.get(large_key(writer)).ok());
         lost.extend(written.lost_from(writer, held.as_deref()));
     }
-    Report { seen, acknowledged: acknowledged.len() + large.len(), lost }
+    Report { seen, page, acknowledged: acknowledged.len() + large.len(), lost }
 }
 
 /// The keys of large writers, each of which puts its own again and again.

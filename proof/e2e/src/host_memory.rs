@@ -1,9 +1,10 @@
-//! Memory of a virtual machine's host: all of it is used once before times are judged.
+//! Memory of a virtual machine's host: all of it has been used before times are judged.
 //!
 //! A host may lend its memory page by page, and take it back as soon as it is free (free page reporting). A log touches new
 //! pages all the time, so where one costs the host 15 µs, that is what the times show. A machine that has run for a day has
 //! no such pages: what is free there has held files before. So the page cache is filled first, with the holes of a file that
-//! takes no room, and whoever wants memory gets it from there.
+//! takes no room, and whoever wants memory gets it from there. A kernel may empty it again in minutes [DAMON_RECLAIM], so it
+//! is filled anew before each thing that is timed.
 //! Knows nothing of: what is measured afterwards.
 
 use crate::process::own_folder;
@@ -20,44 +21,49 @@ const PAGE_BYTES: u64 = 4096;
 /// The part of all memory that stays free.
 const FREE_PART: u64 = 32;
 
-/// All memory has been used, and the page cache is full until this is dropped.
+/// A file of holes that fills the page cache, until this is dropped.
 #[derive(Debug)]
 pub struct UsedMemory {
     folder: PathBuf,
-    /// What a page cost on average.
-    pub page: Duration,
+    holes: PathBuf,
+    all: u64,
 }
 
 impl UsedMemory {
-    /// Fills the page cache; `tell` gets how much of it is full, in percent. None if the kernel does not say what is free.
-    pub fn all(mut tell: impl FnMut(u64)) -> Option<UsedMemory> {
+    /// Nothing has been filled yet. None if the kernel does not say what memory there is.
+    pub fn new() -> Option<UsedMemory> {
         let all = meminfo("MemTotal")?;
-        let mut used = UsedMemory { folder: own_folder("host-memory"), page: Duration::ZERO };
-        let holes = used.folder.join("holes");
+        let folder = own_folder("host-memory");
+        let holes = folder.join("holes");
         File::create(&holes).and_then(|file| file.set_len(all.min(BYTES_MAX))).ok()?;
-        let mut file = File::open(&holes).ok()?;
-        let mut piece = vec![0; PIECE_BYTES];
+        Some(UsedMemory { folder, holes, all })
+    }
+
+    /// Fills the page cache, as far as it has become empty since; what a page cost on average.
+    pub fn fill(&self) -> Duration {
         let own_time = || processor_time(&[std::process::id()]);
         let had = own_time();
-        let (kept, free_at_first) = (all / FREE_PART, meminfo("MemFree")?);
-        let mut bytes = 0;
-        loop {
-            let free = meminfo("MemFree")?;
-            if free <= kept {
-                break;
-            }
-            tell((100 * free_at_first.saturating_sub(free) / (free_at_first - kept)).min(99));
-            // Less than what stays free; at the file's end all memory has been used, whatever is free by then.
-            let pieces = kept / 2 / PIECE_BYTES as u64;
-            if (0..pieces).any(|_| file.read_exact(&mut piece).is_err()) {
-                break;
-            }
-            bytes += pieces * PIECE_BYTES as u64;
-        }
-        tell(100);
+        let bytes = self.read().unwrap_or_default();
         let pages = u32::try_from(bytes / PAGE_BYTES).expect("below 64 GiB").max(1);
-        used.page = own_time().saturating_sub(had) / pages;
-        Some(used)
+        own_time().saturating_sub(had) / pages
+    }
+
+    /// Reads until little is free, or to the end: then all memory has been used, whatever is free by then.
+    fn read(&self) -> Option<u64> {
+        let mut file = File::open(&self.holes).ok()?;
+        let mut piece = vec![0; PIECE_BYTES];
+        let kept = self.all / FREE_PART;
+        let mut bytes = 0;
+        while kept < meminfo("MemFree")? {
+            // Less than what stays free.
+            for _ in 0..kept / 2 / PIECE_BYTES as u64 {
+                if file.read_exact(&mut piece).is_err() {
+                    return Some(bytes);
+                }
+                bytes += PIECE_BYTES as u64;
+            }
+        }
+        Some(bytes)
     }
 }
 

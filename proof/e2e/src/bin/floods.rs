@@ -3,8 +3,6 @@
 //! Knows nothing of: how it is measured; the library does.
 
 use kattu_e2e::floods::{Flood, Plan, Report, run};
-use kattu_e2e::host_memory::UsedMemory;
-use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -17,13 +15,6 @@ fn main() -> ExitCode {
         eprintln!("{USAGE}");
         return ExitCode::from(2);
     };
-    let used = plan.judges_times.then(|| UsedMemory::all(tell_filled)).flatten();
-    if let Some(used) = &used {
-        println!(
-            "the page cache is full before times are judged; a page of it cost {:.1} us",
-            used.page.as_secs_f64() * 1e6
-        );
-    }
     let report: Report = run(&plan, |seen| {
         println!("{}: {}", seen.flood.name(), seen.what);
         println!(
@@ -44,6 +35,12 @@ fn main() -> ExitCode {
             println!("    DOES NOT HOLD: {fault}");
         }
     });
+    if let Some(page) = report.page {
+        println!(
+            "a page of memory cost {:.1} us; the page cache was full before each flood",
+            page.as_secs_f64() * 1e6
+        );
+    }
     println!(
         "all killed, started again: {} puts acknowledged, {} lost",
         report.acknowledged,
@@ -53,13 +50,6 @@ fn main() -> ExitCode {
         println!("lost: {key}");
     }
     if report.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
-}
-
-/// On a terminal, in place.
-fn tell_filled(percent: u64) {
-    if std::io::stderr().is_terminal() {
-        eprint!("\rall memory is used once: {percent:3} %{}", if percent < 100 { "" } else { "\n" });
-    }
 }
 
 fn plan() -> Option<Plan> {
