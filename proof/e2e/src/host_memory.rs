@@ -3,7 +3,7 @@
 //! A host may lend its memory page by page, and take it back as soon as it is free (free page reporting). A log touches new
 //! pages all the time, so where one costs the host 15 µs, that is what the times show. A machine that has run for a day has
 //! no such pages: what is free there has held files before. So the page cache is filled first, with the holes of a file that
-//! takes no room, and whoever wants memory gets it from there. A kernel may empty it again in minutes [DAMON_RECLAIM], so it
+//! takes no room, and whoever wants memory gets it from there. A kernel may empty it again in minutes [Linux, DAMON-based Reclamation], so it
 //! is filled anew before each thing that is timed.
 //! Knows nothing of: what is measured afterwards.
 
