@@ -102,9 +102,9 @@ pub fn run(name: &str, words: &[&str], log: &Path, limit: Duration) -> Result<()
 /// Tests of real programs; what is a unit of a rig is tested with the units of other crates.
 pub fn tests(log: &Path) -> Result<Tally, Failure> {
     build(log)?;
-    // Two tests at a time: they start clusters and mostly wait. Those that judge times see to it that they are alone.
+    // Four tests at a time: they start clusters and mostly wait. Those that judge times see to it that they are alone.
     let mut test = on_tests("test", &names()?);
-    test.args(["--no-fail-fast", "--", "--nocapture", "--test-threads=2"]);
+    test.args(["--no-fail-fast", "--", "--nocapture", "--test-threads=4"]);
     check::cargo_test(with_programs(&mut test), log, TESTS_LIMIT)
 }
 

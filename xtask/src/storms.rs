@@ -12,7 +12,7 @@ use std::time::Duration;
 const BUILD_LIMIT: Duration = Duration::from_secs(1800);
 const STORM_LIMIT: Duration = Duration::from_secs(600);
 /// Fresh storms for every commit.
-const STORMS: u64 = 300;
+const STORMS: u64 = 200;
 /// Fresh storms of each family that judges service, for every commit: they take one to four seconds each.
 const OF_SERVICE: usize = 12;
 /// Seeds whose course is compared between builds, and for how many simulated minutes.
