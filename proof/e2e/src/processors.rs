@@ -1,12 +1,15 @@
-//! Processors: the first is for whoever is judged, the others are for whoever asks; and how long a process had one.
+//! Processors: the first is for whoever is judged, the others are for whoever asks; how long a process had one, and how long it
+//! had to wait for one.
 //!
 //! Knows nothing of: who they are.
 
 use std::sync::OnceLock;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// In which the kernel tells the time that a process had a processor: USER_HZ. [proc_pid_stat(5)]
 const TICKS_PER_S: u32 = 100;
+/// How often a process is looked at that may wait for a processor.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 /// This thread and the processes that it starts share the first processor, until it says [`on_other_cores`].
 pub fn on_one_core() {
@@ -43,4 +46,82 @@ pub fn processor_time(processes: &[u32]) -> Duration {
         after_name.split_whitespace().skip(11).take(2).filter_map(|ticks| ticks.parse::<u64>().ok()).sum()
     };
     Duration::from_secs(processes.iter().map(ticks).sum()) / TICKS_PER_S
+}
+
+/// How long a process that wants to run has to wait until it may: whether one of its threads wants to is looked at every few
+/// milliseconds, and what it had of a processor is taken off. The kernel would tell it more exactly, but not every kernel does.
+/// [proc_pid_stat(5): state]
+#[derive(Clone, Copy, Debug)]
+pub struct Waiting {
+    process: u32,
+    had: Duration,
+}
+
+impl Waiting {
+    /// From now on.
+    pub fn of(process: u32) -> Waiting {
+        Waiting { process, had: processor_time(&[process]) }
+    }
+
+    /// Sleeps for so long; how long the process has waited for a processor since this was asked last.
+    pub fn during(&mut self, sleep: Duration) -> Duration {
+        let begun = Instant::now();
+        let (mut looks, mut wanted) = (0, 0);
+        while begun.elapsed() < sleep {
+            std::thread::sleep(LOOK_EVERY);
+            looks += 1;
+            wanted += u32::from(wants_to_run(self.process));
+        }
+        let has = processor_time(&[self.process]);
+        let had = has.saturating_sub(std::mem::replace(&mut self.had, has));
+        (begun.elapsed() * wanted / looks.max(1)).saturating_sub(had)
+    }
+}
+
+/// Whether a thread of it runs, or would like to.
+fn wants_to_run(process: u32) -> bool {
+    let threads = std::fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
+    threads.into_iter().any(|thread| {
+        let text = std::fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+        text.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('R'))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::{Child, Command};
+
+    struct Program(Child);
+
+    impl Program {
+        fn start(name: &str, words: &[&str]) -> Program {
+            Program(Command::new(name).args(words).spawn().expect("it is on every machine"))
+        }
+    }
+
+    impl Drop for Program {
+        fn drop(&mut self) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+
+    #[test]
+    fn a_process_that_wants_to_run_beside_others_waits_and_one_that_sleeps_does_not() {
+        // Four on one processor: each of them waits for three quarters of the time.
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                on_one_core();
+                let busy: Vec<Program> =
+                    (0..4).map(|_| Program::start("sh", &["-c", "while :; do :; done"])).collect();
+                let idle = Program::start("sleep", &["1000"]);
+                let span = Duration::from_millis(500);
+                let asked = busy[0].0.id();
+                assert!(span / 4 < Waiting::of(asked).during(span));
+                crate::until("it sleeps", || (!wants_to_run(idle.0.id())).then_some(()));
+                assert!(Waiting::of(idle.0.id()).during(span) < span / 10);
+            });
+        });
+    }
 }

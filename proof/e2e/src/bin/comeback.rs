@@ -89,6 +89,7 @@ fn under_load(judges_times: bool) -> ExitCode {
         loaded.meanwhile,
         loaded.share()
     );
+    println!("| … of 100 of that time, it waited for a processor | {:.0} |", loaded.waited * 100.0);
     if let Some(tails) = loaded.tails {
         let ms = |time: u64| time as f64 / 1e6;
         println!(
