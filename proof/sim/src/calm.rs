@@ -130,6 +130,7 @@ impl World {
     /// cluster cannot do without, because the voters have become fewer meanwhile, are repaired by hand.
     pub(crate) fn start_whoever_belongs(&mut self) {
         for member in self.current() {
+            self.members[member].called = true;
             if self.members[member].ruined && !self.may_be_lost(member) {
                 self.members[member].ruined = false;
                 self.members[member].lost_directory = false;
@@ -298,7 +299,11 @@ impl World {
         }
         // What somebody says whose store is wrong counts as never told, so that it would be asked for ever.
         let is_down = self.members[member].process.is_none() || self.is_out_of_service(member);
-        if is_down || !self.current().contains(&member) {
+        let belongs = self.current().contains(&member);
+        if is_down || !belongs {
+            if belongs && !self.members[member].called {
+                self.start_whoever_belongs(); // it was added before the calm, and the answer came only now
+            }
             self.sh.queue.plan(self.sh.now + crate::clients::RETRY, Event::Probe { member });
             return Ok(());
         }

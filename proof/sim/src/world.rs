@@ -281,6 +281,8 @@ pub(crate) struct Member {
     pub(crate) lagging: Option<LogIndex>,
     /// It belongs, or belonged, to the cluster, or shall.
     pub(crate) in_use: bool,
+    /// In the calm it was found to belong, and started if it was down.
+    pub(crate) called: bool,
     /// It was removed and has ended for good.
     pub(crate) gone: bool,
     /// Its directory is lost: it would begin anew.
@@ -412,6 +414,7 @@ impl World {
                     lied_to: false,
                     older: None,
                     in_use: number < plan.members as usize,
+                    called: false,
                     gone: false,
                     lost_directory: false,
                     lost_disk: None,

@@ -172,6 +172,21 @@ fn a_lost_write_is_read_as_written_until_the_cache_is_dropped() {
 }
 
 #[test]
+fn a_write_of_what_a_lost_one_has_left_needs_no_mend() {
+    for done in [true, false] {
+        let (disk, file) = half_synced();
+        disk.arm(Fault::WriteLost, 0);
+        file.sync().unwrap();
+        disk.drop_cache();
+        disk.begin();
+        file.write_at(512, &[0; 512]).unwrap(); // the medium has it already
+        disk.process_dies(if done { u64::MAX } else { 0 });
+        disk.heal();
+        assert_eq!(disk.contents("file").unwrap()[512], if done { 0 } else { 2 });
+    }
+}
+
+#[test]
 fn a_short_write_leaves_a_part_and_says_so() {
     let (disk, file) = half_synced();
     disk.arm(Fault::WriteFails { done_percent: 50 }, 1);

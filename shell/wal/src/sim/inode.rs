@@ -41,6 +41,8 @@ pub(super) enum Before {
     Ghost(Image),
     /// A ghost that became what the medium had all along; and what the medium should have had.
     Healed(Image, Option<Image>),
+    /// The disk's fault, until this was wanted there: what the medium should have had.
+    Righted(Image),
 }
 
 /// What it takes to undo a write or an allocation.
@@ -146,7 +148,8 @@ impl Inode {
                         return Some(before);
                     }
                     Some(medium) => (medium, Before::Ghost(image_of(old))),
-                    None if old == new => return None,
+                    // The medium has it already, by whatever fault: nothing is in doubt, and nothing to be put right.
+                    None if old == new => return self.wronged.remove(&number).map(Before::Righted),
                     None => (image_of(old), Before::Clean),
                 };
                 self.doubtful
@@ -159,6 +162,10 @@ impl Inode {
 
     pub fn undo_write(&mut self, undo: WriteUndo) {
         for (number, before) in undo.sectors.into_iter().rev() {
+            if let Before::Righted(right) = before {
+                self.wronged.insert(number, right);
+                continue;
+            }
             if let Before::Healed(old, wronged) = before {
                 self.ghosts.insert(number, image_of(self.content.sector(number)));
                 self.wronged.extend(wronged.map(|right| (number, right)));
