@@ -228,7 +228,9 @@ impl Hearing {
                 LinkEnd::Otherwise
             }
             Err(stopped) if stopped.is_panic() => std::panic::resume_unwind(stopped.into_panic()),
-            Err(_) => return, // whoever replaced it has said so, or it was nobody we know
+            Err(_) if self.readers.hear(from, hello.lane) => return, // whoever replaced it has said so
+            // It had to make room for another while nobody had told us of it, and may be a member by now.
+            Err(_) => LinkEnd::Otherwise,
         };
         self.closed(&hello, end);
     }
@@ -523,6 +525,25 @@ mod tests {
             assert_eq!(events(&inbox), [], "nothing hangs on a control lane");
             third.write_all(b"this is not a frame, and it is longer than a header").await.expect("sent");
             assert_eq!(third.read(&mut [0; 8]).await.unwrap_or(0), 0, "given up");
+        });
+    }
+
+    /// Goal: what is lost with a connection that had to make room is told, because its peer may be a member by now.
+    #[test]
+    fn a_connection_that_makes_room_for_others_is_told_as_closed() {
+        meet(Members::default(), |address, us, inbox| async move {
+            let mut first = connect(address, Lane::Bulk).await;
+            let list = vec![MemberInfo { id: PEER, ..MemberInfo::default() }];
+            us.follow(Members { list, ..Members::default() });
+            let mut others = Vec::new();
+            for id in 10..10 + STRANGERS_MAX as u64 {
+                let mut socket = TcpStream::connect(address).await.expect("somebody listens");
+                let greeted = greeting::greet(&mut socket, &greeting(NodeId(id)), US, Lane::Bulk).await;
+                assert!(greeted.is_ok());
+                others.push(socket);
+            }
+            assert_eq!(first.read(&mut [0; 8]).await.unwrap_or(0), 0, "it made room");
+            assert_eq!(next(&inbox).await, [Event::LinkClosed(PEER, LinkEnd::Otherwise)]);
         });
     }
 

@@ -12,6 +12,10 @@ use kattu_kv::command::TXN_DEPTH_MAX;
 use kattu_proto::etcdserverpb as pb;
 use pb::range_request::{SortOrder, SortTarget};
 
+/// Operations and compares of a transaction, with all that are nested in it: what it costs is known before anything is done,
+/// and to know it takes a look at the index for each of them. As many as one slice of work has units.
+const TXN_IN_ALL_MAX: usize = 8192;
+
 /// Judges a range read.
 ///
 /// # Errors
@@ -58,7 +62,8 @@ pub fn check_delete_range(request: &pb::DeleteRangeRequest) -> Result<(), EtcdEr
 /// # Errors
 /// Too many operations, an empty key, an operation without a request, or what the operations' own checks say.
 pub fn check_txn(request: &pb::TxnRequest, ops_max: usize) -> Result<(), EtcdError> {
-    check_txn_at(request, ops_max, 1)
+    let mut in_all = TXN_IN_ALL_MAX.max(ops_max);
+    check_txn_at(request, ops_max, 1, &mut in_all)
 }
 
 /// Judges whether a transaction changes a key twice; the last check of all.
@@ -70,28 +75,41 @@ pub fn check_duplicates(txn: &api::Txn, ops_max: usize) -> Result<(), EtcdError>
     kattu_kv::check::check_txn(txn, &limits).map_err(errors::of_store)
 }
 
-fn check_txn_at(request: &pb::TxnRequest, ops_max: usize, depth: usize) -> Result<(), EtcdError> {
+/// `in_all`: operations and compares that all of it may still have.
+fn check_txn_at(
+    request: &pb::TxnRequest,
+    ops_max: usize,
+    depth: usize,
+    in_all: &mut usize,
+) -> Result<(), EtcdError> {
     let ops = request.compare.len().max(request.success.len()).max(request.failure.len());
     if ops > ops_max || depth > TXN_DEPTH_MAX {
         return Err(errors::TOO_MANY_OPS);
     }
+    let here = request.compare.len() + request.success.len() + request.failure.len();
+    *in_all = in_all.checked_sub(here).ok_or(errors::TOO_MANY_OPS)?;
     if request.compare.iter().any(|compare| compare.key.is_empty()) {
         return Err(errors::EMPTY_KEY);
     }
     let branches = request.success.iter().chain(&request.failure);
     for op in branches {
-        check_op(op, ops_max - ops, depth)?;
+        check_op(op, ops_max - ops, depth, in_all)?;
     }
     Ok(())
 }
 
-fn check_op(op: &pb::RequestOp, ops_max: usize, depth: usize) -> Result<(), EtcdError> {
+fn check_op(
+    op: &pb::RequestOp,
+    ops_max: usize,
+    depth: usize,
+    in_all: &mut usize,
+) -> Result<(), EtcdError> {
     use pb::request_op::Request;
     match &op.request {
         Some(Request::RequestRange(range)) => check_range(range),
         Some(Request::RequestPut(put)) => check_put(put),
         Some(Request::RequestDeleteRange(delete)) => check_delete_range(delete),
-        Some(Request::RequestTxn(txn)) => check_txn_at(txn, ops_max, depth + 1),
+        Some(Request::RequestTxn(txn)) => check_txn_at(txn, ops_max, depth + 1, in_all),
         None => Err(errors::KEY_NOT_FOUND),
     }
 }
@@ -160,6 +178,20 @@ mod tests {
         let outer = txn(vec![op(Request::RequestTxn(inner))]);
         assert_eq!(check_txn(&outer, 3), Ok(()));
         assert_eq!(check_txn(&outer, 2), Err(errors::TOO_MANY_OPS));
+    }
+
+    /// Sixty transactions beside each other may each have what their parent leaves, in both branches.
+    #[test]
+    fn all_that_is_nested_has_a_limit_together() {
+        let get = op(Request::RequestRange(pb::RangeRequest { key: b"k".to_vec(), ..Default::default() }));
+        let sixty_of = |failure: usize| {
+            let failure = vec![get.clone(); failure];
+            let inner = pb::TxnRequest { failure, ..txn(vec![get.clone(); 68]) };
+            txn(vec![op(Request::RequestTxn(inner)); 60])
+        };
+        assert_eq!(check_txn(&sixty_of(67), 128), Ok(()), "8,160 in all");
+        assert_eq!(check_txn(&sixty_of(68), 128), Err(errors::TOO_MANY_OPS), "8,220 in all");
+        assert_eq!(check_txn(&sixty_of(68), 8_220), Ok(()), "who may have as many in one may have them in all");
     }
 
     #[test]

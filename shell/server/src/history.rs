@@ -17,7 +17,8 @@ use tokio::time::Instant;
 /// Time between two looks. The commands that come after a compaction give back what it left. With ten seconds between looks a
 /// member at its limit served half as much for three of them. [decision 5]
 pub const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Looks that are remembered, one each second of a day: 2 MB.
+/// Looks that are remembered, one each second of a day: 2 MB. Where history is to be kept for longer than half a day they are
+/// further apart, so that some are older than that.
 const LOOKS_MAX: usize = 86_400;
 /// What stays without room: enough for a client that reads page by page at one revision.
 const LAST_MOMENTS: Duration = Duration::from_secs(30);
@@ -72,7 +73,10 @@ impl History {
 
     /// Takes note of a look and says to which revision to compact for the sake of bytes, if at all.
     pub fn look(&mut self, now: Instant, look: Look) -> Option<Revision> {
-        self.seen.push_back((now, look.revision));
+        let apart = self.budget.age_min / (LOOKS_MAX as u32 / 2);
+        if self.seen.back().is_none_or(|(at, _)| apart <= now.duration_since(*at)) {
+            self.seen.push_back((now, look.revision));
+        }
         while LOOKS_MAX < self.seen.len() {
             self.seen.pop_front();
         }
@@ -181,6 +185,19 @@ mod tests {
             store.look(MB, false);
         }
         assert_eq!(store.held() / MB, 300, "five minutes of it");
+    }
+
+    #[test]
+    fn history_that_is_to_be_kept_for_days_has_a_budget_all_the_same() {
+        const DAY: u64 = 86_400;
+        let budget = Budget { bytes: 100 * MB, age_min: Duration::from_secs(2 * DAY) };
+        let mut store = Store::new(budget, 4096 * MB);
+        for _ in 0..3 * DAY {
+            store.look(2048, false);
+        }
+        let kept = store.held() / 2048;
+        assert!((2 * DAY..2 * DAY + 10).contains(&kept), "{kept} s of it");
+        assert!(store.history.seen.len() <= LOOKS_MAX);
     }
 
     #[test]

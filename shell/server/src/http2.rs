@@ -50,7 +50,8 @@ const HEAD_BYTES_MAX: u32 = 16 << 10;
 /// measure is half of the connection's window, and would end a connection with some hundred small requests on their way.
 const SMALL_FRAMES_BYTES: usize = 8 << 20;
 
-/// Calls in a row that are refused for want of room; a client that goes on loses the connection.
+/// Calls in a row that are refused for want of room; a client that goes on loses the connection. A burst of as many calls
+/// as it was told it may have costs no client its connection: it could not know.
 const REFUSED_MAX: u32 = 256;
 
 /// Streams that a client may open and reset before we have looked at them; a client that cancels a whole burst is
@@ -132,7 +133,7 @@ where
             let (frames, pings) = cork.counted();
             let pings_too_many = pings != patience.pings()
                 && patience.too_many_pings(pings, account.take_sent(), Instant::now());
-            if (pings_too_many || REFUSED_MAX < refused) && !is_leaving {
+            if (pings_too_many || REFUSED_MAX.max(ahead.streams()) < refused) && !is_leaving {
                 is_leaving = true;
                 config.counters.connections_too_much.add(1);
                 connection.abrupt_shutdown(Reason::ENHANCE_YOUR_CALM);

@@ -6,7 +6,7 @@
 use crate::body::{FaceBody, LARGE_MIN, Large};
 use crate::budget::Hold;
 use crate::errors::{self, EtcdError};
-use crate::face::{Face, mismatch};
+use crate::face::{Face, FaceConfig, mismatch};
 use crate::replica::Replica;
 use crate::{convert, encode, gate, grpc};
 use bytes::Bytes;
@@ -144,12 +144,26 @@ async fn read<R: Replica>(
     let (term, response) =
         store_answer(face.call_holding(Request::Read(query, consistency), hold, None).await?)?;
     let len = encode::pairs_len(&response.answer);
-    check_answer(len, face.config.max_response_bytes())
-        .inspect_err(|_| face.config.counters.answers_too_large.add(1))?;
-    if !hold.resize(held_len(&response.answer, len)) {
+    let held = held_len(&response.answer, len);
+    if let Some(why) = too_large(&face.config, len, held) {
+        face.config.counters.answers_too_large.add(1);
+        let advice = "ask for less with limit, and for the rest from the last key on";
+        return Err(Status::resource_exhausted(format!("kattu: {why}; {advice}")));
+    }
+    if !hold.resize(held) {
         return Err(errors::too_much_held(TOO_MUCH_TO_READ));
     }
     Ok((term, response))
+}
+
+/// Why an answer of so many bytes, which holds so many, is too large on a member on which nobody holds anything else.
+fn too_large(config: &FaceConfig, len: usize, held: u64) -> Option<String> {
+    let (len_max, held_max) = (config.max_response_bytes(), config.budget.call_max());
+    if len_max < len {
+        return Some(format!("the answer has {len} bytes, more than the {len_max} of one answer"));
+    }
+    let is_held = held <= held_max;
+    (!is_held).then(|| format!("the answer takes {held} bytes of memory, more than the {held_max} of one answer"))
 }
 
 /// What an answer holds: its bytes on the way out, which may be the last of what the store has let go of, and its pairs.
@@ -176,16 +190,14 @@ async fn write<R: Replica>(
     check_size(bytes.len(), face.config.max_request_bytes)?;
     let turn = large_turn(face, bytes.len()).await?;
     let (term, response) = store_answer(face.call_holding(request(command, bytes), hold, turn).await?)?;
-    let (len, len_max) = (encode::pairs_len(&response.answer), face.config.max_response_bytes());
+    let len = encode::pairs_len(&response.answer);
+    let held = held_len(&response.answer, len);
     let revision = response.revision;
-    if len_max < len {
+    if let Some(why) = too_large(&face.config, len, held) {
         face.config.counters.answers_too_large.add(1);
-        return Err(Status::unknown(format!(
-            "kattu: carried out at revision {revision}, but its answer of {len} bytes is more than the {len_max} of one \
-             answer"
-        )));
+        return Err(Status::unknown(format!("kattu: carried out at revision {revision}, but {why}")));
     }
-    if !hold.resize(held_len(&response.answer, len)) {
+    if !hold.resize(held) {
         return Err(Status::unknown(format!(
             "kattu: carried out at revision {revision}, but there is no room for its answer of {len} bytes: \
              {TOO_MUCH_TO_READ}"
@@ -214,16 +226,6 @@ pub const LARGE_WRITES_KIB: usize = 3 << 9;
 
 fn check_size(len: usize, len_max: usize) -> Result<(), EtcdError> {
     if len_max < len { Err(errors::REQUEST_TOO_LARGE) } else { Ok(()) }
-}
-
-fn check_answer(len: usize, len_max: usize) -> Result<(), Status> {
-    if len_max < len {
-        let advice = "ask for less with limit, and for the rest from the last key on";
-        return Err(Status::resource_exhausted(format!(
-            "kattu: the answer has {len} bytes, more than the {len_max} of one answer; {advice}"
-        )));
-    }
-    Ok(())
 }
 
 fn store_answer(reply: kattu_node::contract::Reply) -> Result<(Term, Response), Status> {

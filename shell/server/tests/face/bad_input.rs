@@ -3,9 +3,10 @@
 use crate::fixture::*;
 use kattu_proto::etcdserverpb as pb;
 use kattu_server::FaceConfig;
-use kattu_server::budget::{Account, CALL_BYTES, Hold};
+use kattu_server::budget::{Account, Budget, CALL_BYTES, Hold};
 use kattu_server::rpc::Rpc;
 use proptest::prelude::*;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tonic::Code;
@@ -237,6 +238,26 @@ async fn a_write_whose_answer_is_too_large_says_that_it_was_done() {
     assert!(doubtful.message().starts_with("kattu: carried out at revision 22,"), "{doubtful:?}");
     assert_eq!(face.config.counters.answers_too_large.get(), 1);
     assert_eq!(face.store.revision(), 22);
+}
+
+/// Small pairs take more memory than bytes on the wire: what one call can never hold is refused as too large, not as if
+/// there were room later.
+#[tokio::test]
+async fn an_answer_of_more_small_pairs_than_one_call_may_hold_is_refused_with_advice() {
+    let budget = Arc::new(Budget::of(256 << 10));
+    let face = Face::start_with(FaceConfig { budget, ..Default::default() }).await;
+    let mut kv = face.kv().await;
+    for n in 0..2_000 {
+        kv.put(put(&format!("k{n}"), "")).await.unwrap();
+    }
+    let refused = kv.range(prefix("k")).await.unwrap_err();
+    assert_eq!(refused.code(), Code::ResourceExhausted);
+    assert!(refused.message().contains("of memory") && refused.message().contains("limit"), "{refused:?}");
+    let range_end = prefix("k").range_end;
+    let request = pb::DeleteRangeRequest { range_end, prev_kv: true, ..delete("k") };
+    let doubtful = kv.delete_range(request).await.unwrap_err();
+    assert!(doubtful.message().starts_with("kattu: carried out at revision 2002,"), "{doubtful:?}");
+    assert_eq!(face.config.counters.answers_too_large.get(), 2);
 }
 
 #[tokio::test]
