@@ -50,6 +50,7 @@ pub(crate) mod kind {
     pub const REMOVED: u8 = 8;
     pub const KNOWN: u8 = 9;
     pub const LEVEL: u8 = 10;
+    pub const QUOTA: u8 = 11;
     pub const APPEND: u8 = 16;
     pub const APPEND_REPLY: u8 = 17;
     pub const PRE_VOTE: u8 = 18;
@@ -90,6 +91,8 @@ pub enum Frame {
     Known(Known),
     /// Says up to which feature level the side that greeted knows; older versions skip it. [`kattu_node::level`]
     Level(u16),
+    /// Says how many bytes the store of the side that greeted may hold; older versions skip it.
+    Quota(u64),
     /// A message between replicas.
     Message(PeerMessage),
     /// A kind that a newer version speaks: skipped, never guessed. [fault-model NT3]
@@ -355,6 +358,7 @@ impl Codec {
             Frame::Removed(removed) => self.write(out, kind::REMOVED, 0, |fields| removed.put(fields)),
             Frame::Known(known) => self.write(out, kind::KNOWN, 0, |fields| known.put(fields)),
             Frame::Level(level) => self.write(out, kind::LEVEL, 0, |fields| fields.put_u16(*level)),
+            Frame::Quota(bytes) => self.write(out, kind::QUOTA, 0, |fields| fields.put_u64(*bytes)),
             Frame::Message(message) => self.encode_message(message, out),
             Frame::Unknown { kind } => panic!("kind {kind} has no encoding here"),
         }
@@ -427,6 +431,7 @@ impl Codec {
             kind::REFUSED => Frame::Refused(Refused { reason: reader.text("reason")? }),
             kind::GOODBYE => Frame::Goodbye(Goodbye { reason: reader.text("reason")? }),
             kind::LEVEL => Frame::Level(reader.u16("level")?),
+            kind::QUOTA => Frame::Quota(reader.u64("quota")?),
             kind::INTRODUCTION => Frame::Introduction(Introduction::take(&mut reader)?),
             kind::JOIN => Frame::Join(Join::take(&mut reader)?),
             kind::ROLL => Frame::Roll(Roll::take(&mut reader)?),

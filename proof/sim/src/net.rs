@@ -651,7 +651,11 @@ impl Net {
                 self.heard += 1;
                 Ok(Some(message))
             }
-            Frame::Goodbye(_) | Frame::Introduction(_) | Frame::Level(_) | Frame::Unknown { .. } => Ok(None),
+            Frame::Goodbye(_)
+            | Frame::Introduction(_)
+            | Frame::Level(_)
+            | Frame::Quota(_)
+            | Frame::Unknown { .. } => Ok(None),
             Frame::Hello(_) | Frame::Welcome(_) | Frame::Refused(_) => Err("a second greeting".into()),
             Frame::Join(_) | Frame::Roll(_) | Frame::Removed(_) | Frame::Known(_) => {
                 Err("a second greeting".into())

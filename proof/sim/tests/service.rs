@@ -97,6 +97,13 @@ fn a_snapshot_over_one_megabyte_a_second_crosses_once() {
     expect_served(SlowLink { rate: 10 * MB, behind: 40 << 20, ..slow });
 }
 
+/// What carries pieces of snapshots is a connection of its own, which does not end when the others do: the piece on it goes on.
+#[test]
+fn a_reset_of_the_other_lanes_repeats_no_piece_of_a_snapshot() {
+    let slow = SlowLink { rate: 600_000, behind: 12 << 20, by_snapshot: true, ..QUIET };
+    expect_served(SlowLink { reset_every: 5 * SEC, ..slow });
+}
+
 fn storms(family: Family) -> Sum {
     let options = Options { family, seconds: Some(25), ..Options::default() };
     let sum = run_storms(1..11, 2, usize::MAX, &options, |_| {});

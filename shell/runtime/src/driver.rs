@@ -136,7 +136,7 @@ impl Driver {
             self.metrics.late_us_max.set(self.metrics.late_us_max.get().max(late));
             self.node.handle(now, Event::Tick, effects);
         }
-        if let Some(space) = self.room.look() {
+        if let Some(space) = self.room.look(self.greeting.least_quota.get()) {
             self.node.handle(now, Event::Space(space), effects);
         }
         self.node.handle(now, Event::Drained, effects);

@@ -1,7 +1,7 @@
 //! The first words on a peer connection, on both sides. [fault-model NT1, NT2]
 //!
 //! ```text
-//!   member    ── Hello ──▶ Welcome, Removed, Known or Refused; then Introduction: where it is reached, and Level: what it knows
+//!   member    ── Hello ──▶ Welcome, Removed, Known or Refused; then Introduction: where it is reached, Level: what it knows, Quota: what it can hold
 //!   beginner  ── Hello ──▶ the same, without an incarnation and without an Introduction: is anything known of me?
 //!   newcomer  ── Join ───▶ Roll: who is in the cluster, as a quorum confirms it, or Refused; and the connection is closed
 //! ```
@@ -13,6 +13,7 @@
 //! Knows nothing of: what is said afterwards.
 
 use crate::links::Failure;
+use crate::report;
 use kattu_node::contract::{MemberInfo, Members};
 use kattu_node::level;
 use kattu_raft::{Incarnation, Leadership, NodeId, SharedBytes};
@@ -52,6 +53,12 @@ pub(crate) struct Greeting {
     pub(crate) priority: u8,
     /// How eager others said they are.
     pub(crate) priorities: RefCell<BTreeMap<NodeId, u8>>,
+    /// Bytes that our store may hold.
+    pub(crate) quota: u64,
+    /// Bytes that the stores of others may hold, as they said.
+    pub(crate) quotas: RefCell<BTreeMap<NodeId, u64>>,
+    /// The least of them, of those whom the table has.
+    pub(crate) least_quota: Cell<Option<u64>>,
     /// The table of members, as far as it is applied here.
     pub(crate) members: RefCell<Members>,
     /// Who has greeted us.
@@ -83,6 +90,7 @@ impl Greeting {
             !members.removed.contains(id) && !members.list.iter().any(|member| member.id == *id)
         });
         *self.members.borrow_mut() = members;
+        self.find_least_quota();
         self.is_news.set(true);
     }
 
@@ -124,6 +132,30 @@ impl Greeting {
         }
         let known = priorities.insert(of, priority);
         known.unwrap_or(Leadership::default().priority) != priority
+    }
+
+    /// Somebody who greeted us says how many bytes its store may hold.
+    pub(crate) fn learnt_quota(&self, of: NodeId, bytes: u64) {
+        let mut quotas = self.quotas.borrow_mut();
+        if UNKNOWN_MAX <= quotas.len() && !quotas.contains_key(&of) && !self.is_listed(of) {
+            return;
+        }
+        let is_news = quotas.insert(of, bytes) != Some(bytes);
+        drop(quotas);
+        self.find_least_quota();
+        if is_news && self.is_listed(of) && bytes < self.quota {
+            report::info(format_args!(
+                "member {:x} has a quota of {bytes} bytes, this one of {}: the least of all rules while it is a member",
+                of.0, self.quota
+            ));
+        }
+    }
+
+    /// All members hold the same, so the one that can hold least says how much that may be.
+    fn find_least_quota(&self) {
+        let quotas = self.quotas.borrow();
+        let listed = quotas.iter().filter(|(id, _)| **id != self.id && self.is_listed(**id));
+        self.least_quota.set(listed.map(|(_, bytes)| *bytes).min());
     }
 
     /// Whether the table of members, as far as it is applied here, has this one.
@@ -209,6 +241,7 @@ pub(crate) async fn greet(
             let introduction = Frame::Introduction(greeting.introduction());
             say(socket, &introduction).await.map_err(|_| Failure::Away)?;
             say(socket, &Frame::Level(level::KNOWN)).await.map_err(|_| Failure::Away)?;
+            say(socket, &Frame::Quota(greeting.quota)).await.map_err(|_| Failure::Away)?;
             Ok(protocol)
         }
         Ok(Frame::Welcome(welcome)) => Err(Failure::Refused(format!(
@@ -394,6 +427,27 @@ mod tests {
         assert!(!greeting.is_removed());
         greeting.follow(Members { removed: vec![NodeId(1)], ..Members::default() });
         assert!(greeting.is_removed());
+    }
+
+    #[test]
+    fn the_least_quota_is_that_of_a_member() {
+        let greeting = Greeting { id: NodeId(1), quota: 100, ..Greeting::default() };
+        let follow = |ids: &[u64]| {
+            let list = ids.iter().map(|id| member(*id, "http://a:1")).collect();
+            greeting.follow(Members { list, ..Members::default() });
+            greeting.least_quota.get()
+        };
+        assert_eq!(follow(&[1, 2, 3]), None, "nobody has said anything");
+        let told = |of: u64, bytes: u64| {
+            greeting.learnt_quota(NodeId(of), bytes);
+            greeting.least_quota.get()
+        };
+        assert_eq!(told(2, 70), Some(70));
+        assert_eq!(told(3, 50), Some(50));
+        assert_eq!(told(4, 10), Some(50), "a stranger's");
+        assert_eq!(told(3, 90), Some(70), "it was started with another");
+        assert_eq!(follow(&[1, 2, 3, 4]), Some(10), "it is a member now");
+        assert_eq!(follow(&[1, 3]), Some(90), "it is none any more");
     }
 
     #[test]

@@ -312,6 +312,7 @@ impl Hearing {
                 Frame::Message(message) => self.accept_message(message, from, len)?,
                 Frame::Goodbye(_) | Frame::Unknown { .. } => {}
                 Frame::Level(level) => self.inbox.push(Event::Knows(from, level), 0),
+                Frame::Quota(bytes) => self.greeting.learnt_quota(from, bytes),
                 Frame::Introduction(introduction) => {
                     if self.greeting.learnt_priority(from, introduction.priority) {
                         self.inbox.push(Event::Priority(from, introduction.priority), 0);

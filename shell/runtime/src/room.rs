@@ -2,6 +2,7 @@
 //!
 //! The store is in memory, so its size is a limit of its own: the quota. It counts what is held, history included; while a
 //! copy of the tables is held (a snapshot, a backup), what the whole process holds, because nobody counts what is held twice.
+//! Members hold the same, and a follower cannot refuse what its leader has let in: so the least quota of all members rules.
 //! And the machine has others to serve, other members perhaps: growth is refused while the system itself is short of memory.
 //! All of it is decided before a proposal exists anywhere.
 //!
@@ -30,6 +31,8 @@ pub(crate) struct Room {
     lookout: Lookout,
     /// Bytes the store may hold.
     store_max: u64,
+    /// Bytes that the store of the member may hold that can hold least of the others, if somebody has said so.
+    others_max: Option<u64>,
     space: Space,
     store_bytes: u64,
     log_full: bool,
@@ -52,7 +55,12 @@ impl Room {
 
     fn seen_by(lookout: Lookout, store_max: u64) -> Room {
         let space = Space { log_bytes: 0, short: false };
-        Room { lookout, store_max, space, store_bytes: 0, log_full: false }
+        Room { lookout, store_max, others_max: None, space, store_bytes: 0, log_full: false }
+    }
+
+    /// Bytes that the store may hold.
+    pub(crate) fn quota(&self) -> u64 {
+        self.store_max
     }
 
     /// The log's room has changed.
@@ -66,7 +74,8 @@ impl Room {
     fn is_short(&self) -> bool {
         let seen = self.lookout.last();
         let held = self.store_bytes.max(seen.process_bytes);
-        self.log_full || seen.disk_short || seen.memory_short || self.store_max <= held
+        let others_full = self.others_max.is_some_and(|most| most <= self.store_bytes);
+        self.log_full || seen.disk_short || seen.memory_short || self.store_max <= held || others_full
     }
 
     /// The store's size has changed. `pinned`: a copy of it is held.
@@ -75,8 +84,9 @@ impl Room {
         self.lookout.seen.pinned.store(pinned, Ordering::Relaxed);
     }
 
-    /// The space if it has changed. Asks nobody, and so never waits.
-    pub(crate) fn look(&mut self) -> Option<Space> {
+    /// The space if it has changed. Asks nobody, and so never waits. `others_max`: the least quota of the others.
+    pub(crate) fn look(&mut self, others_max: Option<u64>) -> Option<Space> {
+        self.others_max = others_max;
         let short = self.is_short();
         let changed = short != self.space.short;
         self.space.short = short;
@@ -220,15 +230,19 @@ mod tests {
         assert!(room.is_short());
         room.store_is_now(999, false);
         assert!(!room.is_short(), "by itself, when there is room again");
+        for (others, short) in [(Some(999), true), (Some(1000), false), (None, false)] {
+            room.look(others);
+            assert_eq!(room.is_short(), short, "the others hold {others:?} at most");
+        }
     }
 
     #[test]
     fn while_a_copy_is_held_the_quota_counts_what_the_process_holds() {
         let mut room = room(1 << 12); // no process holds so little
         room.store_is_now(1, true);
-        assert!(until("the process is counted", || room.look()).short);
+        assert!(until("the process is counted", || room.look(None)).short);
         room.store_is_now(1, false);
-        assert!(!until("the process is not counted", || room.look()).short);
+        assert!(!until("the process is not counted", || room.look(None)).short);
         assert_eq!(room.lookout.last().process_bytes, 0);
     }
 
@@ -246,7 +260,7 @@ mod tests {
         let mut room = Room::seen_by(lookout, 1000);
         let who = questions.recv_timeout(Duration::from_secs(20)).expect("somebody looks");
         assert_ne!(who, std::thread::current().id(), "the owner itself waits for the disk");
-        assert_eq!(room.look(), None, "nothing has been seen yet");
+        assert_eq!(room.look(None), None, "nothing has been seen yet");
         assert!(!room.log_is_now(LogRoom { free: 7, full: false }).short);
         for sight in [
             Sight { disk_short: true, ..Sight::default() },
@@ -254,9 +268,9 @@ mod tests {
             Sight { process_bytes: 1000, ..Sight::default() },
         ] {
             answer.send(sight).expect("the question is open");
-            assert!(until("the answer counts", || room.look()).short, "{sight:?}");
+            assert!(until("the answer counts", || room.look(None)).short, "{sight:?}");
             answer.send(Sight::default()).expect("it asks again");
-            assert!(!until("the next one counts", || room.look()).short, "{sight:?}");
+            assert!(!until("the next one counts", || room.look(None)).short, "{sight:?}");
         }
     }
 

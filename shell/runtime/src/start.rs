@@ -316,6 +316,7 @@ pub async fn start(config: RuntimeConfig) -> Result<Running, StartError> {
         found: found.map(|member| (member.id, member.peer_urls.clone())).collect(),
         own_urls: own.peer_urls.clone(),
         priority: config.leadership.priority,
+        quota: room.quota(),
         ..Greeting::default()
     });
     greeting.follow(members.clone());

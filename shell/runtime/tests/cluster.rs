@@ -3,7 +3,7 @@
 mod cluster_of_three;
 
 use cluster_of_three::{Cluster, put, put_until_done, read, run, status};
-use kattu_node::contract::Outcome;
+use kattu_node::contract::{Outcome, Refusal};
 use kattu_raft::Duration;
 use kattu_runtime::Place;
 
@@ -128,5 +128,47 @@ fn a_member_looks_up_from_its_log_while_it_replays_it() {
         let batches = engine.metrics().batches.get();
         // 20 MiB are not in memory any more and are read in pieces of 2.
         assert!(seen_half_way || batches > polls + 6, "{batches} batches, {polls} of them for status");
+    });
+}
+
+/// Goal: a follower that can hold less than its leader is not filled beyond its quota: nobody but the leader can refuse.
+#[test]
+fn the_least_quota_of_all_members_rules() {
+    const QUOTA: u64 = 256 << 10;
+    run(async {
+        let mut cluster = Cluster::new(3, Place::Inline, Place::Inline);
+        let small = (cluster.leader().await + 1) % 3;
+        cluster.kill(small);
+        cluster.tell(small, |config| config.quota_bytes = QUOTA);
+        cluster.restart(small);
+        // Its links are open, so it has said what it can hold, or will.
+        put_until_done(&cluster.engine(small), "first", "x").await;
+        let leader = loop {
+            let leader = cluster.leader().await;
+            if leader != small {
+                break leader;
+            }
+            cluster.kill(small); // somebody else has to lead: it would refuse by itself
+            cluster.restart(small);
+        };
+        let (engine, value) = (cluster.engine(leader), "v".repeat(1024));
+        let mut refused = None;
+        for i in 0..4 * QUOTA / 1024 {
+            match engine.call(put(&format!("k{i}"), &value)).await {
+                Outcome::Done(_) => {}
+                outcome => {
+                    refused = Some((i, outcome));
+                    break;
+                }
+            }
+        }
+        let (puts, outcome) = refused.expect("one member can hold no more");
+        assert_eq!(outcome, Outcome::Refused(Refusal::NoSpace));
+        assert!(puts * 1024 < QUOTA, "after {puts} puts");
+        let engine = cluster.engine((small + 1) % 3);
+        cluster.kill(small);
+        cluster.tell(small, |config| config.quota_bytes = 0);
+        cluster.restart(small);
+        put_until_done(&engine, "last", "x").await;
     });
 }

@@ -98,12 +98,7 @@ fn check_txn_at(
     Ok(())
 }
 
-fn check_op(
-    op: &pb::RequestOp,
-    ops_max: usize,
-    depth: usize,
-    in_all: &mut usize,
-) -> Result<(), EtcdError> {
+fn check_op(op: &pb::RequestOp, ops_max: usize, depth: usize, in_all: &mut usize) -> Result<(), EtcdError> {
     use pb::request_op::Request;
     match &op.request {
         Some(Request::RequestRange(range)) => check_range(range),
@@ -191,7 +186,11 @@ mod tests {
         };
         assert_eq!(check_txn(&sixty_of(67), 128), Ok(()), "8,160 in all");
         assert_eq!(check_txn(&sixty_of(68), 128), Err(errors::TOO_MANY_OPS), "8,220 in all");
-        assert_eq!(check_txn(&sixty_of(68), 8_220), Ok(()), "who may have as many in one may have them in all");
+        assert_eq!(
+            check_txn(&sixty_of(68), 8_220),
+            Ok(()),
+            "who may have as many in one may have them in all"
+        );
     }
 
     #[test]

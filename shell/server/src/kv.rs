@@ -163,7 +163,8 @@ fn too_large(config: &FaceConfig, len: usize, held: u64) -> Option<String> {
         return Some(format!("the answer has {len} bytes, more than the {len_max} of one answer"));
     }
     let is_held = held <= held_max;
-    (!is_held).then(|| format!("the answer takes {held} bytes of memory, more than the {held_max} of one answer"))
+    (!is_held)
+        .then(|| format!("the answer takes {held} bytes of memory, more than the {held_max} of one answer"))
 }
 
 /// What an answer holds: its bytes on the way out, which may be the last of what the store has let go of, and its pairs.

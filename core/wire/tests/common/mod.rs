@@ -158,6 +158,7 @@ pub fn one_of_each() -> Vec<(&'static str, Frame)> {
         ("roll", Frame::Roll(roll())),
         ("removed", Frame::Removed(Removed { cluster: 0xABCD, member: NodeId(4) })),
         ("known", Frame::Known(Known { cluster: 0xABCD, member: NodeId(4) })),
+        ("quota", Frame::Quota(12 << 30)),
         (
             "append",
             envelope(Message::Append(Append {
