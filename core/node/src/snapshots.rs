@@ -5,7 +5,8 @@
 //!                                                      more than max(floor, size of the last one): the next
 //! ```
 //! So beyond a floor the log is never much longer than a snapshot, and what is written for snapshots never more than what
-//! is written for the log. Bytes count, not time: a replica that is idle takes none. One that failed is tried again when
+//! is written for the log. While a member comes back that the snapshot before this one was sent to, the log stays behind that
+//! one, too: twice as long at the most. Bytes count, not time: a replica that is idle takes none. One that failed is tried again when
 //! the log has grown by a part of that once more. A peer that waits for a snapshot gets one however short the log is.
 //!
 //! In:    entries on their way to the keeper; what became of snapshots.
@@ -156,8 +157,11 @@ impl Node {
         snapshots.not_before = 0;
         snapshots.size = bytes;
         let mut keep_from = snapshots.keep_from(meta.last.index);
-        if self.raft.membership().is_alone(self.config.raft.id) {
-            // Nobody else has what a damaged file loses: the log stays with the snapshot before.
+        // Nobody else has what a damaged file loses; or what follows the snapshot before is on its way to a member, or will be
+        // when it has that: else it would get one snapshot after the other while clients write. The log stays with that one.
+        let is_fed = self.raft.feeds_between(now, newest, keep_from.previous())
+            && !planted!("log-pruned-under-who-is-fed");
+        if is_fed || self.raft.membership().is_alone(self.config.raft.id) {
             keep_from = keep_from.min(newest.next());
         }
         self.raft.snapshot_taken(now, meta, keep_from, out);

@@ -165,8 +165,8 @@ impl Raft {
     /// peer would.
     fn room(&self) -> Room {
         let plenty = (self.config.limits.inflight_bytes_max as u64).saturating_mul(4);
-        match self.log_space {
-            _ if self.apply_is_backlogged() => Room(0),
+        let apply = self.room_before_backlog().map_or(u64::MAX, |bytes| bytes as u64);
+        match self.log_space.min(apply) {
             space if space < plenty => Room(space),
             _ => Room::PLENTY,
         }

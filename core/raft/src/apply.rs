@@ -163,12 +163,21 @@ impl Raft {
 
     /// Whether apply is out of credit while memory is full: then nothing more is taken in. [B6]
     pub(crate) fn apply_is_backlogged(&self) -> bool {
+        self.marks.handed < self.marks.committed && self.log.recent_bytes() > self.backlog_bytes_max()
+    }
+
+    /// Bytes of entries that may still be taken in before apply, which is out of credit, is in the way; `None` while it is not.
+    pub(crate) fn room_before_backlog(&self) -> Option<usize> {
+        let waits = self.marks.handed < self.marks.committed;
+        waits.then(|| self.backlog_bytes_max().saturating_sub(self.log.recent_bytes()))
+    }
+
+    fn backlog_bytes_max(&self) -> usize {
         let limits = &self.config.limits;
         let recent = match &self.role {
             Role::Leader(_) => limits.recent_in_sync_bytes(),
             Role::Follower(_) | Role::PreCandidate(_) | Role::Candidate(_) => limits.recent_bytes_max,
         };
-        self.marks.handed < self.marks.committed
-            && self.log.recent_bytes() > recent.saturating_add(limits.apply_bytes_max)
+        recent.saturating_add(limits.apply_bytes_max)
     }
 }

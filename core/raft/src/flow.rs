@@ -300,12 +300,14 @@ impl Flow {
     ///
     /// A probe is answered by a match of what it asked or more; a smaller one says nothing about it. Its entries are then
     /// under way like any others. Where a link has ended, a match that was known before says nothing either: a heartbeat may
-    /// have asked for it on the new link, and the probe may have ended with the old one.
+    /// have asked for it on the new link, and the probe may have ended with the old one. Nor does it while entries that were
+    /// written off stand on the way: the probe is behind them, and so would be what followed it.
     pub(crate) fn on_match(&mut self, now: Instant, upto: LogIndex, matched: LogIndex, is_news: bool) {
         let agrees = self.next.previous() <= upto;
+        let is_doubtful = self.link_ended || self.charge.bytes > 0;
         if let Mode::Probe { awaiting } = &mut self.mode
             && agrees
-            && (!self.link_ended
+            && (!is_doubtful
                 || is_news
                 || awaiting.as_ref().is_none_or(|sent| sent.last <= upto)
                 || planted!("probe-answered-by-what-was-known"))
@@ -512,5 +514,23 @@ mod tests {
             trip.measured(Duration::MAX);
             assert_eq!(trip.patience(&config()), config().election_timeout / 2);
         }
+    }
+
+    /// Goal: a probe behind entries that were written off is not answered by what was known to agree before.
+    #[test]
+    fn a_probe_behind_what_was_written_off_waits_for_its_own_answer() {
+        let (now, round) = (Instant(1), Round(1));
+        let mut flow = Flow::new(LogIndex(2));
+        flow.on_match(now, LogIndex(1), LogIndex(1), true);
+        for first in 2..6 {
+            flow.sent(now, LogIndex(first - 1), LogIndex(first), 100);
+        }
+        assert!(flow.fall_back(now, LogIndex(2), LogIndex(2), round), "some of it still fills the way");
+        flow.sent(now, LogIndex(1), LogIndex(2), 100);
+        flow.on_match(now, LogIndex(1), LogIndex(1), false); // a heartbeat's
+        assert!(matches!(flow.mode, Mode::Probe { awaiting: Some(_) }), "{:?}", flow.mode);
+        flow.on_read(now, round.next(), Room::PLENTY);
+        flow.on_match(now, LogIndex(2), LogIndex(2), true);
+        assert!(matches!(flow.mode, Mode::Replicate), "{:?}", flow.mode);
     }
 }

@@ -7,6 +7,7 @@
 
 use crate::canonical::Canonical;
 use crate::clocks::Gauge;
+use crate::config::Config;
 use crate::flow::{Flow, Mode};
 use crate::message::Gap;
 use crate::snapshot::{SnapshotMeta, Stream};
@@ -158,13 +159,10 @@ impl Progress {
         newest: Option<&SnapshotMeta>,
     ) {
         let Mode::Snapshot(stream) = &mut self.flow.mode else { return };
-        if !stream.covers_no_more_than(upto) {
-            return;
-        }
-        if base <= upto {
+        if base <= upto && LogIndex(0) < upto {
             self.flow.mode = Mode::Replicate;
             self.flow.next = self.matched.next();
-        } else {
+        } else if stream.covers_no_more_than(upto) {
             *stream = Stream::new(newest, now);
         }
     }
@@ -246,9 +244,9 @@ impl Progress {
     }
 
     /// What was on its way, there or back, may be lost.
-    pub(crate) fn link_closed(&mut self, now: Instant) {
+    pub(crate) fn link_closed(&mut self, now: Instant, config: &Config) {
         match &mut self.flow.mode {
-            Mode::Snapshot(stream) => stream.lost(),
+            Mode::Snapshot(stream) => stream.link_closed(now, config),
             Mode::Probe { .. } | Mode::Replicate => self.flow.link_closed(now),
         }
     }

@@ -259,9 +259,10 @@ impl Raft {
 
     /// What was on its way to `peer`, or from it, may be lost: it is asked soon.
     pub(crate) fn ask_soon(&mut self, now: Instant, peer: NodeId) {
+        let config = &self.config;
         let Role::Leader(leader) = &mut self.role else { return };
         if let Some(progress) = leader.peers.get_mut(&peer) {
-            progress.link_closed(now);
+            progress.link_closed(now, config);
         }
     }
 
@@ -353,7 +354,9 @@ impl Raft {
             let lost = progress.on_loss(gap, reply.round);
             if !lost && !progress.flow.believes(gap.prev, progress.matched) {
                 // Said to what was asked earlier.
-            } else if gap.hint.index < base.index || gap.hint.term < base.term {
+            } else if progress.matched < base.index
+                && (gap.hint.index < base.index || gap.hint.term < base.term)
+            {
                 progress.begin_snapshot(Stream::new(view.snapshot, now)); // they part before this log begins
                 pump(from, progress, &view, now, effects);
             } else {

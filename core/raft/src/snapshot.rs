@@ -132,8 +132,9 @@ enum Step {
     /// A chunk is being read; when it may be sent is settled already.
     Reading,
     /// A chunk of a file of `total` bytes is on its way, and behind it the question what became of it, if that was `asked`.
-    /// The next chunk is not read before `paced`; the question is asked, and asked again, at `ask_at`.
-    Sent { paced: Instant, ask_at: Instant, total: u64, asked: bool },
+    /// The next chunk is not read before `paced`; the question is asked at `ask_at`, and asked again after `again_in`, which
+    /// doubles up to an election timeout.
+    Sent { paced: Instant, ask_at: Instant, again_in: Duration, total: u64, asked: bool },
 }
 
 impl Stream {
@@ -167,18 +168,21 @@ impl Stream {
         self.meta.as_ref().map_or(LogIndex(0) < upto, |meta| meta.last.index <= upto)
     }
 
-    /// What is on its way may be lost: it is sent again as soon as the pace allows.
-    pub(crate) fn lost(&mut self) {
-        if let Step::Sent { paced, .. } = self.step {
-            self.step = Step::Idle { at: paced };
+    /// A link has ended, and the chunk on its way may be lost with it; mostly it is not, for chunks have a connection of their
+    /// own. So the peer is asked soon, when the link is there again, and asked again every heartbeat interval.
+    pub(crate) fn link_closed(&mut self, now: Instant, config: &Config) {
+        if let Step::Sent { paced, ask_at, again_in, .. } = &mut self.step {
+            *ask_at = (now + config.heartbeat_interval).max(*paced).min(*ask_at);
+            *again_in = config.heartbeat_interval;
         }
     }
 
     /// An empty chunk that asks which byte is next, if it is time to ask.
     fn question(&mut self, now: Instant, config: &Config) -> Option<SnapshotChunk> {
-        let Step::Sent { paced, ask_at, total, .. } = self.step else { return None };
+        let Step::Sent { paced, ask_at, again_in, total, .. } = self.step else { return None };
         let meta = self.meta.as_ref().filter(|_| ask_at <= now)?;
-        self.step = Step::Sent { paced, ask_at: now + config.election_timeout, total, asked: true };
+        let (ask_at, again_in) = (now + again_in, (again_in * 2).min(config.election_timeout));
+        self.step = Step::Sent { paced, ask_at, again_in, total, asked: true };
         Some(SnapshotChunk { meta: meta.clone(), offset: self.next, bytes: SharedBytes::default(), total })
     }
 
@@ -188,9 +192,10 @@ impl Stream {
         match &mut self.step {
             Step::Idle { at } => deadline(at),
             Step::Reading => {}
-            Step::Sent { paced, ask_at, .. } => {
+            Step::Sent { paced, ask_at, again_in, .. } => {
                 deadline(paced);
                 deadline(ask_at);
+                *again_in = canonical.election_timeout; // how often it is asked changes nothing
             }
         }
     }
@@ -310,6 +315,25 @@ impl Raft {
         }
     }
 
+    /// Leader: whether a member that is heard is brought on from somewhere between `from` and `below`: it gets the snapshot that
+    /// ends there, or entries from there on, and has not been sent those before `below` yet.
+    #[must_use]
+    pub fn feeds_between(&self, now: Instant, from: LogIndex, below: LogIndex) -> bool {
+        let Role::Leader(leader) = &self.role else { return false };
+        let election_timeout = self.config.election_timeout;
+        leader.peers.values().any(|progress| {
+            let from_where = match &progress.flow.mode {
+                Mode::Snapshot(stream) => Some(stream.last().index),
+                Mode::Probe { .. } | Mode::Replicate => {
+                    (progress.flow.next <= below).then_some(progress.matched)
+                }
+            };
+            let is_fed = from_where
+                .is_some_and(|from_where| LogIndex(0) < from_where && (from..below).contains(&from_where));
+            is_fed && now.since(progress.heard_at) < election_timeout
+        })
+    }
+
     /// The newest complete snapshot known here.
     #[must_use]
     pub fn snapshot(&self) -> Option<&SnapshotMeta> {
@@ -377,7 +401,8 @@ impl Raft {
                 if planted!("pieces-sent-without-an-answer") && upto < total {
                     (stream.next, stream.step) = (upto, Step::Idle { at: paced });
                 } else {
-                    stream.step = Step::Sent { paced, ask_at, total, asked: false };
+                    let again_in = election_timeout;
+                    stream.step = Step::Sent { paced, ask_at, again_in, total, asked: false };
                 }
                 effects.send.push(view.envelope(request.peer, Message::SnapshotChunk(chunk)));
             }
@@ -410,15 +435,16 @@ impl Raft {
                 progress.begin_snapshot(Stream::new(view.snapshot, now));
             }
             Mode::Snapshot(stream) if reply.last == stream.last() => {
-                if let Step::Sent { paced, asked, .. } = stream.step {
+                if let Step::Sent { paced, asked, total, .. } = stream.step {
                     if reply.refused {
                         // It ends before that peer's log begins, or a newer one comes in there.
                         let newer = view.snapshot.filter(|newest| newest.last != reply.last);
                         *stream = Stream::new(newer, now + view.config.election_timeout);
                         stream.too_old = newer.is_none();
                     } else if reply.next != stream.next || asked {
-                        // It came; or the question came and the chunk before it did not.
-                        stream.next = reply.next;
+                        // It came; or the question came and the chunk before it did not. Whoever has more than there is has
+                        // it of another file.
+                        stream.next = if total < reply.next { 0 } else { reply.next };
                         stream.step = Step::Idle { at: paced };
                     }
                 }

@@ -16,7 +16,7 @@
 //!      not held to it by any wait: without this bound they would be served late, and later with every second.
 //!   4. That ends when the voter has what it lacked or is not heard, and at the latest after eight election timeouts; the
 //!      next two are free, so that the share is one of what the cluster can do now and does not become a share of a share.
-//!   5. If it does not gain even so, or where nobody is ever slowed (a share of 100), that is told: what is asked of the cluster
+//!   5. If it does not gain even so, or where nobody is slowed (a share of 100, clients that write next to nothing), that is told: what is asked of the cluster
 //!      is more than this voter can take.
 //!
 //! A share, because a cluster that serves nobody for the sake of a member is no better than one that lacks the member.
@@ -33,6 +33,10 @@ use crate::types::{Duration, Instant, NodeId};
 
 /// A voter gains if it loses one part of so many of what it lacks while it is watched.
 const GAINS: u64 = 16;
+
+/// Clients that propose less than this part of a batch in a second hold up nobody: to slow them helps no voter, and whoever
+/// began to write meanwhile would be held to a share of next to nothing.
+const LITTLE: u64 = 16;
 
 /// Election timeouts that it is watched before it is judged.
 const WATCHED_FOR: u32 = 4;
@@ -221,10 +225,13 @@ impl Raft {
         if gains || yielding.rate == 0 {
             return;
         }
-        if yielding.slowed.is_some() || 100 <= share {
+        // What has just begun is judged when it is known how much it is.
+        let is_rising = yielding.rate < rate / 2 && yielding.slowed.is_none();
+        let is_little = yielding.rate < config.limits.batch_bytes_max as u64 / LITTLE;
+        if yielding.slowed.is_some() || 100 <= share || is_little || is_rising {
             effects.trace.push(Trace::FallsBehind { peer, behind });
         } else if yielding.free_until <= now {
-            let rate = (yielding.rate / 100).saturating_mul(share).max(1);
+            let rate = (yielding.rate.max(rate) / 100).saturating_mul(share).max(1);
             yielding.slowed =
                 Some(Slowed { since: now, rate, left: 0, owed: 0, counted_at: now, waits: false });
             effects.trace.push(Trace::SlowsClients { peer, behind });

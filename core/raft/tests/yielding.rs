@@ -67,6 +67,20 @@ fn clients_are_never_slowed_where_that_is_switched_off_nor_for_who_is_not_heard(
     assert!(!world.journal.iter().any(|line| line.contains("sees 3 fall behind")));
 }
 
+/// Goal: who begins to write while a voter does not gain is not held to a share of the nothing that was written before.
+#[test]
+fn a_load_that_begins_while_a_voter_does_not_gain_has_its_share() {
+    let mut world = back_unfed(80);
+    for _ in 0..40 {
+        assert!(world.let_in(world.now), "one write in half a second is not slowed");
+        world.pass(Duration::from_millis(500));
+    }
+    assert!(!world.journal.iter().any(|line| line.contains("slows its clients")), "it would help nobody");
+    assert!(world.journal.iter().any(|line| line.contains("sees 3 fall behind")), "but it is told");
+    let admitted = write_for(&mut world, Duration::from_millis(8000));
+    assert!(admitted * 100 >= 1600 * 80, "{admitted} of 1600: at least 80 of 100 are promised");
+}
+
 #[test]
 fn who_asks_at_a_rate_waits_a_heartbeat_interval_and_a_tenth_at_most() {
     let mut world = back_unfed(80);

@@ -51,6 +51,8 @@ pub struct CaughtUp {
     pub behind: u64,
     /// How long, since its links were open, until it held what the leader held when it came back, in nanoseconds; none if it never did.
     pub took: Option<u64>,
+    /// How long until it lacked no more than what is written in a second; looked for where writes go on and a snapshot comes.
+    pub level: Option<u64>,
     /// How long these bytes take on the link alone.
     pub ideal: u64,
     /// Requests meanwhile.
@@ -155,9 +157,18 @@ pub fn slow_link(seed: u64, situation: &SlowLink) -> Result<CaughtUp, Violation>
             }
         }
     }
+    let mut level = None;
+    let end = began + 12 * ideal;
+    while situation.by_snapshot && situation.writes > 0 && world.sh.now < end && level.is_none() {
+        world.run_until(world.sh.now + 10 * MS)?;
+        let end_of =
+            |member: usize, world: &World| world.raft(member).map_or(0, |raft| raft.last_id().index.0);
+        let lacks = end_of(leader, &world).saturating_sub(end_of(follower, &world));
+        level = (lacks <= situation.writes).then(|| world.sh.now - began);
+    }
     let link = first.until(world.link_count(leader, follower));
     let timed = std::mem::take(&mut world.load.timed);
-    Ok(CaughtUp { link, behind, took, ideal, timed, waiting_max, resets })
+    Ok(CaughtUp { link, behind, took, level, ideal, timed, waiting_max, resets })
 }
 
 /// What came of load far above capacity.

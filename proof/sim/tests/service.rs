@@ -104,6 +104,22 @@ fn a_reset_of_the_other_lanes_repeats_no_piece_of_a_snapshot() {
     expect_served(SlowLink { reset_every: 5 * SEC, ..slow });
 }
 
+/// Goal: a member that comes back by a snapshot is level some time, although clients write half of what its link
+/// carries, and more: it does not get one snapshot after the other.
+#[test]
+fn a_follower_that_gets_a_snapshot_under_writes_is_level_some_time() {
+    for (writes, behind) in [(300, 12 << 20), (500, 12 << 20), (500, 20 << 20), (600, 20 << 20)] {
+        let came = run(SlowLink { rate: MB, behind, writes, by_snapshot: true, ..QUIET });
+        let level = came.level.map(|at| at as f64 / came.ideal as f64);
+        let story = format!(
+            "{writes} writes a second, {behind} behind: a snapshot after {:.2} times what the link takes, level after {level:?}",
+            came.stretch()
+        );
+        println!("{story}");
+        assert!(came.stretch() <= STRETCH_MAX && level.is_some_and(|level| level < 4.0), "{story}");
+    }
+}
+
 fn storms(family: Family) -> Sum {
     let options = Options { family, seconds: Some(25), ..Options::default() };
     let sum = run_storms(1..11, 2, usize::MAX, &options, |_| {});
