@@ -25,7 +25,7 @@ const WAL: &str = "kattu-wal";
 const REBUILD: &str = "kattu-rebuild";
 
 /// All bugs that can be planted.
-pub static BUGS: [Bug; 160] = [
+pub static BUGS: [Bug; 162] = [
     // core/raft: elections
     bug(
         RAFT,
@@ -368,6 +368,14 @@ pub static BUGS: [Bug; 160] = [
     ),
     bug(
         RAFT,
+        "piece-sent-again-for-another-link",
+        "our own, found by reading",
+        "When a link of a peer ends, the piece of a snapshot that is on its way on another one is sent again.",
+        Trial::Scene,
+        &["links_carry_what_is_new"],
+    ),
+    bug(
+        RAFT,
         "sent-without-room",
         "mutant of rule B6",
         "A leader sends entries to a peer that has said that it has no room for them.",
@@ -600,6 +608,14 @@ pub static BUGS: [Bug; 160] = [
         "A read that was under way when a snapshot took the place of the tables goes on in the new ones.",
         Trial::Scene,
         &["reads_see_one_state"],
+    ),
+    bug(
+        NODE,
+        "log-pruned-under-who-is-fed",
+        "our own until the reviews of this version: kin of etcd's SnapshotCatchUpEntries being too few",
+        "A leader takes a snapshot and drops the log that a member needs which is still being sent the one before.",
+        Trial::Scene,
+        &["who_comes_back_is_level_some_time"],
     ),
     bug(
         NODE,

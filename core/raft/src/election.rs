@@ -156,7 +156,7 @@ impl Raft {
         }
     }
 
-    /// Asks whether a campaign would succeed; changes nothing durable anywhere. [E2]
+    /// Asks whether a campaign would succeed. Nothing durable changes by the question itself. [E2]
     fn ask_for_pre_votes(&mut self, now: Instant, hurry: Option<Hurry>, effects: &mut Effects) {
         let timer = self.pre_vote_timer(now, hurry);
         let votes: BTreeSet<NodeId> =

@@ -131,7 +131,8 @@ impl Room {
     pub const PLENTY: Room = Room(u64::MAX);
 }
 
-/// Pre-candidate → peer. Changes no durable state on either side.
+/// Pre-candidate → peer. Changes no durable state on either side, but that a receiver that is not sticky takes over a newer
+/// term of its sender. [E2, O6]
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PreVote {
     /// The term the sender would campaign in.

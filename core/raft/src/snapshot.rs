@@ -172,6 +172,10 @@ impl Stream {
     /// own. So the peer is asked soon, when the link is there again, and asked again every heartbeat interval.
     pub(crate) fn link_closed(&mut self, now: Instant, config: &Config) {
         if let Step::Sent { paced, ask_at, again_in, .. } = &mut self.step {
+            if planted!("piece-sent-again-for-another-link") {
+                self.step = Step::Idle { at: *paced };
+                return;
+            }
             *ask_at = (now + config.heartbeat_interval).max(*paced).min(*ask_at);
             *again_in = config.heartbeat_interval;
         }

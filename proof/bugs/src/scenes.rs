@@ -8,7 +8,8 @@
 //! | `pre-candidate-votes-and-asks-on` | who has elected a leader does not depose it (`elections.rs`) |
 //! | `restarted-voter-deposes-its-leader` | a restart and one lost link cost no election (`elections.rs`) |
 //! | `open-questions-all-repeated` | who waits for many answers repeats one question (`questions.rs`) |
-//! | `question-overtakes-entries`, `sent-again-because-time-passed`, `unanswered-piece-sent-again` | a link that only is slow carries what is new (`flow.rs`) |
+//! | `question-overtakes-entries`, `sent-again-because-time-passed`, `unanswered-piece-sent-again`, `piece-sent-again-for-another-link` | a link that only is slow carries what is new (`flow.rs`) |
+//! | `log-pruned-under-who-is-fed` | a member that gets a snapshot is level some time, whatever clients write (`flow.rs`) |
 //! | `written-off-entries-not-counted`, `sent-without-room`, `room-told-of-by-heartbeats-only`, `recent-entries-kept-for-nobody`, `clients-never-slowed`, `slowed-clients-wait-without-a-bound`, `snapshot-on-its-way-is-no-gain` | what is on its way to a peer is bounded by limits and room, and comes from memory where the peer keeps up (`flow.rs`) |
 //! | `forwarded-write-waits-for-no-room` | "no space" is said only when there is none (`room.rs`) |
 //! | `snapshot-overtakes-gathered-entries` | a store is handed nothing behind what it holds (`gathered.rs`) |
@@ -74,6 +75,8 @@ pub fn trial(name: &str, seed: u64) {
         "open-questions-all-repeated" => questions::of_one_that_commits_nothing(seed),
         "question-overtakes-entries" | "sent-again-because-time-passed" => flow::a_slow_link(seed),
         "unanswered-piece-sent-again" => flow::a_slow_link_for_a_snapshot(seed),
+        "piece-sent-again-for-another-link" => flow::a_snapshot_beside_resets(seed),
+        "log-pruned-under-who-is-fed" => flow::a_snapshot_under_writes(seed),
         "written-off-entries-not-counted" => flow::a_lost_append(seed),
         "written-off-entries-leave-with-a-heartbeat" => flow::a_lost_copy(seed),
         "sent-without-room" => flow::a_follower_without_room(seed),

@@ -73,6 +73,7 @@ const BEYOND: &[(&str, &str)] = &[
     ),
     ("pieces-sent-without-an-answer", "breaks no promise of safety: pieces of a snapshot fill a slow link"),
     ("unanswered-piece-sent-again", "breaks no promise of safety: pieces of a snapshot are sent twice"),
+    ("piece-sent-again-for-another-link", "breaks no promise of safety: pieces of a snapshot are sent twice"),
     (
         "written-off-entries-not-counted",
         "breaks no promise of safety: the way to a peer is longer than it should be",

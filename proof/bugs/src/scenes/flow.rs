@@ -47,8 +47,32 @@ pub(super) fn a_slow_link_for_a_snapshot(seed: u64) {
     );
 }
 
+/// The same, and its other links are reset every five seconds.
+pub(super) fn a_snapshot_beside_resets(seed: u64) {
+    let rate = 600_000 + seed % 7 * 10_000;
+    let reset_every = 5_000_000_000;
+    comes_back(
+        seed,
+        SlowLink { rate, behind: 12 << 20, reads: 0, writes: 0, reset_every, by_snapshot: true },
+    );
+}
+
+/// A follower gets a snapshot while clients write half of what its link carries.
+pub(super) fn a_snapshot_under_writes(seed: u64) {
+    let writes = 500 + seed % 50;
+    let situation =
+        SlowLink { rate: 1_000_000, behind: 12 << 20, reads: 0, writes, reset_every: 0, by_snapshot: true };
+    let came = slow_link(seed, &situation).unwrap_or_else(|broken| panic!("scene: {broken}"));
+    assert!(
+        came.level.is_some(),
+        "who_comes_back_is_level_some_time: it has had a snapshot, and still lacks more than a second's writes after \
+         twelve times what its link takes for what it lacked"
+    );
+}
+
 fn comes_back(seed: u64, situation: SlowLink) {
     let came = slow_link(seed, &situation).unwrap_or_else(|broken| panic!("scene: {broken}"));
+    assert!(came.took.is_some(), "scene: it comes back");
     let ratio = came.link.ratio();
     assert!(
         0.85 <= ratio,

@@ -301,6 +301,9 @@ impl SnapshotStore {
 
     /// Gives a checked and synced file its name. If there is a good one of that name, it stays: somebody may be reading
     /// it piece by piece.
+    ///
+    /// The lock is held over the rename and the sync of the directory, so that a late task of a store that was closed touches
+    /// nothing of the next owner's. Once a snapshot, whoever prunes the log may wait for that.
     pub(super) fn publish(&self, aside: &str, snapshot: Snapshot) -> Result<Snapshot, WalError> {
         let key = (snapshot.group, snapshot.meta.last.index, snapshot.meta.last.term);
         if let Ok(Some(same)) = self.get(snapshot.group, snapshot.meta.last) {
