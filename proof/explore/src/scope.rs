@@ -503,7 +503,7 @@ pub const SCOPES: &[Scope] = &[
         in_flight_max: 2,
         sync: Sync::Each,
         must_see: &[Mark::Pruned, Mark::Installed, Mark::JointCommitted, Mark::ChangeCompleted],
-        pinned: 1_774_504,
+        pinned: 1_728_898,
         ..TINY
     },
     Scope {

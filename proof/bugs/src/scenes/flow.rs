@@ -72,7 +72,6 @@ pub(super) fn a_snapshot_under_writes(seed: u64) {
 
 fn comes_back(seed: u64, situation: SlowLink) {
     let came = slow_link(seed, &situation).unwrap_or_else(|broken| panic!("scene: {broken}"));
-    assert!(came.took.is_some(), "scene: it comes back");
     let ratio = came.link.ratio();
     assert!(
         0.85 <= ratio,
@@ -80,6 +79,7 @@ fn comes_back(seed: u64, situation: SlowLink) {
         came.link.sent,
         came.link.taken
     );
+    assert!(came.took.is_some(), "scene: it comes back");
 }
 
 /// The first of many appends is lost, and the second one shows it; then a heartbeat and its answer overtake the rest.
