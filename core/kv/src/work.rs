@@ -47,6 +47,8 @@ pub struct Work {
     current: Current,
     /// The answers so far, of the transactions that are open; the outermost is the request itself.
     answers: Vec<Vec<Answer>>,
+    /// The steps with which the transactions within it began that are open.
+    open: Vec<usize>,
     /// Where the store stood before: the number of its next change, and its running digest.
     before: Option<(u64, u64)>,
 }
@@ -132,8 +134,18 @@ impl Work {
     }
 
     fn of(phase: Phase, steps: Vec<Step>, wants: bool, bytes_left: usize) -> Work {
-        let (answers, current) = (Vec::from([Vec::new()]), Current::Begins);
-        Work { wants, bytes_left, lacks_pairs: false, phase, steps, at: 0, current, answers, before: None }
+        Work {
+            wants,
+            bytes_left,
+            lacks_pairs: false,
+            phase,
+            steps,
+            at: 0,
+            current: Current::Begins,
+            answers: Vec::from([Vec::new()]),
+            open: Vec::new(),
+            before: None,
+        }
     }
 
     /// Whether it is a command that has been carried out, but whose answer lacks pairs because it would have had too many.
@@ -197,40 +209,27 @@ impl Work {
     }
 
     /// A transaction within the request begins or ends.
-    fn bracket(&mut self, store: &Store) {
+    fn bracket(&mut self, store: &Store, allowance: &mut i64) {
+        spend(allowance, 1);
         match &self.steps[self.at] {
             Step::Begin { .. } => {
+                self.open.push(self.at);
                 self.answers.push(Vec::new());
                 self.done(None);
             }
             _ => {
                 let answers = self.answers.pop().unwrap_or_default();
-                let (succeeded, compare) = self.begun();
+                let begun = self.open.pop().map(|at| &self.steps[at]);
+                let Some(Step::Begin { succeeded, compare }) = begun else {
+                    unreachable!("every end has a beginning")
+                };
                 let succeeded = match planted!("txn-judged-after-its-writes") {
                     true => compare.iter().all(|compare| store.holds(compare)),
-                    false => succeeded,
+                    false => *succeeded,
                 };
                 self.done(Some(Answer::Txn { succeeded, answers }));
             }
         }
-    }
-
-    /// The beginning that the end under way belongs to.
-    fn begun(&self) -> (bool, &[crate::api::Compare]) {
-        let mut ends = 0;
-        for step in self.steps[..=self.at].iter().rev() {
-            match step {
-                Step::End => ends += 1,
-                Step::Begin { succeeded, compare } => {
-                    ends -= 1;
-                    if ends == 0 {
-                        return (*succeeded, compare);
-                    }
-                }
-                _ => {}
-            }
-        }
-        unreachable!("every end has a beginning")
     }
 
     fn answer(&mut self) -> Answer {
@@ -270,7 +269,7 @@ impl Store {
                     Ok(answer) => work.done(Some(answer)),
                     Err(error) => return Some(Err(error)),
                 },
-                Step::Begin { .. } | Step::End => work.bracket(self),
+                Step::Begin { .. } | Step::End => work.bracket(self, allowance),
                 Step::Put(_) | Step::DeleteRange(_) => {
                     panic!("a transaction that writes was sent as a query")
                 }
@@ -303,8 +302,9 @@ impl Store {
     /// Carries out the step under way, or a part of it.
     fn execute(&mut self, work: &mut Work, allowance: &mut i64) -> Option<Result<(), Error>> {
         match &work.steps[work.at] {
-            Step::Begin { .. } | Step::End => work.bracket(self),
+            Step::Begin { .. } | Step::End => work.bracket(self, allowance),
             Step::Range(_) if !work.wants => {
+                spend(allowance, 1);
                 work.done(Some(Answer::Range(Default::default())));
             }
             Step::Range(_) => match work.read(self, allowance)? {
@@ -324,6 +324,7 @@ impl Store {
             }
             Step::DeleteRange(DeleteRange { keys, prev_kv }) => {
                 if let Current::Begins = work.current {
+                    spend(allowance, 1); // whether there is anything to delete or not
                     let bytes_left = work.bytes_left;
                     work.current = Current::Deleting(Deleting { bytes_left, ..Deleting::default() });
                 }

@@ -73,6 +73,71 @@ fn what_a_command_takes_is_what_it_was_said_to_cost() {
     }
 }
 
+/// Transactions within `txn`, itself included, and the conditions of all.
+fn parts(txn: &Txn) -> (u64, u64) {
+    let nested = txn.success.iter().chain(&txn.failure).filter_map(|operation| match operation {
+        Operation::Txn(nested) => Some(parts(nested)),
+        _ => None,
+    });
+    nested.fold((1, txn.compare.len() as u64), |sum, more| (sum.0 + more.0, sum.1 + more.1))
+}
+
+#[test]
+fn conditions_on_missing_keys_and_transactions_of_nothing_are_counted_and_cut() {
+    let missing = |n| compare(one(&format!("m{n}")), CompareResult::Equal, CompareTarget::Version(0));
+    let conditions = || (0..60).map(missing).collect::<Vec<_>>();
+    let judging = Txn { compare: conditions(), ..success(vec![Operation::Put(put("new", ""))]) };
+    let nowhere = compare(between("m", "n"), CompareResult::Less, CompareTarget::Mod(1));
+    let upside_down = compare(between("n", "m"), CompareResult::Less, CompareTarget::Mod(1));
+    let nested = |txn: &Txn, times| success(vec![Operation::Txn(txn.clone()); times]);
+    let deep = (0..28).fold(judging.clone(), |txn, _| Txn { compare: conditions(), ..nested(&txn, 1) });
+    let idle = [
+        Operation::Range(get(all())),
+        Operation::DeleteRange(delete(between("m", "n"))),
+        Operation::DeleteRange(delete(between("n", "m"))),
+    ];
+    let txns = [
+        nested(&Txn { success: vec![], ..judging.clone() }, 60),
+        nested(&nested(&Txn::default(), 60), 60),
+        nested(&Txn { compare: vec![nowhere; 60], ..Txn::default() }, 60),
+        nested(&Txn { compare: vec![upside_down; 60], ..Txn::default() }, 60),
+        deep,
+        success([&idle[1..]; 60].concat()),
+    ];
+    for txn in txns {
+        let command = Command::Txn(txn.clone());
+        let (mut whole, (transactions, conditions)) = (many(), parts(&txn));
+        let answer = whole.apply(&command);
+        let looks = conditions + 2 * transactions + txn.success.len() as u64;
+        for slice in [1, 7, 100, i64::MAX >> 1] {
+            let (mut store, mut work) = (many(), Work::on_command(command.clone(), Some(usize::MAX)));
+            let mut slices = 0;
+            let done = loop {
+                slices += 1;
+                if let Some(done) = store.go_on(&mut work, &mut slice.clone()) {
+                    break done;
+                }
+            };
+            assert_eq!(done, answer, "in slices of {slice}");
+            assert_eq!((store.digest(), store.running_digest()), (whole.digest(), whole.running_digest()));
+            let (total, longest) = taken(&mut many(), &command, slice);
+            assert!(looks <= total, "{total} units taken for {looks} looks: {transactions} transactions");
+            assert!(
+                looks / (slice.unsigned_abs() + 8) <= slices,
+                "{looks} looks in {slices} slices of {slice}"
+            );
+            assert!(longest <= slice.unsigned_abs() + 8, "a slice of {longest} units, {slice} were allowed");
+        }
+    }
+    // Nobody waits for the answer: ranges that are not read are gone by in slices all the same.
+    let unread = Command::Txn(success(vec![idle[0].clone(); 100]));
+    let (mut store, mut work, mut slices) = (many(), Work::on_command(unread, None), 0);
+    while store.go_on(&mut work, &mut 10).is_none() {
+        slices += 1;
+    }
+    assert!(slices >= 3 * 100 / 10, "{slices} slices: listed, judged, gone by");
+}
+
 #[test]
 fn a_command_that_names_each_key_is_small() {
     let small = [
