@@ -25,7 +25,7 @@
 
 use crate::api::{Answer, Command, DeleteRange, Error, Key, KeyValue, Query, Response};
 use crate::cost::PUT_UNITS;
-use crate::range::{PAIR_BYTES_MIN, Reading, spend};
+use crate::range::{Reading, pair_bytes, spend};
 use crate::store::Store;
 use crate::txn::{Deciding, Step};
 use alloc::boxed::Box;
@@ -36,7 +36,7 @@ use alloc::vec::Vec;
 pub struct Work {
     /// Somebody waits for the answer.
     wants: bool,
-    /// Bytes of pairs that may still be gathered.
+    /// Bytes of pairs that may still be gathered. [`pair_bytes`]
     bytes_left: usize,
     /// It is a command whose answer would have been larger than that.
     lacks_pairs: bool,
@@ -86,7 +86,7 @@ pub(crate) struct Deleting {
 impl Deleting {
     /// Keeps what a deleted key held, if there is room for it; if not, nothing is kept.
     pub(crate) fn keep(&mut self, kv: KeyValue) {
-        match self.bytes_left.checked_sub(kv.key.len() + kv.value.len() + PAIR_BYTES_MIN) {
+        match self.bytes_left.checked_sub(pair_bytes(&kv)) {
             Some(left) if !self.is_too_large => {
                 self.bytes_left = left;
                 self.prev_kvs.push(kv);
@@ -106,7 +106,7 @@ fn drop_pairs(answer: &mut Answer) {
 }
 
 impl Work {
-    /// A command that has not begun. `wants`: bytes of keys and values that its answer may have, if somebody waits for it.
+    /// A command that has not begun. `wants`: bytes of memory that the pairs of its answer may take, if somebody waits for it.
     #[must_use]
     pub fn on_command(command: Command, wants: Option<usize>) -> Work {
         let (is_wanted, bytes) = (wants.is_some(), wants.unwrap_or(0));
@@ -122,7 +122,7 @@ impl Work {
         }
     }
 
-    /// A read that has not begun; refused as soon as its ranges have more than `bytes_max` bytes of keys and values together.
+    /// A read that has not begun; refused as soon as the pairs of its ranges take more than `bytes_max` bytes of memory together.
     #[must_use]
     pub fn on_query(query: &Query, bytes_max: usize) -> Work {
         match query.clone() {
