@@ -6,6 +6,7 @@
 use crate::api::{DeleteRange, Error, Operation, Put, Range, Txn};
 use crate::command::TXN_DEPTH_MAX;
 use alloc::collections::{BTreeMap, BTreeSet};
+use core::mem::swap;
 
 /// How large a transaction may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,9 +62,7 @@ pub fn check_delete_range(delete: &DeleteRange) -> Result<(), Error> {
 /// nested transactions in place; [`Error::DuplicateKey`] last.
 pub fn check_txn(txn: &Txn, limits: &CheckLimits) -> Result<(), Error> {
     check_parts(txn, limits.txn_ops_max, limits.txn_depth_max.min(TXN_DEPTH_MAX))?;
-    Touched::by(&txn.success)?;
-    Touched::by(&txn.failure)?;
-    Ok(())
+    clashes(txn).0
 }
 
 /// Whether the transaction consists of reads alone, so that it needs no place in the log.
@@ -74,6 +73,14 @@ pub fn is_read_only(txn: &Txn) -> bool {
 
 fn require_key(key: &[u8]) -> Result<(), Error> {
     if key.is_empty() { Err(Error::EmptyKey) } else { Ok(()) }
+}
+
+/// Whether the transaction may change a key twice, and how many keys and ranges were looked at to know it.
+fn clashes(txn: &Txn) -> (Result<(), Error>, u64) {
+    let mut looks = 0;
+    let mut judge = |operations| Touched::by(operations, &mut looks).map(drop);
+    let verdict = judge(&txn.success).and_then(|()| judge(&txn.failure));
+    (verdict, looks)
 }
 
 /// A nested transaction may have as many operations as the level above leaves of its own limit.
@@ -96,6 +103,9 @@ fn check_parts(txn: &Txn, ops_max: usize, depth_max: usize) -> Result<(), Error>
 /// Two quirks are etcd's and kept, since clients may live with them: a range end of `\0` is taken for the byte it is, so
 /// a delete "from a key on" forbids no put; and a put in one nested transaction is not held against a delete in a
 /// later one.
+///
+/// Of two sets that become one the smaller is gone through, whichever it is: so each key is looked at O(log n) times,
+/// however deep it is nested.
 #[derive(Default)]
 struct Touched<'a> {
     puts: BTreeSet<&'a [u8]>,
@@ -103,27 +113,25 @@ struct Touched<'a> {
 }
 
 impl<'a> Touched<'a> {
-    /// Fails if a key may be put twice, or put and deleted.
-    fn by(operations: &'a [Operation]) -> Result<Touched<'a>, Error> {
+    /// Fails if a key may be put twice, or put and deleted. Counts the keys and ranges that it looks at.
+    fn by(operations: &'a [Operation], looks: &mut u64) -> Result<Touched<'a>, Error> {
         let mut touched = Touched::default();
         for operation in operations {
             if let Operation::DeleteRange(delete) = operation {
+                *looks += 1;
                 touched.deletes.add(&delete.keys.start, &delete.keys.end);
             }
         }
         for operation in operations {
             if let Operation::Txn(nested) = operation {
-                let success = Touched::by(&nested.success)?;
-                let failure = Touched::by(&nested.failure)?;
-                // Only one of the branches will run, so these two do not clash with each other.
-                let either = success.puts.union(&failure.puts).copied().collect::<BTreeSet<_>>();
-                either.into_iter().try_for_each(|key| touched.put(key))?;
-                touched.deletes.add_all(success.deletes);
-                touched.deletes.add_all(failure.deletes);
+                let success = Touched::by(&nested.success, looks)?;
+                let failure = Touched::by(&nested.failure, looks)?;
+                touched.add(success.or(failure, looks), looks)?;
             }
         }
         for operation in operations {
             if let Operation::Put(put) = operation {
+                *looks += 1;
                 touched.put(&put.key)?;
             }
         }
@@ -134,6 +142,35 @@ impl<'a> Touched<'a> {
         if self.deletes.contains(key) || !self.puts.insert(key) {
             return Err(Error::DuplicateKey);
         }
+        Ok(())
+    }
+
+    /// What either of two branches touches. Only one of them will run, so they do not clash with each other.
+    fn or(mut self, mut other: Touched<'a>, looks: &mut u64) -> Touched<'a> {
+        if self.puts.len() < other.puts.len() {
+            swap(&mut self.puts, &mut other.puts);
+        }
+        *looks += other.puts.len() as u64;
+        self.puts.extend(other.puts);
+        self.deletes.add_all(other.deletes, looks);
+        self
+    }
+
+    /// Takes in what a nested transaction touches. Its puts clash with all that is here, its deletes with nothing.
+    fn add(&mut self, mut nested: Touched<'a>, looks: &mut u64) -> Result<(), Error> {
+        if self.deletes.clash_with(&nested.puts, looks) {
+            return Err(Error::DuplicateKey);
+        }
+        if self.puts.len() < nested.puts.len() {
+            swap(&mut self.puts, &mut nested.puts);
+        }
+        *looks += nested.puts.len() as u64;
+        for key in nested.puts {
+            if !self.puts.insert(key) {
+                return Err(Error::DuplicateKey);
+            }
+        }
+        self.deletes.add_all(nested.deletes, looks);
         Ok(())
     }
 }
@@ -168,13 +205,86 @@ impl<'a> Deletes<'a> {
         self.ranges.insert(start, end);
     }
 
-    fn add_all(&mut self, other: Deletes<'a>) {
+    fn add_all(&mut self, mut other: Deletes<'a>, looks: &mut u64) {
+        if self.single.len() < other.single.len() {
+            swap(&mut self.single, &mut other.single);
+        }
+        if self.ranges.len() < other.ranges.len() {
+            swap(&mut self.ranges, &mut other.ranges);
+        }
+        *looks += other.len() as u64;
         self.single.extend(other.single);
         other.ranges.into_iter().for_each(|(start, end)| self.add_range(start, end));
+    }
+
+    fn len(&self) -> usize {
+        self.single.len() + self.ranges.len()
+    }
+
+    /// Whether one of the keys is in here.
+    fn clash_with(&self, keys: &BTreeSet<&'a [u8]>, looks: &mut u64) -> bool {
+        *looks += self.len().min(keys.len()) as u64;
+        if keys.len() < self.len() {
+            return keys.iter().any(|key| self.contains(key));
+        }
+        let is_put = |(&start, &end): (&&'a [u8], &&'a [u8])| keys.range(start..end).next().is_some();
+        self.single.iter().any(|key| keys.contains(key)) || self.ranges.iter().any(is_put)
     }
 
     fn contains(&self, key: &[u8]) -> bool {
         let range = self.ranges.range(..=key).next_back();
         self.single.contains(key) || range.is_some_and(|(_, &end)| key < end)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::KeyRange;
+    use alloc::vec::Vec;
+
+    const KEYS: u64 = 8192;
+
+    /// The operations, as deep as they may be.
+    fn deep(mut operations: Vec<Operation>, beside: impl Fn(u64) -> Operation) -> Txn {
+        for level in 1..TXN_DEPTH_MAX as u64 {
+            let nested = Txn { success: operations, ..Txn::default() };
+            operations = Vec::from([beside(level), Operation::Txn(nested)]);
+        }
+        Txn { success: operations, ..Txn::default() }
+    }
+
+    fn key(number: u64) -> Vec<u8> {
+        number.to_be_bytes().to_vec()
+    }
+
+    fn put(number: u64) -> Operation {
+        Operation::Put(Put { key: key(number), ..Put::default() })
+    }
+
+    fn delete(number: u64, end: Vec<u8>) -> Operation {
+        let keys = KeyRange { start: key(number), end };
+        Operation::DeleteRange(DeleteRange { keys, prev_kv: false })
+    }
+
+    #[test]
+    fn keys_at_the_bottom_of_a_deep_transaction_are_not_looked_at_on_every_level() {
+        let puts = (0..KEYS).map(put).collect();
+        let single = (0..KEYS).map(|number| delete(number, Vec::new())).collect();
+        let ranges = (0..KEYS).map(|number| delete(2 * number, key(2 * number + 1))).collect();
+        let cases = [
+            ("puts below puts", deep(puts, |level| put(3 * KEYS + level))),
+            (
+                "puts below deletes",
+                deep((0..KEYS).map(put).collect(), |level| delete(3 * KEYS + level, Vec::new())),
+            ),
+            ("deletes below deletes", deep(single, |level| delete(3 * KEYS + level, Vec::new()))),
+            ("ranges below puts", deep(ranges, |level| put(3 * KEYS + level))),
+        ];
+        for (name, txn) in cases {
+            let (verdict, looks) = clashes(&txn);
+            assert_eq!(verdict, Ok(()), "{name}");
+            assert!(looks <= 2 * KEYS, "{name}: {looks} looks at {KEYS} keys");
+        }
     }
 }

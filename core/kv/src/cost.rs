@@ -13,6 +13,9 @@
 //! | a put | [`PUT_UNITS`], and 1 for each KiB of its value |
 //! | a compaction | [`PUT_UNITS`]: what it makes forgettable is forgotten later, a little at a time |
 //!
+//! Entries are judged by this on members of all versions, so it stays as it is; what a slice spends (`work.rs`) is counted
+//! more closely: a step of a transaction takes a little even where there is nothing to do.
+//!
 //! Of a transaction the dearer branch counts, with all compares. Nothing here depends on how much of what is compacted a
 //! member has already forgotten: the same log makes the same costs on every member. [replication-protocols DT1]
 //! Knows nothing of: what a request may cost, what is done to one that costs too much.

@@ -32,14 +32,23 @@ const COUNT_BACK_MAX: u64 = 256;
 /// Units for putting one pair in its place in an order that is not the keys'.
 pub(crate) const SORT_UNITS: u64 = 4;
 
-/// What a pair takes in an answer beside its key and its value, at the least: tags and lengths.
-pub(crate) const PAIR_BYTES_MIN: usize = 10;
+/// What a pair takes beside its key and its value, which it shares with the store but may be the last to hold: its place in
+/// memory, and in what goes out at the least 10 bytes of tags and lengths.
+const PAIR_BYTES: usize = size_of::<KeyValue>() + 10;
+
+/// What it takes beyond that while it is being sorted.
+const SORTED_BYTES: usize = size_of::<((Rank, Key), KeyValue)>();
+
+/// Bytes that a pair counts with while an answer is gathered.
+pub(crate) fn pair_bytes(kv: &KeyValue) -> usize {
+    kv.key.len() + kv.value.len() + PAIR_BYTES
+}
 
 /// A read of a range under way.
 #[derive(Clone, Debug)]
 pub(crate) struct Reading {
     range: Range,
-    /// Bytes of pairs that may be gathered here.
+    /// Bytes of pairs that may be gathered here. [`pair_bytes`]
     bytes_max: usize,
     bytes: usize,
     stage: Stage,
@@ -91,8 +100,7 @@ impl PartialOrd for ByBytes {
 }
 
 impl Reading {
-    /// A read that has not begun. One whose pairs have more than `bytes_max` bytes of keys and values is refused as soon
-    /// as that is seen.
+    /// A read that has not begun. One whose pairs take more than `bytes_max` bytes is refused as soon as that is seen.
     pub(crate) fn new(range: Range, bytes_max: usize) -> Reading {
         Reading {
             range,
@@ -128,7 +136,9 @@ impl Reading {
                 Err(error) => return Some(Err(error)),
             }
         }
+        self.kvs.reserve_exact(self.sorted.len());
         while let Some((_, kv)) = self.sorted.pop_first() {
+            self.bytes -= SORTED_BYTES;
             self.kvs.push(kv);
             if !spend(allowance, 1) && !self.sorted.is_empty() {
                 return None;
@@ -156,7 +166,7 @@ impl Reading {
         }
         if is_plain(range) && !range.count_only && known.is_some() {
             let wanted = usize::try_from(self.count).unwrap_or(usize::MAX).min(limit(range));
-            if wanted.saturating_mul(PAIR_BYTES_MIN) > self.bytes_max {
+            if wanted.saturating_mul(PAIR_BYTES) > self.bytes_max {
                 return Err(Error::AnswerTooLarge);
             }
             self.kvs.reserve_exact(wanted);
@@ -190,17 +200,18 @@ impl Reading {
                     return if counts { ControlFlow::Continue(()) } else { ControlFlow::Break(()) };
                 }
                 let kv = pair(store, range, key, version);
-                *bytes += kv.key.len() + kv.value.len() + PAIR_BYTES_MIN;
+                *bytes += pair_bytes(&kv);
                 spend(left, 1);
                 if by_key {
                     kvs.push(kv);
                 } else {
                     spend(left, SORT_UNITS);
+                    *bytes += SORTED_BYTES;
                     sorted.insert((rank(store, range, key, version), key.clone()), kv);
                     if sorted.len() > limit
                         && let Some((_, last)) = sorted.pop_last()
                     {
-                        *bytes -= last.key.len() + last.value.len() + PAIR_BYTES_MIN;
+                        *bytes -= pair_bytes(&last) + SORTED_BYTES;
                     }
                 }
                 too_large = *bytes > *bytes_max;

@@ -13,6 +13,7 @@ use crate::api::{
     Compare, CompareResult, CompareTarget, DeleteRange, Error, Key, Operation, Put, Range, Txn,
 };
 use crate::history::Version;
+use crate::range::spend;
 use crate::store::Store;
 use alloc::vec::Vec;
 use core::cmp::Ordering;
@@ -63,29 +64,38 @@ impl Deciding {
         Deciding { todo: Vec::from([Todo::Txn(txn, 0)]), ..Deciding::default() }
     }
 
-    /// Goes on until all conditions are settled, which is `true`, or the allowance is used up.
+    /// Goes on until all conditions are settled, which is `true`, or the allowance is used up. Takes 1 unit for each step
+    /// of the list, beside what the conditions take.
     pub(crate) fn step(&mut self, store: &Store, allowance: &mut i64) -> bool {
         while let Some(todo) = self.todo.pop() {
+            if *allowance <= 0 {
+                self.todo.push(todo);
+                return false;
+            }
             let (txn, mut next) = match todo {
                 Todo::Txn(txn, next) => (txn, next),
                 Todo::Do(step) => {
+                    spend(allowance, 1);
                     self.steps.push(step);
                     continue;
                 }
             };
             let mut succeeded = true;
             while succeeded && let Some(compare) = txn.compare.get(next) {
-                match store.judge(compare, &mut self.judging, allowance) {
-                    Some(holds) => succeeded = holds,
-                    None => {
-                        self.todo.push(Todo::Txn(txn, next));
-                        return false;
-                    }
-                }
+                let judged = match *allowance {
+                    1.. => store.judge(compare, &mut self.judging, allowance),
+                    _ => None,
+                };
+                let Some(holds) = judged else {
+                    self.todo.push(Todo::Txn(txn, next));
+                    return false;
+                };
+                succeeded = holds;
                 self.judging = Judging::default();
                 next += 1;
             }
             let Txn { compare, success, failure } = txn;
+            spend(allowance, 1);
             self.steps.push(Step::Begin { succeeded, compare });
             self.todo.push(Todo::Do(Step::End));
             let operations = if succeeded { success } else { failure };
@@ -137,6 +147,7 @@ impl Store {
 
     /// Whether a condition holds for every key of its range, once that is known. A range without keys is judged as one
     /// missing key, whose numbers are all 0 and whose value compares false with everything. [etcd rpc.proto, Compare]
+    /// Looking for a key that is not there takes as long as for one that is, and counts as that.
     fn judge(&self, compare: &Compare, judging: &mut Judging, allowance: &mut i64) -> Option<bool> {
         let Judging { resume, met } = judging;
         let mut holds = true;
@@ -146,6 +157,9 @@ impl Store {
             holds = version_holds(compare, version);
             if holds { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         });
+        if is_over && !*met && !planted!("missing-keys-cost-nothing") {
+            spend(allowance, 1);
+        }
         match (is_over, *met, &compare.target) {
             (false, ..) => None,
             (true, true, _) => Some(holds),

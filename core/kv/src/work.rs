@@ -25,7 +25,7 @@
 
 use crate::api::{Answer, Command, DeleteRange, Error, Key, KeyValue, Query, Response};
 use crate::cost::PUT_UNITS;
-use crate::range::{PAIR_BYTES_MIN, Reading, spend};
+use crate::range::{Reading, pair_bytes, spend};
 use crate::store::Store;
 use crate::txn::{Deciding, Step};
 use alloc::boxed::Box;
@@ -36,7 +36,7 @@ use alloc::vec::Vec;
 pub struct Work {
     /// Somebody waits for the answer.
     wants: bool,
-    /// Bytes of pairs that may still be gathered.
+    /// Bytes of pairs that may still be gathered. [`pair_bytes`]
     bytes_left: usize,
     /// It is a command whose answer would have been larger than that.
     lacks_pairs: bool,
@@ -47,6 +47,8 @@ pub struct Work {
     current: Current,
     /// The answers so far, of the transactions that are open; the outermost is the request itself.
     answers: Vec<Vec<Answer>>,
+    /// The steps with which the transactions within it began that are open.
+    open: Vec<usize>,
     /// Where the store stood before: the number of its next change, and its running digest.
     before: Option<(u64, u64)>,
 }
@@ -84,7 +86,7 @@ pub(crate) struct Deleting {
 impl Deleting {
     /// Keeps what a deleted key held, if there is room for it; if not, nothing is kept.
     pub(crate) fn keep(&mut self, kv: KeyValue) {
-        match self.bytes_left.checked_sub(kv.key.len() + kv.value.len() + PAIR_BYTES_MIN) {
+        match self.bytes_left.checked_sub(pair_bytes(&kv)) {
             Some(left) if !self.is_too_large => {
                 self.bytes_left = left;
                 self.prev_kvs.push(kv);
@@ -104,7 +106,7 @@ fn drop_pairs(answer: &mut Answer) {
 }
 
 impl Work {
-    /// A command that has not begun. `wants`: bytes of keys and values that its answer may have, if somebody waits for it.
+    /// A command that has not begun. `wants`: bytes of memory that the pairs of its answer may take, if somebody waits for it.
     #[must_use]
     pub fn on_command(command: Command, wants: Option<usize>) -> Work {
         let (is_wanted, bytes) = (wants.is_some(), wants.unwrap_or(0));
@@ -120,7 +122,7 @@ impl Work {
         }
     }
 
-    /// A read that has not begun; refused as soon as its ranges have more than `bytes_max` bytes of keys and values together.
+    /// A read that has not begun; refused as soon as the pairs of its ranges take more than `bytes_max` bytes of memory together.
     #[must_use]
     pub fn on_query(query: &Query, bytes_max: usize) -> Work {
         match query.clone() {
@@ -132,8 +134,18 @@ impl Work {
     }
 
     fn of(phase: Phase, steps: Vec<Step>, wants: bool, bytes_left: usize) -> Work {
-        let (answers, current) = (Vec::from([Vec::new()]), Current::Begins);
-        Work { wants, bytes_left, lacks_pairs: false, phase, steps, at: 0, current, answers, before: None }
+        Work {
+            wants,
+            bytes_left,
+            lacks_pairs: false,
+            phase,
+            steps,
+            at: 0,
+            current: Current::Begins,
+            answers: Vec::from([Vec::new()]),
+            open: Vec::new(),
+            before: None,
+        }
     }
 
     /// Whether it is a command that has been carried out, but whose answer lacks pairs because it would have had too many.
@@ -197,40 +209,27 @@ impl Work {
     }
 
     /// A transaction within the request begins or ends.
-    fn bracket(&mut self, store: &Store) {
+    fn bracket(&mut self, store: &Store, allowance: &mut i64) {
+        spend(allowance, 1);
         match &self.steps[self.at] {
             Step::Begin { .. } => {
+                self.open.push(self.at);
                 self.answers.push(Vec::new());
                 self.done(None);
             }
             _ => {
                 let answers = self.answers.pop().unwrap_or_default();
-                let (succeeded, compare) = self.begun();
+                let begun = self.open.pop().map(|at| &self.steps[at]);
+                let Some(Step::Begin { succeeded, compare }) = begun else {
+                    unreachable!("every end has a beginning")
+                };
                 let succeeded = match planted!("txn-judged-after-its-writes") {
                     true => compare.iter().all(|compare| store.holds(compare)),
-                    false => succeeded,
+                    false => *succeeded,
                 };
                 self.done(Some(Answer::Txn { succeeded, answers }));
             }
         }
-    }
-
-    /// The beginning that the end under way belongs to.
-    fn begun(&self) -> (bool, &[crate::api::Compare]) {
-        let mut ends = 0;
-        for step in self.steps[..=self.at].iter().rev() {
-            match step {
-                Step::End => ends += 1,
-                Step::Begin { succeeded, compare } => {
-                    ends -= 1;
-                    if ends == 0 {
-                        return (*succeeded, compare);
-                    }
-                }
-                _ => {}
-            }
-        }
-        unreachable!("every end has a beginning")
     }
 
     fn answer(&mut self) -> Answer {
@@ -270,7 +269,7 @@ impl Store {
                     Ok(answer) => work.done(Some(answer)),
                     Err(error) => return Some(Err(error)),
                 },
-                Step::Begin { .. } | Step::End => work.bracket(self),
+                Step::Begin { .. } | Step::End => work.bracket(self, allowance),
                 Step::Put(_) | Step::DeleteRange(_) => {
                     panic!("a transaction that writes was sent as a query")
                 }
@@ -303,8 +302,9 @@ impl Store {
     /// Carries out the step under way, or a part of it.
     fn execute(&mut self, work: &mut Work, allowance: &mut i64) -> Option<Result<(), Error>> {
         match &work.steps[work.at] {
-            Step::Begin { .. } | Step::End => work.bracket(self),
+            Step::Begin { .. } | Step::End => work.bracket(self, allowance),
             Step::Range(_) if !work.wants => {
+                spend(allowance, 1);
                 work.done(Some(Answer::Range(Default::default())));
             }
             Step::Range(_) => match work.read(self, allowance)? {
@@ -324,6 +324,7 @@ impl Store {
             }
             Step::DeleteRange(DeleteRange { keys, prev_kv }) => {
                 if let Current::Begins = work.current {
+                    spend(allowance, 1); // whether there is anything to delete or not
                     let bytes_left = work.bytes_left;
                     work.current = Current::Deleting(Deleting { bytes_left, ..Deleting::default() });
                 }

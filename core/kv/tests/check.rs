@@ -1,12 +1,14 @@
-//! What the gate refuses, one case per line.
+//! What the gate refuses, one case per line; and, of keys changed twice, what a twin says that goes through everything on
+//! every level.
 
 mod common;
 
 use common::{between, compare, delete, get, one, put, success};
-use kattu_kv::api::{CompareResult, CompareTarget, Error, Operation, Put, Txn};
+use kattu_kv::api::{CompareResult, CompareTarget, Error, KeyRange, Operation, Put, Txn};
 use kattu_kv::check::{CheckLimits, check_delete_range, check_range, check_txn, is_read_only};
 use proptest::collection::vec;
 use proptest::prelude::*;
+use std::collections::BTreeSet;
 
 fn p(key: &str) -> Operation {
     Operation::Put(put(key, "v"))
@@ -173,4 +175,61 @@ proptest! {
         operations.insert(at.min(operations.len()), p(&name(key)));
         prop_assert_eq!(check_txn(&success(operations), &CheckLimits::default()), expected);
     }
+
+    #[test]
+    fn nested_transactions_clash_as_their_naive_twin_says(operations in vec(nested(), 0..5)) {
+        let limits = CheckLimits { txn_ops_max: usize::MAX, ..CheckLimits::default() };
+        let expected = naive(&operations).map(drop).ok_or(Error::DuplicateKey);
+        prop_assert_eq!(check_txn(&success(operations), &limits), expected);
+    }
+}
+
+/// Changes of two-byte keys, so many of them that a quarter of all transactions change one twice.
+fn nested() -> impl Strategy<Value = Operation> {
+    let key = || prop_oneof![2 => 0..2000u16, 1 => 0..40u16].prop_map(|n| n.to_be_bytes().to_vec());
+    let put = key().prop_map(|key| Operation::Put(Put { key, ..Put::default() }));
+    let delete = (key(), prop_oneof![2 => Just(0u16), 1 => 1..4u16]).prop_map(|(start, width)| {
+        let number = u16::from_be_bytes([start[0], start[1]]);
+        let end = if width == 0 { vec![] } else { (number + width).to_be_bytes().to_vec() };
+        Operation::DeleteRange(delete(KeyRange { start, end }))
+    });
+    let single = prop_oneof![3 => put, 1 => delete];
+    single.prop_recursive(6, 96, 6, |inner| {
+        (vec(inner.clone(), 0..6), vec(inner, 0..3)).prop_map(|(a, b)| t(a, b))
+    })
+}
+
+type Keys = BTreeSet<Vec<u8>>;
+type Ranges = Vec<(Vec<u8>, Vec<u8>)>;
+
+/// What is put, and what is deleted, by the rules of [etcd checkTxn]; nothing where they clash.
+fn naive(operations: &[Operation]) -> Option<(Keys, Ranges)> {
+    let (mut puts, mut deletes) = (Keys::new(), Ranges::new());
+    let put = |key: Vec<u8>, puts: &mut Keys, deletes: &Ranges| {
+        let covers = |(start, end): &(Vec<u8>, Vec<u8>)| match &end[..] {
+            [] => *start == key,
+            end => *start <= key && &key[..] < end,
+        };
+        (!deletes.iter().any(covers) && puts.insert(key)).then_some(())
+    };
+    for operation in operations {
+        if let Operation::DeleteRange(delete) = operation {
+            deletes.push((delete.keys.start.clone(), delete.keys.end.clone()));
+        }
+    }
+    for operation in operations {
+        if let Operation::Txn(nested) = operation {
+            let (success, failure) = (naive(&nested.success)?, naive(&nested.failure)?);
+            for key in &success.0 | &failure.0 {
+                put(key, &mut puts, &deletes)?;
+            }
+            deletes.extend(success.1.into_iter().chain(failure.1));
+        }
+    }
+    for operation in operations {
+        if let Operation::Put(of) = operation {
+            put(of.key.clone(), &mut puts, &deletes)?;
+        }
+    }
+    Some((puts, deletes))
 }

@@ -5,14 +5,17 @@ mod common;
 
 use common::{between, compare, delete, get, one, put, success};
 use kattu_kv::api::{
-    Answer, Command, CompareResult, CompareTarget, DeleteRange, Error, Operation, Put, Query, Range,
-    SortTarget, Txn,
+    Answer, Command, CompareResult, CompareTarget, DeleteRange, Error, KeyValue, Operation, Put, Query,
+    Range, SortTarget, Txn,
 };
 use kattu_kv::cost::is_small;
 use kattu_kv::store::Store;
 use kattu_kv::work::Work;
 
 const KEYS: u64 = 5000;
+
+/// What a pair takes at the least, in memory and on its way out, beside its key and its value.
+const PAIR_BYTES: usize = size_of::<KeyValue>() + 10;
 
 fn many() -> Store {
     let mut store = Store::new();
@@ -73,6 +76,71 @@ fn what_a_command_takes_is_what_it_was_said_to_cost() {
     }
 }
 
+/// Transactions within `txn`, itself included, and the conditions of all.
+fn parts(txn: &Txn) -> (u64, u64) {
+    let nested = txn.success.iter().chain(&txn.failure).filter_map(|operation| match operation {
+        Operation::Txn(nested) => Some(parts(nested)),
+        _ => None,
+    });
+    nested.fold((1, txn.compare.len() as u64), |sum, more| (sum.0 + more.0, sum.1 + more.1))
+}
+
+#[test]
+fn conditions_on_missing_keys_and_transactions_of_nothing_are_counted_and_cut() {
+    let missing = |n| compare(one(&format!("m{n}")), CompareResult::Equal, CompareTarget::Version(0));
+    let conditions = || (0..60).map(missing).collect::<Vec<_>>();
+    let judging = Txn { compare: conditions(), ..success(vec![Operation::Put(put("new", ""))]) };
+    let nowhere = compare(between("m", "n"), CompareResult::Less, CompareTarget::Mod(1));
+    let upside_down = compare(between("n", "m"), CompareResult::Less, CompareTarget::Mod(1));
+    let nested = |txn: &Txn, times| success(vec![Operation::Txn(txn.clone()); times]);
+    let deep = (0..28).fold(judging.clone(), |txn, _| Txn { compare: conditions(), ..nested(&txn, 1) });
+    let idle = [
+        Operation::Range(get(all())),
+        Operation::DeleteRange(delete(between("m", "n"))),
+        Operation::DeleteRange(delete(between("n", "m"))),
+    ];
+    let txns = [
+        nested(&Txn { success: vec![], ..judging.clone() }, 60),
+        nested(&nested(&Txn::default(), 60), 60),
+        nested(&Txn { compare: vec![nowhere; 60], ..Txn::default() }, 60),
+        nested(&Txn { compare: vec![upside_down; 60], ..Txn::default() }, 60),
+        deep,
+        success([&idle[1..]; 60].concat()),
+    ];
+    for txn in txns {
+        let command = Command::Txn(txn.clone());
+        let (mut whole, (transactions, conditions)) = (many(), parts(&txn));
+        let answer = whole.apply(&command);
+        let looks = conditions + 2 * transactions + txn.success.len() as u64;
+        for slice in [1, 7, 100, i64::MAX >> 1] {
+            let (mut store, mut work) = (many(), Work::on_command(command.clone(), Some(usize::MAX)));
+            let mut slices = 0;
+            let done = loop {
+                slices += 1;
+                if let Some(done) = store.go_on(&mut work, &mut slice.clone()) {
+                    break done;
+                }
+            };
+            assert_eq!(done, answer, "in slices of {slice}");
+            assert_eq!((store.digest(), store.running_digest()), (whole.digest(), whole.running_digest()));
+            let (total, longest) = taken(&mut many(), &command, slice);
+            assert!(looks <= total, "{total} units taken for {looks} looks: {transactions} transactions");
+            assert!(
+                looks / (slice.unsigned_abs() + 8) <= slices,
+                "{looks} looks in {slices} slices of {slice}"
+            );
+            assert!(longest <= slice.unsigned_abs() + 8, "a slice of {longest} units, {slice} were allowed");
+        }
+    }
+    // Nobody waits for the answer: ranges that are not read are gone by in slices all the same.
+    let unread = Command::Txn(success(vec![idle[0].clone(); 100]));
+    let (mut store, mut work, mut slices) = (many(), Work::on_command(unread, None), 0);
+    while store.go_on(&mut work, &mut 10).is_none() {
+        slices += 1;
+    }
+    assert!(slices >= 3 * 100 / 10, "{slices} slices: listed, judged, gone by");
+}
+
 #[test]
 fn a_command_that_names_each_key_is_small() {
     let small = [
@@ -114,18 +182,51 @@ fn a_read_that_gathers_too_much_is_refused_and_a_count_of_everything_costs_nothi
         (read.map(|response| response.answer), (i64::MAX - allowance) as u64)
     };
     // Known from the count alone: nothing is walked.
-    let (refused, units) = read(get(all()), 10 * KEYS as usize - 1);
+    let (refused, units) = read(get(all()), PAIR_BYTES * KEYS as usize - 1);
     assert_eq!((refused, units < 4), (Err(Error::AnswerTooLarge), true));
     // Known on the way: nothing is walked beyond.
-    let (refused, units) = read(get(all()), 10 * KEYS as usize + 1);
+    let (refused, units) = read(get(all()), PAIR_BYTES * KEYS as usize + 1);
     assert_eq!(refused, Err(Error::AnswerTooLarge));
-    assert!(units < KEYS, "{units} units");
+    assert!(units < 2 * KEYS - KEYS / 8, "{units} units");
     let sorted = Range { target: SortTarget::Create, ..get(all()) };
-    assert_eq!(read(sorted.clone(), 1000).0, Err(Error::AnswerTooLarge));
-    assert!(read(Range { limit: 10, ..sorted }, 1000).0.is_ok(), "only what is wanted counts");
+    assert_eq!(read(sorted.clone(), 2000).0, Err(Error::AnswerTooLarge));
+    assert!(read(Range { limit: 10, ..sorted }, 2000).0.is_ok(), "only what is wanted counts");
     let (count, units) = read(Range { count_only: true, ..get(all()) }, 0);
     let Ok(Answer::Range(count)) = count else { panic!("a count") };
     assert_eq!((count.count, units < 4), (KEYS as i64, true));
+}
+
+#[test]
+fn pairs_count_with_what_they_take_in_memory_in_whatever_order_they_are_gathered() {
+    let store = many();
+    let read = |range: Range, bytes_max| {
+        let mut work = Work::on_query(&Query::Range(range), bytes_max);
+        store.read_on(&mut work, &mut i64::MAX.clone()).expect("in one go").map(|response| response.answer)
+    };
+    let pair = PAIR_BYTES + "k00000".len() + "value".len();
+    let filtered = Range { min_mod_revision: 1, ..get(all()) };
+    let of_before = Range { revision: KEYS as i64 / 2 + 1, ..get(all()) };
+    let cases = [(get(all()), KEYS), (filtered, KEYS), (of_before, KEYS / 2)];
+    for (range, pairs) in cases {
+        let enough = pair * pairs as usize;
+        assert_eq!(read(range.clone(), enough - 1).err(), Some(Error::AnswerTooLarge), "{range:?}");
+        let Ok(Answer::Range(answer)) = read(range.clone(), enough) else { panic!("it may: {range:?}") };
+        assert_eq!(answer.kvs.len() as u64, pairs, "{range:?}");
+    }
+    // While they are sorted they are in two places.
+    let sorted = Range { target: SortTarget::Mod, ..get(all()) };
+    let twice = (pair + size_of::<KeyValue>()) * KEYS as usize;
+    assert_eq!(read(sorted.clone(), twice).err(), Some(Error::AnswerTooLarge));
+    assert!(read(sorted, 2 * twice).is_ok());
+    // Of several, what the first has only while it sorts is there again for the next.
+    let few = Range { keys: between("k00000", "k01000"), target: SortTarget::Mod, ..get(all()) };
+    let both = Query::Txn(success(vec![Operation::Range(few), Operation::Range(get(all()))]));
+    let enough = pair * (KEYS as usize + 1000);
+    for (bytes_max, is_enough) in [(enough, true), (enough - 1, false)] {
+        let mut work = Work::on_query(&both, bytes_max);
+        let done = store.read_on(&mut work, &mut i64::MAX.clone()).expect("in one go");
+        assert_eq!(done.is_ok(), is_enough, "{bytes_max} bytes");
+    }
 }
 
 #[test]

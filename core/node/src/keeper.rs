@@ -35,7 +35,7 @@ const TIDY_CHANGES_MAX: usize = 512;
 pub struct RequestLimits {
     /// Units of work. [`kattu_kv::cost`]
     pub work_max: u64,
-    /// Bytes of keys and values that one answer may have.
+    /// Bytes of memory that the pairs of one answer may take: keys, values, and what a pair is beside them.
     pub answer_bytes_max: usize,
 }
 

@@ -25,7 +25,7 @@ const WAL: &str = "kattu-wal";
 const REBUILD: &str = "kattu-rebuild";
 
 /// All bugs that can be planted.
-pub static BUGS: [Bug; 162] = [
+pub static BUGS: [Bug; 163] = [
     // core/raft: elections
     bug(
         RAFT,
@@ -583,6 +583,14 @@ pub static BUGS: [Bug; 162] = [
         "A delete that goes on counts anew, so that its answer depends on how much was done at a time.",
         Trial::Scene,
         &["slices_change_no_answer"],
+    ),
+    bug(
+        KV,
+        "missing-keys-cost-nothing",
+        "our own before: a slice was as long as all conditions on keys that are not there",
+        "Looking for a key of a condition takes something off the allowance only if the key is there.",
+        Trial::Scene,
+        &["steps_are_as_long_as_allowed"],
     ),
     // core/node
     bug(

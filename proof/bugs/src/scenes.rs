@@ -26,7 +26,7 @@
 //! | `own-disk-compared-with-the-slowest`, `slow-disk-left-at-once` | who leads on a slow disk lets another one lead, and not again and again (`slow_disks.rs`) |
 //! | `lease-counted-in-one-set` | while a lease holds nobody else leads, in the middle of a change of members either (`leases.rs`) |
 //! | `lease-kept-though-clocks-differ` | a leader with proof that clocks run apart has no lease (`clocks.rs`) |
-//! | `taken-back-but-for-its-digest`, `delete-counts-its-last-slice`, `slices-as-long-as-the-request`, `reads-in-the-middle-of-a-change`, `read-goes-on-in-other-tables` | work in slices comes to what it would in one go, in short steps (`slices.rs`) |
+//! | `taken-back-but-for-its-digest`, `delete-counts-its-last-slice`, `missing-keys-cost-nothing`, `slices-as-long-as-the-request`, `reads-in-the-middle-of-a-change`, `read-goes-on-in-other-tables` | work in slices comes to what it would in one go, in short steps (`slices.rs`) |
 //! | `compacted-read-judged-by-tidying` | stores that forget at another pace answer and end alike |
 //! | `rebuilt-at-the-old-revision`, `rebuilt-under-the-old-id`, `restored-in-place` | a new cluster made of an old one is whole, above it, and another (`rebuilt.rs`) |
 //!
@@ -98,6 +98,7 @@ pub fn trial(name: &str, seed: u64) {
         "freshness-dated-by-its-answer" => an_answer_that_was_long_on_its_way(seed),
         "taken-back-but-for-its-digest" => slices::a_transaction_that_fails_late(seed),
         "delete-counts-its-last-slice" => slices::a_delete_that_is_counted(seed),
+        "missing-keys-cost-nothing" => slices::conditions_on_missing_keys(seed),
         "slices-as-long-as-the-request" => slices::a_delete_of_everything(seed),
         "reads-in-the-middle-of-a-change" => slices::a_count_beside_a_delete(seed),
         "read-goes-on-in-other-tables" => slices::a_read_and_a_snapshot(seed),

@@ -30,10 +30,9 @@ pub fn frame(message: &impl Message) -> Bytes {
     finish(out, len)
 }
 
-/// The answer to a range read, with its prefix; byte for byte what prost would write.
+/// The answer to a range read, with its prefix; byte for byte what prost would write. `len` is its [`range_len`].
 #[must_use]
-pub fn frame_range(header: &pb::ResponseHeader, result: &api::RangeResult) -> Bytes {
-    let len = range_len(header, result);
+pub fn frame_range(header: &pb::ResponseHeader, result: &api::RangeResult, len: usize) -> Bytes {
     let mut out = start(len);
     encoding::message::encode(1, header, &mut out);
     for kv in &result.kvs {
@@ -117,30 +116,31 @@ impl RangeWriter {
     }
 }
 
-/// Bytes of the message that [`frame_range`] writes, without the prefix.
+/// Bytes of the message that [`frame_range`] writes, without the prefix; `pairs` is the [`pairs_len`] of the answer.
 #[must_use]
-pub fn range_len(header: &pb::ResponseHeader, result: &api::RangeResult) -> usize {
-    let pairs: usize = result
-        .kvs
-        .iter()
-        .map(|kv| {
-            let len = pair_len(kv);
-            1 + encoded_len_varint(len as u64) + len
-        })
-        .sum();
+pub fn range_len(header: &pb::ResponseHeader, result: &api::RangeResult, pairs: usize) -> usize {
     encoding::message::encoded_len(1, header) + pairs + 2 * usize::from(result.more) + int_len(result.count)
 }
 
-/// Bytes of the pairs in an answer as they go out: nearly all of a large one, and cheap to know before any is copied.
+/// Bytes of the pairs in an answer as they go out, each with its tag and its length: nearly all of a large one, and known
+/// before any is copied. It looks at each pair, so it is asked once for an answer.
 #[must_use]
 pub fn pairs_len(answer: &api::Answer) -> usize {
     match answer {
-        api::Answer::Range(result) => result.kvs.iter().map(pair_len).sum(),
-        api::Answer::Put { prev_kv } => prev_kv.as_ref().map_or(0, pair_len),
-        api::Answer::DeleteRange { prev_kvs, .. } => prev_kvs.iter().map(pair_len).sum(),
+        api::Answer::Range(result) => kvs_len(&result.kvs),
+        api::Answer::Put { prev_kv } => kvs_len(prev_kv.as_slice()),
+        api::Answer::DeleteRange { prev_kvs, .. } => kvs_len(prev_kvs),
         api::Answer::Txn { answers, .. } => answers.iter().map(pairs_len).sum(),
         api::Answer::Compact => 0,
     }
+}
+
+fn kvs_len(kvs: &[api::KeyValue]) -> usize {
+    let framed = |kv| {
+        let len = pair_len(kv);
+        1 + encoded_len_varint(len as u64) + len
+    };
+    kvs.iter().map(framed).sum()
 }
 
 fn start(len: usize) -> BytesMut {
@@ -232,8 +232,8 @@ mod tests {
         ) {
             let header = pb::ResponseHeader { cluster_id: 1, member_id: 2, revision: 3, raft_term: 4 };
             let result = api::RangeResult { kvs, more, count, revision: 3 };
-            let whole = frame_range(&header, &result);
-            let len = range_len(&header, &result);
+            let len = range_len(&header, &result, kvs_len(&result.kvs));
+            let whole = frame_range(&header, &result, len);
             let mut writer = RangeWriter::new(header, result, len);
             let mut pieces = Vec::new();
             for &room in rooms.iter().cycle() {
@@ -259,7 +259,8 @@ mod tests {
             };
             let result = api::RangeResult { kvs, more, count, revision: header.revision };
             let twin = frame(&convert::range_response(header, &result));
-            prop_assert_eq!(frame_range(&header, &result), twin);
+            let len = range_len(&header, &result, kvs_len(&result.kvs));
+            prop_assert_eq!(frame_range(&header, &result, len), twin);
         }
     }
 }

@@ -32,12 +32,13 @@ pub async fn range<R: Replica>(
     let request: pb::RangeRequest = grpc::decode(message)?;
     gate::check_range(&request)?;
     let consistency = if request.serializable { Consistency::Serializable } else { level };
-    let (term, response) = read(face, Query::Range(convert::range(request)), consistency, hold).await?;
+    let query = Query::Range(convert::range(request));
+    let Answered { term, response, pairs_len } = read(face, query, consistency, hold).await?;
     let Answer::Range(result) = response.answer else { return Err(other(response)) };
     let header = face.header(term, response.revision);
-    let len = encode::range_len(&header, &result);
+    let len = encode::range_len(&header, &result, pairs_len);
     if len <= LARGE_MIN {
-        return Ok(FaceBody::Message(encode::frame_range(&header, &result)));
+        return Ok(FaceBody::Message(encode::frame_range(&header, &result, len)));
     }
     let mut writer = encode::RangeWriter::new(header, result, len);
     Ok(FaceBody::Large(Large { len, write: Box::new(move |room| writer.next_bytes(room)) }))
@@ -50,7 +51,7 @@ pub async fn range<R: Replica>(
 pub async fn put<R: Replica>(face: &Face<R>, message: Bytes, hold: &mut Hold) -> Result<FaceBody, Status> {
     let request: pb::PutRequest = grpc::decode(message)?;
     gate::check_put(&request)?;
-    let (term, response) = write(face, Command::Put(convert::put(request)), hold).await?;
+    let Answered { term, response, .. } = write(face, Command::Put(convert::put(request)), hold).await?;
     let Answer::Put { prev_kv } = response.answer else { return Err(other(response)) };
     let header = Some(face.header(term, response.revision));
     let prev_kv = prev_kv.as_ref().map(convert::key_value);
@@ -68,11 +69,11 @@ pub async fn delete_range<R: Replica>(
 ) -> Result<FaceBody, Status> {
     let request: pb::DeleteRangeRequest = grpc::decode(message)?;
     gate::check_delete_range(&request)?;
-    let (term, response) = write(face, Command::DeleteRange(convert::delete_range(request)), hold).await?;
+    let command = Command::DeleteRange(convert::delete_range(request));
+    let Answered { term, response, pairs_len } = write(face, command, hold).await?;
     let header = Some(face.header(term, response.revision));
-    let len = encode::pairs_len(&response.answer);
     let Answer::DeleteRange { deleted, prev_kvs, .. } = response.answer else { return Err(other(response)) };
-    Ok(FaceBody::message(len, move || {
+    Ok(FaceBody::message(pairs_len, move || {
         let prev_kvs = prev_kvs.iter().map(convert::key_value).collect();
         encode::frame(&pb::DeleteRangeResponse { header, deleted, prev_kvs })
     }))
@@ -93,14 +94,14 @@ pub async fn txn<R: Replica>(
     let reads = only_reads(&request, level);
     let txn = convert::txn(request);
     gate::check_duplicates(&txn, face.config.max_txn_ops)?;
-    let (term, response) = match reads {
+    let Answered { term, response, pairs_len } = match reads {
         Some(consistency) => read(face, Query::Txn(txn), consistency, hold).await?,
         None => write(face, Command::Txn(txn), hold).await?,
     };
-    let (len, revision) = (encode::pairs_len(&response.answer), response.revision);
+    let revision = response.revision;
     let Answer::Txn { succeeded, answers } = response.answer else { return Err(other(response)) };
     let header = face.header(term, revision);
-    Ok(FaceBody::message(len, move || {
+    Ok(FaceBody::message(pairs_len, move || {
         encode::frame(&convert::txn_response(header, revision, succeeded, &answers))
     }))
 }
@@ -115,7 +116,7 @@ pub async fn compact<R: Replica>(
     hold: &mut Hold,
 ) -> Result<FaceBody, Status> {
     let request: pb::CompactionRequest = grpc::decode(message)?;
-    let (term, response) = write(face, Command::Compact(request.revision), hold).await?;
+    let Answered { term, response, .. } = write(face, Command::Compact(request.revision), hold).await?;
     let header = Some(face.header(term, response.revision));
     Ok(FaceBody::Message(encode::frame(&pb::CompactionResponse { header })))
 }
@@ -135,12 +136,20 @@ fn only_reads(request: &pb::TxnRequest, level: Consistency) -> Option<Consistenc
     Some(if serializable && 0 < ranges { Consistency::Serializable } else { level })
 }
 
+/// What the store answered.
+struct Answered {
+    term: Term,
+    response: Response,
+    /// Bytes of its pairs as they go out.
+    pairs_len: usize,
+}
+
 async fn read<R: Replica>(
     face: &Face<R>,
     query: Query,
     consistency: Consistency,
     hold: &mut Hold,
-) -> Result<(Term, Response), Status> {
+) -> Result<Answered, Status> {
     let (term, response) =
         store_answer(face.call_holding(Request::Read(query, consistency), hold, None).await?)?;
     let len = encode::pairs_len(&response.answer);
@@ -153,7 +162,7 @@ async fn read<R: Replica>(
     if !hold.resize(held) {
         return Err(errors::too_much_held(TOO_MUCH_TO_READ));
     }
-    Ok((term, response))
+    Ok(Answered { term, response, pairs_len: len })
 }
 
 /// Why an answer of so many bytes, which holds so many, is too large on a member on which nobody holds anything else.
@@ -182,11 +191,7 @@ fn held_len(answer: &Answer, len: usize) -> u64 {
 
 const TOO_MUCH_TO_READ: &str = "too many bytes of answers wait for their readers; read those, ask for less with limit, or ask again later";
 
-async fn write<R: Replica>(
-    face: &Face<R>,
-    command: Command,
-    hold: &mut Hold,
-) -> Result<(Term, Response), Status> {
+async fn write<R: Replica>(face: &Face<R>, command: Command, hold: &mut Hold) -> Result<Answered, Status> {
     let bytes = encode_kv(&command);
     check_size(bytes.len(), face.config.max_request_bytes)?;
     let turn = large_turn(face, bytes.len()).await?;
@@ -204,7 +209,7 @@ async fn write<R: Replica>(
              {TOO_MUCH_TO_READ}"
         )));
     }
-    Ok((term, response))
+    Ok(Answered { term, response, pairs_len: len })
 }
 
 /// Large writes take turns: whatever is behind them in the log waits for all of their bytes, so only a few are in front of

@@ -256,7 +256,7 @@ pub(crate) fn runtime_config(config: &ServeConfig) -> RuntimeConfig {
             ..limits
         },
         request_bytes_max: config.max_request_bytes,
-        requests: RequestLimits { work_max: config.request_work_max, ..RequestLimits::default() },
+        requests: requests(config),
         quota_bytes: quota(config),
         log_io: config.log_io,
         apply: config.apply,
@@ -274,6 +274,19 @@ pub(crate) fn runtime_config(config: &ServeConfig) -> RuntimeConfig {
     }
 }
 
+/// What one request may ask of the store. No more is gathered for an answer than could be held for its call.
+fn requests(config: &ServeConfig) -> RequestLimits {
+    let call_max = usize::try_from(budget(config).call_max()).unwrap_or(usize::MAX);
+    let answer_bytes_max = RequestLimits::default().answer_bytes_max.min(call_max);
+    RequestLimits { work_max: config.request_work_max, answer_bytes_max }
+}
+
+/// What may be held for clients.
+fn budget(config: &ServeConfig) -> Budget {
+    let message_bytes = (config.max_request_bytes + GRPC_OVERHEAD_BYTES) as u64;
+    Budget::with_room_for(config.client_memory_bytes, message_bytes).with_calls_max(config.client_calls_max)
+}
+
 /// What the store may grow to.
 fn quota(config: &ServeConfig) -> u64 {
     match config.quota_bytes {
@@ -283,7 +296,6 @@ fn quota(config: &ServeConfig) -> u64 {
 }
 
 fn face_config(config: &ServeConfig) -> Arc<FaceConfig> {
-    let message_bytes = (config.max_request_bytes + GRPC_OVERHEAD_BYTES) as u64;
     Arc::new(FaceConfig {
         name: config.name.clone(),
         max_request_bytes: config.max_request_bytes,
@@ -296,10 +308,7 @@ fn face_config(config: &ServeConfig) -> Arc<FaceConfig> {
         body_deadline: config.patience.body,
         stall_deadline: config.patience.stall,
         idle_deadline: config.patience.idle,
-        budget: Arc::new(
-            Budget::with_room_for(config.client_memory_bytes, message_bytes)
-                .with_calls_max(config.client_calls_max),
-        ),
+        budget: Arc::new(budget(config)),
         ..FaceConfig::default()
     })
 }

@@ -3,7 +3,8 @@
 //! Knows nothing of: how members come by their work.
 
 use kattu_kv::api::{
-    Answer, Command, DeleteRange, Error, KeyRange, Operation, Put, Query, Range, Response, Txn,
+    Answer, Command, Compare, CompareResult, CompareTarget, DeleteRange, Error, KeyRange, Operation, Put,
+    Query, Range, Response, Txn,
 };
 use kattu_kv::store::Store;
 use kattu_kv::work::Work;
@@ -118,6 +119,31 @@ pub(super) fn a_delete_of_everything(seed: u64) {
             effects.units
         );
     }
+}
+
+/// By the number of steps, and not by what each says it has done.
+pub(super) fn conditions_on_missing_keys(seed: u64) {
+    let (keys, slice) = sizes(seed);
+    let missing = |number: u64| Compare {
+        keys: KeyRange { start: format!("missing{number}").into_bytes(), end: Vec::new() },
+        result: CompareResult::Equal,
+        target: CompareTarget::Version(0),
+    };
+    let judging = Txn { compare: (0..100).map(missing).collect(), ..Txn::default() };
+    let success = vec![Operation::Txn(judging); 60];
+    let mut keeper = keeper(keys);
+    let command = Command::Txn(Txn { success, ..Txn::default() });
+    keeper.take_in(apply(keys + 1, &command), &mut KeeperEffects::default());
+    let mut steps = 0;
+    while keeper.is_busy() {
+        keeper.step(&mut slice.clone(), &mut KeeperEffects::default());
+        steps += 1;
+    }
+    let most = slice.unsigned_abs() + SMALL_UNITS;
+    assert!(
+        60 * 100 <= steps * most,
+        "steps_are_as_long_as_allowed: 6000 conditions in {steps} steps, {slice} units were allowed"
+    );
 }
 
 pub(super) fn a_count_beside_a_delete(seed: u64) {

@@ -236,3 +236,10 @@ fn log_lines_go_where_etcds_flags_say() {
         assert!(refused.starts_with(arg.split('=').next().unwrap()) && refused.contains(says), "{refused}");
     }
 }
+
+#[test]
+fn the_store_gathers_no_more_for_an_answer_than_a_call_may_hold() {
+    let gathers = |args: &[&str]| crate::serve::runtime_config(&config(args)).requests.answer_bytes_max;
+    assert_eq!(gathers(&["--client-memory-bytes", "30000000"]), 10_000_000);
+    assert_eq!(gathers(&["--client-memory-bytes", "1000000000"]), 64 << 20);
+}
