@@ -268,7 +268,11 @@ async fn a_client_that_asks_for_much_and_reads_nothing_makes_no_copies_pile_up()
     let value = vec![7; 1 << 20];
     other.put(pb::PutRequest { key: b"big".to_vec(), value, ..Default::default() }).await.unwrap();
 
-    let (mut client, connection) = h2::client::handshake(face.raw().await).await.unwrap();
+    // A hundred streams share a window of 64 KiB: what they take comes in small frames, which the client's library would take
+    // for an attack.
+    let mut builder = h2::client::Builder::new();
+    let handshake = builder.data_frame_budget(8 << 20).handshake::<_, bytes::Bytes>(face.raw().await);
+    let (mut client, connection) = handshake.await.unwrap();
     tokio::spawn(connection);
     let message = prost::Message::encode_to_vec(&get("big"));
     let framed = [&[0, 0, 0, 0, message.len() as u8][..], &message].concat();
