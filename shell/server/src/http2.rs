@@ -21,7 +21,7 @@ use crate::encode::PIECE_BYTES;
 use crate::errors;
 use crate::face::FaceConfig;
 use crate::grpc;
-use crate::patience::{Enough, Limits, Pace, Patience};
+use crate::patience::{Enough, Pace, Patience};
 use crate::streams::{Limited, StreamsMax};
 use bytes::Bytes;
 use futures_util::StreamExt;
@@ -91,12 +91,7 @@ where
         piece: Cell::new(false),
         answering: Cell::new(0),
     };
-    let limits = Limits {
-        idle: config.idle_deadline,
-        stall: config.stall_deadline,
-        ping: config.ping_interval_min,
-        head: config.header_deadline,
-    };
+    let limits = config.limits();
     let mut patience = Patience::new(limits, Instant::now());
     let mut look = pin!(tokio::time::sleep(limits.look_every()));
     // Set only while a frame or a head is not whole.

@@ -9,6 +9,7 @@ use crate::body::{FaceBody, Held};
 use crate::budget::{Account, CALL_BYTES, Hold};
 use crate::face::{Face, FaceConfig};
 use crate::http as plain;
+use crate::patience::{Limits, Patience};
 use crate::replica::Replica;
 use crate::{grpc, http2};
 use bytes::Bytes;
@@ -29,6 +30,7 @@ use tokio::io::Interest;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 /// What every HTTP/2 client with prior knowledge says first. [RFC 9113 §3.4]
 const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -189,6 +191,7 @@ async fn serve_protocol<R: Replica>(
         let answer = |request, hold| route(&face, door, request, hold);
         return Ok(http2::serve(stream, &config, &account, stop, answer).await?);
     }
+    let stalled = is_stalled(config.limits(), Rc::clone(&account));
     let service = service_fn(move |request| {
         let (face, account) = (Arc::clone(&face), Rc::clone(&account));
         async move {
@@ -211,9 +214,24 @@ async fn serve_protocol<R: Replica>(
     tokio::select! {
         biased;
         ended = connection.as_mut() => return Ok(ended?),
+        () = stalled => {
+            config.counters.connections_stalled.add(1);
+            return Ok(());
+        }
         _ = stop.wait_for(|stop| *stop) => connection.as_mut().graceful_shutdown(),
     }
     Ok(connection.await?)
+}
+
+/// Ends when a client has taken nothing, or too little, of its pages. Its silence is judged by the library.
+async fn is_stalled(limits: Limits, account: Rc<Account>) {
+    let mut patience = Patience::new(limits, Instant::now());
+    loop {
+        tokio::time::sleep(limits.look_every()).await;
+        if patience.look(Instant::now(), 0, true, account.pieces()).is_err() {
+            return;
+        }
+    }
 }
 
 fn route<R: Replica, B>(

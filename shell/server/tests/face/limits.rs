@@ -14,6 +14,7 @@ use prost::Message;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpSocket;
 use tonic::Code;
 
 const PUT: &str = "/etcdserverpb.KV/Put";
@@ -301,6 +302,26 @@ async fn small_answers_of_which_none_is_taken_cost_the_connection() {
     assert!(held < 7 * (16 << 10), "four fill the window and have left: {held}");
     eventually(|| face.config.counters.connections_stalled.get() == 1).await;
     eventually(|| face.config.budget.held() == 0).await;
+}
+
+/// Goal: nor does he keep pages. Method: so many of them are asked for at once that no socket takes them all, and the client's
+/// has room for next to nothing, so that each little read lets some of them leave.
+#[tokio::test]
+async fn pages_that_are_taken_too_slowly_cost_the_connection() {
+    let face = Face::start_with(FaceConfig { stall_deadline: DRIP_STALL, ..Default::default() }).await;
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.set_recv_buffer_size(2 << 10).unwrap();
+    let mut socket = socket.connect(face.address).await.unwrap();
+    let (mut pages, mut asks) = socket.split();
+    let request = b"GET /metrics HTTP/1.1\r\nhost: x\r\n\r\n";
+    asks.write_all(&request.repeat(2_000)).await.unwrap();
+    let counters = &face.config.counters;
+    while counters.connections.get() != 0 || counters.connections_accepted.get() == 0 {
+        let _ = pages.read(&mut [0; 512]).await; // nothing, once it is closed
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert_eq!((counters.connections_stalled.get(), counters.connections_broken.get()), (1, 0));
+    assert_eq!(face.config.budget.held(), 0);
 }
 
 #[tokio::test]
