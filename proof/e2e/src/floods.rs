@@ -6,12 +6,14 @@
 //! One good client puts keys of its own at a steady rate, to each member in turn, whatever became of the puts before; a
 //! put's time counts from the moment at which it was due. Beside it one flood after the other runs against all members.
 //! During each flood the memory of every member is sampled, the lines that it writes are counted, and the time that it had
-//! the processor. At the end all are killed, and every acknowledged key must be there; a large writer's key must hold the
-//! last value that was acknowledged to it, or one that it sent after that, whole.
+//! the processor; and the flood must have stood (`floors.rs`), for who shuts everybody out has passed nothing.
+//! At the end all are killed, and every acknowledged key must be there; a large writer's key must hold the last value that was
+//! acknowledged to it, or one that it sent after that, whole.
 //! Before each flood all memory of the machine has been used, so that no time is that of a host which lends it.
 //! Knows nothing of: how members defend themselves.
 
 use crate::cluster::{Cluster, Options};
+use crate::floors::{Came, Counting};
 use crate::grpc::channel;
 use crate::host_memory::UsedMemory;
 use crate::kills::all_keys;
@@ -50,6 +52,8 @@ const GROWTH_BYTES_LITTLE: u64 = 128 << 20;
 const GROWTH_BYTES_LARGE: u64 = 2 << 30;
 /// Lines that a member may write in a minute of a flood.
 const LINES_PER_MINUTE_MAX: u64 = 120;
+/// A large writer's put that takes longer is a failure.
+const LARGE_PUT_LIMIT: Duration = Duration::from_secs(30);
 /// Between two looks at the members' memory.
 const SAMPLE_EVERY: Duration = Duration::from_millis(50);
 /// A member that is started again in the middle of a flood on the peer ports serves within this.
@@ -69,7 +73,7 @@ const NICER: i32 = 10;
 /// One way to take what one can.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flood {
-    /// Connections on which nothing is ever said.
+    /// Connections on which nothing is ever said, and others that hang in half a preface.
     Idle,
     /// Requests whose last byte does not come.
     Trickle,
@@ -295,11 +299,14 @@ fn judge(
     let processor_before = (processor_time(&pids), processor_time(&[std::process::id()]));
     let watch = MemoryWatch::start(pids, plan.one_core);
     let begun = Instant::now();
+    let one_core = plan.one_core;
+    let counting = Counting::start(&cluster.members, move || become_flooder(one_core));
     let from = good.due_count();
-    let (what, mut faults) = under_way(plan, flood, cluster, good, large);
+    let Done { what, came, mut faults } = under_way(plan, flood, cluster, good, large);
     let times = good.times_since(from);
     let took = begun.elapsed();
     let peaks = watch.stop();
+    faults.extend(came.broken(&counting.stop(), plan.lasts));
     let pids: Vec<u32> = cluster.members.iter().map(|member| member.pid()).collect();
     let used =
         |before: Duration, now: Duration| now.saturating_sub(before).as_secs_f64() / took.as_secs_f64();
@@ -359,21 +366,22 @@ fn judge(
     }
 }
 
-/// Does it; what was done, and what of it went wrong.
-fn under_way(
-    plan: &Plan,
-    flood: Flood,
-    cluster: &mut Cluster,
-    good: &GoodClient,
-    large: &LargeKeys,
-) -> (String, Vec<String>) {
+/// What was done in a flood, in words and as it is judged, and what of it went wrong.
+struct Done {
+    what: String,
+    came: Came,
+    faults: Vec<String>,
+}
+
+/// Does it.
+fn under_way(plan: &Plan, flood: Flood, cluster: &mut Cluster, good: &GoodClient, large: &LargeKeys) -> Done {
     let addresses = cluster.addresses();
     let scaled = |count: usize| (count * plan.strength as usize / 100).max(1);
     if flood == Flood::Peers {
         return peers(plan, cluster, good, scaled(2_000));
     }
     let flood = || match flood {
-        Flood::Idle => idle(&addresses, scaled(5_000), plan.lasts),
+        Flood::Idle => idle(&addresses, scaled(2_500), plan.lasts),
         Flood::Trickle => trickle(&addresses, scaled(300), plan.lasts),
         Flood::NonReaders => non_readers(&addresses, scaled(150), plan.lasts),
         Flood::Streams => streams(&addresses, scaled(10_000) as u32, plan.lasts),
@@ -389,20 +397,32 @@ fn hold(mut sockets: Vec<TcpStream>, lasts: Duration) -> usize {
     sockets.iter_mut().filter_map(|socket| raw::drain(socket).then_some(())).count()
 }
 
-fn idle(addresses: &[String], count: usize, lasts: Duration) -> (String, Vec<String>) {
-    let mut sockets = Vec::new();
-    for number in 0..count {
-        match raw::connect(&addresses[number % addresses.len()], 65_535) {
-            Ok(socket) => sockets.push(socket),
-            Err(error) => return (String::new(), vec![format!("connection {number}: {error}")]),
-        }
+/// So many connections say hello and nothing more. As many others hang in half a preface: always, for what a member closes is
+/// opened again.
+fn idle(addresses: &[String], count: usize, lasts: Duration) -> Done {
+    let address = |number: usize| &addresses[number % addresses.len()];
+    // One that a member closes at once has not stood.
+    let mut sockets: Vec<TcpStream> =
+        (0..count).filter_map(|number| raw::connect(address(number), 65_535).ok()).collect();
+    let mut places: Vec<Option<TcpStream>> = (0..count).map(|_| None).collect();
+    let end = Instant::now() + lasts;
+    let is_over = || end <= Instant::now();
+    let mut opened = 0;
+    while !is_over() {
+        opened += raw::refill(&mut places, is_over, |number| raw::half_preface(address(number)));
+        std::thread::sleep(Duration::from_millis(100));
     }
-    let stand = hold(sockets, lasts);
-    (format!("{count} connections to three members, {stand} of them stand at the end"), Vec::new())
+    let stand = sockets.iter_mut().filter_map(|socket| raw::drain(socket).then_some(())).count();
+    let what = format!(
+        "{count} connections to three members that say hello, {stand} of them stand at the end; {count} in half a preface at \
+         all times, {opened} in all"
+    );
+    let (said, stand) = (count as u64, stand as u64);
+    Done { what, came: Came::Idle { said, stand, halves: said, opened }, faults: Vec::new() }
 }
 
 /// All of a request but its last byte, on many streams of many connections.
-fn trickle(addresses: &[String], connections: usize, lasts: Duration) -> (String, Vec<String>) {
+fn trickle(addresses: &[String], connections: usize, lasts: Duration) -> Done {
     const STREAMS: u32 = 10;
     let request =
         PutRequest { key: b"trickle".to_vec(), value: vec![7; LARGE_VALUE], ..PutRequest::default() };
@@ -452,14 +472,15 @@ fn trickle(addresses: &[String], connections: usize, lasts: Duration) -> (String
          {closed} of them were closed",
         sent / 1_000_000
     );
-    (what, faults)
+    let could = connections as u64 * u64::from(STREAMS) * most as u64;
+    Done { what, came: Came::Trickle { sent, could }, faults }
 }
 
 fn big_range() -> RangeRequest {
     RangeRequest { key: b"big/".to_vec(), range_end: b"big0".to_vec(), ..RangeRequest::default() }
 }
 
-fn non_readers(addresses: &[String], count: usize, lasts: Duration) -> (String, Vec<String>) {
+fn non_readers(addresses: &[String], count: usize, lasts: Duration) -> Done {
     let mut sockets = Vec::new();
     let mut refused = 0;
     for number in 0..count {
@@ -479,18 +500,19 @@ fn non_readers(addresses: &[String], count: usize, lasts: Duration) -> (String, 
         "{count} clients ask one member for 60 MiB each and read nothing; {refused} were closed at once, {stand} stand at \
          the end"
     );
-    (what, Vec::new())
+    let asked = (count * BIG_COUNT * BIG_BYTES) as u64;
+    Done { what, came: Came::NonReaders { asked }, faults: Vec::new() }
 }
 
 /// Half of the streams only begin; the other half ask for 15 KiB each, which nobody reads.
-fn streams(addresses: &[String], count: u32, lasts: Duration) -> (String, Vec<String>) {
+fn streams(addresses: &[String], count: u32, lasts: Duration) -> Done {
     const CONNECTIONS: usize = 8;
     let kv = Kv::of(&addresses[0]);
     kv.put_surely("fifteen", vec![7; 15 << 10]);
     let request = RangeRequest { key: b"fifteen".to_vec(), serializable: true, ..RangeRequest::default() };
     let body = raw::message(&request);
     let mut sockets = Vec::new();
-    let mut refused = 0;
+    let (mut refused, mut opened_streams) = (0, 0);
     for _ in 0..CONNECTIONS {
         let opened = raw::connect(&addresses[0], 65_535).and_then(|mut socket| {
             for number in 0..count {
@@ -500,6 +522,7 @@ fn streams(addresses: &[String], count: u32, lasts: Duration) -> (String, Vec<St
                     bytes.extend(raw::data(stream, &body, true));
                 }
                 socket.write_all(&bytes)?;
+                opened_streams += 1;
             }
             Ok(socket)
         });
@@ -513,15 +536,11 @@ fn streams(addresses: &[String], count: u32, lasts: Duration) -> (String, Vec<St
         "{CONNECTIONS} connections to one member with {count} streams each, half of them unread answers; {refused} were \
          closed while they were opened, {stand} stand at the end"
     );
-    (what, Vec::new())
+    let said = CONNECTIONS as u64 * u64::from(count);
+    Done { what, came: Came::Streams { said, opened: opened_streams, closed: refused }, faults: Vec::new() }
 }
 
-fn large_writers(
-    addresses: &[String],
-    count: usize,
-    lasts: Duration,
-    large: &LargeKeys,
-) -> (String, Vec<String>) {
+fn large_writers(addresses: &[String], count: usize, lasts: Duration, large: &LargeKeys) -> Done {
     let stop = Arc::new(AtomicBool::new(false));
     let done = Arc::new(AtomicU64::new(0));
     let refusals = Arc::new(Mutex::new(Vec::<String>::new()));
@@ -567,13 +586,18 @@ fn large_writers(
                                 value: large_value(own.sent),
                                 ..PutRequest::default()
                             };
-                            match client.put(request).await {
-                                Ok(_) => {
+                            let put = tokio::time::timeout(LARGE_PUT_LIMIT, client.put(request));
+                            let told = match put.await {
+                                Ok(Ok(_)) => None,
+                                Ok(Err(status)) => Some(status.message().to_string()),
+                                Err(_) => Some(format!("no answer within {LARGE_PUT_LIMIT:?}")),
+                            };
+                            match told {
+                                None => {
                                     own.acknowledged = own.sent;
                                     done.fetch_add(1, Ordering::Relaxed);
                                 }
-                                Err(status) => {
-                                    let told = status.message().to_string();
+                                Some(told) => {
                                     refusals.lock().expect("nobody panics with it").push(told);
                                     tokio::time::sleep(Duration::from_millis(100)).await;
                                 }
@@ -589,7 +613,16 @@ fn large_writers(
     std::thread::sleep(lasts);
     stop.store(true, Ordering::Relaxed);
     let written = writers.join().expect("the writers do not panic");
-    large.lock().expect("nobody panics with it").extend(written);
+    let before = {
+        let mut large = large.lock().expect("nobody panics with it");
+        let before = large.clone();
+        large.extend(written.iter().copied());
+        before
+    };
+    let is_unheard = |(number, own): &&(usize, Written)| {
+        own.acknowledged == before.get(number).map_or(0, |before| before.acknowledged)
+    };
+    let unheard = written.iter().filter(is_unheard).count() as u64;
     compactor.join().expect("the compactor does not panic");
     let refusals = refusals.lock().expect("nobody panics with it");
     let done = done.load(Ordering::Relaxed);
@@ -597,7 +630,8 @@ fn large_writers(
     if let Some(first) = refusals.first() {
         faults.push(format!("{} of {} large puts were refused: {first}", refusals.len(), done));
     }
-    (format!("{count} writers, {done} puts of 1.4 MiB, {} refused", refusals.len()), faults)
+    let what = format!("{count} writers, {done} puts of 1.4 MiB, {} refused", refusals.len());
+    Done { what, came: Came::LargeWriters { puts: done, writers: count as u64, unheard }, faults }
 }
 
 /// A frame's head, as it should be, that announces this many bytes and brings none. [docs/formats/frame.md]
@@ -614,7 +648,7 @@ fn half_frame(kind: u8, fields: u32) -> Vec<u8> {
 
 /// Strangers: some say nonsense as fast as they are let in, others begin and stop. Meanwhile one follower is started
 /// again, and must be let in by the others.
-fn peers(plan: &Plan, cluster: &mut Cluster, good: &GoodClient, standing: usize) -> (String, Vec<String>) {
+fn peers(plan: &Plan, cluster: &mut Cluster, good: &GoodClient, standing: usize) -> Done {
     let Plan { lasts, one_core, .. } = *plan;
     let stop = Arc::new(AtomicBool::new(false));
     let ports: Vec<String> = cluster.members.iter().map(|member| format!("{}:2380", member.host)).collect();
@@ -642,19 +676,14 @@ fn peers(plan: &Plan, cluster: &mut Cluster, good: &GoodClient, standing: usize)
             become_flooder(one_core);
             // As many as are asked for, always: what a member closes is opened again.
             let mut sockets: Vec<Option<TcpStream>> = (0..standing).map(|_| None).collect();
-            while !stop.load(Ordering::Relaxed) {
-                for (number, place) in sockets.iter_mut().enumerate() {
-                    let stands = place.as_mut().is_some_and(raw::drain);
-                    if stands || stop.load(Ordering::Relaxed) {
-                        continue;
-                    }
-                    *place = TcpStream::connect(&ports[number % ports.len()]).ok().and_then(|mut socket| {
-                        let half = half_frame(if number % 2 == 0 { 1 } else { 9 }, 1_000);
-                        socket.write_all(&half).ok()?;
-                        begun_frames.fetch_add(1, Ordering::Relaxed);
-                        Some(socket)
-                    });
-                }
+            let is_over = || stop.load(Ordering::Relaxed);
+            while !is_over() {
+                let opened = raw::refill(&mut sockets, is_over, |number| {
+                    let mut socket = TcpStream::connect(&ports[number % ports.len()])?;
+                    socket.write_all(&half_frame(if number % 2 == 0 { 1 } else { 9 }, 1_000))?;
+                    Ok(socket)
+                });
+                begun_frames.fetch_add(opened, Ordering::Relaxed);
                 std::thread::sleep(Duration::from_millis(100));
             }
         }));
@@ -687,7 +716,8 @@ fn peers(plan: &Plan, cluster: &mut Cluster, good: &GoodClient, standing: usize)
         begun_frames.load(Ordering::Relaxed),
         back.as_secs_f64()
     );
-    (what, faults)
+    let (nonsense, halves) = (nonsense.load(Ordering::Relaxed), begun_frames.load(Ordering::Relaxed));
+    Done { what, came: Came::Peers { nonsense, halves, standing: standing as u64 }, faults }
 }
 
 /// Syncs so far that took longer than a quarter of a second, of all members; a member that was started again begins anew.

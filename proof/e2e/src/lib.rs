@@ -11,6 +11,7 @@ pub mod cluster;
 pub mod comeback;
 pub mod disk;
 pub mod floods;
+mod floors;
 mod full_load;
 pub mod gaps;
 pub mod grow;

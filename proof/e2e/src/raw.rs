@@ -92,6 +92,13 @@ pub fn ping() -> Vec<u8> {
     frame(PING, 0, 0, &[0; 8])
 }
 
+/// A connection that has said half of what comes before hello.
+pub fn half_preface(address: &str) -> io::Result<TcpStream> {
+    let mut stream = TcpStream::connect(address)?;
+    stream.write_all(&PREFACE[..PREFACE.len() / 2])?;
+    Ok(stream)
+}
+
 /// A connection that has said hello.
 pub fn connect(address: &str, window: u32) -> io::Result<TcpStream> {
     let mut stream = TcpStream::connect(address)?;
@@ -205,6 +212,24 @@ pub fn frames_until_close(stream: &mut TcpStream, patience: Duration) -> io::Res
         stream.read_exact(&mut payload)?;
         frames.push((head[3], payload));
     }
+}
+
+/// Fills the places whose connections have been closed, or never stood, unless `stopped` says that it is enough; how many were
+/// opened.
+pub fn refill(
+    places: &mut [Option<TcpStream>],
+    stopped: impl Fn() -> bool,
+    open: impl Fn(usize) -> io::Result<TcpStream>,
+) -> u64 {
+    let mut opened = 0;
+    for (number, place) in places.iter_mut().enumerate() {
+        if place.as_mut().is_some_and(drain) || stopped() {
+            continue;
+        }
+        *place = open(number).ok();
+        opened += u64::from(place.is_some());
+    }
+    opened
 }
 
 /// Throws away what has come; whether the connection still stands.

@@ -159,7 +159,7 @@ impl Buf for Piece {
 
     fn advance(&mut self, count: usize) {
         self.bytes.advance(count);
-        self.waiting.goes_on();
+        self.waiting.goes_on(count as u64);
     }
 }
 

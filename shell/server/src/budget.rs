@@ -21,6 +21,7 @@
 //! Knows nothing of: what the bytes are.
 
 use crate::ahead::{CALLS_MAX, UnderWay, share};
+use crate::patience::Pieces;
 use std::any::Any;
 use std::cell::Cell;
 use std::rc::Rc;
@@ -190,10 +191,7 @@ impl Counted {
 #[derive(Debug)]
 pub struct Account {
     counted: Arc<Counted>,
-    /// Pieces of answers that wait for the socket or for the client's window.
-    waiting: Cell<u64>,
-    /// Pieces that have left.
-    left: Cell<u64>,
+    pieces: Cell<Pieces>,
     /// Something of an answer has left, or will, since somebody last asked.
     has_sent: Cell<bool>,
     /// Bytes that are still to come of bodies that have begun.
@@ -215,8 +213,7 @@ impl Account {
             Counted { budget: Arc::clone(budget), held: none(), calls: none(), _place: Box::new(place) };
         Rc::new(Account {
             counted: Arc::new(counted),
-            waiting: Cell::new(0),
-            left: Cell::new(0),
+            pieces: Cell::default(),
             has_sent: Cell::new(false),
             expected: Cell::new(0),
         })
@@ -228,10 +225,10 @@ impl Account {
         self.counted.held.load(Relaxed)
     }
 
-    /// Pieces of answers that wait, and how many have left so far.
+    /// Pieces of answers that wait, and what has left so far.
     #[must_use]
-    pub fn pieces(&self) -> (u64, u64) {
-        (self.waiting.get(), self.left.get())
+    pub fn pieces(&self) -> Pieces {
+        self.pieces.get()
     }
 
     /// Something of an answer leaves now, or will.
@@ -334,6 +331,12 @@ impl Hold {
         self.account.answers();
     }
 
+    /// What the client has taken so far, of this and all other answers on its connection.
+    #[must_use]
+    pub fn taken(&self) -> u64 {
+        self.account.pieces.get().taken
+    }
+
     /// The call's request is whole: it is under way until [`Hold::end`]. False if far too many are, and the connection has
     /// more than its share of them: whoever keeps to what it is told is not refused because others do not.
     #[must_use]
@@ -415,22 +418,23 @@ impl Waiting {
     /// From now on the piece waits.
     #[must_use]
     pub fn new(hold: Hold) -> Waiting {
-        let waiting = &hold.account.waiting;
-        waiting.set(waiting.get() + 1);
+        let pieces = &hold.account.pieces;
+        pieces.update(|all| Pieces { waiting: all.waiting + 1, ..all });
         Waiting(hold)
     }
 
-    /// Some of the piece leaves now.
-    pub fn goes_on(&self) {
+    /// So many bytes of the piece leave now.
+    pub fn goes_on(&self, bytes: u64) {
+        let Account { pieces, .. } = &*self.0.account;
+        pieces.update(|all| Pieces { taken: all.taken + bytes, ..all });
         self.0.account.answers();
     }
 }
 
 impl Drop for Waiting {
     fn drop(&mut self) {
-        let Account { waiting, left, .. } = &*self.0.account;
-        waiting.set(waiting.get() - 1);
-        left.set(left.get() + 1);
+        let Account { pieces, .. } = &*self.0.account;
+        pieces.update(|all| Pieces { waiting: all.waiting - 1, left: all.left + 1, ..all });
     }
 }
 
@@ -494,14 +498,15 @@ mod tests {
         let mut hold = Hold::take(&account, 5_000).expect("a call");
         let first = Waiting::new(hold.split(1_000));
         let second = Waiting::new(hold.split(10_000));
-        assert_eq!((hold.bytes(), account.held(), account.pieces()), (0, 5_000, (2, 0)));
+        let pieces = |waiting, left, taken| Pieces { waiting, left, taken };
+        assert_eq!((hold.bytes(), account.held(), account.pieces()), (0, 5_000, pieces(2, 0, 0)));
         assert!(!account.take_sent());
-        first.goes_on();
+        first.goes_on(300);
         assert!(account.take_sent() && !account.take_sent(), "said once");
         drop(first);
-        assert_eq!((account.held(), account.pieces()), (4_000, (1, 1)));
+        assert_eq!((account.held(), account.pieces()), (4_000, pieces(1, 1, 300)));
         drop(second);
-        assert_eq!((account.held(), account.pieces()), (0, (0, 2)));
+        assert_eq!((account.held(), account.pieces()), (0, pieces(0, 2, 300)));
     }
 
     #[test]

@@ -59,13 +59,13 @@ pub struct Counters {
     pub connections_broken: Counter,
     /// Client connections closed because they said nothing for too long.
     pub connections_idle: Counter,
-    /// Client connections closed because their clients took nothing of what waited for them.
+    /// Client connections closed because their clients took nothing, or too little, of what waited for them.
     pub connections_stalled: Counter,
     /// Client connections closed for too many pings, or too many calls in a row that were refused.
     pub connections_too_much: Counter,
     /// Answers given up because their clients took nothing of them.
     pub answers_stalled: Counter,
-    /// Streams given up because their clients took too little of them.
+    /// Answers, streams among them, given up because their clients took too little.
     pub answers_slow: Counter,
     /// Answers not given, or not whole, because they are larger than an answer may be.
     pub answers_too_large: Counter,

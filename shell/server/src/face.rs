@@ -8,6 +8,7 @@ use crate::body::FaceBody;
 use crate::budget::{Budget, Hold};
 use crate::counters::{Counters, InFlight};
 use crate::encode::PREFIX_LEN;
+use crate::patience::Limits;
 use crate::replica::{Asked, Replica};
 use crate::rpc::Rpc;
 use crate::{auth, cluster, errors, grpc, health, kv, level, maintenance};
@@ -126,6 +127,16 @@ impl FaceConfig {
     #[must_use]
     pub fn max_connections(&self) -> u64 {
         (self.max_connections as u64).min(self.budget.connections_max())
+    }
+
+    /// How long a connection may say and take nothing.
+    pub(crate) fn limits(&self) -> Limits {
+        Limits {
+            idle: self.idle_deadline,
+            stall: self.stall_deadline,
+            ping: self.ping_interval_min,
+            head: self.header_deadline,
+        }
     }
 
     fn body_limits(&self) -> grpc::BodyLimits {

@@ -21,7 +21,7 @@ use crate::encode::PIECE_BYTES;
 use crate::errors;
 use crate::face::FaceConfig;
 use crate::grpc;
-use crate::patience::{Enough, Limits, Pace, Patience};
+use crate::patience::{Enough, Pace, Patience};
 use crate::streams::{Limited, StreamsMax};
 use bytes::Bytes;
 use futures_util::StreamExt;
@@ -39,7 +39,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::sync::{mpsc, watch};
-use tokio::time::{Instant, Sleep, timeout};
+use tokio::time::{Instant, Sleep, timeout_at};
 use tonic::Status;
 
 /// A request of the usual largest size fits in. What a connection may send in all is another question: [`crate::ahead`].
@@ -91,12 +91,7 @@ where
         piece: Cell::new(false),
         answering: Cell::new(0),
     };
-    let limits = Limits {
-        idle: config.idle_deadline,
-        stall: config.stall_deadline,
-        ping: config.ping_interval_min,
-        head: config.header_deadline,
-    };
+    let limits = config.limits();
     let mut patience = Patience::new(limits, Instant::now());
     let mut look = pin!(tokio::time::sleep(limits.look_every()));
     // Set only while a frame or a head is not whole.
@@ -310,10 +305,12 @@ async fn send_large(
     stream: &mut SendStream<Piece>,
     out: &Out<'_>,
 ) -> Result<(), h2::Error> {
-    let held = hold.bytes();
+    let (held, taken_before) = (hold.bytes(), hold.taken());
+    let mut pace = Pace::of_answers();
     let mut sent = 0;
     loop {
-        let room = room_for(large.len.saturating_sub(sent).max(1), stream, out, out.stall).await?;
+        let taken = || hold.taken() - taken_before;
+        let room = room_for(large.len.saturating_sub(sent).max(1), stream, &mut pace, taken, out).await?;
         let bytes = (large.write)(room);
         if bytes.is_empty() {
             return Ok(());
@@ -333,14 +330,13 @@ async fn send_as_room_comes(
     mut bytes: Bytes,
     hold: &mut Hold,
     stream: &mut SendStream<Piece>,
-    pace: &mut Pace,
+    (pace, taken): (&mut Pace, &mut u64),
     out: &Out<'_>,
 ) -> Result<(), h2::Error> {
     out.counters.sent_bytes.add(bytes.len() as u64);
     while !bytes.is_empty() {
-        let begun = Instant::now();
-        let room = room_for(bytes.len(), stream, out, pace.patience(out.stall)).await?.min(bytes.len());
-        pace.took(room as u64, begun.elapsed());
+        let room = room_for(bytes.len(), stream, pace, || *taken, out).await?.min(bytes.len());
+        *taken += room as u64;
         // The call's hold stays with the call.
         stream.send_data(Piece::new(bytes.split_to(room), hold.split(0)), false)?;
         out.piece.set(true);
@@ -348,13 +344,14 @@ async fn send_as_room_comes(
     Ok(())
 }
 
-/// Waits until the client takes some of `wanted` bytes; one that takes nothing for longer than `patience` is told that it is
-/// too much.
+/// Waits until the client takes some of `wanted` bytes; one that takes nothing for longer than it may, where it has taken so
+/// much in all, is told that it is too much.
 async fn room_for(
     wanted: usize,
     stream: &mut SendStream<Piece>,
+    pace: &mut Pace,
+    taken: impl Fn() -> u64,
     out: &Out<'_>,
-    patience: Duration,
 ) -> Result<usize, h2::Error> {
     stream.reserve_capacity(wanted.min(PIECE_BYTES));
     // What was given before and not used is not given again.
@@ -363,21 +360,27 @@ async fn room_for(
     }
     let mut room = pin!(poll_fn(|context| stream.poll_capacity(context)));
     let at_once = poll_fn(|context| Poll::Ready(room.as_mut().poll(context))).await;
-    let room = match at_once {
-        Poll::Ready(room) => Some(room),
-        Poll::Pending => timeout(patience, room).await.ok(),
-    };
-    match room {
-        Some(room) => room.ok_or(Reason::CANCEL)?,
-        None => {
+    if let Poll::Ready(room) = at_once {
+        return room.ok_or(Reason::CANCEL)?;
+    }
+    let begun = Instant::now();
+    loop {
+        let patience = pace.patience(taken(), out.stall);
+        if let Ok(room) = timeout_at(begun + patience, room.as_mut()).await {
+            pace.waited(begun.elapsed());
+            return room.ok_or(Reason::CANCEL)?;
+        }
+        // What it has taken meanwhile may have given it more time.
+        if pace.patience(taken(), out.stall) <= patience {
             match patience < out.stall {
                 true => out.counters.answers_slow.add(1),
                 false => out.counters.answers_stalled.add(1),
             }
-            stream.send_reset(Reason::ENHANCE_YOUR_CALM);
-            Err(Reason::ENHANCE_YOUR_CALM.into())
+            break;
         }
     }
+    stream.send_reset(Reason::ENHANCE_YOUR_CALM);
+    Err(Reason::ENHANCE_YOUR_CALM.into())
 }
 
 /// Messages as they come, each taken only when the one before it has found room in the client's window. A client that is
@@ -388,10 +391,12 @@ async fn send_stream(
     mut stream: SendStream<Piece>,
     out: &Out<'_>,
 ) -> Result<(), h2::Error> {
-    let mut pace = Pace::default();
+    let (mut pace, mut taken) = (Pace::of_stream(), 0);
     loop {
         match poll_unless_reset(&mut stream, pin!(messages.recv())).await {
-            Some(Some(Ok(bytes))) => send_as_room_comes(bytes, hold, &mut stream, &mut pace, out).await?,
+            Some(Some(Ok(bytes))) => {
+                send_as_room_comes(bytes, hold, &mut stream, (&mut pace, &mut taken), out).await?;
+            }
             Some(Some(Err(status))) => return stream.send_trailers(error_trailers(&status)),
             Some(None) => return stream.send_trailers(ok_trailers()),
             None => return Ok(()),

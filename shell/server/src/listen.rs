@@ -9,6 +9,7 @@ use crate::body::{FaceBody, Held};
 use crate::budget::{Account, CALL_BYTES, Hold};
 use crate::face::{Face, FaceConfig};
 use crate::http as plain;
+use crate::patience::{Limits, Patience};
 use crate::replica::Replica;
 use crate::{grpc, http2};
 use bytes::Bytes;
@@ -29,6 +30,7 @@ use tokio::io::Interest;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 /// What every HTTP/2 client with prior knowledge says first. [RFC 9113 §3.4]
 const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -36,8 +38,11 @@ const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// A peer that has gone without a word is noticed by the kernel, at no cost while it is there.
 const TCP_KEEPALIVE: Duration = Duration::from_secs(30);
 
-/// Between two looks at half a preface; whole ones arrive in one piece.
-const PREFACE_PAUSE: Duration = Duration::from_millis(5);
+/// Between the first two looks at half a preface; whole ones arrive in one piece.
+const PREFACE_PAUSE_MIN: Duration = Duration::from_millis(5);
+/// … and between the last ones: a preface that never becomes whole costs some twenty looks on the node's thread, whoever has
+/// a thousand of them.
+const PREFACE_PAUSE_MAX: Duration = Duration::from_millis(320);
 
 /// What an HTTP/1 connection may gather of a request's head, or of pages to send, in bytes.
 const PLAIN_BUFFER_BYTES: usize = 16 << 10;
@@ -143,9 +148,15 @@ enum Protocol {
     Closed,
 }
 
+/// Between one look at half a preface and the next: twice as long each time.
+fn pauses() -> impl Iterator<Item = Duration> {
+    std::iter::successors(Some(PREFACE_PAUSE_MIN), |pause| Some((*pause * 2).min(PREFACE_PAUSE_MAX)))
+}
+
 /// Looks at the first bytes without taking them.
 async fn recognize(stream: &TcpStream) -> std::io::Result<Protocol> {
     let mut first = [0; PREFACE.len()];
+    let mut pauses = pauses();
     loop {
         let len = stream.peek(&mut first).await?;
         if !PREFACE.starts_with(&first[..len]) {
@@ -158,7 +169,7 @@ async fn recognize(stream: &TcpStream) -> std::io::Result<Protocol> {
             return Ok(Protocol::Closed);
         }
         // Half a preface stays readable, so that waiting for "readable" would spin.
-        tokio::time::sleep(PREFACE_PAUSE).await;
+        tokio::time::sleep(pauses.next().unwrap_or(PREFACE_PAUSE_MAX)).await;
     }
 }
 
@@ -180,6 +191,7 @@ async fn serve_protocol<R: Replica>(
         let answer = |request, hold| route(&face, door, request, hold);
         return Ok(http2::serve(stream, &config, &account, stop, answer).await?);
     }
+    let stalled = is_stalled(config.limits(), Rc::clone(&account));
     let service = service_fn(move |request| {
         let (face, account) = (Arc::clone(&face), Rc::clone(&account));
         async move {
@@ -202,9 +214,24 @@ async fn serve_protocol<R: Replica>(
     tokio::select! {
         biased;
         ended = connection.as_mut() => return Ok(ended?),
+        () = stalled => {
+            config.counters.connections_stalled.add(1);
+            return Ok(());
+        }
         _ = stop.wait_for(|stop| *stop) => connection.as_mut().graceful_shutdown(),
     }
     Ok(connection.await?)
+}
+
+/// Ends when a client has taken nothing, or too little, of its pages. Its silence is judged by the library.
+async fn is_stalled(limits: Limits, account: Rc<Account>) {
+    let mut patience = Patience::new(limits, Instant::now());
+    loop {
+        tokio::time::sleep(limits.look_every()).await;
+        if patience.look(Instant::now(), 0, true, account.pieces()).is_err() {
+            return;
+        }
+    }
 }
 
 fn route<R: Replica, B>(
@@ -223,4 +250,27 @@ where
     }
     let (head, _) = request.into_parts();
     Either::Right(async move { (plain::answer(face, &head.method, &head.uri).await, hold) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// How often a preface is looked at that never becomes whole, within such a deadline.
+    fn looks(deadline: Duration) -> usize {
+        let mut waited = Duration::ZERO;
+        let is_in_time = |pause: &Duration| {
+            waited += *pause;
+            waited < deadline
+        };
+        1 + pauses().take_while(is_in_time).count()
+    }
+
+    #[test]
+    fn half_a_preface_is_looked_at_soon_and_then_less_and_less_often() {
+        let deadline = FaceConfig::default().header_deadline;
+        assert_eq!(deadline, Duration::from_secs(5));
+        assert_eq!(looks(deadline), 21);
+        assert_eq!(looks(Duration::from_millis(320)), 7, "soon for one that was cut in two");
+    }
 }

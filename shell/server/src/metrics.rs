@@ -211,7 +211,7 @@ fn held(page: &mut Page, config: &FaceConfig) {
     let name = "kattu_client_connections_idle_total";
     page.counter(name, "Client connections closed for their silence", counters.connections_idle.get());
     let name = "kattu_client_connections_stalled_total";
-    let about = "Client connections closed because their clients did not read";
+    let about = "Client connections closed because their clients did not read, or too little";
     page.counter(name, about, counters.connections_stalled.get());
     let name = "kattu_client_connections_too_much_total";
     let about = "Client connections closed for too many pings or refused calls";
@@ -219,7 +219,7 @@ fn held(page: &mut Page, config: &FaceConfig) {
     let name = "kattu_client_answers_stalled_total";
     page.counter(name, "Answers given up because their clients did not read", counters.answers_stalled.get());
     let name = "kattu_client_answers_slow_total";
-    page.counter(name, "Streams given up because their clients took too little", counters.answers_slow.get());
+    page.counter(name, "Answers given up because their clients took too little", counters.answers_slow.get());
     let name = "kattu_client_answers_too_large_total";
     page.counter(name, "Answers not given because they were too large", counters.answers_too_large.get());
     let name = "kattu_large_writes_bytes";

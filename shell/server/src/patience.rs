@@ -1,15 +1,19 @@
 //! How long a connection may say nothing, take nothing, and how often it may ping.
 //!
-//! In:    now; how many frames and pings have come; whether calls are under way; the pieces of answers that wait.
+//! In:    now; how many frames and pings have come; whether calls are under way; the pieces of answers that wait, and the bytes
+//!        that were taken.
 //! Out:   whether the connection goes on, and if not, why.
 //! Rules: 1. Without a call under way and without a word for [`Limits::idle`], a connection is closed; a ping is a word.
-//!        2. Pieces that wait, and not one of them taken for [`Limits::stall`]: the client does not read, and is closed.
+//!        2. Pieces that wait, and not one of them taken for [`Limits::stall`]: the client does not read, and is closed. So is one
+//!           for which pieces wait at each look, and that takes less than rule 4 says.
 //!        3. Pings that come sooner than [`Limits::ping`] after the one before, with nothing sent in between, are strikes: after
 //!           the third in a row the connection is closed. A client that measures its connection by pings sends one
 //!           when a part of an answer has come, so the parts that have left since its last ping excuse the next. [grpc-go
 //!           http2_server.go: handlePing; bdp_estimator.go]
 //!        4. A stream of messages is taken at [`STREAM_BYTES_PER_S`] on the average, beside [`Limits::stall`] once: what waits is
-//!           held by somebody, a copy of all tables perhaps. Time in which nothing waits for the client is not counted.
+//!           held by somebody, a copy of all tables perhaps. Time in which nothing waits for the client is not counted. For any
+//!           other answer that waits, its client takes [`ANSWERS_BYTES_PER_S`], of all its answers together: they share its
+//!           link. Else a byte a minute would keep what all of them hold.
 //!        5. A frame, or a call's head in several frames, that has begun is whole within [`Limits::head`]. Parts of bodies are
 //!           judged by their call.
 //! Knows nothing of: sockets, timers, what calls are.
@@ -24,23 +28,36 @@ const STRIKES_MAX: u32 = 2;
 /// Bytes of a stream that give its client a second more.
 const STREAM_BYTES_PER_S: u64 = 256 << 10;
 
-/// How slowly a client has taken a stream so far. [Rule 4]
-#[derive(Clone, Copy, Debug, Default)]
+/// Bytes of a connection's answers that give its client a second more. Slower than any link that people still use: it is
+/// meant for those who take as little as they can.
+const ANSWERS_BYTES_PER_S: u64 = 16 << 10;
+
+/// How long something has waited for its client so far, and at which rate that must take. [Rule 4]
+#[derive(Clone, Copy, Debug)]
 pub struct Pace {
+    bytes_per_s: u64,
     waited: Duration,
-    taken: u64,
 }
 
 impl Pace {
-    /// The stream has waited so long for its client, until that took so many bytes.
-    pub fn took(&mut self, bytes: u64, waited: Duration) {
-        self.taken = self.taken.saturating_add(bytes);
+    /// Of a stream of messages.
+    pub fn of_stream() -> Pace {
+        Pace { bytes_per_s: STREAM_BYTES_PER_S, waited: Duration::ZERO }
+    }
+
+    /// Of an answer, or of many.
+    pub fn of_answers() -> Pace {
+        Pace { bytes_per_s: ANSWERS_BYTES_PER_S, waited: Duration::ZERO }
+    }
+
+    /// So much longer.
+    pub fn waited(&mut self, waited: Duration) {
         self.waited = self.waited.saturating_add(waited);
     }
 
-    /// How long it may wait now: at most `stall`.
-    pub fn patience(&self, stall: Duration) -> Duration {
-        let earned = Duration::from_millis(self.taken.saturating_mul(1000) / STREAM_BYTES_PER_S);
+    /// How long it may wait now, where its client has taken so many bytes in all: at most `stall`.
+    pub fn patience(&self, taken: u64, stall: Duration) -> Duration {
+        let earned = Duration::from_millis(taken.saturating_mul(1000) / self.bytes_per_s);
         (stall + earned).saturating_sub(self.waited).min(stall)
     }
 }
@@ -74,6 +91,17 @@ pub enum Enough {
     Stalled,
 }
 
+/// What is known of the pieces of a connection's answers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Pieces {
+    /// Those that wait for the socket or for the client's window.
+    pub waiting: u64,
+    /// Those that have left.
+    pub left: u64,
+    /// Bytes that have left, also of pieces of which some wait.
+    pub taken: u64,
+}
+
 /// What is remembered of one connection.
 #[derive(Debug)]
 pub struct Patience {
@@ -84,6 +112,8 @@ pub struct Patience {
     /// Pieces that had left, and since when some wait and no more have left.
     left: u64,
     stalled_since: Option<Instant>,
+    /// Since when some waited at each look, and the bytes that had left then.
+    slow_since: Option<(Instant, u64)>,
     pings: u64,
     last_ping: Option<Instant>,
     strikes: u32,
@@ -100,6 +130,7 @@ impl Patience {
             quiet_since: now,
             left: 0,
             stalled_since: None,
+            slow_since: None,
             pings: 0,
             last_ping: None,
             strikes: 0,
@@ -136,13 +167,8 @@ impl Patience {
     }
 
     /// A look every [`Limits::look_every`].
-    pub fn look(
-        &mut self,
-        now: Instant,
-        frames: u64,
-        is_busy: bool,
-        (waiting, left): (u64, u64),
-    ) -> Result<(), Enough> {
+    pub fn look(&mut self, now: Instant, frames: u64, is_busy: bool, pieces: Pieces) -> Result<(), Enough> {
+        let Pieces { waiting, left, taken } = pieces;
         if is_busy || frames != self.frames {
             self.frames = frames;
             self.quiet_since = now;
@@ -155,6 +181,16 @@ impl Patience {
         }
         if self.stalled_since.is_some_and(|since| since + self.limits.stall <= now) {
             return Err(Enough::Stalled);
+        }
+        if 0 < waiting {
+            let (since, taken_before) = *self.slow_since.get_or_insert((now, taken));
+            let mut pace = Pace::of_answers();
+            pace.waited(now - since);
+            if pace.patience(taken - taken_before, self.limits.stall).is_zero() {
+                return Err(Enough::Stalled);
+            }
+        } else {
+            self.slow_since = None;
         }
         if self.quiet_since + self.limits.idle <= now {
             return Err(Enough::Idle);
@@ -174,6 +210,8 @@ mod tests {
         head: Duration::from_secs(5),
     };
 
+    const NONE: Pieces = Pieces { waiting: 0, left: 0, taken: 0 };
+
     fn seconds(from: Instant, seconds: u64) -> Instant {
         from + Duration::from_secs(seconds)
     }
@@ -182,18 +220,18 @@ mod tests {
     fn silence_without_a_call_ends_a_connection_and_a_word_or_a_call_does_not() {
         let begin = Instant::now();
         let mut patience = Patience::new(LIMITS, begin);
-        assert_eq!(patience.look(seconds(begin, 599), 0, false, (0, 0)), Ok(()));
-        assert_eq!(patience.look(seconds(begin, 600), 1, false, (0, 0)), Ok(()), "it has said a word");
-        assert_eq!(patience.look(seconds(begin, 1199), 1, true, (0, 0)), Ok(()), "a call is under way");
-        assert_eq!(patience.look(seconds(begin, 1798), 1, false, (0, 0)), Ok(()));
-        assert_eq!(patience.look(seconds(begin, 1799), 1, false, (0, 0)), Err(Enough::Idle));
+        assert_eq!(patience.look(seconds(begin, 599), 0, false, NONE), Ok(()));
+        assert_eq!(patience.look(seconds(begin, 600), 1, false, NONE), Ok(()), "it has said a word");
+        assert_eq!(patience.look(seconds(begin, 1199), 1, true, NONE), Ok(()), "a call is under way");
+        assert_eq!(patience.look(seconds(begin, 1798), 1, false, NONE), Ok(()));
+        assert_eq!(patience.look(seconds(begin, 1799), 1, false, NONE), Err(Enough::Idle));
     }
 
     #[test]
     fn a_client_that_takes_nothing_is_closed_and_one_that_takes_a_little_is_not() {
         let begin = Instant::now();
         let mut patience = Patience::new(LIMITS, begin);
-        for (second, pieces, enough) in [
+        for (second, (waiting, left), enough) in [
             (30, (5, 0), false),
             (60, (5, 0), false),
             (89, (4, 1), false), // one has left
@@ -203,8 +241,32 @@ mod tests {
             (180, (1, 5), false),
             (210, (1, 5), true),
         ] {
+            let pieces = Pieces { waiting, left, taken: left << 30 };
             let looked = patience.look(seconds(begin, second), second, true, pieces);
             assert_eq!(looked.is_err(), enough, "{second}");
+        }
+    }
+
+    #[test]
+    fn a_client_that_takes_a_piece_now_and_then_is_closed_and_a_slow_link_is_not() {
+        const SLOW: u64 = 16 << 10;
+        // Bytes a second, and the look at which it is enough, if there is one.
+        for (bytes_per_s, enough_at) in [(1, Some(120)), (SLOW / 2, Some(150)), (SLOW, None), (1 << 30, None)]
+        {
+            let begin = Instant::now();
+            let mut patience = Patience::new(LIMITS, begin);
+            let enough = (30..6000).step_by(30).find(|second| {
+                let pieces = Pieces { waiting: 5, left: *second, taken: second * bytes_per_s };
+                patience.look(seconds(begin, *second), *second, true, pieces).is_err()
+            });
+            assert_eq!(enough, enough_at, "{bytes_per_s} bytes a second");
+        }
+        // Where nothing waits at some look it has taken all.
+        let begin = Instant::now();
+        let mut patience = Patience::new(LIMITS, begin);
+        for second in (30..6000).step_by(30) {
+            let pieces = Pieces { waiting: u64::from(second % 90 != 0), left: second, taken: second };
+            assert_eq!(patience.look(seconds(begin, second), second, true, pieces), Ok(()), "{second}");
         }
     }
 
@@ -241,21 +303,36 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_that_is_taken_slowly_runs_out_of_patience_and_one_at_the_stated_rate_does_not() {
+    fn what_is_taken_slowly_runs_out_of_patience_and_what_is_taken_at_the_stated_rate_does_not() {
         let stall = Duration::from_secs(60);
-        let (mut slow, mut steady) = (Pace::default(), Pace::default());
-        for second in 1..=80 {
-            slow.took(64 << 10, Duration::from_secs(1));
-            steady.took(256 << 10, Duration::from_secs(1));
-            assert_eq!(slow.patience(stall), stall - Duration::from_millis(750) * second, "after {second} s");
-            assert_eq!(steady.patience(stall), stall);
+        for (pace, bytes_per_s) in [(Pace::of_stream(), 256 << 10), (Pace::of_answers(), 16 << 10)] {
+            let mut pace = pace;
+            for second in 1..=80 {
+                pace.waited(Duration::from_secs(1));
+                let taken = bytes_per_s * u64::from(second);
+                assert_eq!(
+                    pace.patience(taken / 4, stall),
+                    stall - Duration::from_millis(750) * second,
+                    "after {second} s"
+                );
+                assert_eq!(pace.patience(taken, stall), stall);
+            }
+            let taken = bytes_per_s * 80;
+            assert_eq!(pace.patience(taken / 4, stall), Duration::ZERO);
+            let more = taken + (10 << 20);
+            assert_eq!(
+                pace.patience(more, stall),
+                stall,
+                "who was quick may stop for no longer than anybody"
+            );
+            pace.waited(Duration::from_secs(19));
+            assert_eq!(pace.patience(taken, stall), Duration::from_secs(41));
+            pace.waited(Duration::MAX);
+            assert_eq!(
+                pace.patience(u64::MAX, stall),
+                Duration::ZERO,
+                "no count is too large for the arithmetic"
+            );
         }
-        assert_eq!(slow.patience(stall), Duration::ZERO);
-        steady.took(10 << 20, Duration::ZERO);
-        assert_eq!(steady.patience(stall), stall, "who was quick may stop for no longer than anybody");
-        steady.took(0, Duration::from_secs(59));
-        assert_eq!(steady.patience(stall), Duration::from_secs(41));
-        steady.took(u64::MAX, Duration::MAX);
-        assert_eq!(steady.patience(stall), Duration::ZERO, "no count is too large for the arithmetic");
     }
 }

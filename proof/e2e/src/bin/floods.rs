@@ -32,7 +32,7 @@ fn main() -> ExitCode {
             seen.clients_cpu
         );
         for fault in &seen.faults {
-            println!("    DOES NOT HOLD: {fault}");
+            println!("    broken: {fault}");
         }
     });
     if let Some(page) = report.page {

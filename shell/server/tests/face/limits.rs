@@ -9,15 +9,19 @@ use kattu_proto::etcdserverpb as pb;
 use kattu_server::FaceConfig;
 use kattu_server::ahead::FIRST;
 use kattu_server::budget::{Budget, CALL_BYTES};
+use kattu_server::rpc::Rpc;
 use prost::Message;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpSocket;
 use tonic::Code;
 
 const PUT: &str = "/etcdserverpb.KV/Put";
 const RANGE: &str = "/etcdserverpb.KV/Range";
 const MIB: u64 = 1 << 20;
+/// How long a client may take nothing where a test is about how slowly.
+const DRIP_STALL: Duration = Duration::from_millis(500);
 
 /// A face with so many bytes for clients.
 async fn face_with(bytes: u64) -> Face {
@@ -26,7 +30,13 @@ async fn face_with(bytes: u64) -> Face {
 
 /// A client that sends and reads what the test wants, and no more. Its windows have 64 KiB.
 async fn by_hand(face: &Face) -> SendRequest<Bytes> {
-    let (client, connection) = h2::client::handshake(face.raw().await).await.unwrap();
+    by_hand_with(face, 65_535).await
+}
+
+/// The same, with so many bytes for each stream.
+async fn by_hand_with(face: &Face, window: u32) -> SendRequest<Bytes> {
+    let (client, connection) =
+        h2::client::Builder::new().initial_window_size(window).handshake(face.raw().await).await.unwrap();
     tokio::spawn(connection);
     client
 }
@@ -294,6 +304,26 @@ async fn small_answers_of_which_none_is_taken_cost_the_connection() {
     eventually(|| face.config.budget.held() == 0).await;
 }
 
+/// Goal: nor does he keep pages. Method: so many of them are asked for at once that no socket takes them all, and the client's
+/// has room for next to nothing, so that each little read lets some of them leave.
+#[tokio::test]
+async fn pages_that_are_taken_too_slowly_cost_the_connection() {
+    let face = Face::start_with(FaceConfig { stall_deadline: DRIP_STALL, ..Default::default() }).await;
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.set_recv_buffer_size(2 << 10).unwrap();
+    let mut socket = socket.connect(face.address).await.unwrap();
+    let (mut pages, mut asks) = socket.split();
+    let request = b"GET /metrics HTTP/1.1\r\nhost: x\r\n\r\n";
+    asks.write_all(&request.repeat(2_000)).await.unwrap();
+    let counters = &face.config.counters;
+    while counters.connections.get() != 0 || counters.connections_accepted.get() == 0 {
+        let _ = pages.read(&mut [0; 512]).await; // nothing, once it is closed
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert_eq!((counters.connections_stalled.get(), counters.connections_broken.get()), (1, 0));
+    assert_eq!(face.config.budget.held(), 0);
+}
+
 #[tokio::test]
 async fn a_client_that_takes_its_answer_slowly_is_waited_for() {
     let stall_deadline = Duration::from_millis(300);
@@ -316,6 +346,73 @@ async fn a_client_that_takes_its_answer_slowly_is_waited_for() {
         face.config.counters.answers_stalled.get() + face.config.counters.connections_stalled.get(),
         0
     );
+}
+
+/// Goal: who takes a little of an answer now and then does not keep its bytes for as long as he likes.
+#[tokio::test]
+async fn an_answer_that_is_taken_too_slowly_is_given_up_and_its_client_is_told() {
+    let face = Face::start_with(FaceConfig { stall_deadline: DRIP_STALL, ..Default::default() }).await;
+    put_big(&face, 1 << 20).await;
+    // Each word of the client's makes room for no more than this: 6 KiB a second at the most.
+    let mut client = by_hand_with(&face, 128).await;
+    let mut body = ask(&mut client, RANGE, &get("big")).await.await.unwrap().into_body();
+    let told = loop {
+        match body.data().await.expect("not the end: it has not taken all") {
+            Ok(data) => drop(take(&mut body, data)),
+            Err(error) => break error,
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    };
+    assert_eq!(told.reason(), Some(Reason::ENHANCE_YOUR_CALM));
+    let counters = &face.config.counters;
+    assert_eq!((counters.answers_slow.get(), counters.answers_stalled.get()), (1, 0));
+    eventually(|| face.config.budget.held() == 0).await;
+}
+
+/// The rate is that of a client, who has a link, and not that of each of its answers, which share it.
+#[tokio::test]
+async fn answers_that_share_a_slow_link_are_waited_for_together() {
+    const ANSWERS: usize = 10;
+    let face = Face::start_with(FaceConfig { stall_deadline: DRIP_STALL, ..Default::default() }).await;
+    put_big(&face, 1 << 20).await;
+    let mut client = by_hand_with(&face, 512).await;
+    let mut bodies = Vec::new();
+    for _ in 0..ANSWERS {
+        bodies.push(ask(&mut client, RANGE, &get("big")).await.await.unwrap().into_body());
+    }
+    // Some 8 KiB a second of each, 80 of all; alone each of them would have been given up in the midst of it.
+    let begun = std::time::Instant::now();
+    while begun.elapsed() < 5 * DRIP_STALL {
+        for body in &mut bodies {
+            let data = body.data().await.expect("there is more").expect("it is waited for");
+            take(body, data);
+        }
+        tokio::time::sleep(Duration::from_millis(60)).await;
+    }
+    let counters = &face.config.counters;
+    assert_eq!((counters.answers_slow.get(), counters.answers_stalled.get()), (0, 0));
+    assert_eq!(counters.connections_stalled.get(), 0);
+}
+
+/// As [`an_answer_that_is_taken_too_slowly_is_given_up_and_its_client_is_told`], with answers that are in pieces of their own.
+#[tokio::test]
+async fn small_answers_that_are_taken_one_by_one_now_and_then_cost_the_connection() {
+    let face = Face::start_with(FaceConfig { stall_deadline: DRIP_STALL, ..Default::default() }).await;
+    put_big(&face, 1 << 10).await;
+    let mut socket = face.raw().await;
+    let mut bytes = HELLO.to_vec();
+    for number in 0..400 {
+        bytes.extend(call_frames(2 * number + 1, RANGE, &get("big")));
+    }
+    socket.write_all(&bytes).await.unwrap();
+    let counters = &face.config.counters;
+    eventually(|| counters.of(Rpc::Range).started.get() == 400).await;
+    // One or two leave each time, which is 10 KB a second: no look finds that none have left.
+    while counters.connections_stalled.get() == 0 {
+        let _ = socket.write_all(&window_frame(0, 1_500)).await;
+        tokio::time::sleep(Duration::from_millis(150)).await;
+    }
+    eventually(|| face.config.budget.held() == 0).await;
 }
 
 /// Small writes pass by large ones that wait for their turn.
@@ -539,19 +636,31 @@ async fn calls_far_beyond_what_can_be_under_way_are_refused_early() {
 /// What a client says first.
 const HELLO: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 
-/// The frames of a put, by hand: what a library would not send together. [RFC 9113 §4.1; RFC 7541: static names, literals]
 fn put_frames(stream: u32, key: &str) -> Vec<u8> {
+    call_frames(stream, PUT, &put(key, "v"))
+}
+
+/// The frames of a call, by hand: what a library would not send together. [RFC 9113 §4.1; RFC 7541: static names, literals]
+fn call_frames(stream: u32, path: &str, message: &impl Message) -> Vec<u8> {
     let frame = |kind: u8, flags: u8, payload: &[u8]| {
         let mut bytes = vec![0, 0, payload.len() as u8, kind, flags];
         bytes.extend(stream.to_be_bytes());
         bytes.extend(payload);
         bytes
     };
-    let mut head = vec![0x83, 0x86, 0x04, PUT.len() as u8];
-    head.extend(PUT.bytes());
+    let mut head = vec![0x83, 0x86, 0x04, path.len() as u8];
+    head.extend(path.bytes());
     head.extend([0x01, 1, b'x', 0x0f, 0x10, 16]);
     head.extend(b"application/grpc");
-    [frame(1, 4, &head), frame(0, 1, &framed(&put(key, "v")))].concat()
+    [frame(1, 4, &head), frame(0, 1, &framed(message))].concat()
+}
+
+/// So many bytes more may come.
+fn window_frame(stream: u32, bytes: u32) -> Vec<u8> {
+    let mut frame = vec![0, 0, 4, 8, 0];
+    frame.extend(stream.to_be_bytes());
+    frame.extend(bytes.to_be_bytes());
+    frame
 }
 
 fn reset_frame(stream: u32) -> Vec<u8> {

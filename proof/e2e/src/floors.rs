@@ -1,0 +1,259 @@
+//! Floors: what a flood must have come to. A member that closes every door, or lets all wait, has little memory and a quick
+//! good client, too; so a flood that did not stand has shown nothing.
+//!
+//! In:    what a flood's clients did and what came of it, as they saw it; what the members counted meanwhile.
+//! Out:   what is broken, in words; nothing if the flood stood, or if what was kept out was counted at a limit that
+//!        docs/operations.md states.
+//! Knows nothing of: how floods are made.
+
+use crate::cluster::Member;
+use crate::page::Page;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// Connections that stand, of those that are meant to, in percent.
+const STAND_PERCENT: u64 = 99;
+/// Half a preface is closed after 5 s; a busy member, or a busy client, may take twice as long.
+const PREFACE_LASTS_MAX: Duration = Duration::from_secs(10);
+/// What is to be held, as a share of the budget or of what was asked for.
+const HELD_SHARE: u64 = 4;
+/// What each stream holds from its head on, in bytes.
+const STREAM_BYTES: u64 = 4 << 10;
+/// Strangers that talk nonsense, in a second.
+const NONSENSE_PER_S: f64 = 10.0;
+/// Between two looks at what members hold.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+/// A member that has not answered such a look after this is asked again.
+const LOOK_LIMIT: Duration = Duration::from_secs(2);
+
+/// What came of one flood, as its clients saw it.
+#[derive(Clone, Copy, Debug)]
+pub enum Came {
+    /// Connections that said hello, those of them that stood at the end, and connections with half a preface: how many at a
+    /// time, and how often one was opened.
+    Idle { said: u64, stand: u64, halves: u64, opened: u64 },
+    /// Bytes of bodies that were sent, of those that could be.
+    Trickle { sent: u64, could: u64 },
+    /// Bytes of answers that were asked for.
+    NonReaders { asked: u64 },
+    /// Streams that were to be opened, those that were, and the connections that were closed meanwhile.
+    Streams { said: u64, opened: u64, closed: u64 },
+    /// Connections with nonsense and with half a frame; how many of these at a time.
+    Peers { nonsense: u64, halves: u64, standing: u64 },
+    /// Puts that were acknowledged, and the writers to whom none was.
+    LargeWriters { puts: u64, writers: u64, unheard: u64 },
+}
+
+/// What the members counted during one flood, together; the peak is that of the member that held most.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Counted {
+    /// Bytes that a member may hold for clients.
+    pub budget: u64,
+    /// The most that one was seen to hold.
+    pub held_peak: u64,
+    /// Times that there was no room for more.
+    pub refused: u64,
+    /// Connections closed because there were too many.
+    pub connections_refused: u64,
+    /// Connections closed because too much was asked on them.
+    pub connections_too_much: u64,
+}
+
+impl Came {
+    /// What is broken, where the flood has lasted for so long.
+    pub fn broken(&self, counted: &Counted, lasted: Duration) -> Vec<String> {
+        let mut broken = Vec::new();
+        let mut expect = |what: &str, seen: u64, least: u64| {
+            if seen < least {
+                broken.push(format!("the flood did not stand: {what}: {seen}, and not {least} or more"));
+            }
+        };
+        let share_of = |bytes: u64| bytes.min(counted.budget) / HELD_SHARE;
+        match *self {
+            Came::Idle { said, stand, halves, opened } => {
+                // Those that were closed for the stated limit stand in its count.
+                let stand = if said - stand <= counted.connections_refused { said } else { stand };
+                expect("connections that stand at the end", stand, (said * STAND_PERCENT).div_ceil(100));
+                let times = 1 + lasted.as_secs() / PREFACE_LASTS_MAX.as_secs();
+                expect("connections with half a preface", opened, halves * times);
+            }
+            Came::Trickle { sent, could } => {
+                // Nobody is refused for room while there is some.
+                let is_full = 0 < counted.refused && share_of(could) <= counted.held_peak;
+                expect("bytes sent", if is_full { could } else { sent }, share_of(could));
+            }
+            Came::NonReaders { asked } => expect("bytes held", counted.held_peak, share_of(asked)),
+            Came::Streams { said, opened, closed } => {
+                let opened = if closed <= counted.connections_too_much { said } else { opened };
+                expect("streams opened", opened, said);
+                expect("bytes held", counted.held_peak, share_of(said * STREAM_BYTES));
+            }
+            Came::Peers { nonsense, halves, standing } => {
+                let least = (lasted.as_secs_f64() * NONSENSE_PER_S) as u64;
+                expect("connections with nonsense", nonsense, least);
+                expect("connections with half a frame", halves, standing);
+            }
+            Came::LargeWriters { puts, writers, unheard } => {
+                expect("puts acknowledged", puts, writers);
+                expect("writers to whom one was", writers - unheard, writers);
+            }
+        }
+        broken
+    }
+}
+
+/// Looks at what the members of a cluster count.
+pub struct Counting {
+    addresses: Vec<String>,
+    before: Counted,
+    stop: Arc<AtomicBool>,
+    peaks: JoinHandle<u64>,
+}
+
+impl Counting {
+    /// From now on; `prepare` is done in the thread that looks.
+    pub fn start(members: &[Member], prepare: impl FnOnce() + Send + 'static) -> Counting {
+        let addresses: Vec<String> = members.iter().map(Member::address).collect();
+        let before = counted(&addresses);
+        let stop = Arc::new(AtomicBool::new(false));
+        let (asked, stopped) = (addresses.clone(), stop.clone());
+        let peaks = std::thread::spawn(move || {
+            prepare();
+            let mut peak = 0;
+            while !stopped.load(Ordering::Relaxed) {
+                for address in &asked {
+                    // One that does not answer just now, or is away, is asked again.
+                    let held = Page::within(address, LOOK_LIMIT)
+                        .and_then(|page| page.number("kattu_client_memory_bytes"));
+                    peak = peak.max(held.unwrap_or_default());
+                }
+                std::thread::sleep(LOOK_EVERY);
+            }
+            peak
+        });
+        Counting { addresses, before, stop, peaks }
+    }
+
+    /// What was counted since. Waits until all members answer.
+    pub fn stop(self) -> Counted {
+        self.stop.store(true, Ordering::Relaxed);
+        let held_peak = self.peaks.join().expect("it only reads");
+        let (before, now) = (self.before, counted(&self.addresses));
+        // A member that was started again has begun anew.
+        Counted {
+            held_peak,
+            refused: now.refused.saturating_sub(before.refused),
+            connections_refused: now.connections_refused.saturating_sub(before.connections_refused),
+            connections_too_much: now.connections_too_much.saturating_sub(before.connections_too_much),
+            ..now
+        }
+    }
+}
+
+/// What all have counted so far.
+fn counted(addresses: &[String]) -> Counted {
+    let mut all = Counted::default();
+    for address in addresses {
+        let page = crate::until("a member says what it counts", || Page::of(address));
+        let number =
+            |name: &str| page.number(name).unwrap_or_else(|| panic!("{address} does not know {name}"));
+        all.budget = number("kattu_client_memory_max_bytes");
+        all.refused += number("kattu_client_memory_refused_total");
+        all.connections_refused += number("kattu_client_connections_refused_total");
+        all.connections_too_much += number("kattu_client_connections_too_much_total");
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MINUTE: Duration = Duration::from_secs(60);
+    const MIB: u64 = 1 << 20;
+    const NOTHING: Counted = Counted {
+        budget: 256 * MIB,
+        held_peak: 0,
+        refused: 0,
+        connections_refused: 0,
+        connections_too_much: 0,
+    };
+
+    /// What is broken, by the words before the numbers.
+    fn broken(came: Came, counted: Counted) -> Vec<String> {
+        let lines = came.broken(&counted, MINUTE);
+        lines.iter().map(|line| line.split(": ").nth(1).expect("what it is").to_string()).collect()
+    }
+
+    #[test]
+    fn idle_connections_stand_or_are_counted_as_refused_and_half_prefaces_come_again() {
+        let idle = |stand, opened| Came::Idle { said: 1000, stand, halves: 1000, opened };
+        let none: [&str; 0] = [];
+        assert_eq!(broken(idle(990, 7_000), NOTHING), none);
+        assert_eq!(broken(idle(989, 7_000), NOTHING), ["connections that stand at the end"]);
+        assert_eq!(
+            broken(idle(0, 7_000), NOTHING),
+            ["connections that stand at the end"],
+            "all doors closed"
+        );
+        assert_eq!(broken(idle(100, 7_000), Counted { connections_refused: 900, ..NOTHING }), none);
+        let too_few = Counted { connections_refused: 899, ..NOTHING };
+        assert_eq!(broken(idle(100, 7_000), too_few), ["connections that stand at the end"]);
+        assert_eq!(broken(idle(1000, 6_999), NOTHING), ["connections with half a preface"], "kept for long");
+        let soon = idle(1000, 1000).broken(&NOTHING, Duration::from_secs(3));
+        assert!(soon.is_empty(), "there is no time for a second one: {soon:?}");
+        let few = idle(0, 7_000).broken(&NOTHING, MINUTE);
+        assert_eq!(
+            few,
+            ["the flood did not stand: connections that stand at the end: 0, and not 990 or more"]
+        );
+    }
+
+    #[test]
+    fn bodies_come_in_or_the_budget_is_full() {
+        let trickle = |sent, could| Came::Trickle { sent, could };
+        assert!(broken(trickle(64 * MIB, 840 * MIB), NOTHING).is_empty());
+        assert_eq!(broken(trickle(64 * MIB - 1, 840 * MIB), NOTHING), ["bytes sent"]);
+        assert!(broken(trickle(10 * MIB, 40 * MIB), NOTHING).is_empty(), "weaker than the budget");
+        let full = Counted { refused: 1, held_peak: 64 * MIB, ..NOTHING };
+        assert!(broken(trickle(0, 840 * MIB), full).is_empty());
+        let refused_for_nothing = Counted { held_peak: 64 * MIB - 1, ..full };
+        assert_eq!(broken(trickle(0, 840 * MIB), refused_for_nothing), ["bytes sent"]);
+    }
+
+    #[test]
+    fn answers_that_nobody_reads_are_held() {
+        let came = Came::NonReaders { asked: 9_000 * MIB };
+        assert!(broken(came, Counted { held_peak: 64 * MIB, ..NOTHING }).is_empty());
+        assert_eq!(broken(came, Counted { held_peak: 64 * MIB - 1, ..NOTHING }), ["bytes held"]);
+    }
+
+    #[test]
+    fn streams_are_opened_and_hold_something() {
+        let streams = |opened, closed| Came::Streams { said: 16_000, opened, closed };
+        let held = Counted { held_peak: 16_000 << 10, ..NOTHING };
+        assert!(broken(streams(16_000, 0), held).is_empty());
+        assert_eq!(broken(streams(15_999, 1), held), ["streams opened"]);
+        assert!(broken(streams(15_999, 1), Counted { connections_too_much: 1, ..held }).is_empty());
+        // Written into a socket that nobody reads.
+        assert_eq!(broken(streams(16_000, 0), Counted { held_peak: 15 * MIB, ..NOTHING }), ["bytes held"]);
+    }
+
+    #[test]
+    fn strangers_are_let_in() {
+        let peers = |nonsense, halves| Came::Peers { nonsense, halves, standing: 400 };
+        assert!(broken(peers(600, 400), NOTHING).is_empty());
+        assert_eq!(broken(peers(599, 400), NOTHING), ["connections with nonsense"]);
+        assert_eq!(broken(peers(600, 399), NOTHING), ["connections with half a frame"]);
+    }
+
+    #[test]
+    fn large_writers_write_each_of_them() {
+        let writers = |puts, unheard| Came::LargeWriters { puts, writers: 12, unheard };
+        assert!(broken(writers(12, 0), NOTHING).is_empty());
+        assert_eq!(broken(writers(900, 1), NOTHING), ["writers to whom one was"]);
+        assert_eq!(broken(writers(0, 12), NOTHING), ["puts acknowledged", "writers to whom one was"]);
+    }
+}
