@@ -126,8 +126,7 @@ pub(super) fn a_lost_copy(seed: u64) {
             continue;
         }
         world.deliver(envelope);
-        world.attend(FOLLOWER);
-        world.attend(LEADER);
+        while world.attend(FOLLOWER) | world.attend(LEADER) {}
     }
     assert!(under_way + 2 <= appends, "scene: what was lost is sent again, and what follows it");
     world.settle();
