@@ -74,7 +74,7 @@ cargo xtask <command>
   bench replay [--total PUTS]
                              how fast a log is read back
   bench rotation [--rounds N] [--total PUTS]
-                             whether the step to the log's next segment stands in the tail of puts
+                             the p99 of puts while logs go to their next segments, next to that without
   bench sectors [--rounds N] [--total PUTS]
                              what padding the log to 4,096 bytes costs: bytes, times
   bench slow-link [--mb N] [--bandwidth MB/S] [--reads yes|no] [--resets yes|no]
@@ -83,6 +83,8 @@ cargo xtask <command>
                              what puts notice of a snapshot
   bench soak [--minutes N] [--keys N] [--value-bytes N] [--quota-mb N]
                              puts at full speed for long: memory, quotas, history, and whether anybody is refused
+  bench tail [--seconds N] [--rounds N] [--times-not-judged]
+                             puts at a steady rate while snapshots are taken, while compactions run: the p99 next to that without
 ";
 
 fn main() -> ExitCode {

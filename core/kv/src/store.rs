@@ -211,7 +211,8 @@ impl Store {
     pub(crate) fn end_command(&mut self) {
         let made = (self.changes.end() - self.changes.start_of(self.revision + 1)) as usize;
         self.revision = self.changing_revision();
-        self.tidy(self.pace.changes_per_change * made.clamp(1, CHANGES_PER_COMMAND_MAX));
+        let counted_max = if planted!("forgetting-paced-by-commands") { 1 } else { CHANGES_PER_COMMAND_MAX };
+        self.tidy(self.pace.changes_per_change * made.clamp(1, counted_max));
     }
 
     /// Answers a read from the present state.

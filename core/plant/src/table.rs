@@ -25,7 +25,7 @@ const WAL: &str = "kattu-wal";
 const REBUILD: &str = "kattu-rebuild";
 
 /// All bugs that can be planted.
-pub static BUGS: [Bug; 163] = [
+pub static BUGS: [Bug; 172] = [
     // core/raft: elections
     bug(
         RAFT,
@@ -454,6 +454,62 @@ pub static BUGS: [Bug; 163] = [
         Trial::Scene,
         &["who_keeps_up_is_fed_from_memory"],
     ),
+    bug(
+        RAFT,
+        "link-that-ends-sends-again",
+        "our own: tests of slow links, 0.80 of what crossed them was new",
+        "A leader sends what is under way to a peer again when a link between them ends, be it the one of the answers.",
+        Trial::Scene,
+        &["links_carry_what_is_new"],
+    ),
+    bug(
+        RAFT,
+        "entry-without-room-waits-for-a-heartbeat",
+        "our own: found in what held up storm 77000369",
+        "An entry that was read back and is larger than the room that a peer has left stops its leader until the next heartbeat.",
+        Trial::Scene,
+        &["room_that_comes_back_is_used"],
+    ),
+    bug(
+        RAFT,
+        "who-is-full-agrees-with-nothing",
+        "our own: found by review",
+        "A follower that refuses entries for want of room does not count as agreeing what comes before them, which it holds.",
+        Trial::Scene,
+        &["what_is_held_is_acknowledged"],
+    ),
+    bug(
+        RAFT,
+        "loss-seen-by-where-a-log-ends",
+        "our own: storm 88000328",
+        "A leader takes a peer's log for whole as long as it ends where it did, whatever stands in it now.",
+        Trial::Scene,
+        &["who_has_lost_something_gets_it_again"],
+    ),
+    bug(
+        RAFT,
+        "who-is-behind-is-asked-every-round",
+        "our own: found by review, with reads beside a slow link",
+        "Every round of reads goes to a peer that is behind, too, on the way of the entries that it lacks.",
+        Trial::Scene,
+        &["who_is_behind_has_one_round_to_answer"],
+    ),
+    bug(
+        RAFT,
+        "watched-for-one-election-timeout",
+        "our own: storms of slow links, seeds 2 and 5",
+        "A voter that comes back is judged after one election timeout, which its first append takes over a slow link.",
+        Trial::Scene,
+        &["who_comes_back_is_given_time"],
+    ),
+    bug(
+        RAFT,
+        "nobody-told-where-nobody-is-slowed",
+        "our own: found by an audit",
+        "Where clients are never slowed, nobody is told that a voter falls behind.",
+        Trial::Scene,
+        &["who_falls_behind_is_named"],
+    ),
     // core/raft: reads
     bug(
         RAFT,
@@ -559,6 +615,14 @@ pub static BUGS: [Bug; 163] = [
         "A compaction gives back in one step whatever it makes forgettable, however much that is.",
         Trial::Service,
         &["bounded_step"],
+    ),
+    bug(
+        KV,
+        "forgetting-paced-by-commands",
+        "our own: found by review",
+        "A command pays for what compaction left as if it had changed one key, however many it changed.",
+        Trial::Scene,
+        &["forgetting_keeps_up"],
     ),
     bug(
         KV,
@@ -688,6 +752,14 @@ pub static BUGS: [Bug; 163] = [
         "A leader refuses a forwarded write for want of space while its log's next piece is being made ready.",
         Trial::Scene,
         &["no_space_is_said_only_when_there_is_none"],
+    ),
+    bug(
+        NODE,
+        "client-writes-taken-as-they-come",
+        "our own: found by review",
+        "A change of members that comes as a client's write goes into the log as it is.",
+        Trial::Scene,
+        &["only_what_clients_may_write_is_logged"],
     ),
     bug(
         NODE,

@@ -136,6 +136,9 @@ impl Raft {
                 self.append(entry, effects);
             }
         }
+        if refused.is_some() && planted!("who-is-full-agrees-with-nothing") {
+            return Taken { upto: None, gap: refused.map(|last| self.gap(last)) };
+        }
         if let Role::Follower(follower) = &mut self.role
             && let Some(following) = &mut follower.following
         {

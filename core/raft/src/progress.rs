@@ -192,7 +192,8 @@ impl Progress {
     /// acknowledged that before it was asked: its disk has lost it. A log that lost its newest entries may show older ones in
     /// their place, which had been dropped for them, and end no earlier.
     pub(crate) fn has_lost(&self, gap: Gap, round: Round) -> bool {
-        (gap.last < self.matched || gap.prev <= self.matched) && self.matched_in < round
+        let is_missing = gap.prev <= self.matched && !planted!("loss-seen-by-where-a-log-ends");
+        (gap.last < self.matched || is_missing) && self.matched_in < round
     }
 
     /// It had acknowledged this, and lost it. True if that is news.
@@ -221,7 +222,7 @@ impl Progress {
     /// Whether it is asked this read round. Who is behind has one to answer at a time: under many reads the rounds would take
     /// the way of the entries that it lacks, and those who keep up are a quorum mostly.
     pub(crate) fn takes_round(&mut self, round: Round, recent_first: LogIndex) -> bool {
-        if !self.is_behind(recent_first) {
+        if !self.is_behind(recent_first) || planted!("who-is-behind-is-asked-every-round") {
             return true;
         }
         let takes = self.round_asked <= self.heard_round;
@@ -247,6 +248,7 @@ impl Progress {
     pub(crate) fn link_closed(&mut self, now: Instant, config: &Config) {
         match &mut self.flow.mode {
             Mode::Snapshot(stream) => stream.link_closed(now, config),
+            _ if planted!("link-that-ends-sends-again") => self.flow.lost(self.matched.next()),
             Mode::Probe { .. } | Mode::Replicate => self.flow.link_closed(now),
         }
     }

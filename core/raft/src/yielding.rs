@@ -211,7 +211,8 @@ impl Raft {
             yielding.watch = Some(Watch { peer, behind, snapshot, since: now });
             return;
         };
-        if now < watch.since + election_timeout * WATCHED_FOR {
+        let watched_for = if planted!("watched-for-one-election-timeout") { 1 } else { WATCHED_FOR };
+        if now < watch.since + election_timeout * watched_for {
             return;
         }
         let takes = watch.takes(snapshot) && !planted!("snapshot-on-its-way-is-no-gain");
@@ -222,7 +223,7 @@ impl Raft {
             snapshot: if takes { snapshot } else { watch.snapshot.or(snapshot) },
             since: now,
         };
-        if gains || yielding.rate == 0 {
+        if gains || yielding.rate == 0 || 100 <= share && planted!("nobody-told-where-nobody-is-slowed") {
             return;
         }
         // What has just begun is judged when it is known how much it is.

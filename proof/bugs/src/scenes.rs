@@ -11,6 +11,11 @@
 //! | `question-overtakes-entries`, `sent-again-because-time-passed`, `unanswered-piece-sent-again`, `piece-sent-again-for-another-link` | a link that only is slow carries what is new (`flow.rs`) |
 //! | `log-pruned-under-who-is-fed` | a member that gets a snapshot is level some time, whatever clients write (`flow.rs`) |
 //! | `written-off-entries-not-counted`, `sent-without-room`, `room-told-of-by-heartbeats-only`, `recent-entries-kept-for-nobody`, `clients-never-slowed`, `slowed-clients-wait-without-a-bound`, `snapshot-on-its-way-is-no-gain` | what is on its way to a peer is bounded by limits and room, and comes from memory where the peer keeps up (`flow.rs`) |
+//! | `link-that-ends-sends-again`, `entry-without-room-waits-for-a-heartbeat`, `who-is-full-agrees-with-nothing`, `who-is-behind-is-asked-every-round` | nothing goes twice or in vain, and nobody waits for a heartbeat (`ways.rs`) |
+//! | `watched-for-one-election-timeout`, `nobody-told-where-nobody-is-slowed` | who comes back is given time, and who falls behind is named (`flow.rs`) |
+//! | `loss-seen-by-where-a-log-ends` | what a disk has lost comes again (`older.rs`) |
+//! | `client-writes-taken-as-they-come` | the log gets what clients may write, and nothing else (`strange.rs`) |
+//! | `forgetting-paced-by-commands` | what may be forgotten is, however many keys a command changes (`slices.rs`) |
 //! | `forwarded-write-waits-for-no-room` | "no space" is said only when there is none (`room.rs`) |
 //! | `snapshot-overtakes-gathered-entries` | a store is handed nothing behind what it holds (`gathered.rs`) |
 //! | `waiting-snapshot-removed` | a snapshot that waits to become the tables is there when its turn comes (`waiting.rs`) |
@@ -42,12 +47,15 @@ mod gathered;
 mod leases;
 mod members;
 mod odd;
+mod older;
 mod questions;
 mod rebuilt;
 mod room;
 mod slices;
 mod slow_disks;
+mod strange;
 mod waiting;
+mod ways;
 #[path = "../../../core/node/tests/world/mod.rs"]
 mod world;
 
@@ -86,6 +94,15 @@ pub fn trial(name: &str, seed: u64) {
         }
         "snapshot-on-its-way-is-no-gain" => flow::a_voter_that_gets_a_snapshot(seed),
         "recent-entries-kept-for-nobody" => flow::a_follower_a_little_late(seed),
+        "link-that-ends-sends-again" => ways::a_link_that_ends(seed),
+        "entry-without-room-waits-for-a-heartbeat" => ways::an_entry_larger_than_the_room(seed),
+        "who-is-full-agrees-with-nothing" => ways::a_full_follower_that_holds_much(seed),
+        "who-is-behind-is-asked-every-round" => ways::many_reads_beside_one_that_is_behind(seed),
+        "watched-for-one-election-timeout" => flow::a_voter_whose_first_append_takes_long(seed),
+        "nobody-told-where-nobody-is-slowed" => flow::clients_that_are_never_slowed(seed),
+        "loss-seen-by-where-a-log-ends" => older::older_entries_in_the_place_of_newer(seed),
+        "client-writes-taken-as-they-come" => strange::a_change_that_comes_as_a_write(seed),
+        "forgetting-paced-by-commands" => slices::transactions_that_change_many_keys(seed),
         "forwarded-write-waits-for-no-room" => room::a_write_that_comes_early(seed),
         "snapshot-overtakes-gathered-entries" => gathered::a_snapshot_behind_entries(seed),
         "waiting-snapshot-removed" => waiting::tables_that_lag_behind_snapshots(seed),

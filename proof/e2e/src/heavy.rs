@@ -11,6 +11,7 @@
 
 use crate::cluster::{Cluster, Options};
 use crate::grpc::{Kv, channel};
+use crate::open_loop::{CONNECT_LIMIT, OpenLoop, PUT_LIMIT, Steady};
 use crate::page::Page;
 use crate::until;
 use kattu_proto::etcdserverpb::compare::{CompareResult, CompareTarget, TargetUnion};
@@ -21,21 +22,12 @@ use kattu_proto::etcdserverpb::{
     CompactionRequest, Compare, DeleteRangeRequest, PutRequest, RangeRequest, RequestOp, TxnRequest,
 };
 use kattu_verify::service::{BoundedStep, NodeId, Work};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use tokio::time::MissedTickBehavior;
 use tonic::transport::Channel;
 use tonic::{Code, Status};
 
-/// Puts a second of the clients that ask for little.
-const RATE: u32 = 500;
 /// None of them waits longer.
 const PUT_MAX: Duration = Duration::from_secs(2);
-/// Who has waited so long is not served at all.
-const PUT_LIMIT: Duration = Duration::from_secs(20);
-/// A connection that does not stand after this is tried anew.
-const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 /// A request that is refused is told so within this; the median of some.
 const REFUSED_MAX: Duration = Duration::from_millis(10);
 const REFUSALS: usize = 7;
@@ -55,7 +47,7 @@ const WORK_MAX: u64 = 8 << 20;
 /// Each member's tables may take so much: the machine is known, and ten million keys are asked for.
 const QUOTA: &str = "--quota-backend-bytes=8589934592";
 /// Few, so that what is refused and what is not is a matter of the heavy keys.
-const STEADY_KEYS: usize = 1000;
+const STEADY: Steady = Steady { keys: 1000, value_bytes: 100 };
 const PUTS_PER_TXN: u64 = 100;
 const FILLERS: u64 = 32;
 const OPS_MAX: usize = 126;
@@ -294,7 +286,7 @@ fn judge(plan: &Plan, act: Act, keys: u64, cluster: &mut Cluster) -> Seen {
     }
     until("members say which level they know", || is_level(cluster).then_some(()));
     let (before, late_before) = (offices(cluster), lateness(cluster));
-    let clients = OpenLoop::start(cluster);
+    let clients = OpenLoop::start(cluster, STEADY);
     std::thread::sleep(AFTER / 2);
     let from = clients.due();
     let Carried { what, times: waited, mut faults } = carry_out(plan, act, keys, &asked);
@@ -522,70 +514,6 @@ async fn fill_one(channel: Channel, mut keys: std::ops::Range<u64>) {
         while client.txn(request.clone()).await.is_err() {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
-    }
-}
-
-/// Clients that ask for little, at a steady rate.
-struct OpenLoop {
-    /// One for each put that was due: its time once it has ended.
-    puts: Arc<Mutex<Vec<Option<Duration>>>>,
-    stop: Arc<AtomicBool>,
-    thread: std::thread::JoinHandle<()>,
-}
-
-impl OpenLoop {
-    fn start(cluster: &Cluster) -> OpenLoop {
-        let addresses = cluster.addresses();
-        let (puts, stop) = (Arc::<Mutex<Vec<_>>>::default(), Arc::<AtomicBool>::default());
-        let (told, stopped) = (puts.clone(), stop.clone());
-        let thread = std::thread::spawn(move || {
-            let runtime =
-                tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-            runtime.block_on(async {
-                let channels: Vec<Channel> =
-                    addresses.iter().map(|address| channel(address, CONNECT_LIMIT)).collect();
-                let mut tick = tokio::time::interval(Duration::from_secs(1) / RATE);
-                tick.set_missed_tick_behavior(MissedTickBehavior::Burst);
-                let mut tasks = tokio::task::JoinSet::new();
-                for number in 0.. {
-                    if stopped.load(Ordering::Relaxed) {
-                        break;
-                    }
-                    let due = tick.tick().await;
-                    told.lock().expect("nobody panics with it").push(None);
-                    let (channel, told) = (channels[number % channels.len()].clone(), told.clone());
-                    tasks.spawn(async move {
-                        let took = one_put(channel, number, due).await;
-                        told.lock().expect("nobody panics with it")[number] = Some(took);
-                    });
-                    while tasks.try_join_next().is_some() {}
-                }
-                tasks.join_all().await;
-            });
-        });
-        OpenLoop { puts, stop, thread }
-    }
-
-    fn due(&self) -> usize {
-        self.puts.lock().expect("nobody panics with it").len()
-    }
-
-    /// The times of the puts that were due from this one on; [`PUT_LIMIT`] for one that failed.
-    fn stop(self, from: usize) -> Vec<Duration> {
-        self.stop.store(true, Ordering::Relaxed);
-        self.thread.join().expect("the clients do not panic");
-        let puts = self.puts.lock().expect("nobody panics with it");
-        puts[from..].iter().map(|took| took.expect("all have ended")).collect()
-    }
-}
-
-async fn one_put(channel: Channel, number: usize, due: tokio::time::Instant) -> Duration {
-    let key = format!("steady/{:06}", number % STEADY_KEYS).into_bytes();
-    let request = PutRequest { key, value: vec![b'x'; 100], ..PutRequest::default() };
-    let mut client = KvClient::new(channel);
-    match tokio::time::timeout(PUT_LIMIT, client.put(request)).await {
-        Ok(Ok(_)) => due.elapsed(),
-        _ => PUT_LIMIT,
     }
 }
 

@@ -19,12 +19,14 @@ pub mod grpc;
 pub mod heavy;
 pub mod host_memory;
 pub mod kills;
+mod open_loop;
 pub mod overload;
 pub mod page;
 pub mod process;
 pub mod processors;
 pub mod raw;
 pub mod soak;
+pub mod tail;
 pub mod tree;
 pub mod upgrade;
 

@@ -20,7 +20,7 @@ mod sectors;
 use crate::rigs;
 use crate::shell::{self, Failure};
 
-/// `cargo xtask bench etcd|comeback|counts|digest|failover|floods|floor|heavy|instructions|memory|overload|replay|rotation|sectors|slow-link|snapshot-pause|soak …`
+/// `cargo xtask bench etcd|comeback|counts|digest|failover|floods|floor|heavy|instructions|memory|overload|replay|rotation|sectors|slow-link|snapshot-pause|soak|tail …`
 pub fn run(words: &[&str]) -> Result<(), Failure> {
     match words {
         ["etcd", rest @ ..] => pairs::run(rest),
@@ -39,6 +39,7 @@ pub fn run(words: &[&str]) -> Result<(), Failure> {
         ["sectors", rest @ ..] => sectors::run(rest),
         ["slow-link", rest @ ..] => crate::chaos::run("slow-link", rest),
         ["soak", rest @ ..] => rigs::in_foreground("soak", rest),
+        ["tail", rest @ ..] => rigs::in_foreground("tail", rest),
         ["snapshot-pause", rest @ ..] => pause::run(rest),
         _ => Err(Failure::usage(format!("cargo xtask bench does not know `{}`", words.join(" ")))
             .then("cargo xtask help")),

@@ -1,4 +1,5 @@
-//! How entries go to a peer: over a way that is slow, to one that has no room, to one that is a little late.
+//! How entries go to a peer: over a way that is slow, to one that has no room, to one that is a little late, and what
+//! becomes of its leader's clients meanwhile.
 //!
 //! Knows nothing of: what entries mean.
 
@@ -8,10 +9,10 @@ use kattu_sim::service::{SlowLink, slow_link};
 use world::late::{LEADER, STEP};
 use world::{World, config};
 
-const FOLLOWER: NodeId = NodeId(2);
+pub(super) const FOLLOWER: NodeId = NodeId(2);
 
 /// The first of two leads, under these limits.
-fn two(limits: Limits, seed: u64) -> World {
+pub(super) fn two(limits: Limits, seed: u64) -> World {
     let mut configs: Vec<_> = (1..=2).map(|id| config(id, 2, 0)).collect();
     configs.iter_mut().for_each(|config| config.limits = limits);
     let mut world = World::started(configs, seed);
@@ -20,7 +21,7 @@ fn two(limits: Limits, seed: u64) -> World {
 }
 
 /// Bytes of entries on their way.
-fn entry_bytes(world: &World) -> usize {
+pub(super) fn entry_bytes(world: &World) -> usize {
     let appends = world.wire.iter().filter_map(|envelope| match &envelope.message {
         Message::Append(append) => Some(append),
         _ => None,
@@ -233,4 +234,29 @@ pub(super) fn a_voter_that_gets_a_snapshot(seed: u64) {
         );
         world.read_chunk(LEADER, false);
     }
+}
+
+/// A voter comes back over a way on which its first append takes two election timeouts; then it gains.
+pub(super) fn a_voter_whose_first_append_takes_long(seed: u64) {
+    let mut world = without_the_third(seed);
+    world.comes_back_unfed();
+    let first = world.write_at_a_rate(Duration::from_millis(2000 + seed % 7 * 100));
+    world.peer(LEADER).held.fetch = false;
+    let longest = first.max(world.write_at_a_rate(Duration::from_millis(1000)));
+    assert!(
+        longest.is_zero(),
+        "who_comes_back_is_given_time: n3 is on its way back for two election timeouts, and a write waits for {longest:?}"
+    );
+}
+
+/// A voter comes back far behind, and nothing is read for it; its leader may not slow anybody.
+pub(super) fn clients_that_are_never_slowed(seed: u64) {
+    let mut world = World::without_the_third(100, STEP * (400 + seed as u32 % 100), seed);
+    world.comes_back_unfed();
+    let longest = world.write_at_a_rate(Duration::from_millis(6000));
+    assert!(longest.is_zero(), "scene: a write waits for {longest:?}");
+    assert!(
+        world.journal.iter().any(|line| line.contains("sees 3 fall behind")),
+        "who_falls_behind_is_named: n3 falls behind for six seconds, and nobody is told"
+    );
 }

@@ -6,7 +6,7 @@ use kattu_kv::api::{
     Answer, Command, Compare, CompareResult, CompareTarget, DeleteRange, Error, KeyRange, Operation, Put,
     Query, Range, Response, Txn,
 };
-use kattu_kv::store::Store;
+use kattu_kv::store::{Store, VERSION_OVERHEAD_BYTES};
 use kattu_kv::work::Work;
 use kattu_node::Keeper;
 use kattu_node::command::encode_kv;
@@ -176,4 +176,33 @@ pub(super) fn a_read_and_a_snapshot(seed: u64) {
     keeper.finish(&mut effects);
     let (said, shown) = told(&effects).expect("scene: the read is answered");
     assert!(said == shown as i64, "reads_see_one_state: {said} keys are said to be there, {shown} are shown");
+}
+
+/// Transactions change many keys each, and all but the newest versions may be forgotten again and again.
+pub(super) fn transactions_that_change_many_keys(seed: u64) {
+    let (keys, _) = sizes(seed);
+    let per_transaction = 100;
+    let mut store = Store::new();
+    let mut number = 0;
+    for round in 0..20 {
+        for _ in 0..50 {
+            let puts = (number..number + per_transaction).map(|number| match put(number % keys) {
+                Command::Put(put) => Operation::Put(put),
+                other => unreachable!("{other:?}"),
+            });
+            let success = puts.collect();
+            store.apply(&Command::Txn(Txn { success, ..Txn::default() })).expect("a transaction");
+            number += per_transaction;
+        }
+        if round > 0 {
+            let left = store.stats().bytes - store.stats().bytes_in_use;
+            let most = 3 * 50 * per_transaction * VERSION_OVERHEAD_BYTES;
+            assert!(
+                left <= most,
+                "forgetting_keeps_up: after {round} compactions {left} bytes of old versions are left, {most} were made since \
+                 the one before the last"
+            );
+        }
+        store.apply(&Command::Compact(store.revision())).expect("a new revision");
+    }
 }
