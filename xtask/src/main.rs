@@ -47,7 +47,7 @@ cargo xtask <command>
                              power loss below a real file system; --control on disks that lie
   explore [--states N] [--scope NAME] [--list]
                              every interleaving of tiny clusters; fewer states than pinned are a failure
-  bugs [--fast | --only NAME | --show NAME | --list | --write]
+  bugs [--fast | --alone | --only NAME | --show NAME | --list | --write]
                              every planted bug: who catches it, after how many seeds; 1 if one is missed
   fuzz [--seconds N] [--only TARGET]
                              frames, records and files of arbitrary bytes, N seconds each (300)

@@ -47,6 +47,13 @@ const ELSEWHERE: &[&str] = &[
     "slowed-clients-wait-without-a-bound",
     "snapshot-on-its-way-is-no-gain",
     "recent-entries-kept-for-nobody",
+    "link-that-ends-sends-again",
+    "entry-without-room-waits-for-a-heartbeat",
+    "who-is-full-agrees-with-nothing",
+    "loss-seen-by-where-a-log-ends",
+    "who-is-behind-is-asked-every-round",
+    "watched-for-one-election-timeout",
+    "nobody-told-where-nobody-is-slowed",
 ];
 
 #[test]

@@ -17,6 +17,7 @@ each in the code; in every other build it is the constant `false`, and a test lo
 |---|---|
 | `cargo xtask bugs` | seeds from 0 on for each bug until its judge claims it, then the same seeds without a bug |
 | `cargo xtask bugs --fast` | the witness on record for each (`proof/bugs/witnesses.txt`), with and without the bug; part of CI |
+| `cargo xtask bugs --alone` | for each judge of service a bug that no other judge sees: with that judge silent, the storm of the witness breaks no promise; part of `--fast` |
 | `cargo xtask bugs --only NAME`, `--seed S NAME` | one bug, one seed |
 | `cargo xtask bugs --show NAME` | the timeline of a failing storm, shrunk |
 | `cargo xtask bugs --write`, `--doc` | writes the witnesses, this page |

@@ -3,6 +3,7 @@
 //! ```text
 //!  kattu-bugs                 every bug: seeds from 0 on until its judge claims it; then the same seeds without a bug
 //!  kattu-bugs --fast          every bug: the witness on record, with and without the bug
+//!  kattu-bugs --alone         the judges of service: for each a bug that it sees, by its witness, and nobody else
 //!  kattu-bugs --only NAME     one bug
 //!  kattu-bugs --seed S NAME   one bug, one seed: what is found with it and without it
 //!  kattu-bugs --by TRIAL NAME who else sees it: storms, service, protocol or images, seeds from 0 on, whatever breaks first
@@ -53,6 +54,7 @@ fn main() -> ExitCode {
         [] => all(&BUGS.iter().collect::<Vec<_>>(), false),
         ["--write"] => all(&BUGS.iter().collect::<Vec<_>>(), true),
         ["--fast"] => fast(),
+        ["--alone"] => by_witnesses().and_then(|rows| alone(&rows)),
         ["--list"] => {
             println!("{}", table::of_bugs());
             Ok(())
@@ -142,6 +144,9 @@ fn all(bugs: &[&'static Bug], write: bool) -> Result<(), String> {
         witness::write(&rows).map_err(|error| error.to_string())?;
     }
     verdict(&missed, &dirty)?;
+    if rows.len() == BUGS.len() {
+        alone(&rows)?;
+    }
     match silent(&rows).as_slice() {
         [] => Ok(()),
         silent => Err(format!(
@@ -262,7 +267,44 @@ fn fast() -> Result<(), String> {
         dirty.len(),
         start.elapsed().as_secs_f64()
     );
-    verdict(&missed, &dirty)
+    verdict(&missed, &dirty)?;
+    alone(&rows)
+}
+
+/// The bugs of service, each with the seed of its witness.
+fn by_witnesses() -> Result<Vec<(&'static Bug, Option<Finding>)>, String> {
+    let witnesses = witness::read()?;
+    let of_service = BUGS.iter().filter(|bug| bug.trial == Trial::Service);
+    Ok(of_service
+        .map(|bug| {
+            let seed = witnesses.get(bug.name).copied().unwrap_or(0);
+            (bug, with(bug, || run(bug.trial, bug.name, seed)).filter(|finding| finding.is_claimed_by(bug)))
+        })
+        .collect())
+}
+
+/// Of each judge of service there is a bug that it alone has caught: when it says nothing, the same storm breaks no promise, from
+/// its beginning to its end.
+fn alone(rows: &[(&'static Bug, Option<Finding>)]) -> Result<(), String> {
+    let mut missing = Vec::new();
+    for judge in service::JUDGES {
+        let of_it = rows.iter().filter(|(bug, _)| bug.trial == Trial::Service && bug.judges[0] == judge);
+        let caught = of_it.filter_map(|(bug, caught)| Some((*bug, caught.as_ref()?.seed)));
+        let mut others = Vec::new();
+        let sole = caught.into_iter().find(|(bug, seed)| {
+            let found = with(bug, || service::trial(bug.name, *seed, Some(judge)));
+            others.extend(found.iter().map(|(property, _)| format!("{} by {property}", bug.name)));
+            found.is_none()
+        });
+        match sole {
+            Some((bug, seed)) => println!("{judge} alone sees {} (seed {seed})", bug.name),
+            None => missing.push(format!("{judge} ({})", others.join(", "))),
+        }
+    }
+    match missing.as_slice() {
+        [] => Ok(()),
+        missing => Err(format!("no bug is seen by one judge of service alone: {}", missing.join("; "))),
+    }
 }
 
 /// Runs each of these without any bug, on all threads: what they found.

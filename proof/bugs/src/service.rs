@@ -6,6 +6,10 @@
 use kattu_sim::service::{forget, pour, rush};
 use kattu_sim::{Family, Options, run_storm};
 
+/// The judges of service: of each there is a bug that no other judge sees, neither of these nor of safety.
+pub const JUDGES: [&str; 6] =
+    ["goodput", "progress", "bounded_step", "bounded_memory", "tail", "no_metastable_state"];
+
 /// Length of a storm, in seconds of the world.
 const SECONDS: u64 = 20;
 
@@ -39,15 +43,16 @@ pub fn called_for(bug: &str) -> &'static str {
     }
 }
 
-/// One storm: the promise that was broken, and what was seen.
-pub fn trial(name: &str, seed: u64) -> Option<(String, String)> {
+/// One storm: the promise that was broken, and what was seen. The silent judge has seen nothing.
+pub fn trial(name: &str, seed: u64, silent: Option<&'static str>) -> Option<(String, String)> {
     let broken = match called_for(name) {
-        "rush" => rush(seed).err(),
-        "pour" => pour(seed).err(),
-        "forget" => forget(seed).err(),
+        "rush" => rush(seed, silent).err(),
+        "pour" => pour(seed, silent).err(),
+        "forget" => forget(seed, silent).err(),
         family => {
             let family = Family::called(family).unwrap_or_default();
-            run_storm(seed, &Options { family, seconds: Some(SECONDS), ..Options::default() }).violation
+            let options = Options { family, seconds: Some(SECONDS), silent, ..Options::default() };
+            run_storm(seed, &options).violation
         }
     };
     broken.map(|broken| (broken.property, broken.story))

@@ -48,7 +48,7 @@ pub fn setting(bug: &Bug) -> &'static str {
 pub fn run(trial: Trial, name: &str, seed: u64) -> Option<Finding> {
     let broken = match trial {
         Trial::Storms => storms::trial(name, seed),
-        Trial::Service => service::trial(name, seed),
+        Trial::Service => service::trial(name, seed, None),
         Trial::Images => caught(|| images::trial(seed)).err().map(|said| (images::promise_of(&said), said)),
         Trial::Protocol => {
             caught(|| protocol::trial(seed)).err().map(|said| (protocol::promise_of(&said), said))

@@ -253,6 +253,8 @@ pub(crate) struct Service {
     pub(crate) goodput: Goodput,
     /// The family, if service is judged.
     judged: Option<Family>,
+    /// The judge that says nothing, whatever it finds.
+    pub(crate) silent: Option<&'static str>,
     steps: BoundedStep,
     memory: BoundedMemory,
     progress: Progress,
@@ -288,6 +290,7 @@ impl Default for Service {
         Service {
             goodput: Goodput::default(),
             judged: None,
+            silent: None,
             steps: BoundedStep::new(STEP_UNITS_MAX),
             memory: BoundedMemory::new(),
             progress: Progress::new(Bounds { leaderless: u64::MAX, standstill: STANDSTILL_MAX }),
@@ -314,9 +317,21 @@ impl Service {
         self.judged.is_some()
     }
 
+    /// What a judge has found, unless it is the one that says nothing.
+    pub(crate) fn hear<T: Default>(
+        &self,
+        judged: Result<T, kattu_verify::service::Violation>,
+    ) -> Result<T, Violation> {
+        match judged {
+            Err(found) if self.silent == Some(found.property) => Ok(T::default()),
+            judged => Ok(judged?),
+        }
+    }
+
     /// A member's step is over: how long it took, beside what its events take.
     pub(crate) fn stepped(&mut self, member: usize, work: Work) -> Result<u64, Violation> {
-        self.steps.stepped(id_of(member), work)?;
+        let judged = self.steps.stepped(id_of(member), work);
+        self.hear(judged)?;
         Ok(work.units() * self.unit)
     }
 
@@ -772,7 +787,8 @@ impl World {
         let leader = self.leader();
         // The first election is no matter of service.
         let is_led = leader.is_some() || now < LOAD_FROM;
-        self.sh.service.progress.look_at_leader(now, can_be_led, is_led)?;
+        let judged = self.sh.service.progress.look_at_leader(now, can_be_led, is_led);
+        self.sh.service.hear(judged)?;
         let Some(leader) = leader else { return Ok(()) };
         let last = self.raft(leader).map_or(LogIndex(0), |raft| raft.last_id().index);
         if self.sh.service.led_by.replace(leader) != Some(leader) {
@@ -798,7 +814,8 @@ impl World {
                     written as i64 - received as i64
                 });
                 let standing = Standing { reachable, held, received, lacks };
-                self.sh.service.progress.look_at_member(now, id_of(member), standing, last)?;
+                let judged = self.sh.service.progress.look_at_member(now, id_of(member), standing, last);
+                self.sh.service.hear(judged)?;
             }
             if let Some(&(since, target)) = self.sh.service.coming.get(&member) {
                 is_behind |= held < target;
@@ -836,10 +853,12 @@ impl World {
             (stats.bytes - stats.bytes_in_use, process.keeper.store().compact_revision());
         let recent = process.node.raft().recent_bytes() as u64;
         let clients = process.call_bytes();
-        let memory = &mut self.sh.service.memory;
-        memory.holds(id_of(member), Held::Clients, clients)?;
-        memory.holds(id_of(member), Held::Peers, peers + recent)?;
-        memory.holds(id_of(member), Held::Snapshots, snapshots)?;
+        for (held, bytes) in
+            [(Held::Clients, clients), (Held::Peers, peers + recent), (Held::Snapshots, snapshots)]
+        {
+            let judged = self.sh.service.memory.holds(id_of(member), held, bytes);
+            self.sh.service.hear(judged)?;
+        }
         self.look_at_history(member, history, compacted)
     }
 
@@ -864,8 +883,8 @@ impl World {
         let budget = (now - since).saturating_mul(service.versions_per_second) / SEC + FRAMES_SPARE;
         service.sum.judged(OF_HISTORY, !is_behind);
         service.memory.budget(Held::History, if is_behind { u64::MAX } else { budget });
-        service.memory.holds(id_of(member), Held::History, history)?;
-        Ok(())
+        let judged = service.memory.holds(id_of(member), Held::History, history);
+        service.hear(judged)
     }
 
     /// The verdict, when the storm is over and before everything works again; what the service did.
@@ -877,7 +896,8 @@ impl World {
             self.sh.service.goodput.sent(id_of(from), id_of(to), carried);
         }
         if family == Family::SlowLinks {
-            self.sh.service.goodput.judge(GOODPUT_MIN, GOODPUT_LEAST, GOODPUT_UNDER_WAY)?;
+            let judged = self.sh.service.goodput.judge(GOODPUT_MIN, GOODPUT_LEAST, GOODPUT_UNDER_WAY);
+            self.sh.service.hear(judged)?;
             let links: Vec<u64> = self.sh.service.goodput.links().map(|(.., count)| count.sent).collect();
             for sent in links.into_iter().filter(|sent| *sent > 0) {
                 self.sh.service.sum.judged(OF_GOODPUT, GOODPUT_LEAST <= sent);
@@ -903,11 +923,12 @@ impl World {
             let slowed = sum.slowed.iter().map(|took| took.saturating_sub(may_wait));
             let mut with: Vec<u64> = sum.busy.iter().copied().chain(slowed).collect();
             let mut quiet = sum.quiet.clone();
-            let mut judged =
-                vec![(OF_TROUBLE, tail("a member is slow, away or behind", &mut with, &mut quiet, SLOWER)?)];
+            let trouble = tail("a member is slow, away or behind", &mut with, &mut quiet, SLOWER);
+            let mut judged = vec![(OF_TROUBLE, self.sh.service.hear(trouble)?)];
             for what in Beside::ALL {
                 let mut times = sum.beside.get(&what).cloned().unwrap_or_default();
-                judged.push((OF_BESIDE[what as usize], tail(what.about(), &mut times, &mut quiet, SLOWER)?));
+                let tails = tail(what.about(), &mut times, &mut quiet, SLOWER);
+                judged.push((OF_BESIDE[what as usize], self.sh.service.hear(tails)?));
             }
             for (judge, tails) in judged {
                 self.sh.service.sum.judged(judge, tails.is_some());

@@ -85,6 +85,11 @@ impl Load {
         }
     }
 
+    /// Whether any requests have ever come at a rate.
+    pub(crate) fn has_begun(&self) -> bool {
+        !self.streams.is_empty()
+    }
+
     fn request(&mut self, ask: Ask) -> Request {
         let key = |dice: &mut Dice, keys: u64| format!("load{:08}", dice.below(keys)).into_bytes();
         match ask {

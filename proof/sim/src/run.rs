@@ -64,6 +64,7 @@ fn run(plan: Plan, told: Arc<Mutex<Told>>, options: &Options) -> StormReport {
     let mut world = World::new(plan, told);
     let length = world.plan.length;
     world.begin_service();
+    world.sh.service.silent = options.silent;
     let stormed = world.run_until(length).and_then(|()| world.judge_service());
     let outcome = stormed.and_then(|()| world.heal_and_judge());
     let service = world.service_sum();

@@ -208,7 +208,7 @@ fn as_in_production(plan: Plan) -> World {
 ///
 /// # Errors
 /// A promise that did not hold: fewer were done than F50 says, or something else broke meanwhile.
-pub fn rush(seed: u64) -> Result<Rushed, Violation> {
+pub fn rush(seed: u64, silent: Option<&'static str>) -> Result<Rushed, Violation> {
     let mut plan = Plan::steady(seed, 3, 0);
     plan.load.clients = 0;
     plan.settings.pending_max /= RUSH_SCALE;
@@ -219,6 +219,7 @@ pub fn rush(seed: u64) -> Result<Rushed, Violation> {
     if !world.run_while(PATIENCE, |world| !world.is_level())? {
         return Err(Violation::new("a_cluster_comes_to_rest", "it has not within a minute"));
     }
+    world.sh.service.silent = silent;
     world.sh.service.count_work(RUSH_UNIT, u64::MAX);
     world.sh.slice = SLICE_UNITS / RUSH_SCALE as i64;
     let mut peak = Done { requests: 0, time: SEC };
@@ -242,7 +243,8 @@ pub fn rush(seed: u64) -> Result<Rushed, Violation> {
     let (during, refused) = world.ask_for(capacity * 10, RUSH)?;
     world.ask_for(capacity / 2, RECOVERY)?; // what still waits is worked off beside it
     let (after, _) = world.ask_for(nearly, 5 * SEC)?;
-    no_metastable_state(peak, during, before, after)?;
+    world.sh.service.hear(no_metastable_state(peak, during, before, after))?;
+    world.end_of_service()?;
     Ok(Rushed {
         peak: peak.per_second(),
         before: before.per_second(),
@@ -260,7 +262,7 @@ const FORGET_UNITS_MAX: u64 = 4 << 10;
 ///
 /// # Errors
 /// If one does, or something else broke meanwhile.
-pub fn forget(seed: u64) -> Result<Work, Violation> {
+pub fn forget(seed: u64, silent: Option<&'static str>) -> Result<Work, Violation> {
     let mut plan = Plan::steady(seed, 3, 0);
     plan.load.clients = 0;
     plan.pace.turn = 20 * US;
@@ -268,10 +270,12 @@ pub fn forget(seed: u64) -> Result<Work, Violation> {
     if !world.run_while(PATIENCE, |world| !world.is_level())? {
         return Err(Violation::new("a_cluster_comes_to_rest", "it has not within a minute"));
     }
+    world.sh.service.silent = silent;
     world.sh.service.count_work(0, FORGET_UNITS_MAX);
     world.ask_for(FORGET_PER_SECOND, 4 * SEC)?;
     world.forget();
     world.ask_for(FORGET_PER_SECOND, 2 * SEC)?;
+    world.end_of_service()?;
     Ok(world.sh.service.largest_step())
 }
 
@@ -285,7 +289,7 @@ const POUR_RATE: u64 = 1_000_000;
 ///
 /// # Errors
 /// If it is more than is allowed, or something else broke meanwhile.
-pub fn pour(seed: u64) -> Result<u64, Violation> {
+pub fn pour(seed: u64, silent: Option<&'static str>) -> Result<u64, Violation> {
     let mut plan = Plan::steady(seed, 3, 0);
     plan.load.clients = 0;
     plan.settings.pending_bytes_max = POUR_BYTES_MAX;
@@ -301,19 +305,30 @@ pub fn pour(seed: u64) -> Result<u64, Violation> {
     let ask = Ask::Put { bytes: VALUE_BYTES, keys: 1000 };
     let per_second = 8 * POUR_RATE / VALUE_BYTES as u64;
     world.begin_load(Stream { ask, per_second, anywhere: true }, world.sh.now);
+    world.sh.service.silent = silent;
     let mut memory = BoundedMemory::new().with(Held::Clients, POUR_BYTES_MAX as u64);
     let end = world.sh.now + RUSH;
     while world.sh.now < end {
         world.run_until(world.sh.now + 50 * MS)?;
         for member in world.up() {
             let Some(process) = &world.members[member].process else { continue };
-            memory.holds(id_of(member), Held::Clients, process.call_bytes())?;
+            let judged = memory.holds(id_of(member), Held::Clients, process.call_bytes());
+            world.sh.service.hear(judged)?;
         }
     }
+    world.end_of_service()?;
     Ok(memory.most(Held::Clients))
 }
 
 impl World {
+    /// Where the judge of a situation says nothing, all others are asked that look at the end of a storm.
+    fn end_of_service(&mut self) -> Result<(), Violation> {
+        match self.sh.service.silent {
+            Some(_) => self.heal_and_judge().map(drop),
+            None => Ok(()),
+        }
+    }
+
     /// Puts come at a rate for a while: what was done of it in that time and while their clients still waited, and how many
     /// were refused.
     fn ask_for(&mut self, per_second: u64, time: u64) -> Result<(Done, u64), Violation> {

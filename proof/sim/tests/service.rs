@@ -175,7 +175,7 @@ fn a_storm_of_service_takes_one_course_and_keeps_it_when_a_fault_is_left_out() {
 #[test]
 fn ten_times_the_load_that_can_be_served_leaves_nothing_behind() {
     for seed in 0..3 {
-        let rushed = rush(seed).unwrap_or_else(|violation| panic!("seed {seed}: {violation}"));
+        let rushed = rush(seed, None).unwrap_or_else(|violation| panic!("seed {seed}: {violation}"));
         println!("seed {seed}: {rushed:?}");
         assert!(rushed.refused > 1000, "early refusals are what keeps it going: {rushed:?}");
     }
@@ -184,7 +184,7 @@ fn ten_times_the_load_that_can_be_served_leaves_nothing_behind() {
 #[test]
 fn clients_that_write_more_than_links_carry_are_refused_and_not_held() {
     for seed in 1..3 {
-        let most = pour(seed).unwrap_or_else(|violation| panic!("seed {seed}: {violation}"));
+        let most = pour(seed, None).unwrap_or_else(|violation| panic!("seed {seed}: {violation}"));
         assert!(3 << 20 < most, "seed {seed}: {most} bytes are no test of the bound");
     }
 }
@@ -192,7 +192,7 @@ fn clients_that_write_more_than_links_carry_are_refused_and_not_held() {
 #[test]
 fn history_is_forgotten_in_small_steps() {
     for seed in 1..3 {
-        let largest = forget(seed).unwrap_or_else(|violation| panic!("seed {seed}: {violation}"));
+        let largest = forget(seed, None).unwrap_or_else(|violation| panic!("seed {seed}: {violation}"));
         println!("seed {seed}: {largest:?}");
         assert!(0 < largest.keys, "seed {seed}: nothing was forgotten: {largest:?}");
     }
