@@ -47,6 +47,7 @@ const ELSEWHERE: &[&str] = &[
     "slowed-clients-wait-without-a-bound",
     "snapshot-on-its-way-is-no-gain",
     "recent-entries-kept-for-nobody",
+    "piece-sent-again-for-another-link",
     "link-that-ends-sends-again",
     "entry-without-room-waits-for-a-heartbeat",
     "who-is-full-agrees-with-nothing",
