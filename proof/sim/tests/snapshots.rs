@@ -48,14 +48,14 @@ fn power_is_lost_at_every_operation_around_a_snapshot_that_is_received() {
     let (mut cut, mut installed) = (0, 0);
     for operations in (1..=80).step_by(STEP) {
         // It gets nothing for a while, and its log is pruned everywhere else meanwhile.
-        let lag = Inject::Lag { who: Who::Member(2), rate: 200, time: 3 * SEC };
+        let lag = Inject::Lag { who: Who::Member(2), rate: 200, time: 4 * SEC };
         let what = Inject::KillAtDisk { who: Who::Member(2), operations, down: SEC / 10 };
-        let report = run(plan(operations, 14), &[(4 * SEC, lag), (7 * SEC - SEC / 1000, what)]);
+        let report = run(plan(operations, 15), &[(4 * SEC, lag), (8 * SEC - SEC / 1000, what)]);
         assert_eq!(report.violation, None, "operation {operations}");
         cut += report.faults.count(kattu_sim::faults::Fault::F01);
         installed += report.deeds.installs;
     }
-    assert!(cut > 60 / STEP as u64 && installed >= 70 / STEP as u64, "{cut} cuts, {installed} installs");
+    assert!(cut > 60 / STEP as u64 && installed >= 60 / STEP as u64, "{cut} cuts, {installed} installs");
 }
 
 #[test]
