@@ -1,6 +1,8 @@
 //! The cells of the table: one load each, the same for both sides.
 //!
-//! Keys of 8 bytes, values of 256, as in the published figures; the driver is etcd's own benchmark tool.
+//! Keys of 8 bytes, values of 256, as in the published figures; the driver is etcd's own benchmark tool. It shares the cores with
+//! the servers and takes more of them than Kattu's do, so that its own pauses stand in Kattu's tail: the tail is judged under a
+//! lighter tool, Kattu's, on both sides.
 //! Knows nothing of: servers.
 
 /// What must hold between the medians of Kattu and of etcd.
@@ -27,7 +29,7 @@ pub struct Cell {
     pub clients: u32,
     /// Operations per repetition.
     pub total: u64,
-    /// The tool's own words.
+    /// The words of etcd's tool; none: Kattu's tool puts keys of 8 and values of 256 bytes.
     pub load: &'static [&'static str],
     /// What the release promises here.
     pub goals: &'static [Goal],
@@ -60,7 +62,15 @@ pub const CELLS: &[Cell] = &[
         clients: 256,
         total: 60_000,
         load: PUT,
-        goals: &[Goal::RateAtLeast(2.0), Goal::CpuAtMost(1.0 / 3.0), Goal::TailAtMost(0.25)],
+        goals: &[Goal::RateAtLeast(2.0), Goal::CpuAtMost(1.0 / 3.0)],
+    },
+    Cell {
+        name: "put-256-light",
+        conns: 100,
+        clients: 256,
+        total: 60_000,
+        load: &[],
+        goals: &[Goal::TailAtMost(0.25)],
     },
     Cell { name: "put-1000", conns: 100, clients: 1_000, total: 80_000, load: PUT, goals: &[] },
     Cell {
