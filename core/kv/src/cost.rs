@@ -16,8 +16,8 @@
 //! Entries are judged by this on members of all versions, so it stays as it is; what a slice spends (`work.rs`) is counted
 //! more closely: a step of a transaction takes a little even where there is nothing to do.
 //!
-//! Of a transaction the dearer branch counts, with all compares. Nothing here depends on how much of what is compacted a
-//! member has already forgotten: the same log makes the same costs on every member. [replication-protocols DT1]
+//! Of a transaction the dearer branch counts, with all compares. What a command costs does not depend on how much of what is
+//! compacted a member has already forgotten: the same log makes the same costs on every member. [replication-protocols DT1]
 //! Knows nothing of: what a request may cost, what is done to one that costs too much.
 
 use crate::api::{Command, KeyRange, Operation, Put, Query, Range, SortTarget, Txn};
@@ -65,7 +65,7 @@ impl Store {
             Command::Put(put) => put_cost(put),
             Command::Compact(_) => PUT_UNITS,
             Command::DeleteRange(delete) => self.delete_cost(&delete.keys),
-            Command::Txn(txn) => self.txn_cost(txn),
+            Command::Txn(txn) => self.txn_cost(txn, u64::MAX),
         }
     }
 
@@ -73,19 +73,26 @@ impl Store {
     #[must_use]
     pub fn cost_of_query(&self, query: &Query) -> u64 {
         match query {
-            Query::Range(range) => self.range_cost(range),
-            Query::Txn(txn) => self.txn_cost(txn),
+            Query::Range(range) => self.range_cost(range, self.gone()),
+            Query::Txn(txn) => self.txn_cost(txn, self.gone()),
         }
     }
 
-    fn txn_cost(&self, txn: &Txn) -> u64 {
+    /// Keys that have no version now and are remembered for their older ones. How many these are differs from member to member,
+    /// so it says what a read costs that this member serves, and nothing of a command. [DT1]
+    fn gone(&self) -> u64 {
+        self.index.entries() - self.index.weight()
+    }
+
+    /// `gone`: keys that may have lived at an older revision and do not now, at the most.
+    fn txn_cost(&self, txn: &Txn, gone: u64) -> u64 {
         let compares = txn.compare.iter().map(|compare| self.count_now(compare.keys.span()).max(1));
         let branch = |operations: &[Operation]| {
             let costs = operations.iter().map(|operation| match operation {
-                Operation::Range(range) => self.range_cost(range),
+                Operation::Range(range) => self.range_cost(range, gone),
                 Operation::Put(put) => put_cost(put),
                 Operation::DeleteRange(delete) => self.delete_cost(&delete.keys),
-                Operation::Txn(nested) => self.txn_cost(nested),
+                Operation::Txn(nested) => self.txn_cost(nested, gone),
             });
             sum(costs)
         };
@@ -96,7 +103,7 @@ impl Store {
         1 + self.count_now(keys.span()).saturating_mul(DELETE_UNITS)
     }
 
-    fn range_cost(&self, range: &Range) -> u64 {
+    fn range_cost(&self, range: &Range, gone: u64) -> u64 {
         if is_one(&range.keys) {
             return 2;
         }
@@ -105,8 +112,9 @@ impl Store {
         }
         let now = self.count_now(range.keys.span());
         let is_old = range.revision > 0 && range.revision < self.revision;
-        // Whatever lived then lives now, or was changed since.
+        // Whatever lived then lives now, or was changed since, and is gone.
         let since = self.changes.end() - self.changes.start_of(range.revision.saturating_add(1));
+        let since = since.min(gone);
         let keys = if is_old { now.saturating_add(since) } else { now };
         let wanted =
             u64::try_from(range.limit).ok().filter(|&limit| limit > 0).map_or(keys, |limit| limit.min(keys));

@@ -33,6 +33,8 @@ pub(crate) trait Weigh {
 #[derive(Clone, Debug)]
 pub(crate) struct Index<V> {
     root: Node<V>,
+    /// Entries, those without weight included.
+    entries: u64,
 }
 
 /// The key of each child is ≤ every key below it and > every key below the child before; the key of the first child
@@ -56,11 +58,18 @@ struct Changed<V, R> {
     weight: u64,
     /// The node has split: the right half, and its key.
     split: Option<(Key, Child<V>)>,
+    /// There was no such entry before.
+    is_new: bool,
 }
 
 impl<V: Weigh + Clone + Default> Index<V> {
     pub(crate) fn new() -> Index<V> {
-        Index { root: Node::Leaf(Arc::default()) }
+        Index { root: Node::Leaf(Arc::default()), entries: 0 }
+    }
+
+    /// How many entries there are, those without weight included.
+    pub(crate) fn entries(&self) -> u64 {
+        self.entries
     }
 
     /// The weight of all entries.
@@ -92,6 +101,7 @@ impl<V: Weigh + Clone + Default> Index<V> {
             Err(change) => change,
         };
         let changed = self.root.upsert(key, true, change);
+        self.entries += u64::from(changed.is_new);
         if let Some((bound, right)) = changed.split {
             let left = core::mem::replace(&mut self.root, Node::Leaf(Arc::default()));
             let mut branch = Run::default();
@@ -122,6 +132,7 @@ impl<V: Weigh + Clone + Default> Index<V> {
 
     pub(crate) fn remove(&mut self, key: &[u8]) -> Option<V> {
         let removed = self.root.remove(key);
+        self.entries -= u64::from(removed.is_some());
         while let Node::Branch(branch) = &self.root {
             let [(_, only)] = branch.entries() else { break };
             self.root = only.node.clone();
@@ -189,11 +200,12 @@ pub(crate) struct Builder<V> {
     /// The entries of the last leaves, which are not made yet: the very last must not be too small.
     entries: Vec<(Key, V)>,
     leaves: Vec<(Key, Child<V>)>,
+    pushed: u64,
 }
 
 impl<V> Default for Builder<V> {
     fn default() -> Builder<V> {
-        Builder { entries: Vec::new(), leaves: Vec::new() }
+        Builder { entries: Vec::new(), leaves: Vec::new(), pushed: 0 }
     }
 }
 
@@ -206,6 +218,7 @@ impl<V: Weigh + Clone + Default> Builder<V> {
             self.leaves.push(leaf_child(entries));
         }
         self.entries.push((key, value));
+        self.pushed += 1;
     }
 
     pub(crate) fn finish(mut self) -> Index<V> {
@@ -228,7 +241,8 @@ impl<V: Weigh + Clone + Default> Builder<V> {
                 })
                 .collect();
         }
-        Index { root: level.pop().map_or_else(|| Node::Leaf(Arc::default()), |(_, child)| child.node) }
+        let root = level.pop().map_or_else(|| Node::Leaf(Arc::default()), |(_, child)| child.node);
+        Index { root, entries: self.pushed }
     }
 }
 
@@ -335,7 +349,8 @@ impl<V: Weigh + Clone + Default> Node<V> {
                 let i = child_of(branch, key);
                 let is_last = i + 1 == branch.len();
                 let child = branch.get_mut(i);
-                let Changed { result, weight, split } = child.node.upsert(key, rightmost && is_last, change);
+                let Changed { result, weight, split, is_new } =
+                    child.node.upsert(key, rightmost && is_last, change);
                 if weight != 0 {
                     child.weight = child.weight.wrapping_add(weight);
                 }
@@ -354,7 +369,7 @@ impl<V: Weigh + Clone + Default> Node<V> {
                     let node = Node::Branch(Arc::new(right));
                     Some((bound, Child { weight: node.weight(), node }))
                 });
-                Changed { result, weight, split }
+                Changed { result, weight, split, is_new }
             }
         }
     }
@@ -524,7 +539,7 @@ fn upsert_leaf<V: Weigh + Clone + Default, R>(
     match leaf.search(key) {
         Ok(i) => {
             let (result, weight) = change_entry(leaf, i, change);
-            Changed { result, weight, split: None }
+            Changed { result, weight, split: None, is_new: false }
         }
         Err(i) => {
             let (key, mut value) = (Key::from(key), V::default());
@@ -537,7 +552,7 @@ fn upsert_leaf<V: Weigh + Clone + Default, R>(
                 let node = Node::Leaf(Arc::new(right));
                 (bound, Child { weight: node.weight(), node })
             });
-            Changed { result, weight, split }
+            Changed { result, weight, split, is_new: true }
         }
     }
 }

@@ -278,3 +278,34 @@ fn a_command_is_carried_out_though_its_answer_would_be_too_large() {
         }
     }
 }
+
+/// Goal: history that is kept can be read, however much was written since. Method: each key is put again many times; a count of
+/// what there was costs what it visits.
+#[test]
+fn what_an_old_read_costs_does_not_grow_with_what_was_written_since() {
+    let mut store = many();
+    let old = store.revision();
+    for n in 0..10 * KEYS {
+        store.apply(&Command::Put(put(&format!("k{:05}", n % KEYS), "newer"))).expect("a put");
+    }
+    let gone = KEYS / 10;
+    for n in 0..gone {
+        let one = Command::DeleteRange(delete(one(&format!("k{n:05}"))));
+        store.apply(&one).expect("a delete");
+    }
+    for (range, most) in [
+        (Range { revision: old, count_only: true, ..get(all()) }, KEYS + 1),
+        (Range { revision: old, limit: 10, ..get(all()) }, KEYS + 11),
+        (Range { revision: old, ..get(all()) }, 2 * KEYS + 1),
+    ] {
+        let query = Query::Range(range);
+        assert_eq!(store.cost_of_query(&query), most, "{query:?}");
+        let (mut work, mut allowance) = (Work::on_query(&query, usize::MAX), i64::MAX >> 1);
+        let answer =
+            store.read_on(&mut work, &mut allowance).expect("all of it at once").expect("it is kept");
+        let Answer::Range(answer) = answer.answer else { panic!("{answer:?}") };
+        assert_eq!(answer.count, KEYS as i64, "{query:?}");
+        let took = ((i64::MAX >> 1) - allowance) as u64;
+        assert!(took <= most + 32, "{took} units taken, {most} were said: {query:?}");
+    }
+}

@@ -320,20 +320,19 @@ impl Raft {
     }
 
     /// Leader: whether a member that is heard is brought on from somewhere between `from` and `below`: it gets the snapshot that
-    /// ends there, or entries from there on, and has not been sent those before `below` yet.
+    /// ends there, or entries behind it; a member to which everything was sent keeps up.
     #[must_use]
     pub fn feeds_between(&self, now: Instant, from: LogIndex, below: LogIndex) -> bool {
         let Role::Leader(leader) = &self.role else { return false };
-        let election_timeout = self.config.election_timeout;
+        let (election_timeout, last) = (self.config.election_timeout, self.log.last().index);
         leader.peers.values().any(|progress| {
-            let from_where = match &progress.flow.mode {
-                Mode::Snapshot(stream) => Some(stream.last().index),
+            let next = progress.flow.next;
+            let is_fed = match &progress.flow.mode {
+                Mode::Snapshot(stream) => (from..below).contains(&stream.last().index),
                 Mode::Probe { .. } | Mode::Replicate => {
-                    (progress.flow.next <= below).then_some(progress.matched)
+                    LogIndex(0) < progress.matched && progress.matched < below && from < next && next <= last
                 }
             };
-            let is_fed = from_where
-                .is_some_and(|from_where| LogIndex(0) < from_where && (from..below).contains(&from_where));
             is_fed && now.since(progress.heard_at) < election_timeout
         })
     }
@@ -494,7 +493,8 @@ impl Raft {
         incoming.term = self.term;
         match incoming.next {
             _ if incoming.storing => {} // its answer says where the file stands
-            Some(next) if next != offset || is_question => {
+            // What is more than this file has was gathered of another one: whoever stores begins anew.
+            Some(next) if is_question || next != offset && next <= total => {
                 self.reply_to_chunk(SnapshotReply { last, next, refused: false }, effects);
             }
             Some(_) | None => {

@@ -16,7 +16,8 @@
 //!      not held to it by any wait: without this bound they would be served late, and later with every second.
 //!   4. That ends when the voter has what it lacked or is not heard, and at the latest after eight election timeouts; the
 //!      next two are free, so that the share is one of what the cluster can do now and does not become a share of a share.
-//!   5. If it does not gain even so, or where nobody is slowed (a share of 100, clients that write next to nothing), that is told: what is asked of the cluster
+//!   5. A load that has just begun is judged when it is known how much it is. Clients that write next to nothing are not slowed.
+//!      If the voter does not gain even so, or where nobody is slowed (a share of 100, such clients), that is told: what is asked of the cluster
 //!      is more than this voter can take.
 //!
 //! A share, because a cluster that serves nobody for the sake of a member is no better than one that lacks the member.
@@ -226,10 +227,11 @@ impl Raft {
         if gains || yielding.rate == 0 || 100 <= share && planted!("nobody-told-where-nobody-is-slowed") {
             return;
         }
-        // What has just begun is judged when it is known how much it is.
-        let is_rising = yielding.rate < rate / 2 && yielding.slowed.is_none();
-        let is_little = yielding.rate < config.limits.batch_bytes_max as u64 / LITTLE;
-        if yielding.slowed.is_some() || 100 <= share || is_little || is_rising {
+        let is_little = yielding.rate.max(rate) < config.limits.batch_bytes_max as u64 / LITTLE;
+        if yielding.slowed.is_none() && !is_little && yielding.rate < rate / 4 * 3 {
+            return; // what has just begun is judged when it is known how much it is
+        }
+        if yielding.slowed.is_some() || 100 <= share || is_little {
             effects.trace.push(Trace::FallsBehind { peer, behind });
         } else if yielding.free_until <= now {
             let rate = (yielding.rate.max(rate) / 100).saturating_mul(share).max(1);

@@ -139,6 +139,7 @@ impl Driver {
         if let Some(space) = self.room.look(self.greeting.least_quota.get()) {
             self.node.handle(now, Event::Space(space), effects);
         }
+        self.metrics.quota_bytes.set(self.room.ruling_quota());
         self.node.handle(now, Event::Drained, effects);
         self.carry_out(effects).await;
         let untidy = self.metrics.applied_entries.get() == applied_before && self.seat.idle();

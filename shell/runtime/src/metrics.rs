@@ -129,6 +129,8 @@ pub struct Metrics {
     pub refused_for_work: Counter,
     /// The feature level of the cluster, as applied here (a level).
     pub feature_level: Counter,
+    /// Bytes that the stores of all members may hold: the least quota; 0 before it is known.
+    pub quota_bytes: Counter,
     /// Client requests taken in.
     pub requests: Counter,
     /// Requests whose clients had gone before anything was begun.

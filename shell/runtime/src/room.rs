@@ -63,6 +63,11 @@ impl Room {
         self.store_max
     }
 
+    /// Bytes that the stores of all members may hold: the least quota.
+    pub(crate) fn ruling_quota(&self) -> u64 {
+        self.others_max.map_or(self.store_max, |most| most.min(self.store_max))
+    }
+
     /// The log's room has changed.
     pub(crate) fn log_is_now(&mut self, room: LogRoom) -> Space {
         self.space.log_bytes = room.free;

@@ -434,7 +434,11 @@ impl Waiting {
 impl Drop for Waiting {
     fn drop(&mut self) {
         let Account { pieces, .. } = &*self.0.account;
-        pieces.update(|all| Pieces { waiting: all.waiting - 1, left: all.left + 1, ..all });
+        pieces.update(|all| {
+            let waiting = all.waiting - 1;
+            let emptied = all.emptied + u64::from(waiting == 0);
+            Pieces { waiting, left: all.left + 1, emptied, ..all }
+        });
     }
 }
 
@@ -498,7 +502,7 @@ mod tests {
         let mut hold = Hold::take(&account, 5_000).expect("a call");
         let first = Waiting::new(hold.split(1_000));
         let second = Waiting::new(hold.split(10_000));
-        let pieces = |waiting, left, taken| Pieces { waiting, left, taken };
+        let pieces = |waiting, left, taken| Pieces { waiting, left, taken, emptied: u64::from(waiting == 0) };
         assert_eq!((hold.bytes(), account.held(), account.pieces()), (0, 5_000, pieces(2, 0, 0)));
         assert!(!account.take_sent());
         first.goes_on(300);

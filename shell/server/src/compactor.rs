@@ -144,6 +144,11 @@ impl Compactor {
     /// One look at the replica, for the schedule or for the bytes of history, and what follows from it.
     async fn turn<R: Replica>(&mut self, replica: &R, now: Instant, is_scheduled: bool, counters: &Counters) {
         let Some(mut seen) = look(replica).await else { return };
+        if let Some(quota) =
+            replica.metrics().map(|metrics| metrics.quota_bytes.get()).filter(|&quota| quota != 0)
+        {
+            self.history.limit(quota); // the least of all members': they hold the same
+        }
         let due = match is_scheduled {
             true => self.schedule.look(now, seen.revision),
             false => self.history.look(now, seen).filter(|_| self.schedule.retention != Retention::Off),
@@ -205,6 +210,7 @@ mod tests {
     use kattu_node::command;
     use kattu_node::contract::Status;
     use kattu_raft::{LogIndex, NodeId, Term};
+    use kattu_runtime::metrics::Metrics;
     use std::sync::Mutex;
 
     /// Looks `looks` times, a revision per look, and tells (look, revision) of each compaction.
@@ -271,7 +277,7 @@ mod tests {
 
     /// A leader whose history takes a kilobyte a revision.
     #[derive(Clone)]
-    struct Leader(Arc<Mutex<Look>>);
+    struct Leader(Arc<Mutex<Look>>, Arc<Metrics>);
 
     impl Leader {
         fn at(&self, revision: Revision) -> &Leader {
@@ -321,12 +327,37 @@ mod tests {
         fn committed(&self) -> LogIndex {
             LogIndex(1)
         }
+
+        fn metrics(&self) -> Option<&Metrics> {
+            Some(&self.1)
+        }
+    }
+
+    /// Goal: history has its part of the least quota of all members, whoever leads: at that one growth ends.
+    #[tokio::test]
+    async fn history_keeps_to_the_least_quota_of_all_members() {
+        const MB: u64 = 1 << 20;
+        let budget = Budget { bytes: 0, age_min: Duration::ZERO };
+        for (ruling, compacts) in [(0, false), (64 * MB, false), (16 * MB, true)] {
+            let look = Look { compacted: -1, ..Look::default() };
+            let leader = Leader(Arc::new(Mutex::new(look)), Arc::default());
+            leader.1.quota_bytes.set(ruling);
+            let mut compactor = Compactor::new(Retention::Revisions(1 << 40), budget, 64 * MB);
+            let (start, counters) = (Instant::now(), Counters::default());
+            for n in 1..10 {
+                let now = start + history::LOOK_EVERY * n;
+                compactor.turn(leader.at(Revision::from(n) * 1024), now, false, &counters).await;
+            }
+            let compacted = leader.0.lock().unwrap().compacted;
+            assert_eq!(0 < compacted, compacts, "9 MB of history under a quota of {ruling}: {compacted}");
+        }
     }
 
     /// Goal: what is said of history holds at once after a compaction, not only after the next look.
     #[tokio::test]
     async fn history_is_not_said_to_reach_back_to_what_was_just_compacted() {
-        let leader = Leader(Arc::new(Mutex::new(Look { compacted: -1, ..Look::default() })));
+        let look = Look { compacted: -1, ..Look::default() };
+        let leader = Leader(Arc::new(Mutex::new(look)), Arc::default());
         let budget = Budget { bytes: 1, age_min: history::LOOK_EVERY * 3 / 2 };
         let mut compactor = Compactor::new(Retention::Revisions(1 << 40), budget, 1 << 30);
         let (counters, start) = (Counters::default(), Instant::now());

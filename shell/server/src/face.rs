@@ -165,6 +165,12 @@ impl<R: Replica> Face<R> {
         Face { replica, config, stop }
     }
 
+    /// Bytes that the stores of all members may hold: the least quota, as far as it is known.
+    pub fn quota_bytes(&self) -> u64 {
+        let ruling = self.replica.metrics().map(|metrics| metrics.quota_bytes.get());
+        ruling.filter(|&quota| quota != 0).unwrap_or(self.config.quota_bytes)
+    }
+
     /// Answers one call of gRPC, and hands back what the call holds. The head of the request is judged here and now and let
     /// go, so that the future, which is moved about once per call, stays small.
     pub fn answer<'a, B>(

@@ -71,12 +71,20 @@ impl History {
         History { budget, quota, seen: VecDeque::new() }
     }
 
+    /// From now on the store may hold so much at most.
+    pub fn limit(&mut self, quota: u64) {
+        self.quota = quota;
+    }
+
     /// Takes note of a look and says to which revision to compact for the sake of bytes, if at all.
     pub fn look(&mut self, now: Instant, look: Look) -> Option<Revision> {
+        // Those of the last moments are all there: without room it is they that count.
         let apart = self.budget.age_min / (LOOKS_MAX as u32 / 2);
-        if self.seen.back().is_none_or(|(at, _)| apart <= now.duration_since(*at)) {
-            self.seen.push_back((now, look.revision));
+        let old = self.seen.partition_point(|(at, _)| 2 * LAST_MOMENTS <= now.duration_since(*at));
+        if 2 <= old && self.seen[old - 1].0 - self.seen[old - 2].0 < apart {
+            self.seen.remove(old - 1);
         }
+        self.seen.push_back((now, look.revision));
         while LOOKS_MAX < self.seen.len() {
             self.seen.pop_front();
         }
@@ -198,6 +206,18 @@ mod tests {
         let kept = store.held() / 2048;
         assert!((2 * DAY..2 * DAY + 10).contains(&kept), "{kept} s of it");
         assert!(store.history.seen.len() <= LOOKS_MAX);
+    }
+
+    #[test]
+    fn history_that_is_to_be_kept_for_a_year_has_its_last_moments_all_the_same() {
+        let budget = Budget { bytes: 0, age_min: Duration::from_secs(365 * 86_400) };
+        let mut store = Store::new(budget, 4096 * MB);
+        for _ in 0..10_000 {
+            store.look(1024, false);
+        }
+        assert!(store.history.seen.len() < 100, "{} looks", store.history.seen.len());
+        assert!(store.look(1024, true).is_some());
+        assert_eq!(store.held() / 1024, 30, "half a minute of it");
     }
 
     #[test]

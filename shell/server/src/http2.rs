@@ -97,6 +97,8 @@ where
     // Set only while a frame or a head is not whole.
     let mut whole_by = pin!(None::<Sleep>);
     let mut refused = 0;
+    // The most calls that the client was ever told it may have: what is on its way it sent by that.
+    let mut told = ahead.streams();
     // Told to go; what has not left at the next look never will.
     let mut is_leaving = false;
     let mut cork = Holder::new(cork);
@@ -128,7 +130,7 @@ where
             let (frames, pings) = cork.counted();
             let pings_too_many = pings != patience.pings()
                 && patience.too_many_pings(pings, account.take_sent(), Instant::now());
-            if (pings_too_many || REFUSED_MAX.max(ahead.streams()) < refused) && !is_leaving {
+            if (pings_too_many || REFUSED_MAX.max(told) < refused) && !is_leaving {
                 is_leaving = true;
                 config.counters.connections_too_much.add(1);
                 connection.abrupt_shutdown(Reason::ENHANCE_YOUR_CALM);
@@ -150,6 +152,7 @@ where
             {
                 streams_max.set(limit.streams);
                 ahead.set(limit);
+                told = told.max(limit.streams);
                 moved = true;
             }
             if moved || out.piece.take() || cork.is_due(!calls.is_empty(), context) {

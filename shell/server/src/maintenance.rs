@@ -59,7 +59,7 @@ pub async fn status<R: Replica>(face: &Face<R>, message: Bytes) -> Result<Bytes,
         db_size_in_use: as_i64(status.store_bytes_in_use),
         is_learner: status.learner,
         storage_version: ETCD_CLUSTER_VERSION.to_string(),
-        db_size_quota: as_i64(face.config.quota_bytes),
+        db_size_quota: as_i64(face.quota_bytes()),
         downgrade_info: Some(pb::DowngradeInfo::default()),
     }))
 }

@@ -110,7 +110,7 @@ fn member<R: Replica>(page: &mut Page, face: &Face<R>, status: &Status) {
 }
 
 fn store<R: Replica>(page: &mut Page, face: &Face<R>, status: &Status) {
-    let quota = face.config.quota_bytes;
+    let quota = face.quota_bytes();
     page.gauge("etcd_server_quota_backend_bytes", "What the store may grow to", quota);
     let name = "etcd_mvcc_db_total_size_in_bytes";
     page.gauge(name, "Bytes of keys and values, history included", status.store_bytes);

@@ -5,7 +5,7 @@
 //! Out:   whether the connection goes on, and if not, why.
 //! Rules: 1. Without a call under way and without a word for [`Limits::idle`], a connection is closed; a ping is a word.
 //!        2. Pieces that wait, and not one of them taken for [`Limits::stall`]: the client does not read, and is closed. So is one
-//!           for which pieces wait at each look, and that takes less than rule 4 says.
+//!           for which pieces wait all the time, and that takes less than rule 4 says.
 //!        3. Pings that come sooner than [`Limits::ping`] after the one before, with nothing sent in between, are strikes: after
 //!           the third in a row the connection is closed. A client that measures its connection by pings sends one
 //!           when a part of an answer has come, so the parts that have left since its last ping excuse the next. [grpc-go
@@ -100,6 +100,8 @@ pub struct Pieces {
     pub left: u64,
     /// Bytes that have left, also of pieces of which some wait.
     pub taken: u64,
+    /// How often all that waited had left.
+    pub emptied: u64,
 }
 
 /// What is remembered of one connection.
@@ -112,8 +114,10 @@ pub struct Patience {
     /// Pieces that had left, and since when some wait and no more have left.
     left: u64,
     stalled_since: Option<Instant>,
-    /// Since when some waited at each look, and the bytes that had left then.
+    /// Since when some have waited all the time, and the bytes that had left then.
     slow_since: Option<(Instant, u64)>,
+    /// How often all that waited had left by then.
+    emptied: u64,
     pings: u64,
     last_ping: Option<Instant>,
     strikes: u32,
@@ -131,6 +135,7 @@ impl Patience {
             left: 0,
             stalled_since: None,
             slow_since: None,
+            emptied: 0,
             pings: 0,
             last_ping: None,
             strikes: 0,
@@ -168,7 +173,7 @@ impl Patience {
 
     /// A look every [`Limits::look_every`].
     pub fn look(&mut self, now: Instant, frames: u64, is_busy: bool, pieces: Pieces) -> Result<(), Enough> {
-        let Pieces { waiting, left, taken } = pieces;
+        let Pieces { waiting, left, taken, emptied } = pieces;
         if is_busy || frames != self.frames {
             self.frames = frames;
             self.quiet_since = now;
@@ -181,6 +186,9 @@ impl Patience {
         }
         if self.stalled_since.is_some_and(|since| since + self.limits.stall <= now) {
             return Err(Enough::Stalled);
+        }
+        if emptied != self.emptied {
+            (self.emptied, self.slow_since) = (emptied, None);
         }
         if 0 < waiting {
             let (since, taken_before) = *self.slow_since.get_or_insert((now, taken));
@@ -210,7 +218,7 @@ mod tests {
         head: Duration::from_secs(5),
     };
 
-    const NONE: Pieces = Pieces { waiting: 0, left: 0, taken: 0 };
+    const NONE: Pieces = Pieces { waiting: 0, left: 0, taken: 0, emptied: 0 };
 
     fn seconds(from: Instant, seconds: u64) -> Instant {
         from + Duration::from_secs(seconds)
@@ -241,7 +249,7 @@ mod tests {
             (180, (1, 5), false),
             (210, (1, 5), true),
         ] {
-            let pieces = Pieces { waiting, left, taken: left << 30 };
+            let pieces = Pieces { waiting, left, taken: left << 30, emptied: 0 };
             let looked = patience.look(seconds(begin, second), second, true, pieces);
             assert_eq!(looked.is_err(), enough, "{second}");
         }
@@ -256,16 +264,16 @@ mod tests {
             let begin = Instant::now();
             let mut patience = Patience::new(LIMITS, begin);
             let enough = (30..6000).step_by(30).find(|second| {
-                let pieces = Pieces { waiting: 5, left: *second, taken: second * bytes_per_s };
+                let pieces = Pieces { waiting: 5, left: *second, taken: second * bytes_per_s, emptied: 0 };
                 patience.look(seconds(begin, *second), *second, true, pieces).is_err()
             });
             assert_eq!(enough, enough_at, "{bytes_per_s} bytes a second");
         }
-        // Where nothing waits at some look it has taken all.
+        // Where all had left between two looks it has taken all, whatever the looks find.
         let begin = Instant::now();
         let mut patience = Patience::new(LIMITS, begin);
         for second in (30..6000).step_by(30) {
-            let pieces = Pieces { waiting: u64::from(second % 90 != 0), left: second, taken: second };
+            let pieces = Pieces { waiting: 5, left: second, taken: second, emptied: second / 90 };
             assert_eq!(patience.look(seconds(begin, second), second, true, pieces), Ok(()), "{second}");
         }
     }

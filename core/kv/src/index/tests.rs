@@ -162,6 +162,7 @@ proptest! {
             make(&mut index, &mut naive, change);
         }
         check_shape(&index.root, None, None);
+        prop_assert_eq!(index.entries(), naive.len() as u64);
         prop_assert_eq!(index.weight(), naive.values().map(Weigh::weight).sum::<u64>());
         for (start, end, most) in questions {
             prop_assert_eq!(index.get(&start).map(|(_, value)| value), naive.get(&start));

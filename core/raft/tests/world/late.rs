@@ -24,7 +24,7 @@ impl World {
             recent_in_sync_bytes_max: 2000,
             client_share_min: share,
             snapshot_chunk_bytes_max: 100,
-            batch_bytes_max: 16 << 10, // what these clients write is not next to nothing
+            batch_bytes_max: 64 << 10, // what these clients write is not next to nothing
             ..Limits::default()
         };
         let configs = (1..=3).map(|id| Config { limits, ..config(id, 3, 0) });
