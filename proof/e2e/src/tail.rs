@@ -12,7 +12,7 @@
 use crate::cluster::{Cluster, Options};
 use crate::open_loop::{OpenLoop, PUT_LIMIT, RATE, Steady};
 use crate::page::Page;
-use crate::until;
+use crate::{until, until_within};
 use kattu_proto::etcdserverpb::CompactionRequest;
 use kattu_verify::service::{Slower, Tails, percentile, tail};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -127,11 +127,16 @@ fn play(cluster: &Cluster, puts: usize, cell: &mut Cell) -> Result<(), String> {
             Beside::Compactions | Beside::Snapshots => compact_until(cluster, &stop),
             Beside::Nothing => Vec::new(),
         });
+        // Also where something below panics: the scope waits for the thread above.
+        let stopping = Stopping(&stop);
         until("the first puts are due", || (WARM <= clients.due()).then_some(()));
         let before = counters(cluster, "kattu_snapshots_taken_total");
         let from = clients.due();
-        until("the last put is due", || (from + puts <= clients.due()).then_some(()));
-        stop.store(true, Ordering::Relaxed);
+        let round = Duration::from_secs_f64(puts as f64 / RATE as f64);
+        until_within(round + ASK_LIMIT * 4, "the last put is due", || {
+            (from + puts <= clients.due()).then_some(())
+        });
+        drop(stopping);
         (from, before, compacts.join().expect("it does not panic"))
     });
     let lasted = began.elapsed();
@@ -162,6 +167,15 @@ fn play(cluster: &Cluster, puts: usize, cell: &mut Cell) -> Result<(), String> {
     });
     let due = (lasted.as_secs_f64() / COMPACT_EVERY.as_secs_f64()) as usize;
     went_on("compactions", due * COMPACTIONS_OF_TEN / 10, &[compacted.len() as u64])
+}
+
+/// Dropped, it stops whoever looks.
+struct Stopping<'a>(&'a AtomicBool);
+
+impl Drop for Stopping<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 /// At least so often, and once at the very least.

@@ -90,6 +90,8 @@ impl Greeting {
             !members.removed.contains(id) && !members.list.iter().any(|member| member.id == *id)
         });
         *self.members.borrow_mut() = members;
+        let removed = &self.members.borrow().removed;
+        self.quotas.borrow_mut().retain(|id, _| !removed.contains(id));
         self.find_least_quota();
         self.is_news.set(true);
     }

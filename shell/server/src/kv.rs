@@ -171,8 +171,7 @@ fn too_large(config: &FaceConfig, len: usize, held: u64) -> Option<String> {
     if len_max < len {
         return Some(format!("the answer has {len} bytes, more than the {len_max} of one answer"));
     }
-    let is_held = held <= held_max;
-    (!is_held)
+    (held_max < held)
         .then(|| format!("the answer takes {held} bytes of memory, more than the {held_max} of one answer"))
 }
 

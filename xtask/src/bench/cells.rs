@@ -64,14 +64,6 @@ pub const CELLS: &[Cell] = &[
         load: PUT,
         goals: &[Goal::RateAtLeast(2.0), Goal::CpuAtMost(1.0 / 3.0)],
     },
-    Cell {
-        name: "put-256-light",
-        conns: 100,
-        clients: 256,
-        total: 60_000,
-        load: &[],
-        goals: &[Goal::TailAtMost(0.25)],
-    },
     Cell { name: "put-1000", conns: 100, clients: 1_000, total: 80_000, load: PUT, goals: &[] },
     Cell {
         name: "range-l-256",
@@ -88,6 +80,14 @@ pub const CELLS: &[Cell] = &[
         total: 80_000,
         load: RANGE_SERIALIZABLE,
         goals: &[],
+    },
+    Cell {
+        name: "put-256-light",
+        conns: 100,
+        clients: 256,
+        total: 60_000,
+        load: &[],
+        goals: &[Goal::TailAtMost(0.25)],
     },
 ];
 
