@@ -165,11 +165,15 @@ impl Raft {
     }
 
     /// For how many bytes of entries there is room, as far as that could hold up a leader that sends as many at once as this
-    /// peer would.
+    /// peer would. A sixteenth of the log's is left out, in whole pages: blocks are padded, and the end of a segment may stay
+    /// empty, so that the log has less room for many entries than their bytes say. What is told and is not there costs a
+    /// fallback, with all that is on its way.
     fn room(&self) -> Room {
         let plenty = (self.config.limits.inflight_bytes_max as u64).saturating_mul(4);
+        const PAGE: u64 = 4096;
         let apply = self.room_before_backlog().map_or(u64::MAX, |bytes| bytes as u64);
-        match self.log_space.min(apply) {
+        let log = self.log_space - self.log_space / 16 / PAGE * PAGE;
+        match log.min(apply) {
             space if space < plenty => Room(space),
             _ => Room::PLENTY,
         }

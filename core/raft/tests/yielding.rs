@@ -3,7 +3,7 @@
 
 mod world;
 
-use kattu_raft::Duration;
+use kattu_raft::{Duration, LogIndex};
 use world::World;
 use world::late::{LEADER, STEP};
 
@@ -102,4 +102,25 @@ fn clients_are_not_slowed_while_a_snapshot_comes_in_there_and_are_when_it_does_n
     assert!(!world.journal.iter().any(|line| line.contains("slows its clients")));
     write_for(&mut world, second * 9);
     assert!(world.journal.iter().any(|line| line.contains("slows its clients for 3")), "nothing comes in");
+}
+
+/// Goal: a leader keeps the log for a member that it brings on, and for no other: entries under way reach across where the log
+/// would begin, and if they are lost the member needs what is before that.
+#[test]
+fn a_member_is_fed_while_it_lacks_what_would_leave_the_log_and_not_all_is_sent() {
+    let mut world = World::without_the_third(80, AWAY, 1);
+    let third = |world: &mut World, from: u64, below: u64| {
+        let now = world.now;
+        world.raft(LEADER).feeds_between(now, LogIndex(from), LogIndex(below))
+    };
+    let last = world.raft(LEADER).last_id().index.0;
+    assert!(!third(&mut world, 0, last), "it is not heard");
+    world.comes_back_unfed();
+    world.pass(Duration::from_millis(500));
+    assert!(third(&mut world, 0, last), "it lacks nearly all, and nothing was read for it");
+    assert!(!third(&mut world, last, last + 1), "it is behind all of that");
+    world.peer(LEADER).held.fetch = false;
+    write_for(&mut world, Duration::from_millis(3000));
+    let last = world.raft(LEADER).last_id().index.0;
+    assert!(!third(&mut world, 0, last), "it keeps up");
 }

@@ -115,7 +115,9 @@ fn a_follower_that_gets_a_snapshot_under_writes_is_level_some_time() {
             "{writes} writes a second, {behind} behind: a snapshot after {:.2} times what the link takes, level after {level:?}",
             came.stretch()
         );
+        let story = format!("{story}; {:.2} of what crossed was new", came.link.ratio());
         println!("{story}");
+        assert!(GOODPUT_MIN <= came.link.ratio(), "{story}");
         assert!(came.stretch() <= STRETCH_MAX && level.is_some_and(|level| level < 4.0), "{story}");
     }
 }
