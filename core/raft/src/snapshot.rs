@@ -168,8 +168,9 @@ impl Stream {
         self.meta.as_ref().map_or(LogIndex(0) < upto, |meta| meta.last.index <= upto)
     }
 
-    /// A link has ended, and the chunk on its way may be lost with it; mostly it is not, for chunks have a connection of their
-    /// own. So the peer is asked soon, when the link is there again, and asked again every heartbeat interval.
+    /// A link of the peer has ended. Chunks have a connection of their own, so the chunk on its way may go on; if the peer
+    /// itself has ended, it is lost. So the peer is asked a heartbeat interval later, when its links may be there again, and then
+    /// ever more rarely.
     pub(crate) fn link_closed(&mut self, now: Instant, config: &Config) {
         if let Step::Sent { paced, ask_at, again_in, .. } = &mut self.step {
             if planted!("piece-sent-again-for-another-link") {

@@ -1068,7 +1068,7 @@ mod tests {
                 mood.sync_us.store(SLOW_US, Ordering::Relaxed);
             }
             assert!(disk.persist(small(at)).is_none());
-            while !matches!(next(&mut disk), Completion::Persisted(lsn, ..) if lsn == Lsn(at)) {}
+            hear_until(&mut disk, at);
             mood.sync_us.store(0, Ordering::Relaxed);
             quick += 1;
             assert!(quick < 20 * WELL_SYNCS, "it never comes home");

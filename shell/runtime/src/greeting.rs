@@ -129,17 +129,22 @@ impl Greeting {
     /// Somebody who greeted us says how eager it is to lead. Returns whether that is news.
     pub(crate) fn learnt_priority(&self, of: NodeId, priority: u8) -> bool {
         let mut priorities = self.priorities.borrow_mut();
-        if UNKNOWN_MAX <= priorities.len() && !priorities.contains_key(&of) && !self.is_listed(of) {
+        if !self.may_remember(of, &priorities) {
             return false;
         }
         let known = priorities.insert(of, priority);
         known.unwrap_or(Leadership::default().priority) != priority
     }
 
+    /// Whether what somebody says of itself is remembered: a member's always, of others only so many.
+    fn may_remember<T>(&self, of: NodeId, told: &BTreeMap<NodeId, T>) -> bool {
+        told.len() < UNKNOWN_MAX || told.contains_key(&of) || self.is_listed(of)
+    }
+
     /// Somebody who greeted us says how many bytes its store may hold.
     pub(crate) fn learnt_quota(&self, of: NodeId, bytes: u64) {
         let mut quotas = self.quotas.borrow_mut();
-        if UNKNOWN_MAX <= quotas.len() && !quotas.contains_key(&of) && !self.is_listed(of) {
+        if !self.may_remember(of, &quotas) {
             return;
         }
         let is_news = quotas.insert(of, bytes) != Some(bytes);

@@ -144,10 +144,8 @@ impl Compactor {
     /// One look at the replica, for the schedule or for the bytes of history, and what follows from it.
     async fn turn<R: Replica>(&mut self, replica: &R, now: Instant, is_scheduled: bool, counters: &Counters) {
         let Some(mut seen) = look(replica).await else { return };
-        if let Some(quota) =
-            replica.metrics().map(|metrics| metrics.quota_bytes.get()).filter(|&quota| quota != 0)
-        {
-            self.history.limit(quota); // the least of all members': they hold the same
+        if let Some(quota) = replica.ruling_quota() {
+            self.history.limit(quota);
         }
         let due = match is_scheduled {
             true => self.schedule.look(now, seen.revision),

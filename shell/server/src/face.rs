@@ -165,10 +165,9 @@ impl<R: Replica> Face<R> {
         Face { replica, config, stop }
     }
 
-    /// Bytes that the stores of all members may hold: the least quota, as far as it is known.
+    /// The least quota of all members, in bytes; this member's own while no other is known.
     pub fn quota_bytes(&self) -> u64 {
-        let ruling = self.replica.metrics().map(|metrics| metrics.quota_bytes.get());
-        ruling.filter(|&quota| quota != 0).unwrap_or(self.config.quota_bytes)
+        self.replica.ruling_quota().unwrap_or(self.config.quota_bytes)
     }
 
     /// Answers one call of gRPC, and hands back what the call holds. The head of the request is judged here and now and let

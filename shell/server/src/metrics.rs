@@ -211,7 +211,7 @@ fn held(page: &mut Page, config: &FaceConfig) {
     let name = "kattu_client_connections_idle_total";
     page.counter(name, "Client connections closed for their silence", counters.connections_idle.get());
     let name = "kattu_client_connections_stalled_total";
-    let about = "Client connections closed because their clients did not read, or too little";
+    let about = "Client connections closed because their clients read nothing, or too little";
     page.counter(name, about, counters.connections_stalled.get());
     let name = "kattu_client_connections_too_much_total";
     let about = "Client connections closed for too many pings or refused calls";

@@ -29,6 +29,11 @@ pub trait Replica: Clone + Send + Sync + 'static {
     /// A committed position of the log, at or behind everything that has been answered so far.
     fn committed(&self) -> LogIndex;
 
+    /// Bytes that the stores of all members may hold: the least quota, as far as it is known.
+    fn ruling_quota(&self) -> Option<u64> {
+        self.metrics().map(|metrics| metrics.quota_bytes.get()).filter(|&quota| quota != 0)
+    }
+
     /// What the replica counts, where it counts.
     fn metrics(&self) -> Option<&Metrics> {
         None

@@ -18,6 +18,15 @@ pub enum Goal {
     TailAtMost(f64),
 }
 
+/// Who makes a load.
+#[derive(Clone, Copy, Debug)]
+pub enum Tool {
+    /// etcd's benchmark tool, with these words.
+    Etcd(&'static [&'static str]),
+    /// Kattu's: puts of keys of 8 and values of 256 bytes.
+    Kattu,
+}
+
 /// One load.
 #[derive(Clone, Copy, Debug)]
 pub struct Cell {
@@ -29,8 +38,8 @@ pub struct Cell {
     pub clients: u32,
     /// Operations per repetition.
     pub total: u64,
-    /// The words of etcd's tool; none: Kattu's tool puts keys of 8 and values of 256 bytes.
-    pub load: &'static [&'static str],
+    /// Who makes the load.
+    pub tool: Tool,
     /// What the release promises here.
     pub goals: &'static [Goal],
 }
@@ -44,7 +53,7 @@ const RANGE_SERIALIZABLE: &[&str] = &["range", RANGE_KEY, "--consistency", "s"];
 
 /// Runs before the cells of each side and is not reported.
 pub const WARM_UP: Cell =
-    Cell { name: "warm-up", conns: 16, clients: 64, total: 10_000, load: PUT, goals: &[] };
+    Cell { name: "warm-up", conns: 16, clients: 64, total: 10_000, tool: Tool::Etcd(PUT), goals: &[] };
 
 /// In the order in which they run.
 pub const CELLS: &[Cell] = &[
@@ -53,7 +62,7 @@ pub const CELLS: &[Cell] = &[
         conns: 1,
         clients: 1,
         total: 3_000,
-        load: PUT,
+        tool: Tool::Etcd(PUT),
         goals: &[Goal::MedianAtMost(1.0 / 2.0)],
     },
     Cell {
@@ -61,16 +70,16 @@ pub const CELLS: &[Cell] = &[
         conns: 100,
         clients: 256,
         total: 60_000,
-        load: PUT,
+        tool: Tool::Etcd(PUT),
         goals: &[Goal::RateAtLeast(2.0), Goal::CpuAtMost(1.0 / 3.0)],
     },
-    Cell { name: "put-1000", conns: 100, clients: 1_000, total: 80_000, load: PUT, goals: &[] },
+    Cell { name: "put-1000", conns: 100, clients: 1_000, total: 80_000, tool: Tool::Etcd(PUT), goals: &[] },
     Cell {
         name: "range-l-256",
         conns: 100,
         clients: 256,
         total: 80_000,
-        load: RANGE_LINEARIZABLE,
+        tool: Tool::Etcd(RANGE_LINEARIZABLE),
         goals: &[Goal::CpuAtMost(1.0 / 2.0)],
     },
     Cell {
@@ -78,7 +87,7 @@ pub const CELLS: &[Cell] = &[
         conns: 100,
         clients: 256,
         total: 80_000,
-        load: RANGE_SERIALIZABLE,
+        tool: Tool::Etcd(RANGE_SERIALIZABLE),
         goals: &[],
     },
     Cell {
@@ -86,7 +95,7 @@ pub const CELLS: &[Cell] = &[
         conns: 100,
         clients: 256,
         total: 60_000,
-        load: &[],
+        tool: Tool::Kattu,
         goals: &[Goal::TailAtMost(0.25)],
     },
 ];
