@@ -101,3 +101,27 @@ fn a_driver_may_gather_the_effects_of_several_calls_though_a_snapshot_comes_amon
     assert_eq!(effects.install, Some(meta));
     assert!(effects.apply.is_empty());
 }
+
+/// Goal: what was gathered of a larger file of the same end does not stand in the way of this one: whoever stores hears of it,
+/// and begins anew.
+#[test]
+fn a_piece_of_a_smaller_file_of_the_same_end_goes_to_whoever_stores() {
+    let mut raft = joined();
+    let last = EntryId::new(1, 7);
+    let membership = Membership::new(vec![LEADER], vec![JOINED]);
+    let meta = SnapshotMeta { last, stamp: Stamp(7), membership, membership_at: LogIndex(1) };
+    let piece = |offset: u64, bytes: usize, total: u64| {
+        let bytes = SharedBytes::from(vec![0; bytes]);
+        from_leader(Message::SnapshotChunk(SnapshotChunk { meta: meta.clone(), offset, bytes, total }))
+    };
+    let mut effects = Effects::default();
+    raft.step(NOW, piece(0, 120, 174), &mut effects);
+    assert_eq!(effects.store_chunks.len(), 1);
+    raft.chunk_stored(NOW, ChunkStored { last, next: 120, complete: false }, &mut effects);
+
+    let mut effects = Effects::default();
+    raft.step(NOW, piece(0, 50, 174), &mut effects);
+    assert_eq!(effects.store_chunks.len(), 0, "of the same file: it says where it stands");
+    raft.step(NOW, piece(0, 50, 100), &mut effects);
+    assert_eq!(effects.store_chunks.len(), 1, "of a file that has no byte 120");
+}

@@ -497,10 +497,11 @@ mod tests {
         events
     }
 
-    /// The next that arrives.
+    /// The next that arrives; it fails where nothing does.
     async fn next(inbox: &Inbox) -> Vec<Event> {
         loop {
-            inbox.arrived().await;
+            let arrived = tokio::time::timeout(Duration::from_secs(20), inbox.arrived()).await;
+            arrived.expect("something arrives");
             let events = events(inbox);
             if !events.is_empty() {
                 return events;
