@@ -74,7 +74,7 @@ cargo xtask <command>
   bench replay [--total PUTS]
                              how fast a log is read back
   bench rotation [--rounds N] [--total PUTS]
-                             the p99 of puts while logs go to their next segments, next to that without
+                             whether the step to the log's next segment stands in the tail of puts
   bench sectors [--rounds N] [--total PUTS]
                              what padding the log to 4,096 bytes costs: bytes, times
   bench slow-link [--mb N] [--bandwidth MB/S] [--reads yes|no] [--resets yes|no]

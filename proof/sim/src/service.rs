@@ -239,10 +239,10 @@ pub fn rush(seed: u64, silent: Option<&'static str>) -> Result<Rushed, Violation
     }
     let capacity = peak.per_second() as u64;
     let nearly = capacity * NEARLY / 100;
-    let (before, _) = world.ask_for(nearly, 5 * SEC)?;
+    let before = world.serve(nearly, 5 * SEC)?;
     let (during, refused) = world.ask_for(capacity * 10, RUSH)?;
     world.ask_for(capacity / 2, RECOVERY)?; // what still waits is worked off beside it
-    let (after, _) = world.ask_for(nearly, 5 * SEC)?;
+    let after = world.serve(nearly, 5 * SEC)?;
     world.sh.service.hear(no_metastable_state(peak, during, before, after))?;
     world.end_of_service()?;
     Ok(Rushed {
@@ -343,6 +343,17 @@ impl World {
             timed.filter(|timed| timed.done && from <= timed.asked && timed.answered - timed.asked <= WAITS);
         let refused = self.load.timed.iter().filter(|timed| !timed.done).count() as u64;
         Ok((Done::within(of_it.map(|timed| timed.answered), &(from..until)), refused))
+    }
+
+    /// Puts come at a rate that can be served: how many of those that came in that time were done, each within 100 ms. What is
+    /// under way at the ends of the time is no matter of the rate.
+    fn serve(&mut self, per_second: u64, time: u64) -> Result<Done, Violation> {
+        let asked_in = self.sh.now..self.sh.now + time;
+        self.ask_for(per_second, time)?;
+        self.run_until(asked_in.end + 100 * MS)?;
+        let done =
+            self.load.timed.iter().filter(|timed| timed.done && timed.answered - timed.asked <= 100 * MS);
+        Ok(Done::within(done.map(|timed| timed.asked), &asked_in))
     }
 
     pub(crate) fn raft(&self, member: usize) -> Option<&kattu_raft::Raft> {

@@ -4,9 +4,8 @@
 //! gets a fresh cluster, a warm-up, then every cell; odd pairs begin with Kattu.
 //! Knows nothing of: how figures are shown.
 
-use super::cells::{self, CELLS, Cell, Tool, ToolReport};
+use super::cells::{self, CELLS, Cell};
 use super::cluster::{Cluster, NO_FLAGS, Program};
-use super::counts::Load;
 use super::meter::{self, Meter, Reading};
 use super::report::{self, Header, Run};
 use crate::shell::{self, Failure};
@@ -166,7 +165,7 @@ impl Bench<'_> {
         let pids = cluster.pids();
         let idle = self.idle(&pids);
         cluster.etcdctl(&["put", cells::RANGE_KEY, &"x".repeat(256)])?;
-        self.load(&cluster, &cells::WARM_UP, self.leader(&cluster)?)?;
+        self.load(&cluster, &cells::WARM_UP)?;
         let mut runs = Vec::new();
         for cell in CELLS.iter().filter(|cell| self.options.only.is_none_or(|only| only.name == cell.name)) {
             let mut run = self.cell(&cluster, cell)?;
@@ -193,10 +192,14 @@ impl Bench<'_> {
         if self.options.wait_for_quiet {
             meter::wait_for_quiet(&pids, QUIET_LIMIT);
         }
-        let leader = self.leader(cluster)?;
+        let leader =
+            cluster.leader().ok_or_else(|| Failure::new(format!("{}: no leader", self.side.name)))?;
         let meter = Meter::start(&pids);
-        let tool = self.load(cluster, cell, leader)?;
+        let text = self.load(cluster, cell)?;
         let reading = meter.stop();
+        let tool = cells::parse_tool(&text).ok_or_else(|| {
+            Failure::new(format!("{} {}: no summary in\n{text}", self.side.name, cell.name))
+        })?;
         Ok(Run {
             side: self.side.name,
             cell: *cell,
@@ -216,44 +219,11 @@ impl Bench<'_> {
         if self.options.quick { cell.total / 10 } else { cell.total }
     }
 
-    fn leader(&self, cluster: &Cluster) -> Result<usize, Failure> {
-        cluster.leader().ok_or_else(|| Failure::new(format!("{}: no leader", self.side.name)))
-    }
-
-    /// One load, by the tool of its cell.
-    fn load(&self, cluster: &Cluster, cell: &Cell, leader: usize) -> Result<ToolReport, Failure> {
-        match cell.tool {
-            Tool::Kattu => self.load_by_kattu(cluster, cell, leader),
-            Tool::Etcd(words) => {
-                let text = self.load_by_etcd(cluster, cell, words)?;
-                cells::parse_tool(&text).ok_or_else(|| {
-                    Failure::new(format!("{} {}: no summary in\n{text}", self.side.name, cell.name))
-                })
-            }
-        }
-    }
-
-    fn load_by_kattu(&self, cluster: &Cluster, cell: &Cell, leader: usize) -> Result<ToolReport, Failure> {
-        let kattu = shell::target().join("release/kattu");
-        let (clients, conns) = (cell.clients.to_string(), cell.conns.to_string());
-        let load = Load { total: self.total(cell), value_bytes: "256", clients: &clients, conns: &conns };
-        let report = load.run(&kattu, cluster, leader)?;
-        let of =
-            |name: &str| report[name].as_f64().ok_or_else(|| Failure::new(format!("no {name} in {report}")));
-        Ok(ToolReport {
-            ops_per_s: of("ops_per_s")?,
-            p50_us: of("p50_us")?,
-            p99_us: of("p99_us")?,
-            p999_us: of("p999_us")?,
-            has_errors: false, // it would have said so
-        })
-    }
-
-    fn load_by_etcd(&self, cluster: &Cluster, cell: &Cell, words: &[&str]) -> Result<String, Failure> {
+    fn load(&self, cluster: &Cluster, cell: &Cell) -> Result<String, Failure> {
         let mut tool = Command::new(self.tool);
         tool.args(["--endpoints", &cluster.endpoints(), "--target-leader", "--precise"])
             .args(["--conns", &cell.conns.to_string(), "--clients", &cell.clients.to_string()])
-            .args(words)
+            .args(cell.load)
             .args(["--total", &self.total(cell).to_string()])
             .stderr(Stdio::null());
         shell::output(&mut tool, Duration::from_secs(240))

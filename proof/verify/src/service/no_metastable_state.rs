@@ -13,9 +13,6 @@ use std::ops::Range;
 
 /// Of the peak, so much is done while the load lasts.
 pub const DURING_MIN: f64 = 0.8;
-/// Of the requests of a window one part of so many may be answered together at its ends: a round takes a millisecond or two, and
-/// a window seconds.
-const TOGETHER: f64 = 1000.0;
 /// From so long after the load on, in nanoseconds, as much is done as before.
 pub const RECOVERY: u64 = 10_000_000_000;
 
@@ -58,8 +55,8 @@ pub fn no_metastable_state(peak: Done, during: Done, before: Done, after: Done) 
             peak.per_second()
         )));
     }
-    // Two windows of one rate may differ by the request at each end, and by what is answered together there.
-    let uncertain = (2.0 + before.requests as f64 / TOGETHER) * 1e9 / after.time.max(1) as f64;
+    // Two windows of one rate may differ by the request at each end.
+    let uncertain = 2e9 / after.time.max(1) as f64;
     if after.per_second() + uncertain < before.per_second() {
         return Err(broken(format!(
             "{:.1} requests per second are done {} s after the load, and {:.1} were before it",
