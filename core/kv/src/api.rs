@@ -286,4 +286,6 @@ pub enum Error {
     FutureRevision,
     /// The pairs it asks for have more bytes than one answer may; no error of etcd's
     AnswerTooLarge,
+    /// It would look at more keys than it may, none of which it was said to cost; no error of etcd's
+    TooMuchWork,
 }

@@ -16,6 +16,8 @@
 //! Entries are judged by this on members of all versions, so it stays as it is; what a slice spends (`work.rs`) is counted
 //! more closely: a step of a transaction takes a little even where there is nothing to do.
 //!
+//! What a put writes of a value that it keeps is no part of its cost, which is older: [`Store::kept_bytes`] says it.
+//!
 //! Of a transaction the dearer branch counts, with all compares. What a command costs does not depend on how much of what is
 //! compacted a member has already forgotten: the same log makes the same costs on every member. [replication-protocols DT1]
 //! Knows nothing of: what a request may cost, what is done to one that costs too much.
@@ -31,12 +33,13 @@ pub const PUT_UNITS: u64 = 8;
 /// Units of each key that a delete deletes.
 pub const DELETE_UNITS: u64 = 3;
 
-/// Whether a command costs little whatever the store holds, for it names each key that it is about: then there is nothing
-/// to be judged but its size.
+/// Whether a command costs little whatever the store holds, for it names each key that it is about and has all that it
+/// writes: then there is nothing to be judged but its size.
 #[must_use]
 pub fn is_small(command: &Command) -> bool {
     match command {
-        Command::Put(_) | Command::Compact(_) => true,
+        Command::Put(put) => !put.ignore_value,
+        Command::Compact(_) => true,
         Command::DeleteRange(delete) => is_one(&delete.keys),
         Command::Txn(txn) => names_each_key(txn),
     }
@@ -47,7 +50,7 @@ fn names_each_key(txn: &Txn) -> bool {
     txn.compare.iter().all(|compare| is_one(&compare.keys))
         && operations.all(|operation| match operation {
             Operation::Range(range) => is_one(&range.keys),
-            Operation::Put(_) => true,
+            Operation::Put(put) => !put.ignore_value,
             Operation::DeleteRange(delete) => is_one(&delete.keys),
             Operation::Txn(nested) => names_each_key(nested),
         })
@@ -67,6 +70,32 @@ impl Store {
             Command::DeleteRange(delete) => self.delete_cost(&delete.keys),
             Command::Txn(txn) => self.txn_cost(txn, u64::MAX),
         }
+    }
+
+    /// Bytes of values that a command would write although it does not have them, because it keeps those that are there:
+    /// of all branches together, whichever is taken.
+    #[must_use]
+    pub fn kept_bytes(&self, command: &Command) -> u64 {
+        match command {
+            Command::Put(put) => self.kept_by(put) as u64,
+            Command::Txn(txn) => self.kept_by_txn(txn),
+            Command::DeleteRange(_) | Command::Compact(_) => 0,
+        }
+    }
+
+    fn kept_by_txn(&self, txn: &Txn) -> u64 {
+        let operations = txn.success.iter().chain(&txn.failure);
+        sum(operations.map(|operation| match operation {
+            Operation::Put(put) => self.kept_by(put) as u64,
+            Operation::Txn(nested) => self.kept_by_txn(nested),
+            Operation::Range(_) | Operation::DeleteRange(_) => 0,
+        }))
+    }
+
+    /// Bytes of the value that a put keeps, if it keeps one.
+    pub(crate) fn kept_by(&self, put: &Put) -> usize {
+        let live = || self.index.get(&put.key).and_then(|(_, history)| history.live());
+        if put.ignore_value { live().map_or(0, |version| version.value_len()) } else { 0 }
     }
 
     /// What a read would cost if it were served now.

@@ -22,6 +22,10 @@ use alloc::vec::Vec;
 /// Longest key or value; far beyond what a request may carry.
 const LENGTH_MAX: u64 = u32::MAX as u64;
 
+/// The highest revision of a store that is loaded: no log leads there, and neither does a raise. The last ones have none after
+/// them.
+const REVISION_MAX: Revision = Revision::MAX / 4 * 3;
+
 /// A store of the chunks of a dump.
 ///
 /// # Errors
@@ -179,7 +183,7 @@ impl Loader {
         let compacted = reader.signed()?;
         let digest = reader.bytes[reader.at..].first_chunk().ok_or(Stop::More)?;
         reader.at += digest.len();
-        if revision < 1 || compacted < NEVER_COMPACTED || compacted > revision {
+        if !(1..=REVISION_MAX).contains(&revision) || compacted < NEVER_COMPACTED || compacted > revision {
             return flaw(Flaw::Revision);
         }
         (self.revision, self.compacted) = (revision, compacted);

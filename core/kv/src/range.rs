@@ -51,6 +51,8 @@ pub(crate) struct Reading {
     /// Bytes of pairs that may be gathered here. [`pair_bytes`]
     bytes_max: usize,
     bytes: usize,
+    /// Keys looked at so far, those among them that did not live at the revision.
+    looked_at: u64,
     stage: Stage,
     /// Where the next slice begins.
     resume: Option<Key>,
@@ -106,6 +108,7 @@ impl Reading {
             range,
             bytes_max,
             bytes: 0,
+            looked_at: 0,
             stage: Stage::Begin,
             resume: None,
             count: 0,
@@ -118,6 +121,11 @@ impl Reading {
     /// Bytes of pairs gathered so far.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    /// Keys looked at so far.
+    pub(crate) fn looked_at(&self) -> u64 {
+        self.looked_at
     }
 
     /// Goes on until the read is answered or the allowance is used up.
@@ -177,7 +185,7 @@ impl Reading {
 
     /// Walks on; whether the walk is over.
     fn walk(&mut self, store: &Store, counts: bool, allowance: &mut i64) -> Result<bool, Error> {
-        let Reading { range, bytes_max, bytes, resume, count, matched, kvs, sorted, .. } = self;
+        let Reading { range, bytes_max, bytes, looked_at, resume, count, matched, kvs, sorted, .. } = self;
         let (view, limit) = (View::of(store, range), limit(range));
         let by_key = range.target == SortTarget::Key;
         let (plain, backwards) = (is_plain(range), by_key && range.order == SortOrder::Descend);
@@ -189,6 +197,7 @@ impl Reading {
             view.as_of.is_none(),
             allowance,
             |key, history, left| {
+                *looked_at += 1;
                 let Some(version) = view.version(history) else { return ControlFlow::Continue(()) };
                 *count += u64::from(counts);
                 if range.count_only || !passes(version, range) {
@@ -205,7 +214,7 @@ impl Reading {
                 if by_key {
                     kvs.push(kv);
                 } else {
-                    spend(left, SORT_UNITS);
+                    spend(left, SORT_UNITS + units_to_rank(range, version, sorted.len()));
                     *bytes += SORTED_BYTES;
                     sorted.insert((rank(store, range, key, version), key.clone()), kv);
                     if sorted.len() > limit
@@ -235,6 +244,11 @@ pub(crate) fn spend(allowance: &mut i64, units: u64) -> bool {
     *allowance > 0
 }
 
+/// Whole KiB of so many bytes: units for reading or writing them.
+pub(crate) fn kib(bytes: usize) -> u64 {
+    (bytes / 1024) as u64
+}
+
 /// Pairs wanted.
 fn limit(range: &Range) -> usize {
     usize::try_from(range.limit).ok().filter(|&limit| limit > 0).unwrap_or(usize::MAX)
@@ -248,6 +262,14 @@ pub(crate) fn is_plain(range: &Range) -> bool {
 fn pair(store: &Store, range: &Range, key: &Key, version: &Version) -> KeyValue {
     let empty = &store.empty;
     if range.keys_only { version.to_bare(key, empty) } else { version.to_key_value(key, empty) }
+}
+
+/// Units of a slice for finding the place of a value among so many: as if it began like each that it is compared with.
+fn units_to_rank(range: &Range, version: &Version, sorted: usize) -> u64 {
+    if range.target != SortTarget::Value {
+        return 0;
+    }
+    kib(version.value_len()) * u64::from(1 + (sorted + 1).ilog2())
 }
 
 /// Ties stand in the order of keys, both ways, so that every member answers the same.

@@ -35,6 +35,10 @@ pub const KEY_OVERHEAD_BYTES: u64 = 64;
 /// allocator rounds up: as much as is taken where values have 64 bytes (docs/performance.md, "What a key takes").
 pub const VERSION_OVERHEAD_BYTES: u64 = 128;
 
+/// Accounted for a delete that is remembered: it has no value. So a store that is full of keys is not full of their deletes, which
+/// nothing could forget that may not write.
+const DELETE_BYTES: u64 = 64;
+
 /// How fast a store forgets what is compacted. No answer depends on it, so members may differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pace {
@@ -458,7 +462,7 @@ impl Store {
             let Some(before) = history.live() else { return };
             let tombstone = Version::tombstone(at);
             *running_digest = digest::then(*running_digest, digest::change(key, Some(before), &tombstone));
-            *bytes += VERSION_OVERHEAD_BYTES;
+            *bytes += DELETE_BYTES;
             *bytes_in_use -= version_bytes(before) + key_bytes(key);
             if prev_kv {
                 deleting.keep(before.to_key_value(key, empty));
@@ -546,13 +550,32 @@ pub(crate) fn key_bytes(key: &[u8]) -> u64 {
 }
 
 pub(crate) fn version_bytes(version: &Version) -> u64 {
-    version.value_len() as u64 + VERSION_OVERHEAD_BYTES
+    version.value().map_or(DELETE_BYTES, |value| value.len() as u64 + VERSION_OVERHEAD_BYTES)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::api::DeleteRange;
+
+    #[test]
+    fn a_store_that_was_full_of_keys_is_not_full_of_their_deletes() {
+        let mut store = Store::new();
+        let put = |n: u32| Command::Put(Put { key: n.to_be_bytes().to_vec(), ..Put::default() });
+        (0..1000).for_each(|n| drop(store.apply(&put(n))));
+        let full = store.stats().bytes;
+        let all = KeyRange { start: Vec::from([0]), end: Vec::from([0]) };
+        let all = Command::DeleteRange(DeleteRange { keys: all, prev_kv: false });
+        let deleted = store.apply(&all).expect("a delete").revision;
+        store.apply(&Command::Compact(deleted)).expect("a new revision");
+        while store.tidy(100) {}
+        let left = store.stats();
+        assert!(left.keys == 0 && left.bytes < full, "{} bytes, {full} before", left.bytes);
+        store.apply(&put(1)).expect("a put");
+        store.apply(&Command::Compact(deleted + 1)).expect("a new revision");
+        while store.tidy(100) {}
+        assert_eq!(store.stats().bytes, store.stats().bytes_in_use);
+    }
 
     #[test]
     fn notes_of_a_revision_that_changed_very_many_keys_are_forgotten_step_by_step() {

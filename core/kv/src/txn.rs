@@ -13,7 +13,7 @@ use crate::api::{
     Compare, CompareResult, CompareTarget, DeleteRange, Error, Key, Operation, Put, Range, Txn,
 };
 use crate::history::Version;
-use crate::range::spend;
+use crate::range::{kib, spend};
 use crate::store::Store;
 use alloc::vec::Vec;
 use core::cmp::Ordering;
@@ -151,8 +151,11 @@ impl Store {
     fn judge(&self, compare: &Compare, judging: &mut Judging, allowance: &mut i64) -> Option<bool> {
         let Judging { resume, met } = judging;
         let mut holds = true;
-        let is_over = self.walk_some(&compare.keys, resume, false, true, allowance, |_, history, _| {
+        let is_over = self.walk_some(&compare.keys, resume, false, true, allowance, |_, history, left| {
             let Some(version) = history.live() else { return ControlFlow::Continue(()) };
+            if let CompareTarget::Value(operand) = &compare.target {
+                spend(left, kib(operand.len().min(version.value_len())));
+            }
             *met = true;
             holds = version_holds(compare, version);
             if holds { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }

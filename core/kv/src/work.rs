@@ -7,7 +7,8 @@
 //!        2. A request that is refused has changed nothing in the end; taking back goes in slices, too.
 //!        3. Of a command that nobody waits for, no pairs are gathered: its answer is not to be looked at.
 //!        4. All pairs of one answer together are bounded. A read that has more is refused; a command goes on without
-//!           them, for its effect must not depend on who waits: [`Work::lacks_pairs`] says so.
+//!           them, for its effect must not depend on who waits: [`Work::lacks_pairs`] says so. So are the keys that its
+//!           ranges look at: at an older revision they may be many more than the index can count before.
 //!
 //! ```
 //! # use kattu_kv::{api::{Command, DeleteRange, KeyRange, Put}, store::Store, work::Work};
@@ -25,7 +26,7 @@
 
 use crate::api::{Answer, Command, DeleteRange, Error, Key, KeyValue, Query, Response};
 use crate::cost::PUT_UNITS;
-use crate::range::{Reading, pair_bytes, spend};
+use crate::range::{Reading, kib, pair_bytes, spend};
 use crate::store::Store;
 use crate::txn::{Deciding, Step};
 use alloc::boxed::Box;
@@ -38,7 +39,9 @@ pub struct Work {
     wants: bool,
     /// Bytes of pairs that may still be gathered. [`pair_bytes`]
     bytes_left: usize,
-    /// It is a command whose answer would have been larger than that.
+    /// Keys that its ranges may still look at.
+    keys_left: u64,
+    /// It is a command whose answer would have been larger than that, or taken more to find.
     lacks_pairs: bool,
     phase: Phase,
     steps: Vec<Step>,
@@ -137,6 +140,7 @@ impl Work {
         Work {
             wants,
             bytes_left,
+            keys_left: u64::MAX,
             lacks_pairs: false,
             phase,
             steps,
@@ -148,7 +152,16 @@ impl Work {
         }
     }
 
-    /// Whether it is a command that has been carried out, but whose answer lacks pairs because it would have had too many.
+    /// The same whose ranges look at so many keys at the most, together. Beyond that a read is refused, and a command goes on
+    /// without them.
+    #[must_use]
+    pub fn that_looks_at(mut self, keys_max: u64) -> Work {
+        self.keys_left = keys_max;
+        self
+    }
+
+    /// Whether it is a command that has been carried out, but whose answer lacks pairs because it would have had too many, or
+    /// because they would have taken too long to find.
     #[must_use]
     pub fn lacks_pairs(&self) -> bool {
         self.lacks_pairs
@@ -195,7 +208,13 @@ impl Work {
             self.current = Current::Reading(Box::new(reading));
         }
         let Current::Reading(reading) = &mut self.current else { unreachable!("a range is under way") };
-        let result = reading.step(store, allowance)?;
+        let result = reading.step(store, allowance);
+        let keys_left = self.keys_left.checked_sub(reading.looked_at());
+        if keys_left.is_none() {
+            return Some(Err(Error::TooMuchWork));
+        }
+        let result = result?;
+        self.keys_left = keys_left.unwrap_or(0);
         self.bytes_left = self.bytes_left.saturating_sub(reading.bytes());
         Some(result.map(Answer::Range))
     }
@@ -309,14 +328,14 @@ impl Store {
             }
             Step::Range(_) => match work.read(self, allowance)? {
                 Ok(answer) => work.done(Some(answer)),
-                Err(Error::AnswerTooLarge) => {
+                Err(Error::AnswerTooLarge | Error::TooMuchWork) => {
                     work.forgo_pairs();
                     work.done(Some(Answer::Range(Default::default())));
                 }
                 Err(error) => return Some(Err(error)),
             },
             Step::Put(put) => {
-                spend(allowance, PUT_UNITS);
+                spend(allowance, PUT_UNITS + kib(self.kept_by(put)));
                 match self.put(put) {
                     Ok(answer) => work.done(Some(answer)),
                     Err(error) => return Some(Err(error)),

@@ -309,3 +309,54 @@ fn what_an_old_read_costs_does_not_grow_with_what_was_written_since() {
         assert!(took <= most + 32, "{took} units taken, {most} were said: {query:?}");
     }
 }
+
+/// Keys whose values have a MiB each.
+fn heavy(keys: usize) -> Store {
+    let mut store = Store::new();
+    for n in 0..keys {
+        let value = vec![b'v'; 1 << 20];
+        store.apply(&Command::Put(Put { value, ..put(&format!("k{n:05}"), "") })).expect("a put");
+    }
+    store
+}
+
+#[test]
+fn a_value_that_is_kept_is_written_and_counts_in_the_slice() {
+    const KEYS: usize = 20;
+    let keep = |n| Operation::Put(Put { ignore_value: true, ..put(&format!("k{n:05}"), "") });
+    let keep_all = Command::Txn(success((0..KEYS).map(keep).collect()));
+    assert!(!is_small(&keep_all), "what it writes is not in it");
+    let mut store = heavy(KEYS);
+    let before = store.stats().bytes;
+    let (units, longest) = taken(&mut store, &keep_all, 2048);
+    assert!(store.stats().bytes - before > (KEYS as u64) << 20, "each key has a version more");
+    assert!(units >= (KEYS as u64) << 10, "{units} units for {KEYS} MiB");
+    assert!(longest <= 2048 + 1024 + 32, "{longest} units in a slice of 2048");
+}
+
+#[test]
+fn values_that_are_compared_and_ranked_count_in_the_slice() {
+    const KEYS: usize = 20;
+    let value = vec![b'v'; 1 << 20];
+    let store = heavy(KEYS);
+    let ranked = Query::Range(Range { target: SortTarget::Value, keys_only: true, ..get(all()) });
+    let compared = Query::Txn(Txn {
+        compare: vec![compare(all(), CompareResult::Equal, CompareTarget::Value(value))],
+        ..Txn::default()
+    });
+    for query in [ranked, compared] {
+        let mut work = Work::on_query(&query, usize::MAX);
+        let (mut units, mut longest) = (0, 0);
+        loop {
+            let mut allowance = 8192;
+            let done = store.read_on(&mut work, &mut allowance);
+            units += 8192 - allowance;
+            longest = longest.max(8192 - allowance);
+            if done.is_some() {
+                break;
+            }
+        }
+        assert!(units >= (KEYS << 10) as i64, "{units} units for {KEYS} MiB: {query:?}");
+        assert!(longest <= 8192 + (8 << 10), "{longest} units in a slice of 8192: {query:?}");
+    }
+}

@@ -310,6 +310,8 @@ fn a_lease_survives() {
 #[test]
 fn each_flaw_is_named() {
     let header = |revision: u8, compacted: u8| [&b"KtSt\x01"[..], &[revision, compacted], &[0; 8]].concat();
+    let last = [&[0xff; 8][..], &[0x7f]].concat();
+    let last_signed = [&[0xfe], &[0xff; 8][..], &[0x01]].concat();
     let a_at = |revision: u8| vec![1, 1, b'a', 1, revision, 0, 0, 0];
     let cases: Vec<(&str, Vec<u8>, Flaw)> = vec![
         ("nothing at all", vec![], Flaw::Truncated),
@@ -318,6 +320,7 @@ fn each_flaw_is_named() {
         ("revision 0", header(0, 1), Flaw::Revision),
         ("compacted after the last revision", header(1, 4), Flaw::Revision),
         ("compacted before all", header(1, 3), Flaw::Revision),
+        ("no revision after it", [&b"KtSt\x01"[..], &last, &last_signed, &[0; 9]].concat(), Flaw::Revision),
         ("a long number", [header(2, 1), vec![0x81, 0x00]].concat(), Flaw::Number),
         (
             "an endless key",

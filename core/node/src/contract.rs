@@ -495,12 +495,7 @@ pub enum Event {
     /// What the keeper's tables say of alarms and digests, at start and whenever it has changed.
     Health(Health),
     /// The keeper has weighed a command that may take long, and it may be proposed: these are its bytes.
-    Admitted {
-        /// Who waits.
-        ticket: Ticket,
-        /// What to propose.
-        command: Vec<u8>,
-    },
+    Admitted(Admitted),
     /// A member said up to which feature level it knows. [`crate::level`]
     Knows(NodeId, u16),
     /// A member said how eager it is to lead: 100 like anybody, 0 the last, 255 the first.
@@ -602,6 +597,17 @@ pub enum KeeperTask {
     Install(SnapshotMeta),
 }
 
+/// A command that was weighed and may be proposed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Admitted {
+    /// Who waits.
+    pub ticket: Ticket,
+    /// What to propose.
+    pub command: Vec<u8>,
+    /// Bytes that it writes although it does not have them. [`kattu_kv::store::Store::kept_bytes`]
+    pub kept_bytes: u64,
+}
+
 /// What the keeper tells its driver.
 #[derive(Clone, Debug, Default)]
 pub struct KeeperEffects {
@@ -620,7 +626,7 @@ pub struct KeeperEffects {
     /// What the tables say of alarms and digests has changed: tell the node.
     pub health: Option<Health>,
     /// Commands that may be proposed: tell the node. [`Event::Admitted`]
-    pub admitted: Vec<(Ticket, Vec<u8>)>,
+    pub admitted: Vec<Admitted>,
     /// What was done, in units. [`kattu_kv::cost`]
     pub units: u64,
     /// Requests refused because they cost more than one may.

@@ -11,7 +11,8 @@ use crate::alarms::{Alarm, AlarmChange};
 use crate::command::{Command, is_for_store, within};
 use crate::compare::Health;
 use crate::contract::{
-    Doubt, KeeperEffects, KeeperTask, MemberInfo, Members, Outcome, Refusal, Reply, ReplyBody, Status, Ticket,
+    Admitted, Doubt, KeeperEffects, KeeperTask, MemberInfo, Members, Outcome, Refusal, Reply, ReplyBody,
+    Status, Ticket,
 };
 use crate::digests::Report;
 use crate::frozen::Tables;
@@ -29,6 +30,10 @@ use kattu_raft::{Entry, EntryKind, LogIndex, Membership, NodeId, SnapshotMeta, T
 
 /// Changes of compacted history freed in one idle moment: well under a millisecond.
 const TIDY_CHANGES_MAX: usize = 512;
+
+/// Bytes of values that one command may write because it keeps them: as many as one answer may hold by default. Without it a
+/// request of a few KB would write as much as the store holds.
+const KEPT_BYTES_MAX: u64 = 64 << 20;
 
 /// What one request may ask of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -248,14 +253,17 @@ impl Keeper {
             KeeperTask::Apply { entry, ticket, term } => {
                 *allowance = allowance.saturating_sub_unsigned((entry.len() / 1024) as u64);
                 let waits = Waits { ticket, term };
-                match self.apply(&entry, waits, effects) {
+                match self.apply(&entry, waits, allowance, effects) {
                     Applied::Refused => {
                         effects.refused_for_work += 1;
                         let waits = Waits { ticket: None, ..waits };
                         self.conclude(entry.id().index, true, waits, None, effects);
-                        effects
-                            .reply
-                            .extend(ticket.map(|ticket| (ticket, Outcome::Refused(Refusal::TooMuchWork))));
+                        // Those who are right may have carried it out.
+                        let outcome = match self.is_corrupt() {
+                            true => Outcome::Unknown(Doubt::LeaderChanged),
+                            false => Outcome::Refused(Refusal::TooMuchWork),
+                        };
+                        effects.reply.extend(ticket.map(|ticket| (ticket, outcome)));
                     }
                     Applied::Done(body) => {
                         if entry.head.kind == EntryKind::Config {
@@ -282,7 +290,7 @@ impl Keeper {
                 if self.store.cost_of_query(&query) > self.limits.work_max {
                     return refuse_work(effects, ticket);
                 }
-                let work = Work::on_query(&query, self.limits.answer_bytes_max);
+                let work = self.read(&query);
                 let job = Job::Read { ticket, query, term };
                 self.go_on(Box::new(UnderWay { work, job }), allowance, effects);
             }
@@ -347,6 +355,7 @@ impl Keeper {
                 effects.refused_for_work += 1;
                 effects.reply.push((ticket, Outcome::Refused(Refusal::AnswerTooLarge)));
             }
+            Job::Read { ticket, .. } if result == Err(Error::TooMuchWork) => refuse_work(effects, ticket),
             Job::Read { ticket, term, .. } => done(effects, ticket, term, kv_body(result)),
         }
     }
@@ -376,12 +385,14 @@ impl Keeper {
     /// proposed says from now on by how much it was let in.
     fn weigh(&mut self, ticket: Ticket, command: &kv::Command, bytes: Vec<u8>, effects: &mut KeeperEffects) {
         let work_max = self.limits.work_max;
-        if self.store.cost_of(command) > work_max {
+        let kept_bytes = self.store.kept_bytes(command);
+        let keeps_too_much = kept_bytes > KEPT_BYTES_MAX;
+        if self.store.cost_of(command) > work_max || keeps_too_much {
             return refuse_work(effects, ticket);
         }
         let knows_budgets = self.tables.level >= WORK_BUDGETS || planted!("budgets-before-their-level");
         let command = if knows_budgets { within(work_max, &bytes) } else { bytes };
-        effects.admitted.push((ticket, command));
+        effects.admitted.push(Admitted { ticket, command, kept_bytes });
     }
 
     /// The tables of the snapshot that was asked for take the place of these, whole; what waited for them is next.
@@ -401,7 +412,7 @@ impl Keeper {
         if let Some(UnderWay { work, job: Job::Read { query, .. } }) = under_way.as_deref_mut()
             && !planted!("read-goes-on-in-other-tables")
         {
-            *work = Work::on_query(query, self.limits.answer_bytes_max);
+            *work = Work::on_query(query, self.limits.answer_bytes_max).that_looks_at(self.limits.work_max);
         }
         let (own, limits) = (self.own, self.limits);
         let old = core::mem::replace(self, tables.of_member(own).with_limits(limits));
@@ -474,7 +485,18 @@ impl Keeper {
         &self.store
     }
 
-    fn apply(&mut self, entry: &Entry, waits: Waits, effects: &mut KeeperEffects) -> Applied {
+    /// A read that has not begun.
+    fn read(&self, query: &kv::Query) -> Work {
+        Work::on_query(query, self.limits.answer_bytes_max).that_looks_at(self.limits.work_max)
+    }
+
+    fn apply(
+        &mut self,
+        entry: &Entry,
+        waits: Waits,
+        allowance: &mut i64,
+        effects: &mut KeeperEffects,
+    ) -> Applied {
         let id = entry.id();
         let applied = self.tables.applied;
         assert!(id.index == applied.next(), "entry {id} after applied {}", applied.0);
@@ -488,7 +510,7 @@ impl Keeper {
                     )
                 });
                 match command {
-                    Command::Kv(command) => return self.apply_to_store(command, waits),
+                    Command::Kv(command) => return self.apply_to_store(command, waits, allowance),
                     Command::Within { work_max, command } => {
                         // By the number in the entry, and never by this member's own: all come to the same verdict.
                         let is_by_own = planted!("entry-judged-by-its-members-own-budget");
@@ -496,7 +518,7 @@ impl Keeper {
                         if self.store.cost_of(&command) > work_max {
                             return Applied::Refused;
                         }
-                        return self.apply_to_store(command, waits);
+                        return self.apply_to_store(command, waits, allowance);
                     }
                     command => Some(self.apply_command(id.index, command, effects)),
                 }
@@ -504,11 +526,17 @@ impl Keeper {
         })
     }
 
-    fn apply_to_store(&mut self, command: kv::Command, waits: Waits) -> Applied {
+    fn apply_to_store(&mut self, command: kv::Command, waits: Waits, allowance: &mut i64) -> Applied {
+        if let kv::Command::Put(put) = &command
+            && put.ignore_value
+        {
+            *allowance = allowance.saturating_sub_unsigned(self.store.kept_bytes(&command) / 1024);
+        }
         match self.store.apply_small(&command) {
             Some(result) => Applied::Done(waits.ticket.map(|_| kv_body(result))),
             None => {
-                Applied::Begun(Work::on_command(command, waits.ticket.map(|_| self.limits.answer_bytes_max)))
+                let wants = waits.ticket.map(|_| self.limits.answer_bytes_max);
+                Applied::Begun(Work::on_command(command, wants).that_looks_at(self.limits.work_max))
             }
         }
     }

@@ -197,7 +197,7 @@ impl Node {
             }
             Event::Members(members) => self.on_members(members),
             Event::Health(health) => self.on_health(now, health, out),
-            Event::Admitted { ticket, command } => self.on_write(now, ticket, command, out, effects),
+            Event::Admitted(admitted) => self.on_admitted(now, admitted, out, effects),
             Event::Knows(member, level) => self.on_level(member, level),
             Event::Priority(member, priority) => self.on_priority(member, priority),
             Event::HandOver(to) => {

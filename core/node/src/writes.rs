@@ -17,7 +17,9 @@
 //! Knows nothing of: reads, what commands mean (but for one question when space is short).
 
 use crate::command::{Command, is_change};
-use crate::contract::{Doubt, Effects, Forward, ForwardReply, Outcome, PeerMessage, Refusal, Ticket};
+use crate::contract::{
+    Admitted, Doubt, Effects, Forward, ForwardReply, Outcome, PeerMessage, Refusal, Ticket,
+};
 use crate::members::Wish;
 use crate::node::{Node, OWN, PUBLISH, answer};
 use alloc::collections::{BTreeMap, VecDeque};
@@ -121,6 +123,8 @@ pub(crate) struct Writes {
     seq: u64,
     /// Leader: highest sequence taken in this term from each run of each follower. [B13]
     taken: BTreeMap<(NodeId, Incarnation), u64>,
+    /// Bytes that writes of clients of this replica will write because they keep them; only those that do.
+    keeping: BTreeMap<Ticket, u64>,
     publication: Publication,
     publish: Vec<u8>,
 }
@@ -138,6 +142,7 @@ impl Writes {
             completing: None,
             seq: 0,
             taken: BTreeMap::new(),
+            keeping: BTreeMap::new(),
             publication: Publication::Due,
             publish,
         }
@@ -178,6 +183,7 @@ impl Writes {
                     self.publication = Publication::Done;
                     return None;
                 }
+                self.keeping.remove(&front.ticket);
                 return Some(front);
             }
             self.doubt(front.ticket, Doubt::LeaderChanged, effects);
@@ -230,6 +236,7 @@ impl Writes {
     }
 
     fn doubt(&mut self, ticket: Ticket, doubt: Doubt, effects: &mut Effects) {
+        self.keeping.remove(&ticket);
         if ticket == PUBLISH {
             self.publication = Publication::Due;
         } else if planted!("doubt-told-as-refusal") && doubt == Doubt::LeaderChanged {
@@ -240,6 +247,7 @@ impl Writes {
     }
 
     fn refuse(&mut self, ticket: Ticket, refusal: Refusal, effects: &mut Effects) {
+        self.keeping.remove(&ticket);
         if ticket == PUBLISH {
             self.publication = Publication::Due;
         } else {
@@ -344,6 +352,27 @@ impl Node {
         if self.raft.is_leader() && self.writes.unplaced.len() == 1 {
             self.propose_next(now, out, &mut Verdicts::default(), effects);
         }
+    }
+
+    /// A client's write that was weighed. What it keeps is written anew when it is applied: that counts as what waits for a
+    /// place does, until it is applied or its client has been told something else.
+    pub(crate) fn on_admitted(
+        &mut self,
+        now: Instant,
+        admitted: Admitted,
+        out: &mut kattu_raft::Effects,
+        effects: &mut Effects,
+    ) {
+        let Admitted { ticket, command, kept_bytes } = admitted;
+        if kept_bytes > 0 {
+            let under_way: u64 = self.writes.keeping.values().sum();
+            let is_too_much = under_way > 0 && under_way + kept_bytes > self.config.pending_bytes_max as u64;
+            if is_too_much {
+                return self.writes.refuse(ticket, Refusal::TooManyRequests, effects);
+            }
+            self.writes.keeping.insert(ticket, kept_bytes);
+        }
+        self.on_write(now, ticket, command, out, effects);
     }
 
     /// A write of this replica's own: nobody waits for it, and whoever wants it done sends it again.

@@ -2,6 +2,8 @@
 
 mod world;
 
+use kattu_kv::api as kv;
+use kattu_node::command::{encode_kv, request};
 use kattu_node::contract::*;
 use kattu_raft::{Duration, LinkEnd, LogIndex, Message, NodeId};
 use std::cell::Cell;
@@ -528,4 +530,36 @@ fn a_malformed_command_from_a_peer_never_reaches_the_log() {
         commands: vec![kattu_raft::SharedBytes::from(vec![250, 1, 2])],
     }));
     assert_eq!(world.member(leader).node.raft().last_id(), last);
+}
+
+#[test]
+fn values_that_are_kept_count_as_what_waits_for_a_place() {
+    let mut world = World::new(3);
+    let leader = world.elect();
+    let big = |key: &str| kv::Put { key: key.into(), value: vec![7; 600 << 10], ..kv::Put::default() };
+    let keep = |key: &str| {
+        let put = kv::Put { key: key.into(), ignore_value: true, ..kv::Put::default() };
+        let command = kv::Command::Put(put);
+        let bytes = encode_kv(&command);
+        request(command, bytes)
+    };
+    for key in ["a", "b"] {
+        let command = kv::Command::Put(big(key));
+        let ticket = world.ask(leader, Request::Write(encode_kv(&command)));
+        world.deliver();
+        assert!(is_done(world.outcome(leader, ticket)));
+    }
+    let first = world.ask(leader, keep("a"));
+    let second = world.ask(leader, keep("b"));
+    assert_eq!(world.outcome(leader, first), None);
+    assert_eq!(
+        world.outcome(leader, second),
+        Some(&Outcome::Refused(Refusal::TooManyRequests)),
+        "a megabyte may wait, and the first has 600 KiB"
+    );
+    world.deliver();
+    assert!(is_done(world.outcome(leader, first)));
+    let third = world.ask(leader, keep("b"));
+    world.deliver();
+    assert!(is_done(world.outcome(leader, third)), "the first is applied and counts no more");
 }

@@ -1,7 +1,8 @@
 //! Work in slices: what is under way is seen whole or not at all, nobody goes ahead of it but who looks at no key, and what an
 //! entry may cost is judged by the entry.
 
-use kattu_kv::api::{Answer, Command, DeleteRange, KeyRange, Put, Query, Range};
+use kattu_kv::api::{Answer, Command, DeleteRange, KeyRange, Operation, Put, Query, Range, Txn};
+use kattu_node::alarms::{Alarm, AlarmChange};
 use kattu_node::command::{encode_kv, request};
 use kattu_node::contract::*;
 use kattu_node::{Keeper, RequestLimits, level};
@@ -112,7 +113,7 @@ fn weigh(keeper: &mut Keeper, command: Command) -> Result<Vec<u8>, Outcome> {
     keeper.take_in(KeeperTask::Weigh { ticket: Ticket(7), command, bytes }, &mut effects);
     assert_eq!(effects.reply.len() + effects.admitted.len(), 1);
     match effects.admitted.pop() {
-        Some((_, command)) => Ok(command),
+        Some(Admitted { command, .. }) => Ok(command),
         None => Err(effects.reply.remove(0).1),
     }
 }
@@ -219,4 +220,80 @@ fn a_write_whose_answer_is_too_large_is_done_and_its_client_is_told_what_is_know
     keeper.handle(apply(KEYS + 1, encode_kv(&delete), Some(3)), &mut effects);
     assert_eq!(effects.reply, [(Ticket(3), Outcome::Unknown(Doubt::AnswerTooLarge))]);
     assert_eq!((keeper.applied(), keeper.store().stats().keys), (LogIndex(KEYS + 1), 0));
+}
+
+/// A txn that keeps the values of so many keys.
+fn keep(keys: u64) -> Command {
+    let keep = |n| {
+        Operation::Put(Put { key: format!("k{n:04}").into_bytes(), ignore_value: true, ..Put::default() })
+    };
+    Command::Txn(Txn { success: (1..=keys).map(keep).collect(), ..Txn::default() })
+}
+
+#[test]
+fn a_command_that_keeps_more_than_may_be_written_at_once_is_refused() {
+    let (mut keeper, mut effects) = (Keeper::new(vec![]).of_member(NodeId(1)), KeeperEffects::default());
+    for n in 1..=65 {
+        let put = Command::Put(Put {
+            key: format!("k{n:04}").into_bytes(),
+            value: vec![7; 1 << 20],
+            ..Put::default()
+        });
+        keeper.handle(apply(n, encode_kv(&put), None), &mut effects);
+    }
+    assert_eq!(weigh(&mut keeper, keep(65)), Err(Outcome::Refused(Refusal::TooMuchWork)));
+    assert_eq!(weigh(&mut keeper, keep(64)), Ok(encode_kv(&keep(64))));
+}
+
+#[test]
+fn a_read_that_looks_at_more_than_it_was_said_to_cost_ends_there() {
+    let limits = RequestLimits { work_max: KEYS / 2, ..RequestLimits::default() };
+    let (mut keeper, mut effects) = (keeper().with_limits(limits), KeeperEffects::default());
+    keeper.handle(apply(KEYS + 1, encode_kv(&delete_all()), None), &mut effects);
+    keeper.handle(apply(KEYS + 2, encode_kv(&put(0)), None), &mut effects);
+    let old = Range { keys: all(), revision: KEYS as i64 + 2, ..Range::default() };
+    for range in [old.clone(), Range { count_only: true, ..old.clone() }, Range { limit: 1, ..old.clone() }] {
+        let query = Query::Range(range);
+        assert!(keeper.store().cost_of_query(&query) < 10, "there was nothing, and little is different now");
+        let mut effects = KeeperEffects::default();
+        keeper.handle(
+            KeeperTask::Read { ticket: Ticket(1), query, term: TERM, needs: LogIndex(0) },
+            &mut effects,
+        );
+        assert_eq!(effects.reply, [(Ticket(1), Outcome::Refused(Refusal::TooMuchWork))]);
+    }
+
+    // In a command that writes it has its effect on every member, and only its client's answer is missing.
+    let write = Command::Txn(Txn {
+        success: vec![Operation::Range(old.clone()), Operation::Range(old), put_op("new")],
+        ..Txn::default()
+    });
+    let mut effects = KeeperEffects::default();
+    keeper.take_in(apply(KEYS + 3, encode_kv(&write), Some(2)), &mut effects);
+    while keeper.step(&mut 100, &mut effects) {}
+    assert_eq!(effects.reply, [(Ticket(2), Outcome::Unknown(Doubt::AnswerTooLarge))]);
+    assert!(effects.units < KEYS, "{} units: the second range was not looked at", effects.units);
+    assert_eq!(keeper.store().stats().keys, 2);
+}
+
+fn put_op(key: &str) -> Operation {
+    Operation::Put(Put { key: key.as_bytes().to_vec(), ..Put::default() })
+}
+
+#[test]
+fn a_corrupt_member_does_not_say_that_what_it_refused_has_had_no_effect() {
+    let mut keeper = keeper();
+    let mut effects = KeeperEffects::default();
+    keeper.handle(apply(KEYS + 1, level::encode(level::WORK_BUDGETS), None), &mut effects);
+    let command = weigh(
+        &mut keeper.clone().with_limits(RequestLimits { work_max: 3 * KEYS + 1, ..RequestLimits::default() }),
+        delete_all(),
+    );
+    let command = command.expect("just what it costs");
+    keeper.handle(apply(KEYS + 2, encode_kv(&put(KEYS + 1)), None), &mut effects);
+    let alarm = AlarmChange::Raise(Alarm::corrupt(NodeId(1))).encode();
+    keeper.handle(apply(KEYS + 3, alarm, None), &mut effects);
+    let mut effects = KeeperEffects::default();
+    keeper.handle(apply(KEYS + 4, command, Some(9)), &mut effects);
+    assert_eq!(effects.reply, [(Ticket(9), Outcome::Unknown(Doubt::LeaderChanged))]);
 }

@@ -19,8 +19,8 @@ use crate::world::{Event as Planned, Shared};
 use kattu_node::command::has_budget;
 use kattu_node::compare::Health;
 use kattu_node::contract::{
-    Doubt, Effects, Event, Forward, KeeperEffects, KeeperTask, Members, Outcome, PeerMessage, Refusal,
-    Request, Space, Ticket,
+    Admitted, Doubt, Effects, Event, Forward, KeeperEffects, KeeperTask, Members, Outcome, PeerMessage,
+    Refusal, Request, Space, Ticket,
 };
 use kattu_node::{Keeper, Node};
 use kattu_raft::{Duration, Entry, EntryKind, Fetch, LogBody, LogIndex, LogRecord, Lsn, NodeId, Trace};
@@ -95,7 +95,7 @@ struct Progress {
     store_bytes: u64,
     members: Option<Members>,
     health: Option<Health>,
-    admitted: Vec<(Ticket, Vec<u8>)>,
+    admitted: Vec<Admitted>,
 }
 
 /// The log's own thread.
@@ -903,8 +903,8 @@ impl Process {
             net.table(&mut around, self.member, &members);
             self.handle(sh, Event::Members(members))?;
         }
-        for (ticket, command) in progress.admitted {
-            self.handle(sh, Event::Admitted { ticket, command })?;
+        for admitted in progress.admitted {
+            self.handle(sh, Event::Admitted(admitted))?;
         }
         if let Some(health) = progress.health {
             self.handle(sh, Event::Health(health))?;

@@ -162,7 +162,8 @@ pub fn to_rejection(error: api::Error) -> Rejection {
         | api::Error::DuplicateKey
         | api::Error::InvalidSort
         | api::Error::LeaseNotFound
-        // Only where a limit of bytes is set, and that is told as a refusal.
-        | api::Error::AnswerTooLarge => Rejection::Invalid,
+        // Only where a limit is set, and that is told as a refusal.
+        | api::Error::AnswerTooLarge
+        | api::Error::TooMuchWork => Rejection::Invalid,
     }
 }

@@ -28,7 +28,7 @@ use crate::watchdog::{Watch, Work};
 use kattu_node::Node;
 use kattu_node::alarms::{Alarm, Alarms};
 use kattu_node::compare::Health;
-use kattu_node::contract::{Effects, Event, KeeperTask, Outcome, Refusal, Request};
+use kattu_node::contract::{Admitted, Effects, Event, KeeperTask, Outcome, Refusal, Request};
 use kattu_raft::{Duration, Fetch, Instant, NodeId, Trace};
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -307,10 +307,10 @@ impl Driver {
             self.greeting.follow((*members).clone());
             self.node.handle(now, Event::Members(*members), effects);
         }
-        for (ticket, command, reply) in progress.admitted {
+        for (admitted, reply) in progress.admitted {
             // From another thread its client comes back with it.
-            let ticket = reply.map_or(ticket, |reply| self.waiting.enter(reply));
-            self.node.handle(now, Event::Admitted { ticket, command }, effects);
+            let ticket = reply.map_or(admitted.ticket, |reply| self.waiting.enter(reply));
+            self.node.handle(now, Event::Admitted(Admitted { ticket, ..admitted }), effects);
         }
         if let Some(health) = progress.health {
             self.tell_of_alarms(&health);

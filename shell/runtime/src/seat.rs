@@ -15,7 +15,7 @@ use crate::waiting::Waiting;
 use crate::watchdog::{Watch, Work};
 use kattu_node::Keeper;
 use kattu_node::compare::Health;
-use kattu_node::contract::{KeeperEffects, KeeperTask, Members, Outcome, Ticket};
+use kattu_node::contract::{Admitted, KeeperEffects, KeeperTask, Members, Outcome, Ticket};
 use kattu_raft::LogIndex;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -46,7 +46,7 @@ pub(crate) struct Progress {
     /// What the tables say of alarms and digests, if that has changed.
     pub(crate) health: Option<Box<Health>>,
     /// Commands that may be proposed; from another thread with those who wait.
-    pub(crate) admitted: Vec<(Ticket, Vec<u8>, Option<Reply>)>,
+    pub(crate) admitted: Vec<(Admitted, Option<Reply>)>,
     /// Tasks done.
     tasks: usize,
 }
@@ -267,7 +267,7 @@ impl Desk {
             answered: false,
             members: effects.members.map(Box::new),
             health: effects.health.map(Box::new),
-            admitted: effects.admitted.into_iter().map(|(ticket, command)| (ticket, command, None)).collect(),
+            admitted: effects.admitted.into_iter().map(|admitted| (admitted, None)).collect(),
             tasks: 0,
         };
         (progress, effects.reply)
@@ -353,8 +353,8 @@ fn run(mut desk: Desk, inbox: &sync_mpsc::Receiver<Batch>, report: &mpsc::Unboun
                     reply.send(outcome);
                 }
             }
-            for (ticket, _, reply) in &mut progress.admitted {
-                *reply = replies.take(*ticket);
+            for (admitted, reply) in &mut progress.admitted {
+                *reply = replies.take(admitted.ticket);
             }
             progress.tasks = before + count - desk.keeper.waiting();
             if report.send(progress).is_err() {

@@ -142,6 +142,7 @@ pub fn of_store(error: StoreError) -> EtcdError {
         StoreError::Compacted => COMPACTED,
         StoreError::FutureRevision => FUTURE_REVISION,
         StoreError::AnswerTooLarge => ANSWER_TOO_LARGE,
+        StoreError::TooMuchWork => TOO_MUCH_WORK,
     }
 }
 

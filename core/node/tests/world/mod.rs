@@ -302,9 +302,7 @@ impl World {
             }
             queue.extend(kept.members.map(Event::Members));
             queue.extend(kept.health.map(Event::Health));
-            queue.extend(
-                kept.admitted.into_iter().map(|(ticket, command)| Event::Admitted { ticket, command }),
-            );
+            queue.extend(kept.admitted.into_iter().map(Event::Admitted));
             if follows && queue.back() != Some(&Event::Drained) {
                 queue.push_back(Event::Drained);
             }
