@@ -51,24 +51,6 @@ impl fmt::Debug for Large {
     }
 }
 
-impl FaceBody {
-    /// One gRPC message of about `len` bytes: written out now if that is little, and as a whole, when there is room for
-    /// its first byte, if it is much.
-    pub fn message(len: usize, write: impl FnOnce() -> Bytes + 'static) -> FaceBody {
-        if len <= LARGE_MIN {
-            return FaceBody::Message(write());
-        }
-        let (mut write, mut left) = (Some(write), Bytes::new());
-        let write = move |room: usize| {
-            if let Some(write) = write.take() {
-                left = write();
-            }
-            left.split_to(room.min(left.len()))
-        };
-        FaceBody::Large(Large { len, write: Box::new(write) })
-    }
-}
-
 impl Body for FaceBody {
     type Data = Bytes;
     type Error = Infallible;

@@ -189,6 +189,17 @@ fn response_op(answer: &api::Answer, revision: api::Revision) -> pb::ResponseOp 
     pb::ResponseOp { response }
 }
 
+/// The header of an operation's answer within the answer to a transaction at this revision.
+#[must_use]
+pub fn operation_header(revision: api::Revision, answer: &api::Answer) -> pb::ResponseHeader {
+    match answer {
+        api::Answer::Range(result) => inner_header(result.revision),
+        api::Answer::DeleteRange { revision, .. } => inner_header(*revision),
+        api::Answer::Put { .. } => inner_header(revision),
+        api::Answer::Txn { .. } | api::Answer::Compact => pb::ResponseHeader::default(),
+    }
+}
+
 fn inner_header(revision: api::Revision) -> pb::ResponseHeader {
     pb::ResponseHeader { revision, ..Default::default() }
 }

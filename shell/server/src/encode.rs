@@ -5,10 +5,11 @@
 //!  ├ packed ┼ length (be) ─┼ message ──────┤      packed is 0: we compress nothing
 //! ```
 //!
-//! The answer to a range read, the largest and hottest of all, is written straight from the store's shared pairs;
+//! The answer to a range read, the hottest of all, and every large answer are written straight from the store's shared pairs;
 //! everything else goes through prost.
 //! Knows nothing of: what answers mean.
 
+use crate::convert;
 use bytes::{BufMut, Bytes, BytesMut};
 use kattu_kv::api;
 use kattu_proto::etcdserverpb as pb;
@@ -47,34 +48,50 @@ pub fn frame_range(header: &pb::ResponseHeader, result: &api::RangeResult, len: 
     finish(out, len)
 }
 
-/// The bytes of [`frame_range`], a piece at a time: what is written is let go of, so that there is never much more than the
-/// answer itself.
-pub struct RangeWriter {
-    header: Option<pb::ResponseHeader>,
-    kvs: std::vec::IntoIter<api::KeyValue>,
-    more: bool,
-    count: i64,
-    /// Bytes to write in all, prefix included, and those written.
+/// A large answer with its prefix, a piece at a time: what is written is let go of, so that there is never much more than the
+/// answer itself, and no piece takes long.
+///
+/// The lengths of messages within messages stand before their contents, so the whole is laid out once, from its end to its
+/// beginning: short fields as bytes, pairs as they are shared with the store.
+pub struct AnswerWriter {
+    /// What is still to be written, the next last.
+    parts: Vec<Part>,
+    /// Bytes to write in all, and those written.
     len: usize,
     written: usize,
     /// Written, and not yet handed out.
     left: Bytes,
 }
 
-impl RangeWriter {
-    /// The answer whose message has `len` bytes, by [`range_len`].
+enum Part {
+    Fields(BytesMut),
+    /// Pairs, each as a field of this number.
+    Pairs(u32, std::vec::IntoIter<api::KeyValue>),
+}
+
+impl AnswerWriter {
+    /// The answer to a range, a delete or a transaction.
     #[must_use]
-    pub fn new(header: pb::ResponseHeader, result: api::RangeResult, len: usize) -> RangeWriter {
-        let api::RangeResult { kvs, more, count, revision: _ } = result;
-        RangeWriter {
-            header: Some(header),
-            kvs: kvs.into_iter(),
-            more,
-            count,
-            len: PREFIX_LEN + len,
-            written: 0,
-            left: Bytes::new(),
+    pub fn new(header: &pb::ResponseHeader, answer: api::Answer) -> AnswerWriter {
+        let mut layout = Layout::default();
+        layout.answer(header, header.revision, answer);
+        let prefix = layout.fields(|out| {
+            out.put_u8(0);
+            out.put_u32(0);
+        });
+        debug_assert_eq!(prefix, PREFIX_LEN);
+        let Layout { mut parts, len } = layout;
+        if let Some(Part::Fields(prefix)) = parts.last_mut() {
+            let message = u32::try_from(len - PREFIX_LEN).expect("answers are limited far below 4 GiB");
+            prefix[1..].copy_from_slice(&message.to_be_bytes());
         }
+        AnswerWriter { parts, len, written: 0, left: Bytes::new() }
+    }
+
+    /// Bytes in all.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.len
     }
 
     /// The next bytes, at most `room`, which is not 0; nothing after the last.
@@ -87,32 +104,124 @@ impl RangeWriter {
 
     /// At least so many bytes, unless those are the last.
     fn fill(&mut self, bytes: usize) -> Bytes {
-        let mut out = match self.header.take() {
-            Some(header) => {
-                let mut out = BytesMut::with_capacity(bytes);
-                out.put_u8(0);
-                let len = self.len - PREFIX_LEN;
-                out.put_u32(u32::try_from(len).expect("answers are limited far below 4 GiB"));
-                encoding::message::encode(1, &header, &mut out);
-                out
-            }
-            None => BytesMut::with_capacity(bytes.min(self.len - self.written)),
-        };
+        let mut out = BytesMut::with_capacity(bytes.min(self.len - self.written));
         while out.len() < bytes {
-            let Some(kv) = self.kvs.next() else {
-                if self.more {
-                    encoding::bool::encode(3, &true, &mut out);
+            match self.parts.pop() {
+                Some(Part::Fields(fields)) => out.extend_from_slice(&fields),
+                Some(Part::Pairs(number, mut kvs)) => {
+                    while out.len() < bytes
+                        && let Some(kv) = kvs.next()
+                    {
+                        encoding::encode_key(number, WireType::LengthDelimited, &mut out);
+                        encode_varint(pair_len(&kv) as u64, &mut out);
+                        put_pair(&kv, &mut out);
+                    }
+                    if kvs.len() > 0 {
+                        self.parts.push(Part::Pairs(number, kvs));
+                    }
                 }
-                put_int(4, self.count, &mut out);
-                assert_eq!(self.written + out.len(), self.len, "the announced length is the written one");
-                break;
-            };
-            encoding::encode_key(2, WireType::LengthDelimited, &mut out);
-            encode_varint(pair_len(&kv) as u64, &mut out);
-            put_pair(&kv, &mut out);
+                None => break,
+            }
         }
         self.written += out.len();
+        let is_whole = self.parts.is_empty();
+        assert!(!is_whole || self.written == self.len, "the announced length is the written one");
         out.freeze()
+    }
+}
+
+/// A message on its way in, from its end to its beginning.
+#[derive(Default)]
+struct Layout {
+    parts: Vec<Part>,
+    len: usize,
+}
+
+impl Layout {
+    /// Fields stand in front of what there is. Returns how many bytes they have.
+    fn fields(&mut self, write: impl FnOnce(&mut BytesMut)) -> usize {
+        let mut out = BytesMut::new();
+        write(&mut out);
+        let len = out.len();
+        self.len += len;
+        if len > 0 {
+            self.parts.push(Part::Fields(out));
+        }
+        len
+    }
+
+    fn pairs(&mut self, number: u32, kvs: Vec<api::KeyValue>) {
+        self.len += kvs_len(&kvs);
+        if !kvs.is_empty() {
+            self.parts.push(Part::Pairs(number, kvs.into_iter()));
+        }
+    }
+
+    /// What stands in front since there were `end` bytes becomes a message of its own, the field `number`.
+    fn close(&mut self, number: u32, end: usize) {
+        let len = (self.len - end) as u64;
+        self.fields(|out| {
+            encoding::encode_key(number, WireType::LengthDelimited, out);
+            encode_varint(len, out);
+        });
+    }
+
+    fn header(&mut self, header: &pb::ResponseHeader) {
+        self.fields(|out| encoding::message::encode(1, header, out));
+    }
+
+    /// The message that answers this, and which variant of an operation's answer it is. Field numbers are etcd's.
+    fn answer(
+        &mut self,
+        header: &pb::ResponseHeader,
+        revision: api::Revision,
+        answer: api::Answer,
+    ) -> Option<u32> {
+        let variant = match answer {
+            api::Answer::Range(api::RangeResult { kvs, more, count, .. }) => {
+                self.fields(|out| {
+                    if more {
+                        encoding::bool::encode(3, &true, out);
+                    }
+                    put_int(4, count, out);
+                });
+                self.pairs(2, kvs);
+                1
+            }
+            api::Answer::Put { prev_kv } => {
+                self.pairs(2, prev_kv.into_iter().collect());
+                2
+            }
+            api::Answer::DeleteRange { deleted, prev_kvs, .. } => {
+                self.pairs(3, prev_kvs);
+                self.fields(|out| put_int(2, deleted, out));
+                3
+            }
+            api::Answer::Txn { succeeded, answers } => {
+                for answer in answers.into_iter().rev() {
+                    self.operation(revision, answer);
+                }
+                self.fields(|out| {
+                    if succeeded {
+                        encoding::bool::encode(2, &true, out);
+                    }
+                });
+                4
+            }
+            api::Answer::Compact => return None,
+        };
+        self.header(header);
+        Some(variant)
+    }
+
+    /// The answer to an operation of a transaction.
+    fn operation(&mut self, revision: api::Revision, answer: api::Answer) {
+        let end = self.len;
+        let header = convert::operation_header(revision, &answer);
+        if let Some(variant) = self.answer(&header, revision, answer) {
+            self.close(variant, end);
+        }
+        self.close(3, end);
     }
 }
 
@@ -201,7 +310,6 @@ fn put_bytes(number: u32, value: &[u8], out: &mut BytesMut) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::convert;
     use proptest::prelude::*;
 
     fn number() -> impl Strategy<Value = i64> {
@@ -222,19 +330,82 @@ mod tests {
         )
     }
 
+    fn pairs() -> impl Strategy<Value = Vec<api::KeyValue>> {
+        proptest::collection::vec(pair(), 0..12)
+    }
+
+    fn answer() -> impl Strategy<Value = api::Answer> {
+        let range = (pairs(), any::<bool>(), number(), number())
+            .prop_map(|(kvs, more, count, revision)| api::RangeResult { kvs, more, count, revision });
+        let leaf = prop_oneof![
+            range.prop_map(api::Answer::Range),
+            proptest::option::of(pair()).prop_map(|prev_kv| api::Answer::Put { prev_kv }),
+            (number(), pairs(), number()).prop_map(|(deleted, prev_kvs, revision)| {
+                api::Answer::DeleteRange { deleted, prev_kvs, revision }
+            }),
+        ];
+        leaf.prop_recursive(4, 30, 5, |inner| {
+            (any::<bool>(), proptest::collection::vec(inner, 0..5))
+                .prop_map(|(succeeded, answers)| api::Answer::Txn { succeeded, answers })
+        })
+    }
+
+    fn twin(header: pb::ResponseHeader, answer: api::Answer) -> Bytes {
+        match answer {
+            api::Answer::Range(result) => frame(&convert::range_response(header, &result)),
+            api::Answer::Put { prev_kv } => {
+                let prev_kv = prev_kv.as_ref().map(convert::key_value);
+                frame(&pb::PutResponse { header: Some(header), prev_kv })
+            }
+            api::Answer::DeleteRange { deleted, prev_kvs, .. } => {
+                let prev_kvs = prev_kvs.iter().map(convert::key_value).collect();
+                frame(&pb::DeleteRangeResponse { header: Some(header), deleted, prev_kvs })
+            }
+            api::Answer::Txn { succeeded, answers } => {
+                frame(&convert::txn_response(header, header.revision, succeeded, &answers))
+            }
+            api::Answer::Compact => unreachable!("no operation of a transaction"),
+        }
+    }
+
+    #[test]
+    fn a_large_transaction_is_written_a_piece_at_a_time_whatever_room_there_is() {
+        let kv = |n: u32| api::KeyValue {
+            key: n.to_be_bytes().into(),
+            create_revision: 1,
+            mod_revision: 1,
+            version: 1,
+            value: [b'v'; 100].into(),
+            lease: 0,
+        };
+        let range = |kvs| api::Answer::Range(api::RangeResult { kvs, more: false, count: 1, revision: 1 });
+        let nested = api::Answer::Txn { succeeded: true, answers: vec![range((0..5000).map(kv).collect())] };
+        let answer =
+            api::Answer::Txn { succeeded: true, answers: vec![range((0..5000).map(kv).collect()), nested] };
+        let mut writer = AnswerWriter::new(&pb::ResponseHeader::default(), answer);
+        let mut pieces = 0;
+        loop {
+            let piece = writer.next_bytes(usize::MAX);
+            assert!(piece.len() <= PIECE_BYTES + 1024, "{} bytes in one piece", piece.len());
+            if piece.is_empty() {
+                break;
+            }
+            pieces += 1;
+        }
+        assert!(pieces > 10 && writer.written == writer.bytes(), "{pieces} pieces");
+    }
+
     proptest! {
         #[test]
-        fn a_range_in_pieces_is_the_same_range(
-            kvs in proptest::collection::vec(pair(), 0..40),
-            more in any::<bool>(),
-            count in number(),
+        fn an_answer_in_pieces_is_what_prost_would_write(
+            answer in answer(),
+            revision in 1..i64::MAX,
             rooms in proptest::collection::vec(1..3_000_usize, 1..8),
         ) {
-            let header = pb::ResponseHeader { cluster_id: 1, member_id: 2, revision: 3, raft_term: 4 };
-            let result = api::RangeResult { kvs, more, count, revision: 3 };
-            let len = range_len(&header, &result, kvs_len(&result.kvs));
-            let whole = frame_range(&header, &result, len);
-            let mut writer = RangeWriter::new(header, result, len);
+            let header = pb::ResponseHeader { cluster_id: 1, member_id: 2, revision, raft_term: 4 };
+            let twin = twin(header, answer.clone());
+            let mut writer = AnswerWriter::new(&header, answer);
+            prop_assert_eq!(writer.bytes(), twin.len());
             let mut pieces = Vec::new();
             for &room in rooms.iter().cycle() {
                 let piece = writer.next_bytes(room);
@@ -244,7 +415,7 @@ mod tests {
                 }
                 pieces.extend_from_slice(&piece);
             }
-            prop_assert_eq!(pieces, whole);
+            prop_assert_eq!(pieces, twin);
         }
 
         #[test]

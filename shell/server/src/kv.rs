@@ -40,8 +40,7 @@ pub async fn range<R: Replica>(
     if len <= LARGE_MIN {
         return Ok(FaceBody::Message(encode::frame_range(&header, &result, len)));
     }
-    let mut writer = encode::RangeWriter::new(header, result, len);
-    Ok(FaceBody::Large(Large { len, write: Box::new(move |room| writer.next_bytes(room)) }))
+    Ok(large(&header, Answer::Range(result)))
 }
 
 /// Put.
@@ -71,12 +70,13 @@ pub async fn delete_range<R: Replica>(
     gate::check_delete_range(&request)?;
     let command = Command::DeleteRange(convert::delete_range(request));
     let Answered { term, response, pairs_len } = write(face, command, hold).await?;
-    let header = Some(face.header(term, response.revision));
+    let header = face.header(term, response.revision);
+    if LARGE_MIN < pairs_len {
+        return Ok(large(&header, response.answer));
+    }
     let Answer::DeleteRange { deleted, prev_kvs, .. } = response.answer else { return Err(other(response)) };
-    Ok(FaceBody::message(pairs_len, move || {
-        let prev_kvs = prev_kvs.iter().map(convert::key_value).collect();
-        encode::frame(&pb::DeleteRangeResponse { header, deleted, prev_kvs })
-    }))
+    let prev_kvs = prev_kvs.iter().map(convert::key_value).collect();
+    Ok(FaceBody::Message(encode::frame(&pb::DeleteRangeResponse { header: Some(header), deleted, prev_kvs })))
 }
 
 /// Txn. One that only reads is served as a read, as fresh as `level` says unless all it reads is serializable.
@@ -99,11 +99,12 @@ pub async fn txn<R: Replica>(
         None => write(face, Command::Txn(txn), hold).await?,
     };
     let revision = response.revision;
-    let Answer::Txn { succeeded, answers } = response.answer else { return Err(other(response)) };
     let header = face.header(term, revision);
-    Ok(FaceBody::message(pairs_len, move || {
-        encode::frame(&convert::txn_response(header, revision, succeeded, &answers))
-    }))
+    if LARGE_MIN < pairs_len {
+        return Ok(large(&header, response.answer));
+    }
+    let Answer::Txn { succeeded, answers } = response.answer else { return Err(other(response)) };
+    Ok(FaceBody::Message(encode::frame(&convert::txn_response(header, revision, succeeded, &answers))))
 }
 
 /// Compact. The space work is done when it is applied, so that `physical` asks for nothing more.
@@ -134,6 +135,12 @@ fn only_reads(request: &pb::TxnRequest, level: Consistency) -> Option<Consistenc
         serializable &= range.serializable;
     }
     Some(if serializable && 0 < ranges { Consistency::Serializable } else { level })
+}
+
+/// An answer that is written out as it finds room, a piece at a time.
+fn large(header: &pb::ResponseHeader, answer: Answer) -> FaceBody {
+    let mut writer = encode::AnswerWriter::new(header, answer);
+    FaceBody::Large(Large { len: writer.bytes(), write: Box::new(move |room| writer.next_bytes(room)) })
 }
 
 /// What the store answered.
