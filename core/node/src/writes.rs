@@ -109,8 +109,9 @@ pub(crate) struct Writes {
     /// Waiting for a leader, or at the leader for room in its log; certainly without effect.
     unplaced: VecDeque<Unplaced>,
     unplaced_bytes: usize,
-    /// How many of them others have forwarded. Zero but at a leader.
-    unplaced_of_others: usize,
+    /// When those of them are given up that others have forwarded: an election timeout sooner than what came here at the same
+    /// time. In their order; empty but at a leader.
+    others_expire: VecDeque<Instant>,
     /// Nothing is forwarded before this: the last forward could not leave. Zero when it could.
     forward_after: Instant,
     /// Sent to the leader of this term, by ascending sequence; where they went is not known yet.
@@ -134,7 +135,7 @@ impl Writes {
         Writes {
             unplaced: VecDeque::new(),
             unplaced_bytes: 0,
-            unplaced_of_others: 0,
+            others_expire: VecDeque::new(),
             forward_after: Instant(0),
             forwarded: VecDeque::new(),
             forwarded_bytes: 0,
@@ -162,6 +163,7 @@ impl Writes {
     pub(crate) fn deadline(&self) -> Instant {
         let fronts = [
             self.unplaced.front().map(|w| w.expires),
+            self.others_expire.front().copied(),
             self.forwarded.front().map(|w| w.expires),
             self.placed.front().map(|w| w.expires),
             self.completing.map(|w| w.expires),
@@ -255,40 +257,44 @@ impl Writes {
         }
     }
 
-    /// Takes what others have forwarded out of what waits.
-    fn drop_forwarded(&mut self) -> VecDeque<Unplaced> {
-        if self.unplaced_of_others == 0 {
+    /// Takes what others have forwarded, and gives up by `until`, out of what waits.
+    fn take_others(&mut self, until: Instant) -> VecDeque<Unplaced> {
+        if self.others_expire.front().is_none_or(|&expires| until < expires) {
             return VecDeque::new();
         }
-        let (forwarded, ours): (VecDeque<Unplaced>, _) =
-            core::mem::take(&mut self.unplaced).into_iter().partition(Unplaced::is_of_others);
-        self.unplaced = ours;
-        self.unplaced_bytes -= forwarded.iter().map(|write| write.command.len()).sum::<usize>();
-        self.unplaced_of_others = 0;
-        forwarded
+        let goes = |write: &Unplaced| write.is_of_others() && write.expires <= until;
+        let (taken, rest): (VecDeque<Unplaced>, _) =
+            core::mem::take(&mut self.unplaced).into_iter().partition(goes);
+        self.unplaced = rest;
+        self.unplaced_bytes -= taken.iter().map(|write| write.command.len()).sum::<usize>();
+        self.others_expire.retain(|&expires| until < expires);
+        taken
     }
 
     /// A write waits, behind all that do.
     fn queue(&mut self, write: Unplaced) {
-        self.count_unplaced(&write);
+        self.unplaced_bytes += write.command.len();
+        if write.is_of_others() {
+            self.others_expire.push_back(write.expires);
+        }
         self.unplaced.push_back(write);
     }
 
     /// A write that was taken off the queue waits again, before all that do.
     fn queue_first(&mut self, write: Unplaced) {
-        self.count_unplaced(&write);
-        self.unplaced.push_front(write);
-    }
-
-    fn count_unplaced(&mut self, write: &Unplaced) {
         self.unplaced_bytes += write.command.len();
-        self.unplaced_of_others += usize::from(write.is_of_others());
+        if write.is_of_others() {
+            self.others_expire.push_front(write.expires);
+        }
+        self.unplaced.push_front(write);
     }
 
     fn pop_unplaced(&mut self) -> Option<Unplaced> {
         let write = self.unplaced.pop_front()?;
         self.unplaced_bytes -= write.command.len();
-        self.unplaced_of_others -= usize::from(write.is_of_others());
+        if write.is_of_others() {
+            self.others_expire.pop_front();
+        }
         Some(write)
     }
 
@@ -484,7 +490,7 @@ impl Node {
     /// Forwarded writes that wait here will not come into this log: whoever forwarded them keeps them for the next leader.
     pub(crate) fn return_forwarded(&mut self, effects: &mut Effects) {
         let mut verdicts = Verdicts::default();
-        for write in self.writes.drop_forwarded() {
+        for write in self.writes.take_others(Instant::NEVER) {
             self.settle_unplaced(write, Err(Refusal::LeaderChanged), &mut verdicts, effects);
         }
         verdicts.send(effects);
@@ -705,7 +711,7 @@ impl Node {
         }
         self.writes.forward_after = Instant(0);
         if !self.raft.is_leader() || term_moved {
-            self.writes.drop_forwarded(); // taken in a term that is over; whoever forwarded it knows no more than that
+            self.writes.take_others(Instant::NEVER); // taken in a term that is over; whoever forwarded it knows no more than that
         }
         if term_moved && planted!("ticket-answered-twice") {
             for write in self.writes.placed.iter().filter(|write| write.ticket != PUBLISH) {
@@ -737,6 +743,9 @@ impl Node {
         let mut verdicts = Verdicts::default();
         while self.writes.unplaced.front().is_some_and(|write| write.expires <= now) {
             let write = self.writes.pop_unplaced().expect("its front was just seen");
+            self.settle_unplaced(write, Err(never_placed), &mut verdicts, effects);
+        }
+        for write in self.writes.take_others(now) {
             self.settle_unplaced(write, Err(never_placed), &mut verdicts, effects);
         }
         verdicts.send(effects);

@@ -407,13 +407,23 @@ fn a_forwarded_write_waits_for_room_as_one_at_the_leader_does() {
 
 #[test]
 fn a_forwarded_write_that_waits_for_room_in_vain_is_refused_in_time() {
+    waits_for_room_in_vain(true);
+}
+
+#[test]
+fn a_forwarded_write_that_waits_behind_the_leaders_own_is_refused_in_time() {
+    waits_for_room_in_vain(false);
+}
+
+fn waits_for_room_in_vain(is_first: bool) {
     let mut world = World::new(3);
     let leader = world.elect();
     let follower = world.follower();
     world.give(leader, ready(3));
+    let own = (!is_first).then(|| world.ask(leader, put("a", "2")));
     let waits = world.ask(follower, put("a", "1"));
     world.deliver();
-    let own = world.ask(leader, put("a", "2"));
+    let own = own.unwrap_or_else(|| world.ask(leader, put("a", "2")));
     world.pass(Duration::from_millis(5900));
     assert_eq!(world.outcome(follower, waits), None);
     world.pass(Duration::from_millis(1200));
