@@ -14,7 +14,7 @@ use crate::inbox::Inbox;
 use crate::metrics::Metrics;
 use crate::report::{self, Cause};
 use kattu_node::contract::{Event, PeerMessage};
-use kattu_node::newcomer;
+use kattu_node::{level, newcomer};
 use kattu_raft::{Duration, GroupId, LinkEnd, NodeId, SharedBytes};
 use kattu_wire::{Codec, Frame, Hello, Lane, PROTOCOL_MIN};
 use std::cell::{Cell, RefCell};
@@ -26,7 +26,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use tokio::io::AsyncReadExt;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::task::AbortHandle;
+use tokio::task::{self, AbortHandle};
 
 /// Connections at once on which nobody has said yet who it is; beyond it the oldest is closed. About 10 KB each.
 const UNGREETED_MAX: usize = 256;
@@ -126,7 +126,7 @@ impl Drop for FramePlace<'_> {
     }
 }
 
-/// The newest reader of each peer's lanes.
+/// The newest reader of each peer's lanes: of members, and of the strangers that are there just now.
 #[derive(Default)]
 pub(crate) struct Readers(RefCell<BTreeMap<(NodeId, Lane), AbortHandle>>);
 
@@ -144,6 +144,17 @@ impl Readers {
             }
             *of != peer
         });
+    }
+
+    /// A reading that has ended is forgotten, unless another has taken its place by now: strangers come under any name, and
+    /// what is kept of them shall not grow with how many have gone.
+    fn leave(&self, peer: NodeId, lane: Lane, reader: task::Id) {
+        self.0.borrow_mut().retain(|place, newest| *place != (peer, lane) || newest.id() != reader);
+    }
+
+    /// Whether any of this peer's lanes has a reader.
+    fn has(&self, peer: NodeId) -> bool {
+        self.0.borrow().keys().any(|(of, _)| *of == peer)
     }
 
     /// The reader that this one replaces.
@@ -215,9 +226,15 @@ impl Hearing {
             older.abort();
             self.closed(&hello, LinkEnd::Otherwise); // it has just come back: it lives
         }
+        let reader = reading.id();
         let ended = reading.await;
+        self.readers.leave(from, hello.lane, reader);
         if let Some(place) = stranger_at {
             self.places.strangers.leave(place);
+        }
+        if !self.greeting.is_listed(from) && !self.readers.has(from) {
+            // The end of some lanes is not told, and the replica would remember the levels of all who ever came.
+            self.inbox.push(Event::Knows(from, level::FIRST), 0);
         }
         let end = match ended {
             Ok(Ok(end)) => end,
@@ -768,6 +785,91 @@ mod tests {
                 }
             }
             assert!(readers.hear(PEER, Lane::Bulk));
+        });
+    }
+
+    /// Waits for a condition; it fails where that does not come true.
+    async fn until(what: &str, is_so: impl Fn() -> bool) {
+        let waiting = async {
+            while !is_so() {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(20), waiting).await.expect(what);
+    }
+
+    /// Goal: what is kept of strangers is bounded by how many are there at once, however many have come and gone.
+    #[test]
+    fn nothing_is_kept_of_a_stranger_that_has_gone() {
+        run(|address, inbox, readers| async move {
+            let _member = connect(address, Lane::Control).await;
+            until("a member is heard", || readers.hear(PEER, Lane::Control)).await;
+            for (id, lane) in (100..).map(NodeId).zip([Lane::Bulk, Lane::Control, Lane::Snapshot].repeat(3)) {
+                let mut socket = TcpStream::connect(address).await.expect("somebody listens");
+                assert!(greeting::greet(&mut socket, &greeting(id), US, lane).await.is_ok());
+                until("a stranger is heard", || readers.hear(id, lane)).await;
+                drop(socket);
+                until("only the member is left", || readers.0.borrow().len() == 1).await;
+                let mut events = Vec::new();
+                inbox.take(&mut events);
+                let mut levels = events.iter().filter_map(|event| match event {
+                    Event::Knows(of, level) => (*of == id).then_some(*level),
+                    _ => None,
+                });
+                assert_eq!(levels.next_back(), Some(level::FIRST), "its level is forgotten, {lane:?}");
+                assert_eq!(levels.next(), Some(level::KNOWN), "it had said it");
+            }
+            assert!(readers.hear(PEER, Lane::Control));
+        });
+    }
+
+    /// Goal: the end of one lane says nothing of what was said on another.
+    #[test]
+    fn the_level_of_a_stranger_is_remembered_while_one_of_its_lanes_is_read() {
+        run(|address, inbox, readers| async move {
+            const ID: NodeId = NodeId(100);
+            let levels = || {
+                let mut events = Vec::new();
+                inbox.take(&mut events);
+                let knows = |event: &Event| matches!(event, Event::Knows(ID, level::FIRST));
+                events.iter().filter(|event| knows(event)).count()
+            };
+            let mut sockets = Vec::new();
+            for lane in [Lane::Control, Lane::Snapshot] {
+                let mut socket = TcpStream::connect(address).await.expect("somebody listens");
+                assert!(greeting::greet(&mut socket, &greeting(ID), US, lane).await.is_ok());
+                until("it is heard", || readers.hear(ID, lane)).await;
+                sockets.push(socket);
+            }
+            drop(sockets.pop());
+            until("one lane is left", || readers.0.borrow().len() == 1).await;
+            assert_eq!(levels(), 0);
+            drop(sockets.pop());
+            until("none is left", || readers.0.borrow().is_empty()).await;
+            assert_eq!(levels(), 1);
+        });
+    }
+
+    #[test]
+    fn a_reader_that_was_replaced_leaves_its_successor_where_it_is() {
+        run(|address, inbox, readers| async move {
+            let mut first = connect(address, Lane::Bulk).await;
+            until("the first is read", || readers.hear(PEER, Lane::Bulk)).await;
+            let second = connect(address, Lane::Bulk).await;
+            assert_eq!(first.read(&mut [0; 8]).await.unwrap_or(0), 0, "it was replaced");
+            assert_eq!(next(&inbox).await, [Event::LinkClosed(PEER, LinkEnd::Otherwise)]);
+            drop(second);
+            assert_eq!(next(&inbox).await, [Event::LinkClosed(PEER, LinkEnd::ByPeer)]);
+            assert!(readers.0.borrow().is_empty());
+
+            let older = tokio::task::spawn_local(std::future::pending::<()>());
+            let newer = tokio::task::spawn_local(std::future::pending::<()>());
+            assert!(readers.replace(PEER, Lane::Bulk, older.abort_handle()).is_none());
+            assert!(readers.replace(PEER, Lane::Bulk, newer.abort_handle()).is_some());
+            readers.leave(PEER, Lane::Bulk, older.id());
+            assert!(readers.hear(PEER, Lane::Bulk));
+            readers.leave(PEER, Lane::Bulk, newer.id());
+            assert!(!readers.hear(PEER, Lane::Bulk));
         });
     }
 
