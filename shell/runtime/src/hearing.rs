@@ -330,6 +330,11 @@ impl Hearing {
                 Frame::Goodbye(_) | Frame::Unknown { .. } => {}
                 Frame::Level(level) => self.inbox.push(Event::Knows(from, level), 0),
                 Frame::Quota(bytes) => self.greeting.learnt_quota(from, bytes),
+                // One behind a greeting is that short, and what it says is kept. [`Hearing::frames`]
+                Frame::Introduction(_) if greeting::GREETING_BYTES_MAX < len => {
+                    let limit = greeting::GREETING_BYTES_MAX;
+                    return Err(format!("an introduction of {len} bytes, the limit is {limit}"));
+                }
                 Frame::Introduction(introduction) => {
                     if self.greeting.learnt_priority(from, introduction.priority) {
                         self.inbox.push(Event::Priority(from, introduction.priority), 0);
@@ -712,14 +717,37 @@ mod tests {
         });
     }
 
-    /// A frame's head that announces this many bytes, of which none come.
-    fn half_frame(fields: u32) -> Vec<u8> {
+    fn bytes_of(frame: &Frame) -> Vec<u8> {
         let mut writer = kattu_wire::FrameWriter::default();
-        let urls = vec!["x".repeat(fields as usize)];
-        let introduction = kattu_wire::Introduction { peer_urls: urls, priority: 0 };
-        crate::codec().encode(&Frame::Introduction(introduction), &mut writer);
-        let bytes: Vec<u8> = writer.pieces().flatten().copied().collect();
-        bytes[..kattu_wire::frame::HEADER_BYTES].to_vec()
+        crate::codec().encode(frame, &mut writer);
+        writer.pieces().flatten().copied().collect()
+    }
+
+    fn introduction(url: &str) -> Vec<u8> {
+        let peer_urls = vec![url.to_string()];
+        bytes_of(&Frame::Introduction(kattu_wire::Introduction { peer_urls, priority: 100 }))
+    }
+
+    /// A frame's head that announces this many bytes, of which none come.
+    fn half_frame(fields: usize) -> Vec<u8> {
+        introduction(&"x".repeat(fields))[..kattu_wire::frame::HEADER_BYTES].to_vec()
+    }
+
+    #[test]
+    fn an_introduction_is_short_wherever_it_stands() {
+        meet(Members::default(), |address, us, inbox| async move {
+            let mut socket = connect(address, Lane::Bulk).await;
+            let first = || us.met.borrow().get(&PEER).cloned();
+            until("it is introduced", || first().is_some()).await;
+            let rest = introduction("").len();
+            let longest = "x".repeat(greeting::GREETING_BYTES_MAX - rest);
+            socket.write_all(&introduction(&longest)).await.expect("sent");
+            until("it has moved", || first() == Some(vec![longest.clone()])).await;
+            socket.write_all(&introduction(&"y".repeat(longest.len() + 1))).await.expect("sent");
+            assert_eq!(next(&inbox).await, [Event::LinkClosed(PEER, LinkEnd::Otherwise)], "given up");
+            assert_eq!(first(), Some(vec![longest]), "nothing of it is kept");
+            assert_eq!(socket.read(&mut [0; 8]).await.unwrap_or(0), 0);
+        });
     }
 
     async fn stranger(address: std::net::SocketAddr, id: u64) -> TcpStream {
@@ -744,10 +772,7 @@ mod tests {
                 lane: Lane::Bulk,
                 learner: false,
             };
-            let mut writer = kattu_wire::FrameWriter::default();
-            crate::codec().encode(&Frame::Hello(hello), &mut writer);
-            let bytes: Vec<u8> = writer.pieces().flatten().copied().collect();
-            socket.write_all(&bytes).await.expect("sent");
+            socket.write_all(&bytes_of(&Frame::Hello(hello))).await.expect("sent");
             socket.write_all(&half_frame(8_000)).await.expect("sent");
             let begun = std::time::Instant::now();
             let mut welcome = Vec::new();
