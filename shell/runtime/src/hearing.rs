@@ -5,7 +5,8 @@
 //! same peer had before: what that one would still bring is late. [fault-model NT2, NT3, F34–F36]
 //!
 //! Whoever has not said who it is, and whoever the table of members does not have, can hold a stated number of connections
-//! and of bytes, for a stated time; the oldest go first, so that a member that comes always finds a place.
+//! and of bytes, for a stated time; the oldest go first, so that a member that comes always finds a place. Whoever says
+//! much lets the others have their turn.
 //! Knows nothing of: what messages mean.
 
 use crate::engine::Engine;
@@ -43,8 +44,15 @@ const FRAME_BYTES_PER_S: usize = 128 << 10;
 const GREETING_MAX: Duration = Duration::from_secs(5);
 /// How long a quorum may take to confirm who the members are, for a newcomer that asks again.
 const CONFIRM_MAX: Duration = Duration::from_secs(2);
-/// Bytes asked for in one read.
+/// Bytes asked for in one read, unless the rest of a frame is more.
 const READ_BYTES: usize = 64 << 10;
+/// Frames of one connection after which the others on this thread have their turn: no less than the messages that a leader
+/// has on their way to one peer. Each costs the node a few microseconds.
+const TURN_FRAMES: usize = 256;
+/// Bytes of one connection after which the others have theirs. What the driver finds when it has its turn becomes one write
+/// and one sync, so a turn must be worth a sync: where that takes 3 ms, a member could take in 20 MB/s with turns of 64 KiB,
+/// and 80 with 256.
+const TURN_BYTES: usize = 1 << 20;
 /// What a newcomer causes when it asks who the members are: as often as it likes.
 const NEWCOMER: Cause = Cause::of("a newcomer asked who the members are");
 
@@ -163,6 +171,27 @@ impl Readers {
     }
 }
 
+/// A connection that has greeted.
+struct Speaker {
+    from: NodeId,
+    codec: Codec,
+    /// The feature level that it has said it knows.
+    level: Option<u16>,
+}
+
+/// What one connection has brought since the others had their turn.
+#[derive(Default)]
+struct Turn {
+    bytes: usize,
+    frames: usize,
+}
+
+impl Turn {
+    fn is_over(&self) -> bool {
+        TURN_BYTES <= self.bytes || TURN_FRAMES <= self.frames
+    }
+}
+
 impl Hearing {
     pub(crate) fn start(self, listeners: Vec<TcpListener>) {
         let hearing = Rc::new(self);
@@ -214,7 +243,8 @@ impl Hearing {
         let from = hello.from;
         let codec = crate::codec().speaking(hello.agree().unwrap_or(PROTOCOL_MIN)); // what it was told
         let hearing = self.clone();
-        let reading = tokio::task::spawn_local(async move { hearing.frames(&mut socket, from, codec).await });
+        let speaker = Speaker { from, codec, level: None };
+        let reading = task::spawn_local(async move { hearing.frames(&mut socket, speaker).await });
         self.places.ungreeted.leave(place);
         let stranger_at = (!self.greeting.is_listed(from)).then(|| {
             let (place, one_too_many) = self.places.strangers.enter(STRANGERS_MAX, reading.abort_handle());
@@ -267,32 +297,45 @@ impl Hearing {
     }
 
     /// Reads frames until the connection ends, and tells how; the error says what was wrong with one.
-    async fn frames(&self, socket: &mut TcpStream, from: NodeId, codec: Codec) -> Result<LinkEnd, String> {
+    async fn frames(&self, socket: &mut TcpStream, mut speaker: Speaker) -> Result<LinkEnd, String> {
         let mut buffer = Vec::with_capacity(READ_BYTES);
-        let mut wanted = 0;
+        let mut wanted = 0_usize;
         // The first frame says where the peer is reached: it is as short as a greeting.
         let mut bytes_max = greeting::GREETING_BYTES_MAX;
         let mut waited = Duration::ZERO;
         let mut _place = None;
+        let mut turn = Turn::default();
+        let mut has_more = false;
         loop {
-            self.inbox.room().await;
-            buffer.reserve(READ_BYTES.max(wanted - buffer.len().min(wanted)));
-            let patience = match buffer.len() {
-                0 => None, // between frames there is nothing to wait for
-                begun => Some(self.patience_for(wanted.max(begun)).saturating_sub(waited)),
-            };
-            match read_within(socket, &mut buffer, patience, &mut waited).await? {
-                Ok(0) => return Ok(LinkEnd::ByPeer),
-                Err(error) => return Ok(crate::lane::how_it_ended(&error)),
-                Ok(count) => self.metrics.peer_received_bytes.add(count as u64),
+            if turn.is_over() {
+                task::yield_now().await;
+                turn = Turn::default();
             }
-            if buffer.len() < wanted {
-                continue; // the rest of a long frame
+            self.inbox.room().await;
+            // Frames that the turn before left in the buffer are there already.
+            if !std::mem::take(&mut has_more) {
+                let most = READ_BYTES.max(wanted.saturating_sub(buffer.len()));
+                buffer.reserve(most);
+                let patience = match buffer.len() {
+                    0 => None, // between frames there is nothing to wait for
+                    begun => Some(self.patience_for(wanted.max(begun)).saturating_sub(waited)),
+                };
+                match read_within(socket, &mut buffer, most, patience, &mut waited).await? {
+                    Ok(0) => return Ok(LinkEnd::ByPeer),
+                    Err(error) => return Ok(crate::lane::how_it_ended(&error)),
+                    Ok(count) => {
+                        self.metrics.peer_received_bytes.add(count as u64);
+                        turn.bytes += count;
+                    }
+                }
+                if buffer.len() < wanted {
+                    continue; // the rest of a long frame
+                }
             }
             let mut complete = 0;
             wanted = 0;
             while let Some(len) =
-                codec.peek_len(&buffer[complete..], bytes_max).map_err(|error| error.to_string())?
+                speaker.codec.peek_len(&buffer[complete..], bytes_max).map_err(|error| error.to_string())?
             {
                 if buffer.len() - complete < len {
                     wanted = len;
@@ -300,14 +343,19 @@ impl Hearing {
                 }
                 complete += len;
                 bytes_max = self.frame_bytes_max;
+                turn.frames += 1;
+                if turn.frames == TURN_FRAMES {
+                    has_more = true;
+                    break;
+                }
             }
             _place = None;
-            if READ_BYTES < wanted && !self.greeting.is_listed(from) {
+            if READ_BYTES < wanted && !self.greeting.is_listed(speaker.from) {
                 _place = Some(self.places.frame(wanted).ok_or("too much is on its way from strangers")?);
             }
             if complete > 0 {
                 waited = Duration::ZERO;
-                self.deliver(&split_off_front(&mut buffer, complete), from, codec)?;
+                self.deliver(&split_off_front(&mut buffer, complete), &mut speaker)?;
             }
         }
     }
@@ -316,7 +364,8 @@ impl Hearing {
         self.frame_patience + Duration::from_secs((bytes / FRAME_BYTES_PER_S) as u64)
     }
 
-    fn deliver(&self, frames: &SharedBytes, from: NodeId, codec: Codec) -> Result<(), String> {
+    fn deliver(&self, frames: &SharedBytes, speaker: &mut Speaker) -> Result<(), String> {
+        let (from, codec) = (speaker.from, speaker.codec);
         let mut at = 0;
         while at < frames.len() {
             let len = codec
@@ -328,7 +377,11 @@ impl Hearing {
             match frame {
                 Frame::Message(message) => self.accept_message(message, from, len)?,
                 Frame::Goodbye(_) | Frame::Unknown { .. } => {}
-                Frame::Level(level) => self.inbox.push(Event::Knows(from, level), 0),
+                Frame::Level(level) => {
+                    if speaker.level.replace(level) != Some(level) {
+                        self.inbox.push(Event::Knows(from, level), len);
+                    }
+                }
                 Frame::Quota(bytes) => self.greeting.learnt_quota(from, bytes),
                 // One behind a greeting is that short, and what it says is kept. [`Hearing::frames`]
                 Frame::Introduction(_) if greeting::GREETING_BYTES_MAX < len => {
@@ -337,7 +390,7 @@ impl Hearing {
                 }
                 Frame::Introduction(introduction) => {
                     if self.greeting.learnt_priority(from, introduction.priority) {
-                        self.inbox.push(Event::Priority(from, introduction.priority), 0);
+                        self.inbox.push(Event::Priority(from, introduction.priority), len);
                     }
                     if self.greeting.introduced(from, introduction) {
                         self.inbox.wake();
@@ -389,13 +442,16 @@ fn split_off_front(buffer: &mut Vec<u8>, count: usize) -> SharedBytes {
     SharedBytes::from(front)
 }
 
-/// One read; the error says that there was no patience left. What it took is added to `waited`.
+/// One read of at most so many bytes, for the buffer has more room where it had to grow; the error says that there was no
+/// patience left. What it took is added to `waited`.
 async fn read_within(
     socket: &mut TcpStream,
     buffer: &mut Vec<u8>,
+    most: usize,
     patience: Option<Duration>,
     waited: &mut Duration,
 ) -> Result<std::io::Result<usize>, String> {
+    let mut socket = socket.take(most as u64);
     let mut read = pin!(socket.read_buf(buffer));
     // Mostly there is something, and no clock is asked.
     if let Poll::Ready(read) = poll_fn(|context| Poll::Ready(read.as_mut().poll(context))).await {
@@ -731,6 +787,89 @@ mod tests {
     /// A frame's head that announces this many bytes, of which none come.
     fn half_frame(fields: usize) -> Vec<u8> {
         introduction(&"x".repeat(fields))[..kattu_wire::frame::HEADER_BYTES].to_vec()
+    }
+
+    #[test]
+    fn what_a_connection_says_again_is_no_news() {
+        run(|address, inbox, _| async move {
+            let mut socket = connect(address, Lane::Bulk).await;
+            for level in [level::KNOWN, level::KNOWN, 7, 7, 7, level::KNOWN] {
+                socket.write_all(&bytes_of(&Frame::Level(level))).await.expect("sent");
+            }
+            drop(socket);
+            let mut events = Vec::new();
+            let is_over =
+                |events: &[Event]| events.iter().any(|event| matches!(event, Event::LinkClosed(..)));
+            while !is_over(&events) {
+                tokio::time::timeout(Duration::from_secs(20), inbox.arrived()).await.expect("it ends");
+                inbox.take(&mut events);
+            }
+            let [levels @ .., _] = events.as_slice() else { panic!("nothing came") };
+            assert_eq!(levels, [level::KNOWN, 7, level::KNOWN].map(|level| Event::Knows(PEER, level)));
+        });
+    }
+
+    /// Goal: who says much does not keep the thread for as long as there is something to read. Method: as many frames as fit
+    /// between two sockets, put there before the reader has a turn; and whoever takes what has arrived, as the driver does.
+    #[test]
+    fn who_says_much_leaves_the_others_their_turn() {
+        let small = [7, 8].map(|level| bytes_of(&Frame::Level(level))); // in turn, so that each is news
+        let forward = kattu_node::contract::Forward {
+            from: PEER,
+            to: US,
+            incarnation: Incarnation(9),
+            term: Term(1),
+            first_seq: 1,
+            commands: vec![SharedBytes::from(vec![0; 16 << 10])],
+        };
+        let large = bytes_of(&Frame::Message(PeerMessage::Forward(forward)));
+        let (small_bytes, large_bytes) = (small[0].len(), large.len());
+        for (frames, len, turn) in [
+            (small.concat(), small_bytes, TURN_FRAMES),
+            (large, large_bytes, (TURN_BYTES + READ_BYTES).div_ceil(large_bytes)),
+        ] {
+            run(|address, inbox, _| async move {
+                let socket = connect(address, Lane::Bulk).await;
+                until("it is heard", || !inbox.is_empty()).await;
+                let mut events = Vec::new();
+                inbox.take(&mut events);
+                let all = frames.repeat((8 << 20) / frames.len());
+                socket.writable().await.expect("it is open");
+                let mut sent = 0;
+                while let Ok(count) = socket.try_write(&all[sent..]) {
+                    sent += count;
+                }
+                let whole = sent / len;
+                assert!(turn < whole, "{sent} bytes fit between two sockets: too few to tell");
+                let (mut taken, mut most) = (0, 0);
+                while taken < whole {
+                    tokio::time::timeout(Duration::from_secs(20), inbox.arrived()).await.expect("more");
+                    events.clear();
+                    inbox.take(&mut events);
+                    taken += events.len();
+                    most = most.max(events.len());
+                }
+                assert!(
+                    most <= turn,
+                    "{most} of {whole} frames of {len} bytes in a turn, {turn} at the most"
+                );
+            });
+        }
+    }
+
+    #[test]
+    fn a_read_takes_what_it_was_asked_for_however_much_room_the_buffer_has() {
+        run(|_, _, _| async {
+            let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+            let address = listener.local_addr().expect("it is bound");
+            let mut theirs = TcpStream::connect(address).await.expect("somebody listens");
+            let (mut ours, _) = listener.accept().await.expect("somebody comes");
+            theirs.write_all(&[0; 4096]).await.expect("sent");
+            ours.readable().await.expect("it is open");
+            let (mut buffer, mut waited) = (Vec::with_capacity(READ_BYTES), Duration::ZERO);
+            let read = read_within(&mut ours, &mut buffer, 1024, None, &mut waited).await;
+            assert_eq!(read.expect("there is no haste").expect("it is open"), 1024);
+        });
     }
 
     #[test]
