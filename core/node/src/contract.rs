@@ -496,7 +496,8 @@ pub enum Event {
     Health(Health),
     /// The keeper has weighed a command that may take long, and it may be proposed: these are its bytes.
     Admitted(Admitted),
-    /// A member said up to which feature level it knows. [`crate::level`]
+    /// A member said up to which feature level it knows. Of a stranger that has gone it is the first level, so that what it
+    /// had said is forgotten. [`crate::level`]
     Knows(NodeId, u16),
     /// A member said how eager it is to lead: 100 like anybody, 0 the last, 255 the first.
     Priority(NodeId, u8),

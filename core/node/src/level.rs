@@ -26,6 +26,9 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use kattu_raft::{Instant, NodeId};
 
+/// The level that every cluster begins with, and every version knows.
+pub const FIRST: u16 = 0;
+
 /// The level that brings budgets of work.
 pub const WORK_BUDGETS: u16 = 1;
 
@@ -59,15 +62,25 @@ pub(crate) struct Levels {
     raise_after: Instant,
 }
 
+impl Levels {
+    /// To know the first level is to have said nothing: of that nothing is kept.
+    fn told(&mut self, member: NodeId, level: u16) {
+        match level {
+            FIRST => self.told.remove(&member),
+            above => self.told.insert(member, above),
+        };
+    }
+}
+
 impl Node {
     /// A member says which level it knows.
     pub(crate) fn on_level(&mut self, member: NodeId, level: u16) {
-        self.levels.told.insert(member, level);
+        self.levels.told(member, level);
     }
 
     /// What is behind a link that broke may come back as an older version.
     pub(crate) fn forget_level(&mut self, member: NodeId) {
-        self.levels.told.remove(&member);
+        self.levels.told(member, FIRST);
     }
 
     /// Leader: raises the cluster by one level that all its members know.
@@ -85,5 +98,20 @@ impl Node {
             self.levels.raise_after = now + self.config.request_timeout;
             self.write_own(now, encode(next));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_who_knows_the_first_level_only_nothing_is_kept() {
+        let mut levels = Levels::default();
+        levels.told(NodeId(2), KNOWN);
+        assert_eq!(levels.told, [(NodeId(2), KNOWN)].into());
+        levels.told(NodeId(3), FIRST);
+        levels.told(NodeId(2), FIRST);
+        assert_eq!(levels, Levels::default());
     }
 }

@@ -5,7 +5,8 @@
 //! same peer had before: what that one would still bring is late. [fault-model NT2, NT3, F34–F36]
 //!
 //! Whoever has not said who it is, and whoever the table of members does not have, can hold a stated number of connections
-//! and of bytes, for a stated time; the oldest go first, so that a member that comes always finds a place.
+//! and of bytes, for a stated time; the oldest go first, so that a member that comes always finds a place. Whoever says
+//! much lets the others have their turn.
 //! Knows nothing of: what messages mean.
 
 use crate::engine::Engine;
@@ -14,7 +15,7 @@ use crate::inbox::Inbox;
 use crate::metrics::Metrics;
 use crate::report::{self, Cause};
 use kattu_node::contract::{Event, PeerMessage};
-use kattu_node::newcomer;
+use kattu_node::{level, newcomer};
 use kattu_raft::{Duration, GroupId, LinkEnd, NodeId, SharedBytes};
 use kattu_wire::{Codec, Frame, Hello, Lane, PROTOCOL_MIN};
 use std::cell::{Cell, RefCell};
@@ -26,7 +27,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use tokio::io::AsyncReadExt;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::task::AbortHandle;
+use tokio::task::{self, AbortHandle};
 
 /// Connections at once on which nobody has said yet who it is; beyond it the oldest is closed. About 10 KB each.
 const UNGREETED_MAX: usize = 256;
@@ -43,8 +44,15 @@ const FRAME_BYTES_PER_S: usize = 128 << 10;
 const GREETING_MAX: Duration = Duration::from_secs(5);
 /// How long a quorum may take to confirm who the members are, for a newcomer that asks again.
 const CONFIRM_MAX: Duration = Duration::from_secs(2);
-/// Bytes asked for in one read.
+/// Bytes asked for in one read, unless the rest of a frame is more.
 const READ_BYTES: usize = 64 << 10;
+/// Frames of one connection after which the others on this thread have their turn: no less than the messages that a leader
+/// has on their way to one peer. Each costs the node a few microseconds.
+const TURN_FRAMES: usize = 256;
+/// Bytes of one connection after which the others have theirs. What the driver finds when it has its turn becomes one write
+/// and one sync, so a turn must be worth a sync: where that takes 3 ms, a member could take in 20 MB/s with turns of 64 KiB,
+/// and 80 with 256.
+const TURN_BYTES: usize = 1 << 20;
 /// What a newcomer causes when it asks who the members are: as often as it likes.
 const NEWCOMER: Cause = Cause::of("a newcomer asked who the members are");
 
@@ -126,7 +134,7 @@ impl Drop for FramePlace<'_> {
     }
 }
 
-/// The newest reader of each peer's lanes.
+/// The newest reader of each peer's lanes: of members, and of the strangers that are there just now.
 #[derive(Default)]
 pub(crate) struct Readers(RefCell<BTreeMap<(NodeId, Lane), AbortHandle>>);
 
@@ -146,9 +154,41 @@ impl Readers {
         });
     }
 
+    /// A reading that has ended is forgotten, unless another has taken its place by now: strangers come under any name, and
+    /// what is kept of them shall not grow with how many have gone.
+    fn leave(&self, peer: NodeId, lane: Lane, reader: task::Id) {
+        self.0.borrow_mut().retain(|place, newest| *place != (peer, lane) || newest.id() != reader);
+    }
+
+    /// Whether any of this peer's lanes has a reader.
+    fn has(&self, peer: NodeId) -> bool {
+        self.0.borrow().keys().any(|(of, _)| *of == peer)
+    }
+
     /// The reader that this one replaces.
     pub(crate) fn replace(&self, peer: NodeId, lane: Lane, reader: AbortHandle) -> Option<AbortHandle> {
         self.0.borrow_mut().insert((peer, lane), reader)
+    }
+}
+
+/// A connection that has greeted.
+struct Speaker {
+    from: NodeId,
+    codec: Codec,
+    /// The feature level that it has said it knows.
+    level: Option<u16>,
+}
+
+/// What one connection has brought since the others had their turn.
+#[derive(Default)]
+struct Turn {
+    bytes: usize,
+    frames: usize,
+}
+
+impl Turn {
+    fn is_over(&self) -> bool {
+        TURN_BYTES <= self.bytes || TURN_FRAMES <= self.frames
     }
 }
 
@@ -203,7 +243,8 @@ impl Hearing {
         let from = hello.from;
         let codec = crate::codec().speaking(hello.agree().unwrap_or(PROTOCOL_MIN)); // what it was told
         let hearing = self.clone();
-        let reading = tokio::task::spawn_local(async move { hearing.frames(&mut socket, from, codec).await });
+        let speaker = Speaker { from, codec, level: None };
+        let reading = task::spawn_local(async move { hearing.frames(&mut socket, speaker).await });
         self.places.ungreeted.leave(place);
         let stranger_at = (!self.greeting.is_listed(from)).then(|| {
             let (place, one_too_many) = self.places.strangers.enter(STRANGERS_MAX, reading.abort_handle());
@@ -215,9 +256,15 @@ impl Hearing {
             older.abort();
             self.closed(&hello, LinkEnd::Otherwise); // it has just come back: it lives
         }
+        let reader = reading.id();
         let ended = reading.await;
+        self.readers.leave(from, hello.lane, reader);
         if let Some(place) = stranger_at {
             self.places.strangers.leave(place);
+        }
+        if !self.greeting.is_listed(from) && !self.readers.has(from) {
+            // The end of some lanes is not told, and the replica would remember the levels of all who ever came.
+            self.inbox.push(Event::Knows(from, level::FIRST), 0);
         }
         let end = match ended {
             Ok(Ok(end)) => end,
@@ -250,32 +297,45 @@ impl Hearing {
     }
 
     /// Reads frames until the connection ends, and tells how; the error says what was wrong with one.
-    async fn frames(&self, socket: &mut TcpStream, from: NodeId, codec: Codec) -> Result<LinkEnd, String> {
+    async fn frames(&self, socket: &mut TcpStream, mut speaker: Speaker) -> Result<LinkEnd, String> {
         let mut buffer = Vec::with_capacity(READ_BYTES);
-        let mut wanted = 0;
+        let mut wanted = 0_usize;
         // The first frame says where the peer is reached: it is as short as a greeting.
         let mut bytes_max = greeting::GREETING_BYTES_MAX;
         let mut waited = Duration::ZERO;
         let mut _place = None;
+        let mut turn = Turn::default();
+        let mut has_more = false;
         loop {
-            self.inbox.room().await;
-            buffer.reserve(READ_BYTES.max(wanted - buffer.len().min(wanted)));
-            let patience = match buffer.len() {
-                0 => None, // between frames there is nothing to wait for
-                begun => Some(self.patience_for(wanted.max(begun)).saturating_sub(waited)),
-            };
-            match read_within(socket, &mut buffer, patience, &mut waited).await? {
-                Ok(0) => return Ok(LinkEnd::ByPeer),
-                Err(error) => return Ok(crate::lane::how_it_ended(&error)),
-                Ok(count) => self.metrics.peer_received_bytes.add(count as u64),
+            if turn.is_over() {
+                task::yield_now().await;
+                turn = Turn::default();
             }
-            if buffer.len() < wanted {
-                continue; // the rest of a long frame
+            self.inbox.room().await;
+            // Frames that the turn before left in the buffer are there already.
+            if !std::mem::take(&mut has_more) {
+                let most = READ_BYTES.max(wanted.saturating_sub(buffer.len()));
+                buffer.reserve(most);
+                let patience = match buffer.len() {
+                    0 => None, // between frames there is nothing to wait for
+                    begun => Some(self.patience_for(wanted.max(begun)).saturating_sub(waited)),
+                };
+                match read_within(socket, &mut buffer, most, patience, &mut waited).await? {
+                    Ok(0) => return Ok(LinkEnd::ByPeer),
+                    Err(error) => return Ok(crate::lane::how_it_ended(&error)),
+                    Ok(count) => {
+                        self.metrics.peer_received_bytes.add(count as u64);
+                        turn.bytes += count;
+                    }
+                }
+                if buffer.len() < wanted {
+                    continue; // the rest of a long frame
+                }
             }
             let mut complete = 0;
             wanted = 0;
             while let Some(len) =
-                codec.peek_len(&buffer[complete..], bytes_max).map_err(|error| error.to_string())?
+                speaker.codec.peek_len(&buffer[complete..], bytes_max).map_err(|error| error.to_string())?
             {
                 if buffer.len() - complete < len {
                     wanted = len;
@@ -283,14 +343,19 @@ impl Hearing {
                 }
                 complete += len;
                 bytes_max = self.frame_bytes_max;
+                turn.frames += 1;
+                if turn.frames == TURN_FRAMES {
+                    has_more = true;
+                    break;
+                }
             }
             _place = None;
-            if READ_BYTES < wanted && !self.greeting.is_listed(from) {
+            if READ_BYTES < wanted && !self.greeting.is_listed(speaker.from) {
                 _place = Some(self.places.frame(wanted).ok_or("too much is on its way from strangers")?);
             }
             if complete > 0 {
                 waited = Duration::ZERO;
-                self.deliver(&split_off_front(&mut buffer, complete), from, codec)?;
+                self.deliver(&split_off_front(&mut buffer, complete), &mut speaker)?;
             }
         }
     }
@@ -299,7 +364,8 @@ impl Hearing {
         self.frame_patience + Duration::from_secs((bytes / FRAME_BYTES_PER_S) as u64)
     }
 
-    fn deliver(&self, frames: &SharedBytes, from: NodeId, codec: Codec) -> Result<(), String> {
+    fn deliver(&self, frames: &SharedBytes, speaker: &mut Speaker) -> Result<(), String> {
+        let (from, codec) = (speaker.from, speaker.codec);
         let mut at = 0;
         while at < frames.len() {
             let len = codec
@@ -311,11 +377,20 @@ impl Hearing {
             match frame {
                 Frame::Message(message) => self.accept_message(message, from, len)?,
                 Frame::Goodbye(_) | Frame::Unknown { .. } => {}
-                Frame::Level(level) => self.inbox.push(Event::Knows(from, level), 0),
+                Frame::Level(level) => {
+                    if speaker.level.replace(level) != Some(level) {
+                        self.inbox.push(Event::Knows(from, level), len);
+                    }
+                }
                 Frame::Quota(bytes) => self.greeting.learnt_quota(from, bytes),
+                // One behind a greeting is that short, and what it says is kept. [`Hearing::frames`]
+                Frame::Introduction(_) if greeting::GREETING_BYTES_MAX < len => {
+                    let limit = greeting::GREETING_BYTES_MAX;
+                    return Err(format!("an introduction of {len} bytes, the limit is {limit}"));
+                }
                 Frame::Introduction(introduction) => {
                     if self.greeting.learnt_priority(from, introduction.priority) {
-                        self.inbox.push(Event::Priority(from, introduction.priority), 0);
+                        self.inbox.push(Event::Priority(from, introduction.priority), len);
                     }
                     if self.greeting.introduced(from, introduction) {
                         self.inbox.wake();
@@ -367,13 +442,16 @@ fn split_off_front(buffer: &mut Vec<u8>, count: usize) -> SharedBytes {
     SharedBytes::from(front)
 }
 
-/// One read; the error says that there was no patience left. What it took is added to `waited`.
+/// One read of at most so many bytes, for the buffer has more room where it had to grow; the error says that there was no
+/// patience left. What it took is added to `waited`.
 async fn read_within(
     socket: &mut TcpStream,
     buffer: &mut Vec<u8>,
+    most: usize,
     patience: Option<Duration>,
     waited: &mut Duration,
 ) -> Result<std::io::Result<usize>, String> {
+    let mut socket = socket.take(most as u64);
     let mut read = pin!(socket.read_buf(buffer));
     // Mostly there is something, and no clock is asked.
     if let Poll::Ready(read) = poll_fn(|context| Poll::Ready(read.as_mut().poll(context))).await {
@@ -695,14 +773,120 @@ mod tests {
         });
     }
 
-    /// A frame's head that announces this many bytes, of which none come.
-    fn half_frame(fields: u32) -> Vec<u8> {
+    fn bytes_of(frame: &Frame) -> Vec<u8> {
         let mut writer = kattu_wire::FrameWriter::default();
-        let urls = vec!["x".repeat(fields as usize)];
-        let introduction = kattu_wire::Introduction { peer_urls: urls, priority: 0 };
-        crate::codec().encode(&Frame::Introduction(introduction), &mut writer);
-        let bytes: Vec<u8> = writer.pieces().flatten().copied().collect();
-        bytes[..kattu_wire::frame::HEADER_BYTES].to_vec()
+        crate::codec().encode(frame, &mut writer);
+        writer.pieces().flatten().copied().collect()
+    }
+
+    fn introduction(url: &str) -> Vec<u8> {
+        let peer_urls = vec![url.to_string()];
+        bytes_of(&Frame::Introduction(kattu_wire::Introduction { peer_urls, priority: 100 }))
+    }
+
+    /// A frame's head that announces this many bytes, of which none come.
+    fn half_frame(fields: usize) -> Vec<u8> {
+        introduction(&"x".repeat(fields))[..kattu_wire::frame::HEADER_BYTES].to_vec()
+    }
+
+    #[test]
+    fn what_a_connection_says_again_is_no_news() {
+        run(|address, inbox, _| async move {
+            let mut socket = connect(address, Lane::Bulk).await;
+            for level in [level::KNOWN, level::KNOWN, 7, 7, 7, level::KNOWN] {
+                socket.write_all(&bytes_of(&Frame::Level(level))).await.expect("sent");
+            }
+            drop(socket);
+            let mut events = Vec::new();
+            let is_over =
+                |events: &[Event]| events.iter().any(|event| matches!(event, Event::LinkClosed(..)));
+            while !is_over(&events) {
+                tokio::time::timeout(Duration::from_secs(20), inbox.arrived()).await.expect("it ends");
+                inbox.take(&mut events);
+            }
+            let [levels @ .., _] = events.as_slice() else { panic!("nothing came") };
+            assert_eq!(levels, [level::KNOWN, 7, level::KNOWN].map(|level| Event::Knows(PEER, level)));
+        });
+    }
+
+    /// Goal: who says much does not keep the thread for as long as there is something to read. Method: as many frames as fit
+    /// between two sockets, put there before the reader has a turn; and whoever takes what has arrived, as the driver does.
+    #[test]
+    fn who_says_much_leaves_the_others_their_turn() {
+        let small = [7, 8].map(|level| bytes_of(&Frame::Level(level))); // in turn, so that each is news
+        let forward = kattu_node::contract::Forward {
+            from: PEER,
+            to: US,
+            incarnation: Incarnation(9),
+            term: Term(1),
+            first_seq: 1,
+            commands: vec![SharedBytes::from(vec![0; 16 << 10])],
+        };
+        let large = bytes_of(&Frame::Message(PeerMessage::Forward(forward)));
+        let (small_bytes, large_bytes) = (small[0].len(), large.len());
+        for (frames, len, turn) in [
+            (small.concat(), small_bytes, TURN_FRAMES),
+            (large, large_bytes, (TURN_BYTES + READ_BYTES).div_ceil(large_bytes)),
+        ] {
+            run(|address, inbox, _| async move {
+                let socket = connect(address, Lane::Bulk).await;
+                until("it is heard", || !inbox.is_empty()).await;
+                let mut events = Vec::new();
+                inbox.take(&mut events);
+                let all = frames.repeat((8 << 20) / frames.len());
+                socket.writable().await.expect("it is open");
+                let mut sent = 0;
+                while let Ok(count) = socket.try_write(&all[sent..]) {
+                    sent += count;
+                }
+                let whole = sent / len;
+                assert!(turn < whole, "{sent} bytes fit between two sockets: too few to tell");
+                let (mut taken, mut most) = (0, 0);
+                while taken < whole {
+                    tokio::time::timeout(Duration::from_secs(20), inbox.arrived()).await.expect("more");
+                    events.clear();
+                    inbox.take(&mut events);
+                    taken += events.len();
+                    most = most.max(events.len());
+                }
+                assert!(
+                    most <= turn,
+                    "{most} of {whole} frames of {len} bytes in a turn, {turn} at the most"
+                );
+            });
+        }
+    }
+
+    #[test]
+    fn a_read_takes_what_it_was_asked_for_however_much_room_the_buffer_has() {
+        run(|_, _, _| async {
+            let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+            let address = listener.local_addr().expect("it is bound");
+            let mut theirs = TcpStream::connect(address).await.expect("somebody listens");
+            let (mut ours, _) = listener.accept().await.expect("somebody comes");
+            theirs.write_all(&[0; 4096]).await.expect("sent");
+            ours.readable().await.expect("it is open");
+            let (mut buffer, mut waited) = (Vec::with_capacity(READ_BYTES), Duration::ZERO);
+            let read = read_within(&mut ours, &mut buffer, 1024, None, &mut waited).await;
+            assert_eq!(read.expect("there is no haste").expect("it is open"), 1024);
+        });
+    }
+
+    #[test]
+    fn an_introduction_is_short_wherever_it_stands() {
+        meet(Members::default(), |address, us, inbox| async move {
+            let mut socket = connect(address, Lane::Bulk).await;
+            let first = || us.met.borrow().get(&PEER).cloned();
+            until("it is introduced", || first().is_some()).await;
+            let rest = introduction("").len();
+            let longest = "x".repeat(greeting::GREETING_BYTES_MAX - rest);
+            socket.write_all(&introduction(&longest)).await.expect("sent");
+            until("it has moved", || first() == Some(vec![longest.clone()])).await;
+            socket.write_all(&introduction(&"y".repeat(longest.len() + 1))).await.expect("sent");
+            assert_eq!(next(&inbox).await, [Event::LinkClosed(PEER, LinkEnd::Otherwise)], "given up");
+            assert_eq!(first(), Some(vec![longest]), "nothing of it is kept");
+            assert_eq!(socket.read(&mut [0; 8]).await.unwrap_or(0), 0);
+        });
     }
 
     async fn stranger(address: std::net::SocketAddr, id: u64) -> TcpStream {
@@ -727,10 +911,7 @@ mod tests {
                 lane: Lane::Bulk,
                 learner: false,
             };
-            let mut writer = kattu_wire::FrameWriter::default();
-            crate::codec().encode(&Frame::Hello(hello), &mut writer);
-            let bytes: Vec<u8> = writer.pieces().flatten().copied().collect();
-            socket.write_all(&bytes).await.expect("sent");
+            socket.write_all(&bytes_of(&Frame::Hello(hello))).await.expect("sent");
             socket.write_all(&half_frame(8_000)).await.expect("sent");
             let begun = std::time::Instant::now();
             let mut welcome = Vec::new();
@@ -768,6 +949,91 @@ mod tests {
                 }
             }
             assert!(readers.hear(PEER, Lane::Bulk));
+        });
+    }
+
+    /// Waits for a condition; it fails where that does not come true.
+    async fn until(what: &str, is_so: impl Fn() -> bool) {
+        let waiting = async {
+            while !is_so() {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(20), waiting).await.expect(what);
+    }
+
+    /// Goal: what is kept of strangers is bounded by how many are there at once, however many have come and gone.
+    #[test]
+    fn nothing_is_kept_of_a_stranger_that_has_gone() {
+        run(|address, inbox, readers| async move {
+            let _member = connect(address, Lane::Control).await;
+            until("a member is heard", || readers.hear(PEER, Lane::Control)).await;
+            for (id, lane) in (100..).map(NodeId).zip([Lane::Bulk, Lane::Control, Lane::Snapshot].repeat(3)) {
+                let mut socket = TcpStream::connect(address).await.expect("somebody listens");
+                assert!(greeting::greet(&mut socket, &greeting(id), US, lane).await.is_ok());
+                until("a stranger is heard", || readers.hear(id, lane)).await;
+                drop(socket);
+                until("only the member is left", || readers.0.borrow().len() == 1).await;
+                let mut events = Vec::new();
+                inbox.take(&mut events);
+                let mut levels = events.iter().filter_map(|event| match event {
+                    Event::Knows(of, level) => (*of == id).then_some(*level),
+                    _ => None,
+                });
+                assert_eq!(levels.next_back(), Some(level::FIRST), "its level is forgotten, {lane:?}");
+                assert_eq!(levels.next(), Some(level::KNOWN), "it had said it");
+            }
+            assert!(readers.hear(PEER, Lane::Control));
+        });
+    }
+
+    /// Goal: the end of one lane says nothing of what was said on another.
+    #[test]
+    fn the_level_of_a_stranger_is_remembered_while_one_of_its_lanes_is_read() {
+        run(|address, inbox, readers| async move {
+            const ID: NodeId = NodeId(100);
+            let levels = || {
+                let mut events = Vec::new();
+                inbox.take(&mut events);
+                let knows = |event: &Event| matches!(event, Event::Knows(ID, level::FIRST));
+                events.iter().filter(|event| knows(event)).count()
+            };
+            let mut sockets = Vec::new();
+            for lane in [Lane::Control, Lane::Snapshot] {
+                let mut socket = TcpStream::connect(address).await.expect("somebody listens");
+                assert!(greeting::greet(&mut socket, &greeting(ID), US, lane).await.is_ok());
+                until("it is heard", || readers.hear(ID, lane)).await;
+                sockets.push(socket);
+            }
+            drop(sockets.pop());
+            until("one lane is left", || readers.0.borrow().len() == 1).await;
+            assert_eq!(levels(), 0);
+            drop(sockets.pop());
+            until("none is left", || readers.0.borrow().is_empty()).await;
+            assert_eq!(levels(), 1);
+        });
+    }
+
+    #[test]
+    fn a_reader_that_was_replaced_leaves_its_successor_where_it_is() {
+        run(|address, inbox, readers| async move {
+            let mut first = connect(address, Lane::Bulk).await;
+            until("the first is read", || readers.hear(PEER, Lane::Bulk)).await;
+            let second = connect(address, Lane::Bulk).await;
+            assert_eq!(first.read(&mut [0; 8]).await.unwrap_or(0), 0, "it was replaced");
+            assert_eq!(next(&inbox).await, [Event::LinkClosed(PEER, LinkEnd::Otherwise)]);
+            drop(second);
+            assert_eq!(next(&inbox).await, [Event::LinkClosed(PEER, LinkEnd::ByPeer)]);
+            assert!(readers.0.borrow().is_empty());
+
+            let older = tokio::task::spawn_local(std::future::pending::<()>());
+            let newer = tokio::task::spawn_local(std::future::pending::<()>());
+            assert!(readers.replace(PEER, Lane::Bulk, older.abort_handle()).is_none());
+            assert!(readers.replace(PEER, Lane::Bulk, newer.abort_handle()).is_some());
+            readers.leave(PEER, Lane::Bulk, older.id());
+            assert!(readers.hear(PEER, Lane::Bulk));
+            readers.leave(PEER, Lane::Bulk, newer.id());
+            assert!(!readers.hear(PEER, Lane::Bulk));
         });
     }
 

@@ -19,9 +19,9 @@ pub(crate) struct Inbox {
 }
 
 impl Inbox {
-    /// Adds one event that took `bytes` on its way here.
+    /// Adds one event that brought `bytes` along. What it takes by itself counts, too: peers can cause many that are small.
     pub(crate) fn push(&self, event: Event, bytes: usize) {
-        self.bytes.set(self.bytes.get() + bytes);
+        self.bytes.set(self.bytes.get() + bytes + size_of::<Event>());
         self.events.borrow_mut().push(event);
         self.arrived.notify_one();
     }
@@ -34,6 +34,12 @@ impl Inbox {
     /// Comes back when something has arrived.
     pub(crate) async fn arrived(&self) {
         self.arrived.notified().await;
+    }
+
+    /// Whether nothing has arrived.
+    #[cfg(test)]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.events.borrow().is_empty()
     }
 
     /// Comes back when there is room for more.
@@ -49,5 +55,30 @@ impl Inbox {
         if self.bytes.replace(0) > INBOX_BYTES_MAX {
             self.emptied.notify_waiters();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kattu_raft::NodeId;
+    use std::pin::pin;
+    use std::task::{Context, Waker};
+
+    #[test]
+    fn events_without_bytes_fill_it_too() {
+        let inbox = Inbox::default();
+        let is_room = || pin!(inbox.room()).poll(&mut Context::from_waker(Waker::noop())).is_ready();
+        let fits = INBOX_BYTES_MAX / size_of::<Event>();
+        for _ in 0..fits {
+            inbox.push(Event::Knows(NodeId(2), 1), 0);
+        }
+        assert!(is_room());
+        inbox.push(Event::Knows(NodeId(2), 1), 0);
+        assert!(!is_room());
+        let mut events = Vec::new();
+        inbox.take(&mut events);
+        assert_eq!(events.len(), fits + 1);
+        assert!(is_room());
     }
 }
