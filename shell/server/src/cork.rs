@@ -48,23 +48,6 @@ thread_local! {
     static TALKERS: Cell<usize> = const { Cell::new(0) };
 }
 
-/// A connection that has more to say than a turn takes.
-#[derive(Debug)]
-struct Talker;
-
-impl Talker {
-    fn new() -> Talker {
-        TALKERS.set(TALKERS.get() + 1);
-        Talker
-    }
-}
-
-impl Drop for Talker {
-    fn drop(&mut self) {
-        TALKERS.set(TALKERS.get() - 1);
-    }
-}
-
 /// What one connection may read in a turn: bytes, frames.
 fn turn_among(talkers: usize) -> (usize, u64) {
     let share = talkers.max(1);
@@ -94,11 +77,29 @@ pub struct Cork {
     begun: AtomicU64,
     /// Turns of the task so far.
     turn: AtomicU64,
+    /// The turn in which was read last.
+    read_in: AtomicU64,
+    /// There was more to read than a turn takes, and there is still: it is one of this thread's talkers.
+    talks: AtomicBool,
 }
 
 impl Cork {
     fn is_wanted(&self) -> bool {
         self.wanted.load(Relaxed)
+    }
+
+    fn set_talks(&self, talks: bool) {
+        match (self.talks.swap(talks, Relaxed), talks) {
+            (false, true) => TALKERS.set(TALKERS.get() + 1),
+            (true, false) => TALKERS.set(TALKERS.get() - 1),
+            _ => {}
+        }
+    }
+}
+
+impl Drop for Cork {
+    fn drop(&mut self) {
+        self.set_talks(false);
     }
 }
 
@@ -133,6 +134,14 @@ impl Holder {
     pub fn hold(&self) {
         self.cork.held.store(true, Relaxed);
         self.cork.turn.store(self.cork.turn.load(Relaxed) + 1, Relaxed);
+    }
+
+    /// The task's turn is over. A connection that has more to say, and of which nothing was read, takes nothing of the round: it
+    /// waits for something else, until its client reads answers perhaps.
+    pub fn turn_ends(&self) {
+        if self.cork.read_in.load(Relaxed) != self.cork.turn.load(Relaxed) {
+            self.cork.set_talks(false);
+        }
     }
 
     /// From here on they do not; the connection must be polled for them.
@@ -174,12 +183,9 @@ pub struct Corked<S> {
     /// The system took no more at the last write: the client is behind, and there is nothing to gain by waiting.
     backed_up: bool,
     heads: Heads,
-    /// The turn in which was read last, bytes read in it, and the frames that had come before it.
-    turn: u64,
+    /// Bytes read in the turn in which was read last, and the frames that had come before it.
     read: usize,
     frames_before: u64,
-    /// There was more to read than a turn takes, and there is still.
-    talker: Option<Talker>,
 }
 
 /// What has begun among the bytes that come.
@@ -231,7 +237,7 @@ impl<S> Corked<S> {
     /// The stream of a client that has said nothing yet, whose writes wait as `cork` says.
     pub fn new(stream: S, cork: Arc<Cork>) -> Corked<S> {
         let heads = Heads::new();
-        Corked { stream, cork, backed_up: false, heads, turn: 0, read: 0, frames_before: 0, talker: None }
+        Corked { stream, cork, backed_up: false, heads, read: 0, frames_before: 0 }
     }
 
     /// Whether a write has to wait. It needs no waker: the task that holds the cork polls again.
@@ -251,18 +257,18 @@ impl<S: AsyncRead + Unpin> AsyncRead for Corked<S> {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let (frames, turn) = (self.cork.frames.load(Relaxed), self.cork.turn.load(Relaxed));
-        if self.turn != turn {
-            (self.turn, self.read, self.frames_before) = (turn, 0, frames);
+        if self.cork.read_in.swap(turn, Relaxed) != turn {
+            (self.read, self.frames_before) = (0, frames);
         }
         let (bytes_max, frames_max) = turn_among(TALKERS.get());
         let bytes_left = bytes_max.saturating_sub(self.read);
         let frames_left = frames_max.saturating_sub(frames - self.frames_before);
         if bytes_left == 0 || frames_left == 0 {
-            self.talker.get_or_insert_with(Talker::new);
+            self.cork.set_talks(true);
             wake_after_a_look(context);
             return Poll::Pending;
         }
-        let Corked { stream, heads, cork, read, talker, .. } = &mut *self;
+        let Corked { stream, heads, cork, read, .. } = &mut *self;
         // No more than what is left of the turn can begin.
         let most = bytes_left.min(heads.frames.rest() + frames_left as usize * FRAME_BYTES);
         let before = buffer.filled().len();
@@ -272,7 +278,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Corked<S> {
             pin!(stream.read_buf(&mut buffer.limit(most))).poll(context).map_ok(drop::<usize>)
         };
         if polled.is_pending() {
-            *talker = None;
+            cork.set_talks(false);
         }
         heads.look_at(&buffer.filled()[before..], cork);
         *read += buffer.filled().len() - before;
@@ -407,7 +413,8 @@ mod tests {
     async fn turns_to_read(sent: &[u8], talkers: usize) -> (usize, usize) {
         let (near, mut far) = tokio::io::duplex(1 << 20);
         tokio::io::AsyncWriteExt::write_all(&mut far, sent).await.expect("there is room");
-        let others: Vec<Talker> = (0..talkers).map(|_| Talker::new()).collect();
+        let others: Vec<Cork> = (0..talkers).map(|_| Cork::default()).collect();
+        others.iter().for_each(|other| other.set_talks(true));
         let cork = Arc::new(Cork::default());
         let (mut stream, holder) = (Corked::new(near, Arc::clone(&cork)), Holder::new(cork));
         let (mut turns, mut got, mut longest) = (0, 0, 0);
@@ -422,9 +429,10 @@ mod tests {
                 longest = longest.max(got - begun);
                 match polled {
                     Poll::Ready(read) => read.expect("the other end is there"),
-                    Poll::Pending if stream.talker.is_some() => {
+                    Poll::Pending if stream.cork.talks.load(Relaxed) => {
                         let again = Pin::new(&mut stream).poll_read(context, &mut ReadBuf::new(&mut [0; 99]));
                         assert!(again.is_pending(), "a turn is over until the next");
+                        holder.turn_ends();
                         return Poll::Pending;
                     }
                     Poll::Pending => return Poll::Ready(()),
@@ -434,9 +442,40 @@ mod tests {
         .await;
         assert_eq!(got, sent.len());
         assert_eq!(TALKERS.get(), talkers, "whoever has said all is none any more");
-        drop((others, stream));
+        drop((others, stream, holder));
         assert_eq!(TALKERS.get(), 0);
         (turns, longest)
+    }
+
+    #[tokio::test]
+    async fn whoever_has_more_to_say_and_is_not_read_takes_nothing_from_others() {
+        let (near, mut far) = tokio::io::duplex(1 << 20);
+        let sent = vec![0; 2 * TURN_BYTES_MAX];
+        tokio::io::AsyncWriteExt::write_all(&mut far, &sent).await.expect("there is room");
+        let cork = Arc::new(Cork::default());
+        let (mut stream, holder) = (Corked::new(near, Arc::clone(&cork)), Holder::new(cork));
+        let mut turns = 0;
+        poll_fn(|context| {
+            holder.hold();
+            turns += 1;
+            let mut scrap = [0; 8 << 10];
+            let mut read =
+                |stream: &mut Corked<_>| Pin::new(stream).poll_read(context, &mut ReadBuf::new(&mut scrap));
+            if turns == 1 {
+                while read(&mut stream).is_ready() {}
+            }
+            holder.turn_ends();
+            assert_eq!(TALKERS.get(), usize::from(turns == 1), "turn {turns}");
+            if turns == 1 { Poll::Pending } else { Poll::Ready(()) }
+        })
+        .await;
+        poll_fn(|context| {
+            holder.hold();
+            let read = Pin::new(&mut stream).poll_read(context, &mut ReadBuf::new(&mut [0; 99]));
+            assert!(read.is_ready(), "there is more, and it is read when it is wanted");
+            Poll::Ready(())
+        })
+        .await;
     }
 
     #[tokio::test]

@@ -196,6 +196,7 @@ where
                     context.waker().wake_by_ref();
                 }
             }
+            cork.turn_ends();
             return Poll::Pending;
         }
     })
