@@ -289,6 +289,12 @@ impl Hold {
         account.take(bytes).then(|| Hold { account: Rc::clone(account), bytes, expected: 0, begun: None })
     }
 
+    /// Holds nothing, for somebody who was refused.
+    #[must_use]
+    pub fn nothing(account: &Rc<Account>) -> Hold {
+        Hold { account: Rc::clone(account), bytes: 0, expected: 0, begun: None }
+    }
+
     /// What is held now.
     #[must_use]
     pub fn bytes(&self) -> u64 {

@@ -415,6 +415,7 @@ fn is_written(rpc: Rpc) -> bool {
 fn unknown_path(path: &str) -> Status {
     let (service, method) = path.trim_start_matches('/').split_once('/').unwrap_or((path, ""));
     let known = Rpc::ALL.iter().any(|rpc| rpc.service() == service);
+    let (service, method) = (errors::begin_of(service), errors::begin_of(method));
     Status::unimplemented(if known {
         format!("unknown method {method} for service {service}")
     } else {

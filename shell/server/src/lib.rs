@@ -56,6 +56,7 @@ pub mod rpc;
 pub mod serve;
 mod status;
 mod streams;
+mod unsent;
 
 pub use compactor::Retention;
 pub use face::FaceConfig;

@@ -205,7 +205,11 @@ impl Face {
     }
 
     pub async fn start_with(config: FaceConfig) -> Face {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        Face::start_on(TcpListener::bind("127.0.0.1:0").await.unwrap(), config)
+    }
+
+    /// The same, at a door of the test's own.
+    pub fn start_on(listener: TcpListener, config: FaceConfig) -> Face {
         let address = listener.local_addr().unwrap();
         let (stop, stopped) = watch::channel(false);
         let (store, config) = (LoneStore::default(), Arc::new(config));
