@@ -17,6 +17,7 @@ use crate::config::urls::Url;
 use crate::errors::{self, EtcdError};
 use crate::face::{Face, mismatch};
 use crate::replica::Replica;
+use crate::skim::fields;
 use crate::{encode, grpc};
 use bytes::Bytes;
 use kattu_node::contract::{
@@ -56,6 +57,7 @@ pub async fn member_list<R: Replica>(face: &Face<R>, message: Bytes) -> Result<B
 /// # Errors
 /// As etcd's.
 pub async fn member_add<R: Replica>(face: &Face<R>, message: Bytes) -> Result<Bytes, Status> {
+    check_urls_count(&message, 1)?;
     let request: pb::MemberAddRequest = grpc::decode(message)?;
     let peer_urls = judge_urls(request.peer_ur_ls)?;
     let mut draws = 0;
@@ -91,6 +93,7 @@ pub async fn member_remove<R: Replica>(face: &Face<R>, message: Bytes) -> Result
 /// # Errors
 /// As etcd's.
 pub async fn member_update<R: Replica>(face: &Face<R>, message: Bytes) -> Result<Bytes, Status> {
+    check_urls_count(&message, 2)?;
     let request: pb::MemberUpdateRequest = grpc::decode(message)?;
     let peer_urls = judge_urls(request.peer_ur_ls)?;
     let (term, members) = change(face, MemberChange::Update { id: NodeId(request.id), peer_urls }).await?;
@@ -141,6 +144,12 @@ fn member(member: MemberInfo) -> pb::Member {
         client_ur_ls: member.client_urls,
         is_learner: member.learner,
     }
+}
+
+/// [`judge_urls`] refuses too many, too, but by then each has taken many times its bytes.
+fn check_urls_count(message: &[u8], urls: u32) -> Result<(), EtcdError> {
+    let count = fields(message).filter(|(tag, _)| *tag == urls).take(URLS_MAX + 1).count();
+    if URLS_MAX < count { Err(errors::BAD_MEMBER_URLS) } else { Ok(()) }
 }
 
 /// Peer URLs as the table of members keeps them: canonical, ascending, each once; at least one, and reachable.

@@ -89,6 +89,7 @@ pub async fn txn<R: Replica>(
     level: Consistency,
     hold: &mut Hold,
 ) -> Result<FaceBody, Status> {
+    gate::check_txn_bytes(&message, face.config.max_txn_ops)?;
     let request: pb::TxnRequest = grpc::decode(message)?;
     gate::check_txn(&request, face.config.max_txn_ops)?;
     let reads = only_reads(&request, level);

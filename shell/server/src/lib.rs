@@ -54,6 +54,7 @@ pub mod rebuild;
 pub mod replica;
 pub mod rpc;
 pub mod serve;
+mod skim;
 mod status;
 mod streams;
 mod unsent;
