@@ -176,6 +176,8 @@ struct Counted {
     held: AtomicU64,
     /// Calls under way.
     calls: AtomicU64,
+    /// Streams that go on for as long as their client likes.
+    watches: AtomicU64,
     /// The connection's place among the others, for as long as anything is counted.
     _place: Box<dyn Any + Send + Sync>,
 }
@@ -209,8 +211,13 @@ impl Account {
     #[must_use]
     pub fn with_place(budget: &Arc<Budget>, place: impl Any + Send + Sync) -> Rc<Account> {
         let none = || AtomicU64::new(0);
-        let counted =
-            Counted { budget: Arc::clone(budget), held: none(), calls: none(), _place: Box::new(place) };
+        let counted = Counted {
+            budget: Arc::clone(budget),
+            held: none(),
+            calls: none(),
+            watches: none(),
+            _place: Box::new(place),
+        };
         Rc::new(Account {
             counted: Arc::new(counted),
             pieces: Cell::default(),
@@ -369,6 +376,15 @@ impl Hold {
         self.begun = None;
     }
 
+    /// The call is a stream that goes on for as long as its client likes: one of at most so many of its connection.
+    #[must_use]
+    pub fn watch(&self, watches_max: u64) -> Option<Watching> {
+        let counted = &self.account.counted;
+        let before = counted.watches.fetch_add(1, Relaxed);
+        let watching = Watching(Arc::clone(counted)); // one too many gives its number back here
+        (before < watches_max).then_some(watching)
+    }
+
     /// All that is held, for a request that outlives its call. The hold has nothing any more.
     #[must_use]
     pub fn leave(&mut self) -> Orphan {
@@ -399,6 +415,16 @@ impl Drop for Begun {
         if calls.fetch_sub(1, Relaxed) == 1 {
             budget.connections.fetch_sub(1, Relaxed);
         }
+    }
+}
+
+/// A stream that goes on for as long as its client likes.
+#[derive(Debug)]
+pub struct Watching(Arc<Counted>);
+
+impl Drop for Watching {
+    fn drop(&mut self) {
+        self.0.watches.fetch_sub(1, Relaxed);
     }
 }
 

@@ -75,6 +75,8 @@ pub struct FaceConfig {
     pub large_writes: Arc<Semaphore>,
     /// Places for looks at everything; shared by all listeners of this member.
     pub looks: Arc<Semaphore>,
+    /// Places for clients that watch this member's health; shared by all listeners of this member.
+    pub health_watches: Arc<Semaphore>,
     /// What may be held for clients; shared by all listeners of this member.
     pub budget: Arc<Budget>,
     /// How long calls under way may go on once the server stops.
@@ -102,6 +104,7 @@ impl Default for FaceConfig {
             ping_interval_min: Duration::from_secs(5),
             large_writes: Arc::new(Semaphore::new(kv::LARGE_WRITES_KIB)),
             looks: Arc::new(Semaphore::new(maintenance::LOOKS_MAX)),
+            health_watches: Arc::new(Semaphore::new(health::WATCHES_MAX)),
             budget: Arc::default(),
             drain_deadline: Duration::from_secs(2),
             counters: Arc::default(),
@@ -156,13 +159,15 @@ pub struct Face<R> {
     pub config: Arc<FaceConfig>,
     /// Turns true when the server stops: streams end by it.
     pub stop: watch::Receiver<bool>,
+    /// What clients watch of it.
+    pub(crate) watched: Arc<health::Watched>,
 }
 
 impl<R: Replica> Face<R> {
     /// A face of this replica, until `stop` turns true.
     #[must_use]
     pub fn new(replica: R, config: Arc<FaceConfig>, stop: watch::Receiver<bool>) -> Face<R> {
-        Face { replica, config, stop }
+        Face { replica, config, stop, watched: Arc::default() }
     }
 
     /// The least quota of all members, in bytes; this member's own while no other is known.
@@ -274,7 +279,7 @@ impl<R: Replica> Face<R> {
             Rpc::Authenticate => auth::authenticate(message).map(FaceBody::Message)?,
             Rpc::HealthCheck => health::check(self, message).await.map(FaceBody::Message)?,
             Rpc::HealthList => health::list(self, message).await.map(FaceBody::Message)?,
-            Rpc::HealthWatch => return health::watch(self, message),
+            Rpc::HealthWatch => return health::watch(self, message, hold),
             _ => unreachable!("{rpc:?} is written, says is_written"),
         };
         Ok(grpc::reply(answer))

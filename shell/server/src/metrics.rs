@@ -9,7 +9,7 @@ use crate::face::{ETCD_VERSION, Face, FaceConfig, KATTU_VERSION};
 use crate::process;
 use crate::replica::Replica;
 use crate::rpc::Rpc;
-use crate::{kv, maintenance};
+use crate::{health, kv, maintenance};
 use kattu_node::contract::Status;
 use kattu_raft::PeerFlow;
 use kattu_runtime::metrics::{
@@ -228,6 +228,9 @@ fn held(page: &mut Page, config: &FaceConfig) {
     let name = "kattu_looks";
     let looks = maintenance::LOOKS_MAX.saturating_sub(config.looks.available_permits());
     page.gauge(name, "Looks at everything (hashes, snapshots) under way", looks);
+    let name = "kattu_health_watches";
+    let watches = health::WATCHES_MAX.saturating_sub(config.health_watches.available_permits());
+    page.gauge(name, "Streams of clients that watch this member's health", watches);
     let name = "kattu_looks_refused_total";
     page.counter(name, "Snapshots refused because too many looked", counters.looks_refused.get());
 }

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use futures_util::FutureExt;
 use h2::client::{ResponseFuture, SendRequest};
 use h2::{Reason, RecvStream, SendStream};
-use kattu_proto::etcdserverpb as pb;
+use kattu_proto::{etcdserverpb as pb, healthpb};
 use kattu_server::FaceConfig;
 use kattu_server::ahead::FIRST;
 use kattu_server::budget::{Budget, CALL_BYTES};
@@ -15,10 +15,12 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpSocket;
+use tokio::sync::Semaphore;
 use tonic::Code;
 
 const PUT: &str = "/etcdserverpb.KV/Put";
 const RANGE: &str = "/etcdserverpb.KV/Range";
+const WATCH_HEALTH: &str = "/grpc.health.v1.Health/Watch";
 const MIB: u64 = 1 << 20;
 /// How long a client may take nothing where a test is about how slowly.
 const DRIP_STALL: Duration = Duration::from_millis(1_000);
@@ -421,6 +423,44 @@ async fn small_answers_that_are_taken_one_by_one_now_and_then_cost_the_connectio
 }
 
 /// Small writes pass by large ones that wait for their turn.
+/// A watch of the health goes on for as long as its client likes, at no cost to that one: so few are enough.
+#[tokio::test]
+async fn watches_of_the_health_have_a_number_on_a_connection_and_on_a_member() {
+    const OF_ONE: usize = 16;
+    let config = FaceConfig { health_watches: Arc::new(Semaphore::new(OF_ONE + 4)), ..Default::default() };
+    let face = Face::start_with(config).await;
+    let (mut one, mut other) = (by_hand(&face).await, by_hand(&face).await);
+    let whole = healthpb::HealthCheckRequest { service: String::new() };
+    let mut watches = Vec::new();
+    for _ in 0..OF_ONE {
+        let answer = ask(&mut one, WATCH_HEALTH, &whole).await.await.unwrap();
+        assert!(tonic::Status::from_header_map(answer.headers()).is_none());
+        watches.push(answer.into_body());
+    }
+    let reason = |refused: &tonic::Status| {
+        assert_eq!(refused.code(), Code::ResourceExhausted);
+        refused.metadata().get("kattu-reason").unwrap().to_str().unwrap().to_string()
+    };
+    let refused = refusal(ask(&mut one, WATCH_HEALTH, &whole).await).await.expect("it has as many as it may");
+    assert!(reason(&refused).contains("share one"), "{refused}");
+    let mut others = Vec::new();
+    for _ in 0..4 {
+        others.push(ask(&mut other, WATCH_HEALTH, &whole).await.await.unwrap());
+    }
+    let refused = refusal(ask(&mut other, WATCH_HEALTH, &whole).await).await.expect("so does the member");
+    assert!(reason(&refused).contains("ask with Check"), "{refused}");
+    // Nobody who asks for anything else is refused for it, and who ends one has room for another.
+    assert_eq!(refusal(ask(&mut one, RANGE, &get("a")).await).await.map(|refused| refused.code()), None);
+    watches.pop();
+    eventually(|| face.config.health_watches.available_permits() == 1).await;
+    let again = ask(&mut one, WATCH_HEALTH, &whole).await.await.unwrap();
+    assert!(tonic::Status::from_header_map(again.headers()).is_none());
+    drop((one, watches, again));
+    eventually(|| face.config.health_watches.available_permits() == OF_ONE).await;
+    drop((other, others));
+    eventually(|| face.config.budget.held() == 0).await;
+}
+
 #[tokio::test]
 async fn large_writes_take_turns_and_small_ones_do_not_wait_for_them() {
     let face = Face::start().await;
