@@ -263,22 +263,24 @@ impl<R: Replica> Face<R> {
             Rpc::DeleteRange => kv::delete_range(self, message, hold).await?,
             Rpc::Txn => kv::txn(self, message, level, hold).await?,
             Rpc::Compact => kv::compact(self, message, hold).await?,
-            Rpc::Status => maintenance::status(self, message).await.map(FaceBody::Message)?,
-            Rpc::Alarm => maintenance::alarm(self, message).await.map(FaceBody::Message)?,
-            Rpc::Defragment => maintenance::defragment(self, message).await.map(FaceBody::Message)?,
-            Rpc::Hash => maintenance::hash(self, message).await.map(FaceBody::Message)?,
-            Rpc::HashKv => maintenance::hash_kv(self, message).await.map(FaceBody::Message)?,
-            Rpc::Snapshot => return maintenance::snapshot(self, message).await,
-            Rpc::MemberList => cluster::member_list(self, message).await.map(FaceBody::Message)?,
-            Rpc::MemberAdd => cluster::member_add(self, message).await.map(FaceBody::Message)?,
-            Rpc::MemberRemove => cluster::member_remove(self, message).await.map(FaceBody::Message)?,
-            Rpc::MemberUpdate => cluster::member_update(self, message).await.map(FaceBody::Message)?,
-            Rpc::MemberPromote => cluster::member_promote(self, message).await.map(FaceBody::Message)?,
-            Rpc::MoveLeader => cluster::move_leader(self, message).await.map(FaceBody::Message)?,
-            Rpc::AuthStatus => auth::auth_status(self, message).await.map(FaceBody::Message)?,
+            Rpc::Status => maintenance::status(self, message, hold).await.map(FaceBody::Message)?,
+            Rpc::Alarm => maintenance::alarm(self, message, hold).await.map(FaceBody::Message)?,
+            Rpc::Defragment => maintenance::defragment(self, message, hold).await.map(FaceBody::Message)?,
+            Rpc::Hash => maintenance::hash(self, message, hold).await.map(FaceBody::Message)?,
+            Rpc::HashKv => maintenance::hash_kv(self, message, hold).await.map(FaceBody::Message)?,
+            Rpc::Snapshot => return maintenance::snapshot(self, message, hold).await,
+            Rpc::MemberList => cluster::member_list(self, message, hold).await.map(FaceBody::Message)?,
+            Rpc::MemberAdd => cluster::member_add(self, message, hold).await.map(FaceBody::Message)?,
+            Rpc::MemberRemove => cluster::member_remove(self, message, hold).await.map(FaceBody::Message)?,
+            Rpc::MemberUpdate => cluster::member_update(self, message, hold).await.map(FaceBody::Message)?,
+            Rpc::MemberPromote => {
+                cluster::member_promote(self, message, hold).await.map(FaceBody::Message)?
+            }
+            Rpc::MoveLeader => cluster::move_leader(self, message, hold).await.map(FaceBody::Message)?,
+            Rpc::AuthStatus => auth::auth_status(self, message, hold).await.map(FaceBody::Message)?,
             Rpc::Authenticate => auth::authenticate(message).map(FaceBody::Message)?,
-            Rpc::HealthCheck => health::check(self, message).await.map(FaceBody::Message)?,
-            Rpc::HealthList => health::list(self, message).await.map(FaceBody::Message)?,
+            Rpc::HealthCheck => health::check(self, message, hold).await.map(FaceBody::Message)?,
+            Rpc::HealthList => health::list(self, message, hold).await.map(FaceBody::Message)?,
             Rpc::HealthWatch => return health::watch(self, message, hold),
             _ => unreachable!("{rpc:?} is written, says is_written"),
         };
@@ -291,26 +293,22 @@ impl<R: Replica> Face<R> {
         response.headers_mut().insert(HeaderName::from_static(level::INDEX), position);
     }
 
-    /// Asks the replica; whatever is not a final answer of the store comes back as etcd's error.
+    /// Asks the replica for a call that holds this; whatever is not a final answer of the store comes back as etcd's error.
     ///
     /// # Errors
     /// The store's no, a refusal, or a doubt.
-    pub async fn call(&self, request: contract::Request) -> Result<Reply, Status> {
-        self.judge_outcome(self.replica.ask(request).await)
+    pub async fn call(&self, request: contract::Request, hold: &mut Hold) -> Result<Reply, Status> {
+        self.judge_outcome(self.ask(request, hold, None).await)
     }
 
-    /// The same for a request with bytes of a client's: what its call holds, and the turn it has, stay with it if the client goes.
-    ///
-    /// # Errors
-    /// The store's no, a refusal, or a doubt.
-    pub(crate) async fn call_holding(
+    /// Asks the replica. What the call holds, and the turn it has, stay with the request if the client goes.
+    pub(crate) fn ask(
         &self,
         request: contract::Request,
         hold: &mut Hold,
         turn: Option<OwnedSemaphorePermit>,
-    ) -> Result<Reply, Status> {
-        let asked = Some(self.replica.ask(request));
-        self.judge_outcome(Holding { asked, hold, turn }.await)
+    ) -> impl Future<Output = Outcome> {
+        Holding { asked: Some(self.replica.ask(request)), hold, turn }
     }
 
     /// An outcome as an answer or as etcd's error.
@@ -335,8 +333,8 @@ impl<R: Replica> Face<R> {
     ///
     /// # Errors
     /// If the replica is stopping or overloaded.
-    pub async fn status(&self) -> Result<contract::Status, Status> {
-        match self.call(contract::Request::Status).await?.body {
+    pub async fn status(&self, hold: &mut Hold) -> Result<contract::Status, Status> {
+        match self.call(contract::Request::Status, hold).await?.body {
             ReplyBody::Status(status) => Ok(*status),
             other => Err(mismatch("a status", &other)),
         }

@@ -39,31 +39,35 @@ const ENOUGH_WATCHES: &str =
 ///
 /// # Errors
 /// What the read answers.
-pub async fn probe<R: Replica>(face: &Face<R>, consistency: Consistency) -> Result<(), Status> {
+pub async fn probe<R: Replica>(
+    face: &Face<R>,
+    consistency: Consistency,
+    hold: &mut Hold,
+) -> Result<(), Status> {
     let keys = KeyRange { start: vec![0], end: vec![0] };
     let query = Query::Range(Range { keys, limit: 1, keys_only: true, ..Range::default() });
-    face.call(Request::Read(query, consistency)).await.map(|_| ())
+    face.call(Request::Read(query, consistency), hold).await.map(|_| ())
 }
 
 /// Check.
 ///
 /// # Errors
 /// `NotFound` for a service of another name than "".
-pub async fn check<R: Replica>(face: &Face<R>, message: Bytes) -> Result<Bytes, Status> {
+pub async fn check<R: Replica>(face: &Face<R>, message: Bytes, hold: &mut Hold) -> Result<Bytes, Status> {
     let request: pb::HealthCheckRequest = grpc::decode(message)?;
     if !request.service.is_empty() {
         return Err(Status::not_found("unknown service"));
     }
-    Ok(encode::frame(&response(judge(face).await)))
+    Ok(encode::frame(&response(judge(face, hold).await)))
 }
 
 /// List: the server as a whole is the only service.
 ///
 /// # Errors
 /// If the request is malformed.
-pub async fn list<R: Replica>(face: &Face<R>, message: Bytes) -> Result<Bytes, Status> {
+pub async fn list<R: Replica>(face: &Face<R>, message: Bytes, hold: &mut Hold) -> Result<Bytes, Status> {
     let _: pb::HealthListRequest = grpc::decode(message)?;
-    let statuses = HashMap::from([(String::new(), response(judge(face).await))]);
+    let statuses = HashMap::from([(String::new(), response(judge(face, hold).await))]);
     Ok(encode::frame(&pb::HealthListResponse { statuses }))
 }
 
@@ -145,8 +149,8 @@ impl Watched {
     }
 }
 
-async fn judge<R: Replica>(face: &Face<R>) -> ServingStatus {
-    if face.replica.leader().is_some() && probe(face, Consistency::Linearizable).await.is_ok() {
+async fn judge<R: Replica>(face: &Face<R>, hold: &mut Hold) -> ServingStatus {
+    if face.replica.leader().is_some() && probe(face, Consistency::Linearizable, hold).await.is_ok() {
         ServingStatus::Serving
     } else {
         ServingStatus::NotServing

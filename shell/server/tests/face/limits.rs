@@ -206,6 +206,55 @@ async fn a_write_that_the_replica_has_is_held_until_it_is_answered_whoever_waits
     assert_eq!((budget.held(), budget.calls(), turns.available_permits()), (0, 0, turns_before));
 }
 
+/// The same of every other call, and of pages: the replica has their requests, too.
+#[tokio::test]
+async fn whatever_the_replica_has_is_held_until_it_is_answered() {
+    let face = face_with(30 * MIB).await;
+    face.store.set(|state| (state.silent, state.left) = (true, Some(Vec::new())));
+    let budget = Arc::clone(&face.config.budget);
+    let mut client = by_hand(&face).await;
+    let disarm = pb::AlarmRequest { action: 2, member_id: 0, alarm: 1 };
+    let whole = healthpb::HealthCheckRequest { service: String::new() };
+    let calls = [
+        ("/etcdserverpb.Maintenance/Alarm", framed(&disarm)),
+        ("/etcdserverpb.Maintenance/Status", framed(&pb::StatusRequest {})),
+        ("/etcdserverpb.Maintenance/Snapshot", framed(&pb::SnapshotRequest {})),
+        ("/etcdserverpb.Maintenance/HashKV", framed(&pb::HashKvRequest::default())),
+        ("/etcdserverpb.Cluster/MemberList", framed(&pb::MemberListRequest { linearizable: true })),
+        ("/etcdserverpb.Cluster/MemberRemove", framed(&pb::MemberRemoveRequest { id: MEMBER })),
+        (
+            "/etcdserverpb.Cluster/MemberAdd",
+            framed(&pb::MemberAddRequest { peer_ur_ls: vec!["http://a:1".into()], ..Default::default() }),
+        ),
+        ("/etcdserverpb.Auth/AuthStatus", framed(&pb::AuthStatusRequest {})),
+        ("/grpc.health.v1.Health/Check", framed(&whole)),
+        ("/grpc.health.v1.Health/List", framed(&healthpb::HealthListRequest {})),
+    ];
+    for (place, (path, message)) in calls.iter().enumerate() {
+        let held = CALL_BYTES * (place as u64 + 1);
+        let (_answer, mut body) = begin(&mut client, path).await;
+        body.send_data(message.clone().into(), true).unwrap();
+        eventually(|| face.store.set(|state| state.waiting) == 1).await;
+        assert_eq!(budget.held(), held, "{path}");
+        body.send_reset(Reason::CANCEL);
+        eventually(|| face.store.set(|state| state.waiting) == 0).await;
+        assert_eq!((budget.held(), budget.calls()), (held, place as u64 + 1), "{path}");
+    }
+    let held = budget.held();
+    for (place, page) in ["/health", "/metrics", "/kattu/status"].into_iter().enumerate() {
+        let mut socket = face.raw().await;
+        socket.write_all(format!("GET {page} HTTP/1.1\r\nhost: x\r\n\r\n").as_bytes()).await.unwrap();
+        eventually(|| face.store.set(|state| state.waiting) == 1).await;
+        drop(socket);
+        eventually(|| face.store.set(|state| state.waiting) == 0).await;
+        assert_eq!(budget.held(), held + CALL_BYTES * (place as u64 + 1), "{page}");
+    }
+    drop(client);
+    drop(face.store.set(|state| state.left.take()));
+    eventually(|| face.config.counters.connections.get() == 0).await;
+    assert_eq!((budget.held(), budget.calls()), (0, 0));
+}
+
 #[tokio::test]
 async fn calls_beyond_what_there_is_room_for_are_refused_and_their_connection_goes_on() {
     let face = face_with(300 * CALL_BYTES).await;
