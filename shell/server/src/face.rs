@@ -11,7 +11,7 @@ use crate::encode::PREFIX_LEN;
 use crate::patience::Limits;
 use crate::replica::{Asked, Replica};
 use crate::rpc::Rpc;
-use crate::{auth, cluster, errors, grpc, health, kv, level, maintenance};
+use crate::{auth, cluster, errors, grpc, health, kv, level, maintenance, process};
 use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode};
@@ -161,13 +161,16 @@ pub struct Face<R> {
     pub stop: watch::Receiver<bool>,
     /// What clients watch of it.
     pub(crate) watched: Arc<health::Watched>,
+    /// What the kernel tells about the process.
+    pub(crate) process: process::Last,
 }
 
 impl<R: Replica> Face<R> {
     /// A face of this replica, until `stop` turns true.
     #[must_use]
     pub fn new(replica: R, config: Arc<FaceConfig>, stop: watch::Receiver<bool>) -> Face<R> {
-        Face { replica, config, stop, watched: Arc::default() }
+        let (watched, process) = Default::default();
+        Face { replica, config, stop, watched, process }
     }
 
     /// The least quota of all members, in bytes; this member's own while no other is known.
