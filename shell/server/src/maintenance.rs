@@ -87,7 +87,7 @@ fn text_of(alarm: &Alarm) -> String {
 /// Alarm: reading them, raising one, clearing one.
 ///
 /// # Errors
-/// An action or a kind without a name; what a write may meet.
+/// An action or a kind without a name; an alarm to raise for somebody who is no member; what a write may meet.
 pub async fn alarm<R: Replica>(face: &Face<R>, message: Bytes, hold: &mut Hold) -> Result<Bytes, Status> {
     let request: pb::AlarmRequest = grpc::decode(message)?;
     let wrong = |what: &str, number: i32| Status::invalid_argument(format!("kattu: unknown {what} {number}"));
@@ -110,6 +110,7 @@ pub async fn alarm<R: Replica>(face: &Face<R>, message: Bytes, hold: &mut Hold) 
         // No kind: nothing to raise or clear, and nothing wrong, for etcd.
         (_, None) => (status.term, Vec::new()),
         (AlarmAction::Activate, Some(kind)) => {
+            check_member(face, member, hold).await?;
             change(face, AlarmChange::Raise(Alarm { member, kind }), hold).await?
         }
         (AlarmAction::Deactivate, Some(kind)) => {
@@ -120,6 +121,19 @@ pub async fn alarm<R: Replica>(face: &Face<R>, message: Bytes, hold: &mut Hold) 
     let member_of = |alarm: Alarm| pb::AlarmMember { member_id: alarm.member.0, alarm: alarm.kind as i32 };
     let alarms = alarms.into_iter().map(member_of).collect();
     Ok(encode::frame(&pb::AlarmResponse { header, alarms }))
+}
+
+/// Whether there is such a member, or nobody is meant. Members carry the table of alarms along, and look at all of it with
+/// each that is raised: it has no more than two of each that is or was one. To clear and to read those of a former one is no harm.
+async fn check_member<R: Replica>(face: &Face<R>, member: NodeId, hold: &mut Hold) -> Result<(), Status> {
+    if member == NodeId(0) {
+        return Ok(());
+    }
+    match face.call(Request::Members(Consistency::Linearizable), hold).await?.body {
+        ReplyBody::Members(members) if members.list.iter().any(|known| known.id == member) => Ok(()),
+        ReplyBody::Members(_) => Err(errors::MEMBER_NOT_FOUND.into()),
+        other => Err(mismatch("the members", &other)),
+    }
 }
 
 /// Changes the table of alarms through the log.
