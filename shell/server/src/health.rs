@@ -160,3 +160,73 @@ async fn judge<R: Replica>(face: &Face<R>, hold: &mut Hold) -> ServingStatus {
 fn response(status: ServingStatus) -> pb::HealthCheckResponse {
     pb::HealthCheckResponse { status: status as i32 }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::replica::Asked;
+    use kattu_node::contract::{Outcome, Refusal};
+    use kattu_raft::{LogIndex, NodeId, Term};
+    use std::sync::atomic::AtomicUsize;
+
+    /// A replica that has a leader, or has none, counts who asks, and can do nothing else.
+    #[derive(Clone, Default)]
+    struct Led {
+        has_leader: Arc<AtomicBool>,
+        looks: Arc<AtomicUsize>,
+    }
+
+    impl Replica for Led {
+        fn ask(&self, _: Request) -> impl Asked {
+            std::future::ready(Outcome::Refused(Refusal::Stopping))
+        }
+
+        fn cluster_id(&self) -> u64 {
+            1
+        }
+
+        fn member_id(&self) -> NodeId {
+            NodeId(1)
+        }
+
+        fn leader(&self) -> Option<NodeId> {
+            self.looks.fetch_add(1, Relaxed);
+            self.has_leader.load(Relaxed).then_some(NodeId(1))
+        }
+
+        fn term(&self) -> Term {
+            Term(1)
+        }
+
+        fn committed(&self) -> LogIndex {
+            LogIndex(1)
+        }
+    }
+
+    /// Whoever looks for them has a hold of what they have in common.
+    #[tokio::test]
+    async fn one_looks_for_all_who_watch_and_nobody_for_none() {
+        let (led, watched) = (Led::default(), Arc::<Watched>::default());
+        for has_leader in [true, false] {
+            let mut watches: Vec<_> = (0..10).map(|_| watched.begin(&led)).collect();
+            assert_eq!(Arc::strong_count(&watched), 2, "one looks for ten");
+            for watch in &mut watches {
+                assert_eq!(*watch.borrow_and_update(), !has_leader, "as it is now");
+            }
+            // Its first two looks come at once.
+            let before = led.looks.load(Relaxed);
+            while led.looks.load(Relaxed) < before + 2 {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            led.has_leader.store(has_leader, Relaxed);
+            for watch in &mut watches {
+                watch.changed().await.expect("it is looked at");
+                assert_eq!(*watch.borrow(), has_leader);
+            }
+            drop(watches);
+            while Arc::strong_count(&watched) != 1 {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        }
+    }
+}
