@@ -2,6 +2,7 @@
 //!
 //! Knows nothing of: users, roles, tokens.
 
+use crate::budget::Hold;
 use crate::errors;
 use crate::face::Face;
 use crate::replica::Replica;
@@ -17,9 +18,13 @@ const AUTH_REVISION_FIRST: u64 = 1;
 ///
 /// # Errors
 /// If the replica is stopping.
-pub async fn auth_status<R: Replica>(face: &Face<R>, message: Bytes) -> Result<Bytes, Status> {
+pub async fn auth_status<R: Replica>(
+    face: &Face<R>,
+    message: Bytes,
+    hold: &mut Hold,
+) -> Result<Bytes, Status> {
     let _: pb::AuthStatusRequest = grpc::decode(message)?;
-    let status = face.status().await?;
+    let status = face.status(hold).await?;
     let header = Some(face.header(status.term, status.revision));
     Ok(encode::frame(&pb::AuthStatusResponse { header, enabled: false, auth_revision: AUTH_REVISION_FIRST }))
 }

@@ -13,7 +13,7 @@
 //!           the less anybody gets.
 //!        So what is held stays within the budget and [`SMALL_BYTES`] for each connection.
 //! A hold goes where its bytes go: from the request's body to the store's result, and piece by piece into what waits for
-//! the socket. Whatever drops the bytes (a stream that was reset, a connection that broke) drops the hold with them. But a request
+//! the socket, or with the head of an answer that is nothing else ([`crate::unsent`]). Whatever drops the bytes (a stream that was reset, a connection that broke) drops the hold with them. But a request
 //! that the replica has is dropped by nobody else: what its call holds stays behind with it, and with that the place of the
 //! connection among the others. Else a client that resets each write, or leaves after it, would have any number of them here.
 //! Beside the bytes, calls that the replica works on are counted, and what is still to come of bodies that have begun: how far
@@ -176,6 +176,8 @@ struct Counted {
     held: AtomicU64,
     /// Calls under way.
     calls: AtomicU64,
+    /// Streams that go on for as long as their client likes.
+    watches: AtomicU64,
     /// The connection's place among the others, for as long as anything is counted.
     _place: Box<dyn Any + Send + Sync>,
 }
@@ -209,8 +211,13 @@ impl Account {
     #[must_use]
     pub fn with_place(budget: &Arc<Budget>, place: impl Any + Send + Sync) -> Rc<Account> {
         let none = || AtomicU64::new(0);
-        let counted =
-            Counted { budget: Arc::clone(budget), held: none(), calls: none(), _place: Box::new(place) };
+        let counted = Counted {
+            budget: Arc::clone(budget),
+            held: none(),
+            calls: none(),
+            watches: none(),
+            _place: Box::new(place),
+        };
         Rc::new(Account {
             counted: Arc::new(counted),
             pieces: Cell::default(),
@@ -289,6 +296,12 @@ impl Hold {
         account.take(bytes).then(|| Hold { account: Rc::clone(account), bytes, expected: 0, begun: None })
     }
 
+    /// Holds nothing, for somebody who was refused.
+    #[must_use]
+    pub fn nothing(account: &Rc<Account>) -> Hold {
+        Hold { account: Rc::clone(account), bytes: 0, expected: 0, begun: None }
+    }
+
     /// What is held now.
     #[must_use]
     pub fn bytes(&self) -> u64 {
@@ -363,6 +376,15 @@ impl Hold {
         self.begun = None;
     }
 
+    /// The call is a stream that goes on for as long as its client likes: one of at most so many of its connection.
+    #[must_use]
+    pub fn watch(&self, watches_max: u64) -> Option<Watching> {
+        let counted = &self.account.counted;
+        let before = counted.watches.fetch_add(1, Relaxed);
+        let watching = Watching(Arc::clone(counted)); // one too many gives its number back here
+        (before < watches_max).then_some(watching)
+    }
+
     /// All that is held, for a request that outlives its call. The hold has nothing any more.
     #[must_use]
     pub fn leave(&mut self) -> Orphan {
@@ -393,6 +415,16 @@ impl Drop for Begun {
         if calls.fetch_sub(1, Relaxed) == 1 {
             budget.connections.fetch_sub(1, Relaxed);
         }
+    }
+}
+
+/// A stream that goes on for as long as its client likes.
+#[derive(Debug)]
+pub struct Watching(Arc<Counted>);
+
+impl Drop for Watching {
+    fn drop(&mut self) {
+        self.0.watches.fetch_sub(1, Relaxed);
     }
 }
 

@@ -13,10 +13,12 @@
 //! Headers have no revision here, as in etcd.
 //! Knows nothing of: how members are changed.
 
+use crate::budget::Hold;
 use crate::config::urls::Url;
 use crate::errors::{self, EtcdError};
 use crate::face::{Face, mismatch};
 use crate::replica::Replica;
+use crate::skim::fields;
 use crate::{encode, grpc};
 use bytes::Bytes;
 use kattu_node::contract::{
@@ -38,11 +40,15 @@ const DRAWS_MAX: usize = 3;
 ///
 /// # Errors
 /// If a linearizable list cannot be had.
-pub async fn member_list<R: Replica>(face: &Face<R>, message: Bytes) -> Result<Bytes, Status> {
+pub async fn member_list<R: Replica>(
+    face: &Face<R>,
+    message: Bytes,
+    hold: &mut Hold,
+) -> Result<Bytes, Status> {
     let request: pb::MemberListRequest = grpc::decode(message)?;
     let consistency =
         if request.linearizable { Consistency::Linearizable } else { Consistency::Serializable };
-    let reply = face.call(Request::Members(consistency)).await?;
+    let reply = face.call(Request::Members(consistency), hold).await?;
     let members = match reply.body {
         ReplyBody::Members(members) => members.list,
         other => return Err(mismatch("the members", &other)),
@@ -55,7 +61,12 @@ pub async fn member_list<R: Replica>(face: &Face<R>, message: Bytes) -> Result<B
 ///
 /// # Errors
 /// As etcd's.
-pub async fn member_add<R: Replica>(face: &Face<R>, message: Bytes) -> Result<Bytes, Status> {
+pub async fn member_add<R: Replica>(
+    face: &Face<R>,
+    message: Bytes,
+    hold: &mut Hold,
+) -> Result<Bytes, Status> {
+    check_urls_count(&message, 1)?;
     let request: pb::MemberAddRequest = grpc::decode(message)?;
     let peer_urls = judge_urls(request.peer_ur_ls)?;
     let mut draws = 0;
@@ -63,7 +74,7 @@ pub async fn member_add<R: Replica>(face: &Face<R>, message: Bytes) -> Result<By
         let id = draw_id(face.replica.cluster_id());
         draws += 1;
         let add = MemberChange::Add { id, peer_urls: peer_urls.clone(), votes: !request.is_learner };
-        let outcome = face.replica.ask(Request::Change(add)).await;
+        let outcome = face.ask(Request::Change(add), hold, None).await;
         if outcome == Outcome::Refused(Refusal::Member(MemberRefusal::IdUsed)) && draws < DRAWS_MAX {
             continue;
         }
@@ -80,9 +91,13 @@ pub async fn member_add<R: Replica>(face: &Face<R>, message: Bytes) -> Result<By
 ///
 /// # Errors
 /// As etcd's.
-pub async fn member_remove<R: Replica>(face: &Face<R>, message: Bytes) -> Result<Bytes, Status> {
+pub async fn member_remove<R: Replica>(
+    face: &Face<R>,
+    message: Bytes,
+    hold: &mut Hold,
+) -> Result<Bytes, Status> {
     let request: pb::MemberRemoveRequest = grpc::decode(message)?;
-    let (term, members) = change(face, MemberChange::Remove(NodeId(request.id))).await?;
+    let (term, members) = change(face, MemberChange::Remove(NodeId(request.id)), hold).await?;
     Ok(encode::frame(&pb::MemberRemoveResponse { header: Some(face.header(term, 0)), members }))
 }
 
@@ -90,10 +105,16 @@ pub async fn member_remove<R: Replica>(face: &Face<R>, message: Bytes) -> Result
 ///
 /// # Errors
 /// As etcd's.
-pub async fn member_update<R: Replica>(face: &Face<R>, message: Bytes) -> Result<Bytes, Status> {
+pub async fn member_update<R: Replica>(
+    face: &Face<R>,
+    message: Bytes,
+    hold: &mut Hold,
+) -> Result<Bytes, Status> {
+    check_urls_count(&message, 2)?;
     let request: pb::MemberUpdateRequest = grpc::decode(message)?;
     let peer_urls = judge_urls(request.peer_ur_ls)?;
-    let (term, members) = change(face, MemberChange::Update { id: NodeId(request.id), peer_urls }).await?;
+    let (term, members) =
+        change(face, MemberChange::Update { id: NodeId(request.id), peer_urls }, hold).await?;
     Ok(encode::frame(&pb::MemberUpdateResponse { header: Some(face.header(term, 0)), members }))
 }
 
@@ -101,9 +122,13 @@ pub async fn member_update<R: Replica>(face: &Face<R>, message: Bytes) -> Result
 ///
 /// # Errors
 /// As etcd's.
-pub async fn member_promote<R: Replica>(face: &Face<R>, message: Bytes) -> Result<Bytes, Status> {
+pub async fn member_promote<R: Replica>(
+    face: &Face<R>,
+    message: Bytes,
+    hold: &mut Hold,
+) -> Result<Bytes, Status> {
     let request: pb::MemberPromoteRequest = grpc::decode(message)?;
-    let (term, members) = change(face, MemberChange::Promote(NodeId(request.id))).await?;
+    let (term, members) = change(face, MemberChange::Promote(NodeId(request.id)), hold).await?;
     Ok(encode::frame(&pb::MemberPromoteResponse { header: Some(face.header(term, 0)), members }))
 }
 
@@ -111,9 +136,13 @@ pub async fn member_promote<R: Replica>(face: &Face<R>, message: Bytes) -> Resul
 ///
 /// # Errors
 /// As etcd's.
-pub async fn move_leader<R: Replica>(face: &Face<R>, message: Bytes) -> Result<Bytes, Status> {
+pub async fn move_leader<R: Replica>(
+    face: &Face<R>,
+    message: Bytes,
+    hold: &mut Hold,
+) -> Result<Bytes, Status> {
     let request: pb::MoveLeaderRequest = grpc::decode(message)?;
-    let reply = face.call(Request::MoveLeader(NodeId(request.target_id))).await?;
+    let reply = face.call(Request::MoveLeader(NodeId(request.target_id)), hold).await?;
     match reply.body {
         ReplyBody::Moved => {
             Ok(encode::frame(&pb::MoveLeaderResponse { header: Some(face.header(reply.term, 0)) }))
@@ -122,8 +151,12 @@ pub async fn move_leader<R: Replica>(face: &Face<R>, message: Bytes) -> Result<B
     }
 }
 
-async fn change<R: Replica>(face: &Face<R>, change: MemberChange) -> Result<(Term, Vec<pb::Member>), Status> {
-    changed(face.call(Request::Change(change)).await?)
+async fn change<R: Replica>(
+    face: &Face<R>,
+    change: MemberChange,
+    hold: &mut Hold,
+) -> Result<(Term, Vec<pb::Member>), Status> {
+    changed(face.call(Request::Change(change), hold).await?)
 }
 
 fn changed(reply: kattu_node::contract::Reply) -> Result<(Term, Vec<pb::Member>), Status> {
@@ -141,6 +174,12 @@ fn member(member: MemberInfo) -> pb::Member {
         client_ur_ls: member.client_urls,
         is_learner: member.learner,
     }
+}
+
+/// [`judge_urls`] refuses too many, too, but by then each has taken many times its bytes.
+fn check_urls_count(message: &[u8], urls: u32) -> Result<(), EtcdError> {
+    let count = fields(message).filter(|(tag, _)| *tag == urls).take(URLS_MAX + 1).count();
+    if URLS_MAX < count { Err(errors::BAD_MEMBER_URLS) } else { Ok(()) }
 }
 
 /// Peer URLs as the table of members keeps them: canonical, ascending, each once; at least one, and reachable.

@@ -184,6 +184,16 @@ pub fn too_much_held(what: &'static str) -> Status {
     status
 }
 
+/// As much of a client's text as an error repeats to it, in bytes. What goes into a head grows to three times as many, and is
+/// held for its client.
+pub const TOLD_BYTES_MAX: usize = 200;
+
+/// The begin of a client's text, for an error that tells it.
+#[must_use]
+pub fn begin_of(text: &str) -> &str {
+    &text[..text.floor_char_boundary(TOLD_BYTES_MAX)]
+}
+
 /// The metadata key of a refusal's reason.
 pub const REASON: &str = "kattu-reason";
 

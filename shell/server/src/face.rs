@@ -11,7 +11,7 @@ use crate::encode::PREFIX_LEN;
 use crate::patience::Limits;
 use crate::replica::{Asked, Replica};
 use crate::rpc::Rpc;
-use crate::{auth, cluster, errors, grpc, health, kv, level, maintenance};
+use crate::{auth, cluster, errors, grpc, health, kv, level, maintenance, process};
 use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode};
@@ -75,6 +75,8 @@ pub struct FaceConfig {
     pub large_writes: Arc<Semaphore>,
     /// Places for looks at everything; shared by all listeners of this member.
     pub looks: Arc<Semaphore>,
+    /// Places for clients that watch this member's health; shared by all listeners of this member.
+    pub health_watches: Arc<Semaphore>,
     /// What may be held for clients; shared by all listeners of this member.
     pub budget: Arc<Budget>,
     /// How long calls under way may go on once the server stops.
@@ -102,6 +104,7 @@ impl Default for FaceConfig {
             ping_interval_min: Duration::from_secs(5),
             large_writes: Arc::new(Semaphore::new(kv::LARGE_WRITES_KIB)),
             looks: Arc::new(Semaphore::new(maintenance::LOOKS_MAX)),
+            health_watches: Arc::new(Semaphore::new(health::WATCHES_MAX)),
             budget: Arc::default(),
             drain_deadline: Duration::from_secs(2),
             counters: Arc::default(),
@@ -156,13 +159,18 @@ pub struct Face<R> {
     pub config: Arc<FaceConfig>,
     /// Turns true when the server stops: streams end by it.
     pub stop: watch::Receiver<bool>,
+    /// What clients watch of it.
+    pub(crate) watched: Arc<health::Watched>,
+    /// What the kernel tells about the process.
+    pub(crate) process: process::Last,
 }
 
 impl<R: Replica> Face<R> {
     /// A face of this replica, until `stop` turns true.
     #[must_use]
     pub fn new(replica: R, config: Arc<FaceConfig>, stop: watch::Receiver<bool>) -> Face<R> {
-        Face { replica, config, stop }
+        let (watched, process) = Default::default();
+        Face { replica, config, stop, watched, process }
     }
 
     /// The least quota of all members, in bytes; this member's own while no other is known.
@@ -258,23 +266,25 @@ impl<R: Replica> Face<R> {
             Rpc::DeleteRange => kv::delete_range(self, message, hold).await?,
             Rpc::Txn => kv::txn(self, message, level, hold).await?,
             Rpc::Compact => kv::compact(self, message, hold).await?,
-            Rpc::Status => maintenance::status(self, message).await.map(FaceBody::Message)?,
-            Rpc::Alarm => maintenance::alarm(self, message).await.map(FaceBody::Message)?,
-            Rpc::Defragment => maintenance::defragment(self, message).await.map(FaceBody::Message)?,
-            Rpc::Hash => maintenance::hash(self, message).await.map(FaceBody::Message)?,
-            Rpc::HashKv => maintenance::hash_kv(self, message).await.map(FaceBody::Message)?,
-            Rpc::Snapshot => return maintenance::snapshot(self, message).await,
-            Rpc::MemberList => cluster::member_list(self, message).await.map(FaceBody::Message)?,
-            Rpc::MemberAdd => cluster::member_add(self, message).await.map(FaceBody::Message)?,
-            Rpc::MemberRemove => cluster::member_remove(self, message).await.map(FaceBody::Message)?,
-            Rpc::MemberUpdate => cluster::member_update(self, message).await.map(FaceBody::Message)?,
-            Rpc::MemberPromote => cluster::member_promote(self, message).await.map(FaceBody::Message)?,
-            Rpc::MoveLeader => cluster::move_leader(self, message).await.map(FaceBody::Message)?,
-            Rpc::AuthStatus => auth::auth_status(self, message).await.map(FaceBody::Message)?,
+            Rpc::Status => maintenance::status(self, message, hold).await.map(FaceBody::Message)?,
+            Rpc::Alarm => maintenance::alarm(self, message, hold).await.map(FaceBody::Message)?,
+            Rpc::Defragment => maintenance::defragment(self, message, hold).await.map(FaceBody::Message)?,
+            Rpc::Hash => maintenance::hash(self, message, hold).await.map(FaceBody::Message)?,
+            Rpc::HashKv => maintenance::hash_kv(self, message, hold).await.map(FaceBody::Message)?,
+            Rpc::Snapshot => return maintenance::snapshot(self, message, hold).await,
+            Rpc::MemberList => cluster::member_list(self, message, hold).await.map(FaceBody::Message)?,
+            Rpc::MemberAdd => cluster::member_add(self, message, hold).await.map(FaceBody::Message)?,
+            Rpc::MemberRemove => cluster::member_remove(self, message, hold).await.map(FaceBody::Message)?,
+            Rpc::MemberUpdate => cluster::member_update(self, message, hold).await.map(FaceBody::Message)?,
+            Rpc::MemberPromote => {
+                cluster::member_promote(self, message, hold).await.map(FaceBody::Message)?
+            }
+            Rpc::MoveLeader => cluster::move_leader(self, message, hold).await.map(FaceBody::Message)?,
+            Rpc::AuthStatus => auth::auth_status(self, message, hold).await.map(FaceBody::Message)?,
             Rpc::Authenticate => auth::authenticate(message).map(FaceBody::Message)?,
-            Rpc::HealthCheck => health::check(self, message).await.map(FaceBody::Message)?,
-            Rpc::HealthList => health::list(self, message).await.map(FaceBody::Message)?,
-            Rpc::HealthWatch => return health::watch(self, message),
+            Rpc::HealthCheck => health::check(self, message, hold).await.map(FaceBody::Message)?,
+            Rpc::HealthList => health::list(self, message, hold).await.map(FaceBody::Message)?,
+            Rpc::HealthWatch => return health::watch(self, message, hold),
             _ => unreachable!("{rpc:?} is written, says is_written"),
         };
         Ok(grpc::reply(answer))
@@ -286,26 +296,22 @@ impl<R: Replica> Face<R> {
         response.headers_mut().insert(HeaderName::from_static(level::INDEX), position);
     }
 
-    /// Asks the replica; whatever is not a final answer of the store comes back as etcd's error.
+    /// Asks the replica for a call that holds this; whatever is not a final answer of the store comes back as etcd's error.
     ///
     /// # Errors
     /// The store's no, a refusal, or a doubt.
-    pub async fn call(&self, request: contract::Request) -> Result<Reply, Status> {
-        self.judge_outcome(self.replica.ask(request).await)
+    pub async fn call(&self, request: contract::Request, hold: &mut Hold) -> Result<Reply, Status> {
+        self.judge_outcome(self.ask(request, hold, None).await)
     }
 
-    /// The same for a request with bytes of a client's: what its call holds, and the turn it has, stay with it if the client goes.
-    ///
-    /// # Errors
-    /// The store's no, a refusal, or a doubt.
-    pub(crate) async fn call_holding(
+    /// Asks the replica. What the call holds, and the turn it has, stay with the request if the client goes.
+    pub(crate) fn ask(
         &self,
         request: contract::Request,
         hold: &mut Hold,
         turn: Option<OwnedSemaphorePermit>,
-    ) -> Result<Reply, Status> {
-        let asked = Some(self.replica.ask(request));
-        self.judge_outcome(Holding { asked, hold, turn }.await)
+    ) -> impl Future<Output = Outcome> {
+        Holding { asked: Some(self.replica.ask(request)), hold, turn }
     }
 
     /// An outcome as an answer or as etcd's error.
@@ -330,8 +336,8 @@ impl<R: Replica> Face<R> {
     ///
     /// # Errors
     /// If the replica is stopping or overloaded.
-    pub async fn status(&self) -> Result<contract::Status, Status> {
-        match self.call(contract::Request::Status).await?.body {
+    pub async fn status(&self, hold: &mut Hold) -> Result<contract::Status, Status> {
+        match self.call(contract::Request::Status, hold).await?.body {
             ReplyBody::Status(status) => Ok(*status),
             other => Err(mismatch("a status", &other)),
         }
@@ -415,6 +421,7 @@ fn is_written(rpc: Rpc) -> bool {
 fn unknown_path(path: &str) -> Status {
     let (service, method) = path.trim_start_matches('/').split_once('/').unwrap_or((path, ""));
     let known = Rpc::ALL.iter().any(|rpc| rpc.service() == service);
+    let (service, method) = (errors::begin_of(service), errors::begin_of(method));
     Status::unimplemented(if known {
         format!("unknown method {method} for service {service}")
     } else {

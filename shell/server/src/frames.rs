@@ -18,6 +18,7 @@ pub const END_HEADERS: u8 = 4;
 pub struct Head {
     pub kind: u8,
     pub flags: u8,
+    pub stream: u32,
     /// Bytes that follow it.
     pub len: usize,
 }
@@ -47,7 +48,7 @@ impl Frames {
         if bytes.is_empty() {
             return None;
         }
-        let [high, middle, low, kind, flags, ..] = match bytes.split_first_chunk() {
+        let [high, middle, low, kind, flags, stream @ ..] = match bytes.split_first_chunk() {
             Some((head, left)) if self.len == 0 => {
                 *bytes = left;
                 *head
@@ -55,7 +56,7 @@ impl Frames {
             _ => self.gathered(bytes)?,
         };
         self.skip = u32::from_be_bytes([0, high, middle, low]) as usize;
-        Some(Head { kind, flags, len: self.skip })
+        Some(Head { kind, flags, stream: u32::from_be_bytes(stream), len: self.skip })
     }
 
     /// A head that does not come in one piece.

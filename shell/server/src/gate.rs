@@ -6,6 +6,7 @@
 //! Knows nothing of: the store's state, transports.
 
 use crate::errors::{self, EtcdError};
+use crate::skim::{TXN_DEPTH_READ, fields};
 use kattu_kv::api;
 use kattu_kv::check::CheckLimits;
 use kattu_kv::command::TXN_DEPTH_MAX;
@@ -57,14 +58,47 @@ pub fn check_delete_range(request: &pb::DeleteRangeRequest) -> Result<(), EtcdEr
     if request.key.is_empty() { Err(errors::EMPTY_KEY) } else { Ok(()) }
 }
 
+/// Judges how many operations and compares a transaction has, while it is bytes: [`check_txn`] refuses the same numbers, but
+/// each of them has taken many times its bytes by then. Whoever has too many is told that first, whatever else is wrong.
+///
+/// # Errors
+/// Too many operations.
+pub fn check_txn_bytes(message: &[u8], ops_max: usize) -> Result<(), EtcdError> {
+    for list in 1..=3 {
+        if ops_max < fields(message).filter(|(tag, _)| *tag == list).take(ops_max + 1).count() {
+            return Err(errors::TOO_MANY_OPS);
+        }
+    }
+    let mut in_all = in_all_max(ops_max);
+    count_txn(message, TXN_DEPTH_READ, &mut in_all).ok_or(errors::TOO_MANY_OPS)
+}
+
+/// Takes what a transaction has from `in_all`; none if that is less.
+fn count_txn(message: &[u8], depth: usize, in_all: &mut usize) -> Option<()> {
+    for (tag, field) in fields(message) {
+        if (1..=3).contains(&tag) {
+            *in_all = in_all.checked_sub(1)?;
+        }
+        if (2..=3).contains(&tag) && 1 < depth {
+            for (_, inner) in fields(field).filter(|(tag, _)| *tag == 4) {
+                count_txn(inner, depth - 1, in_all)?;
+            }
+        }
+    }
+    Some(())
+}
+
+/// Operations and compares of one transaction with all that are nested in it: one level has three lists of so many.
+fn in_all_max(ops_max: usize) -> usize {
+    TXN_IN_ALL_MAX.max(ops_max.saturating_mul(3))
+}
+
 /// Judges a transaction, except for duplicate keys.
 ///
 /// # Errors
 /// Too many operations, an empty key, an operation without a request, or what the operations' own checks say.
 pub fn check_txn(request: &pb::TxnRequest, ops_max: usize) -> Result<(), EtcdError> {
-    // One level has three lists of so many.
-    let mut in_all = TXN_IN_ALL_MAX.max(ops_max.saturating_mul(3));
-    check_txn_at(request, ops_max, 1, &mut in_all)
+    check_txn_at(request, ops_max, 1, &mut in_all_max(ops_max))
 }
 
 /// Judges whether a transaction changes a key twice; the last check of all.
@@ -114,6 +148,7 @@ fn check_op(op: &pb::RequestOp, ops_max: usize, depth: usize, in_all: &mut usize
 mod tests {
     use super::*;
     use pb::request_op::Request;
+    use prost::Message;
 
     fn op(request: Request) -> pb::RequestOp {
         pb::RequestOp { request: Some(request) }
@@ -191,6 +226,34 @@ mod tests {
         let compare = vec![pb::Compare { key: b"k".to_vec(), ..Default::default() }; 10_000];
         let flat = pb::TxnRequest { compare, failure: vec![get.clone(); 10_000], ..txn(vec![get; 10_000]) };
         assert_eq!(check_txn(&flat, 10_000), Ok(()), "three full lists, as ever");
+    }
+
+    /// While it is bytes a transaction is refused for the same numbers and in the same words.
+    #[test]
+    fn a_txn_in_bytes_has_the_limits_of_one_that_is_unpacked() {
+        let get = op(Request::RequestRange(pb::RangeRequest { key: b"k".to_vec(), ..Default::default() }));
+        let compare = pb::Compare { key: b"k".to_vec(), ..Default::default() };
+        let flat = |compares: usize, success: usize, failure: usize| pb::TxnRequest {
+            compare: vec![compare.clone(); compares],
+            success: vec![get.clone(); success],
+            failure: vec![get.clone(); failure],
+        };
+        let sixty_of = |failure: usize| txn(vec![op(Request::RequestTxn(flat(0, 68, failure))); 60]);
+        let table = [
+            (flat(128, 128, 128), 128, Ok(())),
+            (flat(129, 0, 0), 128, Err(errors::TOO_MANY_OPS)),
+            (flat(0, 129, 0), 128, Err(errors::TOO_MANY_OPS)),
+            (flat(0, 0, 129), 128, Err(errors::TOO_MANY_OPS)),
+            (sixty_of(67), 128, Ok(())),
+            (sixty_of(68), 128, Err(errors::TOO_MANY_OPS)),
+            (sixty_of(68), 2_740, Ok(())),
+            (flat(10_000, 10_000, 10_000), 10_000, Ok(())),
+            (flat(0, 0, 0), 0, Ok(())),
+        ];
+        for (request, ops_max, judged) in table {
+            assert_eq!(check_txn(&request, ops_max), judged);
+            assert_eq!(check_txn_bytes(&request.encode_to_vec(), ops_max), judged);
+        }
     }
 
     #[test]

@@ -120,7 +120,10 @@ where
     let mut whole = Bytes::new();
     let mut parts = Parts::default();
     while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|error| Status::cancelled(format!("the request broke off: {error}")))?;
+        let frame = frame.map_err(|error| {
+            let error = error.to_string();
+            Status::cancelled(format!("the request broke off: {}", errors::begin_of(&error)))
+        })?;
         let Ok(data) = frame.into_data() else { continue };
         if parts.len == 0 && whole.is_empty() {
             check_prefix(&data, len_max)?;

@@ -4,9 +4,10 @@
 //! Knows nothing of: connections.
 
 use crate::body::FaceBody;
+use crate::budget::{CALL_BYTES, Hold};
 use crate::face::Face;
 use crate::replica::Replica;
-use crate::{encode, grpc};
+use crate::{encode, errors, grpc};
 use bytes::Bytes;
 use http::Response;
 use kattu_kv::api::{KeyRange, Query, Range};
@@ -14,42 +15,59 @@ use kattu_node::contract::{Consistency, Request};
 use kattu_proto::healthpb as pb;
 use pb::health_check_response::ServingStatus;
 use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tonic::Status;
 
 /// How often a watched health is looked at again. Looking costs one atomic read.
 const WATCH_PERIOD: Duration = Duration::from_millis(500);
 
+/// Watches of one connection. A watch holds what a call holds for as long as its client likes, and costs that one nothing; one
+/// says all that there is to say.
+const CONNECTION_WATCHES_MAX: u64 = 16;
+const ENOUGH_HERE: &str =
+    "this connection watches the health of this server 16 times; share one of those, or end some";
+
+/// … and of one member.
+pub const WATCHES_MAX: usize = 1_000;
+const ENOUGH_WATCHES: &str =
+    "as many clients watch the health of this server as may; ask with Check, or watch again later";
+
 /// Whether reads work, with the reason if not.
 ///
 /// # Errors
 /// What the read answers.
-pub async fn probe<R: Replica>(face: &Face<R>, consistency: Consistency) -> Result<(), Status> {
+pub async fn probe<R: Replica>(
+    face: &Face<R>,
+    consistency: Consistency,
+    hold: &mut Hold,
+) -> Result<(), Status> {
     let keys = KeyRange { start: vec![0], end: vec![0] };
     let query = Query::Range(Range { keys, limit: 1, keys_only: true, ..Range::default() });
-    face.call(Request::Read(query, consistency)).await.map(|_| ())
+    face.call(Request::Read(query, consistency), hold).await.map(|_| ())
 }
 
 /// Check.
 ///
 /// # Errors
 /// `NotFound` for a service of another name than "".
-pub async fn check<R: Replica>(face: &Face<R>, message: Bytes) -> Result<Bytes, Status> {
+pub async fn check<R: Replica>(face: &Face<R>, message: Bytes, hold: &mut Hold) -> Result<Bytes, Status> {
     let request: pb::HealthCheckRequest = grpc::decode(message)?;
     if !request.service.is_empty() {
         return Err(Status::not_found("unknown service"));
     }
-    Ok(encode::frame(&response(judge(face).await)))
+    Ok(encode::frame(&response(judge(face, hold).await)))
 }
 
 /// List: the server as a whole is the only service.
 ///
 /// # Errors
 /// If the request is malformed.
-pub async fn list<R: Replica>(face: &Face<R>, message: Bytes) -> Result<Bytes, Status> {
+pub async fn list<R: Replica>(face: &Face<R>, message: Bytes, hold: &mut Hold) -> Result<Bytes, Status> {
     let _: pb::HealthListRequest = grpc::decode(message)?;
-    let statuses = HashMap::from([(String::new(), response(judge(face).await))]);
+    let statuses = HashMap::from([(String::new(), response(judge(face, hold).await))]);
     Ok(encode::frame(&pb::HealthListResponse { statuses }))
 }
 
@@ -57,38 +75,82 @@ pub async fn list<R: Replica>(face: &Face<R>, message: Bytes) -> Result<Bytes, S
 /// there is a leader.
 ///
 /// # Errors
-/// If the request is malformed.
-pub fn watch<R: Replica>(face: &Face<R>, message: Bytes) -> Result<Response<FaceBody>, Status> {
+/// If the request is malformed; if the connection, or the member, has as many watches as it may.
+pub fn watch<R: Replica>(
+    face: &Face<R>,
+    message: Bytes,
+    hold: &mut Hold,
+) -> Result<Response<FaceBody>, Status> {
     let request: pb::HealthCheckRequest = grpc::decode(message)?;
+    let is_known = request.service.is_empty();
+    drop(request);
+    drop(hold.split(hold.bytes().saturating_sub(CALL_BYTES)));
+    let one_of_its_connection =
+        hold.watch(CONNECTION_WATCHES_MAX).ok_or_else(|| errors::too_much_held(ENOUGH_HERE))?;
+    let place = Arc::clone(&face.config.health_watches).try_acquire_owned();
+    let place = place.map_err(|_| errors::too_much_held(ENOUGH_WATCHES))?;
     let (sender, receiver) = mpsc::channel(1);
-    let replica = face.replica.clone();
+    let mut has_leader = face.watched.begin(&face.replica);
     let mut stop = face.stop.clone();
     tokio::spawn(async move {
+        let _for_as_long = (one_of_its_connection, place);
         let mut told = None;
-        let mut ticks = tokio::time::interval(WATCH_PERIOD);
         while !*stop.borrow() {
-            let now = match (request.service.is_empty(), replica.leader()) {
+            let now = match (is_known, *has_leader.borrow_and_update()) {
                 (false, _) => ServingStatus::ServiceUnknown,
-                (true, Some(_)) => ServingStatus::Serving,
-                (true, None) => ServingStatus::NotServing,
+                (true, true) => ServingStatus::Serving,
+                (true, false) => ServingStatus::NotServing,
             };
             if told.replace(now) != Some(now) && sender.send(Ok(encode::frame(&response(now)))).await.is_err()
             {
                 return;
             }
             tokio::select! {
-                _ = ticks.tick() => {}
+                changed = has_leader.changed() => if changed.is_err() { break },
                 () = sender.closed() => return,
                 changed = stop.changed() => if changed.is_err() { break },
             }
         }
-        let _ = sender.send(Err(crate::errors::STOPPED.into())).await;
+        let _ = sender.send(Err(errors::STOPPED.into())).await;
     });
     Ok(grpc::reply(FaceBody::Stream(receiver)))
 }
 
-async fn judge<R: Replica>(face: &Face<R>) -> ServingStatus {
-    if face.replica.leader().is_some() && probe(face, Consistency::Linearizable).await.is_ok() {
+/// What those who watch have in common: one look for all of them, and none while there are none. A face lives on one thread.
+#[derive(Debug, Default)]
+pub struct Watched {
+    has_leader: watch::Sender<bool>,
+    is_looked_at: AtomicBool,
+}
+
+impl Watched {
+    /// Whether there is a leader, now and whenever that changes.
+    fn begin<R: Replica>(self: &Arc<Self>, replica: &R) -> watch::Receiver<bool> {
+        let watching = self.has_leader.subscribe();
+        self.look(replica);
+        if !self.is_looked_at.swap(true, Relaxed) {
+            tokio::spawn(Arc::clone(self).look_while_watched(replica.clone()));
+        }
+        watching
+    }
+
+    fn look(&self, replica: &impl Replica) {
+        let now = replica.leader().is_some();
+        self.has_leader.send_if_modified(|before| std::mem::replace(before, now) != now);
+    }
+
+    async fn look_while_watched(self: Arc<Self>, replica: impl Replica) {
+        let mut ticks = tokio::time::interval(WATCH_PERIOD);
+        while 0 < self.has_leader.receiver_count() {
+            self.look(&replica);
+            ticks.tick().await;
+        }
+        self.is_looked_at.store(false, Relaxed);
+    }
+}
+
+async fn judge<R: Replica>(face: &Face<R>, hold: &mut Hold) -> ServingStatus {
+    if face.replica.leader().is_some() && probe(face, Consistency::Linearizable, hold).await.is_ok() {
         ServingStatus::Serving
     } else {
         ServingStatus::NotServing
@@ -97,4 +159,74 @@ async fn judge<R: Replica>(face: &Face<R>) -> ServingStatus {
 
 fn response(status: ServingStatus) -> pb::HealthCheckResponse {
     pb::HealthCheckResponse { status: status as i32 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::replica::Asked;
+    use kattu_node::contract::{Outcome, Refusal};
+    use kattu_raft::{LogIndex, NodeId, Term};
+    use std::sync::atomic::AtomicUsize;
+
+    /// A replica that has a leader, or has none, counts who asks, and can do nothing else.
+    #[derive(Clone, Default)]
+    struct Led {
+        has_leader: Arc<AtomicBool>,
+        looks: Arc<AtomicUsize>,
+    }
+
+    impl Replica for Led {
+        fn ask(&self, _: Request) -> impl Asked {
+            std::future::ready(Outcome::Refused(Refusal::Stopping))
+        }
+
+        fn cluster_id(&self) -> u64 {
+            1
+        }
+
+        fn member_id(&self) -> NodeId {
+            NodeId(1)
+        }
+
+        fn leader(&self) -> Option<NodeId> {
+            self.looks.fetch_add(1, Relaxed);
+            self.has_leader.load(Relaxed).then_some(NodeId(1))
+        }
+
+        fn term(&self) -> Term {
+            Term(1)
+        }
+
+        fn committed(&self) -> LogIndex {
+            LogIndex(1)
+        }
+    }
+
+    /// Whoever looks for them has a hold of what they have in common.
+    #[tokio::test]
+    async fn one_looks_for_all_who_watch_and_nobody_for_none() {
+        let (led, watched) = (Led::default(), Arc::<Watched>::default());
+        for has_leader in [true, false] {
+            let mut watches: Vec<_> = (0..10).map(|_| watched.begin(&led)).collect();
+            assert_eq!(Arc::strong_count(&watched), 2, "one looks for ten");
+            for watch in &mut watches {
+                assert_eq!(*watch.borrow_and_update(), !has_leader, "as it is now");
+            }
+            // Its first two looks come at once.
+            let before = led.looks.load(Relaxed);
+            while led.looks.load(Relaxed) < before + 2 {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            led.has_leader.store(has_leader, Relaxed);
+            for watch in &mut watches {
+                watch.changed().await.expect("it is looked at");
+                assert_eq!(*watch.borrow(), has_leader);
+            }
+            drop(watches);
+            while Arc::strong_count(&watched) != 1 {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        }
+    }
 }

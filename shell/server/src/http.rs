@@ -4,6 +4,7 @@
 //! Knows nothing of: gRPC, sockets.
 
 use crate::body::FaceBody;
+use crate::budget::Hold;
 use crate::face::{ETCD_CLUSTER_VERSION, ETCD_VERSION, Face, KATTU_VERSION};
 use crate::health;
 use crate::json;
@@ -19,7 +20,12 @@ const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const PROMETHEUS: HeaderValue = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
 
 /// Answers one plain request.
-pub async fn answer<R: Replica>(face: &Face<R>, method: &Method, uri: &Uri) -> Response<FaceBody> {
+pub async fn answer<R: Replica>(
+    face: &Face<R>,
+    method: &Method,
+    uri: &Uri,
+    hold: &mut Hold,
+) -> Response<FaceBody> {
     face.config.counters.http_requests.add(1);
     let path = uri.path();
     if path.starts_with("/v3/") || path.starts_with("/v3beta/") {
@@ -29,10 +35,10 @@ pub async fn answer<R: Replica>(face: &Face<R>, method: &Method, uri: &Uri) -> R
         "/health" | "/version" | "/metrics" | "/kattu/status" if method != Method::GET => {
             method_not_allowed()
         }
-        "/health" => health_page(face, uri.query().unwrap_or("")).await,
+        "/health" => health_page(face, uri.query().unwrap_or(""), hold).await,
         "/version" => version_page(),
-        "/metrics" => metrics_page(face).await,
-        "/kattu/status" => status_page(face).await,
+        "/metrics" => metrics_page(face, hold).await,
+        "/kattu/status" => status_page(face, hold).await,
         _ => error_page(StatusCode::NOT_FOUND, "404 page not found"),
     }
 }
@@ -45,8 +51,8 @@ fn version_page() -> Response<FaceBody> {
     page(StatusCode::OK, JSON, versions)
 }
 
-async fn health_page<R: Replica>(face: &Face<R>, query: &str) -> Response<FaceBody> {
-    let reason = why_unhealthy(face, query).await;
+async fn health_page<R: Replica>(face: &Face<R>, query: &str, hold: &mut Hold) -> Response<FaceBody> {
+    let reason = why_unhealthy(face, query, hold).await;
     let counters = &face.config.counters;
     match reason {
         None => {
@@ -63,11 +69,11 @@ async fn health_page<R: Replica>(face: &Face<R>, query: &str) -> Response<FaceBo
 
 /// Alarms (of all members those for space, as everybody refuses then; of those for a wrong state its own), then the leader, then a read; `exclude=NOSPACE` passes over that alarm, `serializable=true` asks this member
 /// alone. [etcd etcdhttp/health.go]
-async fn why_unhealthy<R: Replica>(face: &Face<R>, query: &str) -> Option<String> {
+async fn why_unhealthy<R: Replica>(face: &Face<R>, query: &str, hold: &mut Hold) -> Option<String> {
     let has =
         |name: &str, value: &str| query.split('&').any(|part| part.split_once('=') == Some((name, value)));
     let serializable = has("serializable", "true");
-    let status = match face.status().await {
+    let status = match face.status(hold).await {
         Ok(status) => status,
         Err(error) => return Some(format!("RANGE ERROR:{}", error.message())),
     };
@@ -81,21 +87,21 @@ async fn why_unhealthy<R: Replica>(face: &Face<R>, query: &str) -> Option<String
         return Some("RAFT NO LEADER".to_string());
     }
     let consistency = if serializable { Consistency::Serializable } else { Consistency::Linearizable };
-    let error = health::probe(face, consistency).await.err()?;
+    let error = health::probe(face, consistency, hold).await.err()?;
     Some(format!("RANGE ERROR:{}", error.message()))
 }
 
-async fn metrics_page<R: Replica>(face: &Face<R>) -> Response<FaceBody> {
-    match face.status().await {
+async fn metrics_page<R: Replica>(face: &Face<R>, hold: &mut Hold) -> Response<FaceBody> {
+    match face.status(hold).await {
         Ok(status) => page(StatusCode::OK, PROMETHEUS, metrics::render(face, &status)),
         Err(error) => error_page(StatusCode::SERVICE_UNAVAILABLE, error.message()),
     }
 }
 
 /// What `kattu status` asks for.
-async fn status_page<R: Replica>(face: &Face<R>) -> Response<FaceBody> {
+async fn status_page<R: Replica>(face: &Face<R>, hold: &mut Hold) -> Response<FaceBody> {
     let log_bytes = face.replica.metrics().map_or(0, |metrics| metrics.log_bytes.get());
-    match face.status().await {
+    match face.status(hold).await {
         Ok(status) => {
             let history_seconds = face.config.counters.history_seconds.get();
             page(StatusCode::OK, JSON, status_json(&status, &face.config.name, log_bytes, history_seconds))

@@ -23,6 +23,7 @@ use crate::face::FaceConfig;
 use crate::grpc;
 use crate::patience::{Enough, Pace, Patience};
 use crate::streams::{Limited, StreamsMax};
+use crate::unsent::Unsent;
 use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
@@ -50,8 +51,8 @@ const HEAD_BYTES_MAX: u32 = 16 << 10;
 /// measure is half of the connection's window, and would end a connection with some hundred small requests on their way.
 const SMALL_FRAMES_BYTES: usize = 8 << 20;
 
-/// Calls in a row that are refused for want of room; a client that goes on loses the connection. A burst of as many calls
-/// as it was told it may have costs no client its connection: it could not know.
+/// Calls that are refused for want of room, in a row, or unread by the client, for nothing is held for those; a client that goes
+/// on loses the connection. A burst of as many calls as it was told it may have costs no client its connection: it could not know.
 const REFUSED_MAX: u32 = 256;
 
 /// Streams that a client may open and reset before we have looked at them; a client that cancels a whole burst is
@@ -76,6 +77,8 @@ where
     let cork = Arc::new(Cork::default());
     let mut ahead = Ahead::new(config.max_concurrent_streams, account.under_way(0, 0));
     let streams_max = StreamsMax::new(Cell::new(ahead.streams()));
+    let unsent = Rc::<Unsent>::default();
+    let socket = Limited::new(stream, Rc::clone(&streams_max), Rc::clone(&unsent));
     let mut connection: Connection<Corked<Limited<TcpStream>>, Piece> = Builder::new()
         .max_concurrent_streams(config.max_concurrent_streams)
         .initial_window_size(STREAM_WINDOW_BYTES)
@@ -83,13 +86,15 @@ where
         .max_header_list_size(HEAD_BYTES_MAX)
         .max_pending_accept_reset_streams(RESET_STREAMS_MAX)
         .max_local_error_reset_streams(Some(RESET_STREAMS_MAX))
-        .handshake(Corked::new(Limited::new(stream, Rc::clone(&streams_max)), Arc::clone(&cork)))
+        .handshake(Corked::new(socket, Arc::clone(&cork)))
         .await?;
     let out = Out {
         counters: &config.counters,
         stall: config.stall_deadline,
         piece: Cell::new(false),
         answering: Cell::new(0),
+        unsent,
+        refused: Cell::new(0),
     };
     let limits = config.limits();
     let mut patience = Patience::new(limits, Instant::now());
@@ -114,31 +119,30 @@ where
         loop {
             while let Poll::Ready(accepted) = connection.poll_accept(context) {
                 let Some(accepted) = accepted else { return Poll::Ready(Ok(())) };
-                let (request, respond) = accepted?;
-                match Hold::take(account, CALL_BYTES) {
-                    Some(hold) => {
-                        refused = 0;
-                        calls.push(call(&answer, &out, request, respond, hold));
-                    }
-                    None => {
-                        refused += 1;
-                        account.answers();
-                        refuse(respond);
-                    }
+                let (request, mut respond) = accepted?;
+                let hold = Hold::take(account, CALL_BYTES);
+                refused = if hold.is_some() { 0 } else { refused + 1 };
+                if refused <= REFUSED_MAX.max(told) {
+                    calls.push(call(&answer, &out, request, respond, hold.ok_or(account)));
+                } else {
+                    // With one too many the connection ends. An error here means that the client has gone.
+                    let _ = respond.send_response(no_room(), true);
                 }
             }
             let (frames, pings) = cork.counted();
             let pings_too_many = pings != patience.pings()
                 && patience.too_many_pings(pings, account.take_sent(), Instant::now());
-            if (pings_too_many || REFUSED_MAX.max(told) < refused) && !is_leaving {
+            let refused_too_many = REFUSED_MAX.max(told) < refused.max(out.refused.get());
+            if (pings_too_many || refused_too_many) && !is_leaving {
                 is_leaving = true;
                 config.counters.connections_too_much.add(1);
                 connection.abrupt_shutdown(Reason::ENHANCE_YOUR_CALM);
                 continue;
             }
             let mut moved = false;
-            // Those that are answered or refused at once have been asked for all the same.
-            let asked = calls.len() as u64;
+            // Those that are answered or refused at once have been asked for all the same. Those whose heads wait have been
+            // answered, and no room is made for more because a client does not read.
+            let asked = (calls.len() - out.unsent.len()) as u64;
             while let Poll::Ready(Some(())) = calls.poll_next_unpin(context) {
                 moved = true;
             }
@@ -203,11 +207,9 @@ where
     .await
 }
 
-/// Says no to a call for which there is no room, as its client would hear it from any other limit.
-fn refuse(mut respond: SendResponse<Piece>) {
-    let (head, _) = grpc::refuse(errors::too_much_held(TOO_MANY_CALLS)).into_parts();
-    // An error here means that the client has gone.
-    let _ = respond.send_response(Response::from_parts(head, ()), true);
+/// What is said to a call for which there is no room, as its client would hear it from any other limit.
+fn no_room() -> Response<()> {
+    grpc::refuse(errors::too_much_held(TOO_MANY_CALLS)).map(drop)
 }
 
 const TOO_MANY_CALLS: &str =
@@ -220,8 +222,12 @@ struct Out<'a> {
     stall: Duration,
     /// A piece of an answer that goes on has been queued.
     piece: Cell<bool>,
-    /// Calls that have an answer which has not all left.
+    /// Calls that have an answer with a body which has not all left.
     answering: Cell<u64>,
+    /// Answers that are a head and have not left.
+    unsent: Rc<Unsent>,
+    /// Calls among them for which there was no room.
+    refused: Cell<u32>,
 }
 
 /// One call from its request to the last byte of its answer. A client that resets it is not worked for any longer.
@@ -230,11 +236,21 @@ async fn call<A, F>(
     out: &Out<'_>,
     request: Request<RecvStream>,
     mut respond: SendResponse<Piece>,
-    hold: Hold,
+    hold: Result<Hold, &Rc<Account>>,
 ) where
     A: Fn(Request<CallBody>, Hold) -> F,
     F: Future<Output = (Response<FaceBody>, Hold)>,
 {
+    let hold = match hold {
+        Ok(hold) => hold,
+        Err(account) => {
+            account.answers();
+            out.refused.update(|refused| refused + 1);
+            let _ = send_head(no_room(), Hold::nothing(account), &mut respond, out).await;
+            out.refused.update(|refused| refused - 1);
+            return;
+        }
+    };
     let mut answer = pin!(answer(request.map(CallBody), hold));
     let mut is_begun = false;
     let answered = poll_fn(|context| {
@@ -251,10 +267,24 @@ async fn call<A, F>(
     .await;
     let Some((response, hold)) = answered else { return };
     hold.answers(); // some are a head and nothing else
-    out.answering.set(out.answering.get() + 1);
     // An error here means that the client or the connection has gone; there is nobody left to tell.
     let _ = send(response, hold, respond, out).await;
-    out.answering.set(out.answering.get() - 1);
+}
+
+/// Counts a call that has an answer with a body, until all of it has left.
+struct Answering<'a>(&'a Cell<u64>);
+
+impl<'a> Answering<'a> {
+    fn new(out: &'a Out<'_>) -> Answering<'a> {
+        out.answering.update(|answering| answering + 1);
+        Answering(&out.answering)
+    }
+}
+
+impl Drop for Answering<'_> {
+    fn drop(&mut self) {
+        self.0.update(|answering| answering - 1);
+    }
 }
 
 async fn send(
@@ -265,11 +295,15 @@ async fn send(
 ) -> Result<(), h2::Error> {
     let (head, body) = response.into_parts();
     let head = Response::from_parts(head, ());
+    let answering = Answering::new(out);
     match body {
-        FaceBody::Empty => respond.send_response(head, true).map(|_| ()),
+        FaceBody::Empty => {
+            drop(answering);
+            send_head(head, hold, &mut respond, out).await
+        }
         FaceBody::Page(bytes) if !hold.resize(bytes.len() as u64) => {
-            refuse(respond);
-            Ok(())
+            drop(answering);
+            send_head(no_room(), hold, &mut respond, out).await
         }
         FaceBody::Page(bytes) => respond.send_response(head, false)?.send_data(Piece::new(bytes, hold), true),
         FaceBody::Message(bytes) => {
@@ -288,6 +322,25 @@ async fn send(
             send_stream(messages, &mut hold, respond.send_response(head, false)?, out).await
         }
     }
+}
+
+/// An answer that is a head and nothing else: held until it has left, or never will.
+async fn send_head(
+    head: Response<()>,
+    mut hold: Hold,
+    respond: &mut SendResponse<Piece>,
+    out: &Out<'_>,
+) -> Result<(), h2::Error> {
+    // What else the call held is gone; a hold of nothing stays one.
+    drop(hold.split(hold.bytes().saturating_sub(CALL_BYTES)));
+    let mut stream = respond.send_response(head, true)?;
+    let place = out.unsent.add(stream.stream_id().as_u32(), hold);
+    poll_fn(|context| match place.poll_left(context) {
+        Poll::Ready(()) => Poll::Ready(()),
+        Poll::Pending => stream.poll_reset(context).map(drop),
+    })
+    .await;
+    Ok(())
 }
 
 /// What the future gives, or nothing once the client has reset the stream.

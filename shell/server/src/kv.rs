@@ -89,6 +89,7 @@ pub async fn txn<R: Replica>(
     level: Consistency,
     hold: &mut Hold,
 ) -> Result<FaceBody, Status> {
+    gate::check_txn_bytes(&message, face.config.max_txn_ops)?;
     let request: pb::TxnRequest = grpc::decode(message)?;
     gate::check_txn(&request, face.config.max_txn_ops)?;
     let reads = only_reads(&request, level);
@@ -157,8 +158,7 @@ async fn read<R: Replica>(
     consistency: Consistency,
     hold: &mut Hold,
 ) -> Result<Answered, Status> {
-    let (term, response) =
-        store_answer(face.call_holding(Request::Read(query, consistency), hold, None).await?)?;
+    let (term, response) = store_answer(face.call(Request::Read(query, consistency), hold).await?)?;
     let len = encode::pairs_len(&response.answer);
     let held = held_len(&response.answer, len);
     if let Some(why) = too_large(&face.config, len, held) {
@@ -201,7 +201,8 @@ async fn write<R: Replica>(face: &Face<R>, command: Command, hold: &mut Hold) ->
     let bytes = encode_kv(&command);
     check_size(bytes.len(), face.config.max_request_bytes)?;
     let turn = large_turn(face, bytes.len()).await?;
-    let (term, response) = store_answer(face.call_holding(request(command, bytes), hold, turn).await?)?;
+    let (term, response) =
+        store_answer(face.judge_outcome(face.ask(request(command, bytes), hold, turn).await)?)?;
     let len = encode::pairs_len(&response.answer);
     let held = held_len(&response.answer, len);
     let revision = response.revision;

@@ -14,6 +14,7 @@
 //! revision.
 //! Knows nothing of: how a level is kept.
 
+use crate::errors;
 use http::HeaderMap;
 use kattu_node::contract::Consistency;
 use kattu_raft::{Duration, LogIndex};
@@ -43,8 +44,9 @@ pub fn of_call(headers: &HeaderMap) -> Result<Option<Consistency>, Status> {
 /// What is wrong with it.
 pub fn parse(text: &str) -> Result<Consistency, String> {
     let wrong = || {
+        let begin = errors::begin_of(text);
         format!(
-            "{text:?} is not one of linearizable, serializable, session=INDEX, bounded=TIME (such as 100ms)"
+            "{begin:?} is not one of linearizable, serializable, session=INDEX, bounded=TIME (such as 100ms)"
         )
     };
     match text.split_once('=') {
@@ -96,6 +98,12 @@ mod tests {
         assert_eq!(of_call(&headers).unwrap(), None);
         headers.insert(CONSISTENCY, HeaderValue::from_bytes(b"session=\xff").unwrap());
         assert_eq!(of_call(&headers).unwrap_err().code(), tonic::Code::InvalidArgument);
+        headers.insert(CONSISTENCY, HeaderValue::from_bytes(&[0xff; 4000]).unwrap());
+        let refused = of_call(&headers).unwrap_err();
+        assert!(
+            refused.message().len() < 2 * errors::TOLD_BYTES_MAX,
+            "no more of it is told than of any text"
+        );
         headers.insert(CONSISTENCY, HeaderValue::from_static("bounded=1s"));
         assert_eq!(of_call(&headers).unwrap(), Some(Consistency::Bounded(Duration::from_secs(1))));
     }

@@ -54,8 +54,10 @@ pub mod rebuild;
 pub mod replica;
 pub mod rpc;
 pub mod serve;
+mod skim;
 mod status;
 mod streams;
+mod unsent;
 
 pub use compactor::Retention;
 pub use face::FaceConfig;

@@ -238,7 +238,7 @@ fn route<R: Replica, B>(
     face: &Face<R>,
     door: Door,
     request: Request<B>,
-    hold: Hold,
+    mut hold: Hold,
 ) -> impl Future<Output = (Response<FaceBody>, Hold)> + use<'_, R, B>
 where
     B: Body<Data = Bytes> + Unpin,
@@ -249,7 +249,7 @@ where
         return Either::Left(face.answer(request, hold));
     }
     let (head, _) = request.into_parts();
-    Either::Right(async move { (plain::answer(face, &head.method, &head.uri).await, hold) })
+    Either::Right(async move { (plain::answer(face, &head.method, &head.uri, &mut hold).await, hold) })
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@
 
 use crate::backup::Pieces;
 use crate::body::FaceBody;
+use crate::budget::Hold;
 use crate::errors;
 use crate::face::{ETCD_CLUSTER_VERSION, ETCD_VERSION, Face, mismatch};
 use crate::replica::Replica;
@@ -39,9 +40,9 @@ const DB_SIZE_MIN: u64 = 1;
 ///
 /// # Errors
 /// If the replica is stopping.
-pub async fn status<R: Replica>(face: &Face<R>, message: Bytes) -> Result<Bytes, Status> {
+pub async fn status<R: Replica>(face: &Face<R>, message: Bytes, hold: &mut Hold) -> Result<Bytes, Status> {
     let _: pb::StatusRequest = grpc::decode(message)?;
-    let status = face.status().await?;
+    let status = face.status(hold).await?;
     let mut errors = Vec::new();
     if status.leader.is_none() {
         errors.push(errors::NO_LEADER.text.to_string());
@@ -86,8 +87,8 @@ fn text_of(alarm: &Alarm) -> String {
 /// Alarm: reading them, raising one, clearing one.
 ///
 /// # Errors
-/// An action or a kind without a name; what a write may meet.
-pub async fn alarm<R: Replica>(face: &Face<R>, message: Bytes) -> Result<Bytes, Status> {
+/// An action or a kind without a name; an alarm to raise for somebody who is no member; what a write may meet.
+pub async fn alarm<R: Replica>(face: &Face<R>, message: Bytes, hold: &mut Hold) -> Result<Bytes, Status> {
     let request: pb::AlarmRequest = grpc::decode(message)?;
     let wrong = |what: &str, number: i32| Status::invalid_argument(format!("kattu: unknown {what} {number}"));
     let action = AlarmAction::try_from(request.action).map_err(|_| wrong("alarm action", request.action))?;
@@ -98,7 +99,7 @@ pub async fn alarm<R: Replica>(face: &Face<R>, message: Bytes) -> Result<Bytes, 
             pb::AlarmType::Corrupt => Some(AlarmKind::Corrupt),
         };
     let member = NodeId(request.member_id);
-    let status = face.status().await?;
+    let status = face.status(hold).await?;
     let (term, alarms) = match (action, kind) {
         (AlarmAction::Get, kind) => {
             let is_wanted = |alarm: &Alarm| {
@@ -109,10 +110,11 @@ pub async fn alarm<R: Replica>(face: &Face<R>, message: Bytes) -> Result<Bytes, 
         // No kind: nothing to raise or clear, and nothing wrong, for etcd.
         (_, None) => (status.term, Vec::new()),
         (AlarmAction::Activate, Some(kind)) => {
-            change(face, AlarmChange::Raise(Alarm { member, kind })).await?
+            check_member(face, member, hold).await?;
+            change(face, AlarmChange::Raise(Alarm { member, kind }), hold).await?
         }
         (AlarmAction::Deactivate, Some(kind)) => {
-            change(face, AlarmChange::Clear(Alarm { member, kind })).await?
+            change(face, AlarmChange::Clear(Alarm { member, kind }), hold).await?
         }
     };
     let header = Some(face.header(term, status.revision));
@@ -121,9 +123,26 @@ pub async fn alarm<R: Replica>(face: &Face<R>, message: Bytes) -> Result<Bytes, 
     Ok(encode::frame(&pb::AlarmResponse { header, alarms }))
 }
 
+/// Whether there is such a member, or nobody is meant. Members carry the table of alarms along, and look at all of it with
+/// each that is raised: it has no more than two of each that is or was one. To clear and to read those of a former one is no harm.
+async fn check_member<R: Replica>(face: &Face<R>, member: NodeId, hold: &mut Hold) -> Result<(), Status> {
+    if member == NodeId(0) {
+        return Ok(());
+    }
+    match face.call(Request::Members(Consistency::Linearizable), hold).await?.body {
+        ReplyBody::Members(members) if members.list.iter().any(|known| known.id == member) => Ok(()),
+        ReplyBody::Members(_) => Err(errors::MEMBER_NOT_FOUND.into()),
+        other => Err(mismatch("the members", &other)),
+    }
+}
+
 /// Changes the table of alarms through the log.
-async fn change<R: Replica>(face: &Face<R>, change: AlarmChange) -> Result<(Term, Vec<Alarm>), Status> {
-    let reply = face.call(Request::Write(change.encode())).await?;
+async fn change<R: Replica>(
+    face: &Face<R>,
+    change: AlarmChange,
+    hold: &mut Hold,
+) -> Result<(Term, Vec<Alarm>), Status> {
+    let reply = face.call(Request::Write(change.encode()), hold).await?;
     match reply.body {
         ReplyBody::Alarmed(alarm) => Ok((reply.term, alarm.into_iter().collect())),
         other => Err(mismatch("an alarm", &other)),
@@ -134,9 +153,13 @@ async fn change<R: Replica>(face: &Face<R>, change: AlarmChange) -> Result<(Term
 ///
 /// # Errors
 /// If the replica is stopping.
-pub async fn defragment<R: Replica>(face: &Face<R>, message: Bytes) -> Result<Bytes, Status> {
+pub async fn defragment<R: Replica>(
+    face: &Face<R>,
+    message: Bytes,
+    hold: &mut Hold,
+) -> Result<Bytes, Status> {
     let _: pb::DefragmentRequest = grpc::decode(message)?;
-    let status = face.status().await?;
+    let status = face.status(hold).await?;
     let header = Some(face.header(status.term, status.revision));
     Ok(encode::frame(&pb::DefragmentResponse { header }))
 }
@@ -145,10 +168,10 @@ pub async fn defragment<R: Replica>(face: &Face<R>, message: Bytes) -> Result<By
 ///
 /// # Errors
 /// If there is no room for another look at everything.
-pub async fn hash<R: Replica>(face: &Face<R>, message: Bytes) -> Result<Bytes, Status> {
+pub async fn hash<R: Replica>(face: &Face<R>, message: Bytes, hold: &mut Hold) -> Result<Bytes, Status> {
     let _: pb::HashRequest = grpc::decode(message)?;
     let permit = place(face).await?;
-    let (term, frozen) = pin(face, Consistency::Serializable).await?;
+    let (term, frozen) = pin(face, Consistency::Serializable, hold).await?;
     let header = Some(face.header(term, frozen.store().revision()));
     let hash =
         beside(permit, move |_| frozen.chunks().fold(0, |crc, chunk| crc32c::crc32c_append(crc, &chunk)))
@@ -161,10 +184,10 @@ pub async fn hash<R: Replica>(face: &Face<R>, message: Bytes) -> Result<Bytes, S
 ///
 /// # Errors
 /// A revision that is compacted or not there yet; no room for another look at everything.
-pub async fn hash_kv<R: Replica>(face: &Face<R>, message: Bytes) -> Result<Bytes, Status> {
+pub async fn hash_kv<R: Replica>(face: &Face<R>, message: Bytes, hold: &mut Hold) -> Result<Bytes, Status> {
     let request: pb::HashKvRequest = grpc::decode(message)?;
     let permit = place(face).await?;
-    let (term, frozen) = pin(face, Consistency::Linearizable).await?;
+    let (term, frozen) = pin(face, Consistency::Linearizable, hold).await?;
     let header = Some(face.header(term, frozen.store().revision()));
     let hashed = beside(permit, move |is_wanted| {
         let mut hash = HashKv::new(frozen.into_store(), request.revision)?;
@@ -185,9 +208,13 @@ fn fold(hash: u64) -> u32 {
 ///
 /// # Errors
 /// A member that is known to be wrong; no room for another look at everything.
-pub async fn snapshot<R: Replica>(face: &Face<R>, message: Bytes) -> Result<Response<FaceBody>, Status> {
+pub async fn snapshot<R: Replica>(
+    face: &Face<R>,
+    message: Bytes,
+    hold: &mut Hold,
+) -> Result<Response<FaceBody>, Status> {
     let _: pb::SnapshotRequest = grpc::decode(message)?;
-    let status = face.status().await?;
+    let status = face.status(hold).await?;
     if status.alarms.contains(Alarm::corrupt(status.id)) {
         return Err(errors::CORRUPT.into());
     }
@@ -195,7 +222,7 @@ pub async fn snapshot<R: Replica>(face: &Face<R>, message: Bytes) -> Result<Resp
         face.config.counters.looks_refused.add(1);
         Status::from(errors::TOO_MANY_REQUESTS)
     })?;
-    let (term, frozen) = pin(face, Consistency::Serializable).await?;
+    let (term, frozen) = pin(face, Consistency::Serializable, hold).await?;
     let header = face.header(term, frozen.store().revision());
     let mut left = frozen.bytes().max(1);
     let pieces = Pieces::new(face.replica.cluster_id(), face.replica.member_id(), *frozen);
@@ -232,8 +259,12 @@ async fn place<R>(face: &Face<R>) -> Result<OwnedSemaphorePermit, Status> {
 }
 
 /// All tables as of now.
-async fn pin<R: Replica>(face: &Face<R>, consistency: Consistency) -> Result<(Term, Box<Frozen>), Status> {
-    let reply = face.call(Request::Pin(consistency)).await?;
+async fn pin<R: Replica>(
+    face: &Face<R>,
+    consistency: Consistency,
+    hold: &mut Hold,
+) -> Result<(Term, Box<Frozen>), Status> {
+    let reply = face.call(Request::Pin(consistency), hold).await?;
     match reply.body {
         ReplyBody::Pinned(frozen) => Ok((reply.term, frozen)),
         other => Err(mismatch("a pin", &other)),

@@ -6,10 +6,10 @@
 
 use crate::counters::{CODES, Counters};
 use crate::face::{ETCD_VERSION, Face, FaceConfig, KATTU_VERSION};
-use crate::process;
+use crate::process::Facts;
 use crate::replica::Replica;
 use crate::rpc::Rpc;
-use crate::{kv, maintenance};
+use crate::{health, kv, maintenance};
 use kattu_node::contract::Status;
 use kattu_raft::PeerFlow;
 use kattu_runtime::metrics::{
@@ -18,6 +18,7 @@ use kattu_runtime::metrics::{
 };
 use std::fmt::{Display, Write};
 use std::sync::PoisonError;
+use tokio::time::Instant;
 use tonic::Code;
 
 /// The page, as of now.
@@ -31,7 +32,7 @@ pub fn render<R: Replica>(face: &Face<R>, status: &Status) -> String {
     if let Some(metrics) = face.replica.metrics() {
         engine(&mut page, metrics);
     }
-    process(&mut page);
+    process(&mut page, face.process.facts(Instant::now()));
     page.0
 }
 
@@ -228,6 +229,9 @@ fn held(page: &mut Page, config: &FaceConfig) {
     let name = "kattu_looks";
     let looks = maintenance::LOOKS_MAX.saturating_sub(config.looks.available_permits());
     page.gauge(name, "Looks at everything (hashes, snapshots) under way", looks);
+    let name = "kattu_health_watches";
+    let watches = health::WATCHES_MAX.saturating_sub(config.health_watches.available_permits());
+    page.gauge(name, "Streams of clients that watch this member's health", watches);
     let name = "kattu_looks_refused_total";
     page.counter(name, "Snapshots refused because too many looked", counters.looks_refused.get());
 }
@@ -360,7 +364,7 @@ fn snapshots(page: &mut Page, metrics: &Metrics) {
     page.counter(name, "Pieces of snapshots received", metrics.snapshot_chunks_received.get());
 }
 
-fn process(page: &mut Page) {
+fn process(page: &mut Page, facts: Option<Facts>) {
     let name = "kattu_log_lines_dropped_total";
     page.counter(name, "Log lines lost because nobody read them fast enough", LOG_LINES_DROPPED.get());
     let name = "kattu_log_lines_held_back_total";
@@ -369,7 +373,7 @@ fn process(page: &mut Page) {
         "Log lines held back because there were many of their cause",
         LOG_LINES_HELD_BACK.get(),
     );
-    let Some(facts) = process::look() else { return };
+    let Some(facts) = facts else { return };
     page.counter("process_cpu_seconds_total", "CPU time used, in seconds", facts.cpu_seconds);
     page.gauge("process_resident_memory_bytes", "Memory in use", facts.resident_bytes);
     page.gauge("process_virtual_memory_bytes", "Address space in use", facts.virtual_bytes);

@@ -1,8 +1,13 @@
 //! What the kernel tells about this process, from `/proc`.
 //!
+//! To look is work for the thread that asks, and the more files are open the more of it, so what was found is kept for a while:
+//! whoever asks for page after page has one look in a second.
 //! Knows nothing of: metrics.
 
 use std::fs;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+use tokio::time::Instant;
 
 /// The kernel counts CPU time and start times for `/proc` in hundredths of a second on every architecture we run on.
 const TICKS_PER_SECOND: f64 = 100.0;
@@ -26,9 +31,34 @@ pub struct Facts {
     pub started_seconds: f64,
 }
 
+/// How long is kept what was found.
+const KEPT_FOR: Duration = Duration::from_secs(1);
+
+/// What was found at the last look, and when.
+#[derive(Debug, Default)]
+pub struct Last(Mutex<Option<(Instant, Option<Facts>)>>);
+
+impl Last {
+    /// What is known now; none where there is no `/proc`.
+    pub fn facts(&self, now: Instant) -> Option<Facts> {
+        self.facts_by(now, look)
+    }
+
+    fn facts_by(&self, now: Instant, look: impl FnOnce() -> Option<Facts>) -> Option<Facts> {
+        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match *last {
+            Some((looked, facts)) if now < looked + KEPT_FOR => facts,
+            _ => {
+                let facts = look();
+                *last = Some((now, facts));
+                facts
+            }
+        }
+    }
+}
+
 /// Looks; none where there is no `/proc`.
-#[must_use]
-pub fn look() -> Option<Facts> {
+fn look() -> Option<Facts> {
     // The second field of `stat` is the command in parentheses and may hold anything; fields are counted behind it,
     // where the state has number 3.
     let stat = fs::read_to_string("/proc/self/stat").ok()?;
@@ -59,6 +89,23 @@ fn line_value(text: &str, name: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_was_found_is_kept_for_a_second_and_no_longer() {
+        let (last, begin) = (Last::default(), Instant::now());
+        let mut looks = 0;
+        for (millis, so_far) in [(0, 1), (0, 1), (500, 1), (999, 1), (1_000, 2), (1_999, 2), (9_000, 3)] {
+            let look = || {
+                looks += 1;
+                look()
+            };
+            let found = last.facts_by(begin + Duration::from_millis(millis), look);
+            assert_eq!((looks, found.is_some()), (so_far, true), "after {millis} ms");
+        }
+        let nowhere = Last::default();
+        assert_eq!(nowhere.facts_by(begin, || None), None);
+        assert_eq!(nowhere.facts_by(begin, look), None, "that there is none is kept, too");
+    }
 
     #[test]
     fn the_process_sees_itself() {

@@ -5,11 +5,14 @@
 //! the size that windows have, and on the way out that setting gives its place to this one. Both have the same length, and
 //! the acknowledgement goes to the library, for which nothing has changed.
 //!
+//! Beside it, the heads of calls and answers that go out are told to those who wait for them ([`crate::unsent`]).
+//!
 //! Rules: 1. Of settings that hold a number of streams, the number is exchanged; of others, the size of the windows.
 //!        2. Everything else goes out as it is, in its order.
 //! Knows nothing of: how many streams there should be.
 
-use crate::frames::{ACK, Frames, HEAD_BYTES, SETTINGS};
+use crate::frames::{ACK, Frames, HEAD_BYTES, HEADERS, SETTINGS};
+use crate::unsent::Unsent;
 use bytes::{Buf, Bytes};
 use std::cell::Cell;
 use std::io::{self, IoSlice};
@@ -30,6 +33,7 @@ const SETTING_BYTES: usize = 6;
 pub struct Limited<S> {
     stream: S,
     streams_max: StreamsMax,
+    unsent: Rc<Unsent>,
     /// What has been written.
     frames: Frames,
     /// What is left of settings that are being written.
@@ -38,8 +42,8 @@ pub struct Limited<S> {
 
 impl<S> Limited<S> {
     /// A socket on which nothing has been said yet.
-    pub fn new(stream: S, streams_max: StreamsMax) -> Limited<S> {
-        Limited { stream, streams_max, frames: Frames::after(0), settings: Bytes::new() }
+    pub fn new(stream: S, streams_max: StreamsMax, unsent: Rc<Unsent>) -> Limited<S> {
+        Limited { stream, streams_max, unsent, frames: Frames::after(0), settings: Bytes::new() }
     }
 }
 
@@ -55,6 +59,20 @@ fn settings_in(frames: &mut Frames, bytes: &[u8]) -> Option<(usize, usize)> {
         }
     }
     None
+}
+
+/// The system has taken these bytes, after which `after` is where the frames are, if somebody has looked already.
+fn pass(frames: &mut Frames, after: Option<Frames>, mut bytes: &[u8], unsent: &Unsent) {
+    match after {
+        Some(after) if unsent.is_empty() => *frames = after,
+        _ => {
+            while let Some(head) = frames.next(&mut bytes) {
+                if head.kind == HEADERS {
+                    unsent.left(head.stream, HEAD_BYTES + head.len);
+                }
+            }
+        }
+    }
 }
 
 /// Rule 1.
@@ -85,7 +103,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Limited<S> {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        let Limited { stream, streams_max, frames, settings } = &mut *self;
+        let Limited { stream, streams_max, unsent, frames, settings } = &mut *self;
         if settings.is_empty() {
             let mut after = frames.clone();
             let until = match settings_in(&mut after, bytes) {
@@ -98,11 +116,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Limited<S> {
             };
             if 0 < until || bytes.is_empty() {
                 let written = ready!(Pin::new(stream).poll_write(context, &bytes[..until]))?;
-                if written == until {
-                    *frames = after;
-                } else {
-                    frames.pass(&bytes[..written]);
-                }
+                pass(frames, (written == until).then_some(after), &bytes[..written], unsent);
                 return Poll::Ready(Ok(written));
             }
         }
@@ -124,13 +138,13 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Limited<S> {
         if others.is_empty() || !self.settings.is_empty() || settings_in(&mut after, first).is_some() {
             return self.poll_write(context, first);
         }
-        let Limited { stream, frames, .. } = &mut *self;
+        let Limited { stream, unsent, frames, .. } = &mut *self;
         let written = ready!(Pin::new(stream).poll_write_vectored(context, slices))?;
         let Some(mut left) = written.checked_sub(first.len()) else {
-            frames.pass(&first[..written]);
+            pass(frames, None, &first[..written], unsent);
             return Poll::Ready(Ok(written));
         };
-        *frames = after;
+        pass(frames, Some(after), first, unsent);
         for slice in others {
             let bytes = &slice[..left.min(slice.len())];
             frames.pass(bytes);
@@ -193,7 +207,7 @@ mod tests {
         for room in [1, 2, 4, 7, 8, 9, 10, 11, 13, 24, 31, 64, 4096] {
             for vectored in [false, true] {
                 let (near, mut far) = tokio::io::duplex(room);
-                let mut stream = Limited::new(near, Rc::new(Cell::new(9)));
+                let mut stream = Limited::new(near, Rc::new(Cell::new(9)), Rc::default());
                 let mut got = vec![0; heard.len()];
                 let write = async {
                     let mut written = 0;

@@ -1,48 +1,22 @@
 //! Goal: clients that read nothing hold a bounded number of bytes, whatever they ask for. Method: an allocator that counts;
 //! so a process of its own, with one test.
 
+#[path = "held/counting.rs"]
+mod counting;
 #[allow(dead_code)] // it is the other tests', too
 #[path = "face/fixture.rs"]
 mod fixture;
 
 use bytes::Bytes;
+use counting::{HELD, PEAK};
 use fixture::{Face, prefix};
 use h2::client::SendRequest;
 use kattu_kv::api::{Command, Put};
 use kattu_server::FaceConfig;
 use kattu_server::budget::{Budget, CONNECTION_BYTES, SMALL_BYTES};
 use prost::Message;
-use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-
-/// Counts what is allocated and not given back, and the most that it ever was.
-struct Counting;
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
-static HELD: AtomicUsize = AtomicUsize::new(0);
-static PEAK: AtomicUsize = AtomicUsize::new(0);
-
-fn took(bytes: usize) {
-    PEAK.fetch_max(HELD.fetch_add(bytes, Relaxed) + bytes, Relaxed);
-}
-
-// SAFETY: every call is passed on unchanged to the system's allocator, which keeps the contract; counting touches no memory
-// but two atomics.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        took(layout.size());
-        // SAFETY: the caller's promises are passed on.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        HELD.fetch_sub(layout.size(), Relaxed);
-        // SAFETY: the caller's promises are passed on.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
+use std::sync::atomic::Ordering::Relaxed;
 
 const MIB: usize = 1 << 20;
 /// What a client asks for, in values of a mebibyte.

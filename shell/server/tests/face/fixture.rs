@@ -35,7 +35,9 @@ pub struct State {
     pub leaderless: bool,
     pub no_space: bool,
     pub alarms: Alarms,
-    /// Told to whoever asks for anything but a status, instead of an answer.
+    /// Members beside this one.
+    pub others: Vec<NodeId>,
+    /// Told to whoever asks for anything but a status or the members, instead of an answer.
     pub instead: Option<Outcome>,
     /// Requests are never answered.
     pub silent: bool,
@@ -68,7 +70,7 @@ impl LoneStore {
     fn answer(&self, request: Request) -> Outcome {
         self.set(|state| {
             state.seen.push(request.clone());
-            if !matches!(request, Request::Status)
+            if !matches!(request, Request::Status | Request::Members(_))
                 && let Some(outcome) = &state.instead
             {
                 return outcome.clone();
@@ -91,16 +93,7 @@ impl LoneStore {
                     judged(state.store.apply(&command))
                 }
                 Request::Read(query, _) => judged(state.store.query(&query)),
-                Request::Members(_) => ReplyBody::Members(Members {
-                    list: vec![MemberInfo {
-                        id: NodeId(MEMBER),
-                        name: "lone".into(),
-                        peer_urls: vec!["http://127.0.0.1:2380".into()],
-                        client_urls: vec!["http://127.0.0.1:2379".into()],
-                        ..MemberInfo::default()
-                    }],
-                    ..Members::default()
-                }),
+                Request::Members(_) => ReplyBody::Members(members(state)),
                 Request::Change(_) => ReplyBody::Changed(vec![]),
                 Request::MoveLeader(_) => ReplyBody::Moved,
                 Request::Pin(_) => ReplyBody::Pinned(Box::new(Keeper::new(vec![]).pin())),
@@ -109,6 +102,18 @@ impl LoneStore {
             Outcome::Done(Reply { term: Term(TERM), body })
         })
     }
+}
+
+fn members(state: &State) -> Members {
+    let lone = MemberInfo {
+        id: NodeId(MEMBER),
+        name: "lone".into(),
+        peer_urls: vec!["http://127.0.0.1:2380".into()],
+        client_urls: vec!["http://127.0.0.1:2379".into()],
+        ..MemberInfo::default()
+    };
+    let others = state.others.iter().map(|id| MemberInfo { id: *id, ..MemberInfo::default() });
+    Members { list: std::iter::once(lone).chain(others).collect(), ..Members::default() }
 }
 
 fn status(state: &State) -> Status {
@@ -205,7 +210,11 @@ impl Face {
     }
 
     pub async fn start_with(config: FaceConfig) -> Face {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        Face::start_on(TcpListener::bind("127.0.0.1:0").await.unwrap(), config)
+    }
+
+    /// The same, at a door of the test's own.
+    pub fn start_on(listener: TcpListener, config: FaceConfig) -> Face {
         let address = listener.local_addr().unwrap();
         let (stop, stopped) = watch::channel(false);
         let (store, config) = (LoneStore::default(), Arc::new(config));

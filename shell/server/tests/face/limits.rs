@@ -5,7 +5,7 @@ use bytes::Bytes;
 use futures_util::FutureExt;
 use h2::client::{ResponseFuture, SendRequest};
 use h2::{Reason, RecvStream, SendStream};
-use kattu_proto::etcdserverpb as pb;
+use kattu_proto::{etcdserverpb as pb, healthpb};
 use kattu_server::FaceConfig;
 use kattu_server::ahead::FIRST;
 use kattu_server::budget::{Budget, CALL_BYTES};
@@ -15,10 +15,12 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpSocket;
+use tokio::sync::Semaphore;
 use tonic::Code;
 
 const PUT: &str = "/etcdserverpb.KV/Put";
 const RANGE: &str = "/etcdserverpb.KV/Range";
+const WATCH_HEALTH: &str = "/grpc.health.v1.Health/Watch";
 const MIB: u64 = 1 << 20;
 /// How long a client may take nothing where a test is about how slowly.
 const DRIP_STALL: Duration = Duration::from_millis(1_000);
@@ -202,6 +204,55 @@ async fn a_write_that_the_replica_has_is_held_until_it_is_answered_whoever_waits
     drop(face.store.set(|state| state.left.take()));
     eventually(|| face.config.counters.connections.get() == 0).await;
     assert_eq!((budget.held(), budget.calls(), turns.available_permits()), (0, 0, turns_before));
+}
+
+/// The same of every other call, and of pages: the replica has their requests, too.
+#[tokio::test]
+async fn whatever_the_replica_has_is_held_until_it_is_answered() {
+    let face = face_with(30 * MIB).await;
+    face.store.set(|state| (state.silent, state.left) = (true, Some(Vec::new())));
+    let budget = Arc::clone(&face.config.budget);
+    let mut client = by_hand(&face).await;
+    let disarm = pb::AlarmRequest { action: 2, member_id: 0, alarm: 1 };
+    let whole = healthpb::HealthCheckRequest { service: String::new() };
+    let calls = [
+        ("/etcdserverpb.Maintenance/Alarm", framed(&disarm)),
+        ("/etcdserverpb.Maintenance/Status", framed(&pb::StatusRequest {})),
+        ("/etcdserverpb.Maintenance/Snapshot", framed(&pb::SnapshotRequest {})),
+        ("/etcdserverpb.Maintenance/HashKV", framed(&pb::HashKvRequest::default())),
+        ("/etcdserverpb.Cluster/MemberList", framed(&pb::MemberListRequest { linearizable: true })),
+        ("/etcdserverpb.Cluster/MemberRemove", framed(&pb::MemberRemoveRequest { id: MEMBER })),
+        (
+            "/etcdserverpb.Cluster/MemberAdd",
+            framed(&pb::MemberAddRequest { peer_ur_ls: vec!["http://a:1".into()], ..Default::default() }),
+        ),
+        ("/etcdserverpb.Auth/AuthStatus", framed(&pb::AuthStatusRequest {})),
+        ("/grpc.health.v1.Health/Check", framed(&whole)),
+        ("/grpc.health.v1.Health/List", framed(&healthpb::HealthListRequest {})),
+    ];
+    for (place, (path, message)) in calls.iter().enumerate() {
+        let held = CALL_BYTES * (place as u64 + 1);
+        let (_answer, mut body) = begin(&mut client, path).await;
+        body.send_data(message.clone().into(), true).unwrap();
+        eventually(|| face.store.set(|state| state.waiting) == 1).await;
+        assert_eq!(budget.held(), held, "{path}");
+        body.send_reset(Reason::CANCEL);
+        eventually(|| face.store.set(|state| state.waiting) == 0).await;
+        assert_eq!((budget.held(), budget.calls()), (held, place as u64 + 1), "{path}");
+    }
+    let held = budget.held();
+    for (place, page) in ["/health", "/metrics", "/kattu/status"].into_iter().enumerate() {
+        let mut socket = face.raw().await;
+        socket.write_all(format!("GET {page} HTTP/1.1\r\nhost: x\r\n\r\n").as_bytes()).await.unwrap();
+        eventually(|| face.store.set(|state| state.waiting) == 1).await;
+        drop(socket);
+        eventually(|| face.store.set(|state| state.waiting) == 0).await;
+        assert_eq!(budget.held(), held + CALL_BYTES * (place as u64 + 1), "{page}");
+    }
+    drop(client);
+    drop(face.store.set(|state| state.left.take()));
+    eventually(|| face.config.counters.connections.get() == 0).await;
+    assert_eq!((budget.held(), budget.calls()), (0, 0));
 }
 
 #[tokio::test]
@@ -421,6 +472,44 @@ async fn small_answers_that_are_taken_one_by_one_now_and_then_cost_the_connectio
 }
 
 /// Small writes pass by large ones that wait for their turn.
+/// A watch of the health goes on for as long as its client likes, at no cost to that one: so few are enough.
+#[tokio::test]
+async fn watches_of_the_health_have_a_number_on_a_connection_and_on_a_member() {
+    const OF_ONE: usize = 16;
+    let config = FaceConfig { health_watches: Arc::new(Semaphore::new(OF_ONE + 4)), ..Default::default() };
+    let face = Face::start_with(config).await;
+    let (mut one, mut other) = (by_hand(&face).await, by_hand(&face).await);
+    let whole = healthpb::HealthCheckRequest { service: String::new() };
+    let mut watches = Vec::new();
+    for _ in 0..OF_ONE {
+        let answer = ask(&mut one, WATCH_HEALTH, &whole).await.await.unwrap();
+        assert!(tonic::Status::from_header_map(answer.headers()).is_none());
+        watches.push(answer.into_body());
+    }
+    let reason = |refused: &tonic::Status| {
+        assert_eq!(refused.code(), Code::ResourceExhausted);
+        refused.metadata().get("kattu-reason").unwrap().to_str().unwrap().to_string()
+    };
+    let refused = refusal(ask(&mut one, WATCH_HEALTH, &whole).await).await.expect("it has as many as it may");
+    assert!(reason(&refused).contains("share one"), "{refused}");
+    let mut others = Vec::new();
+    for _ in 0..4 {
+        others.push(ask(&mut other, WATCH_HEALTH, &whole).await.await.unwrap());
+    }
+    let refused = refusal(ask(&mut other, WATCH_HEALTH, &whole).await).await.expect("so does the member");
+    assert!(reason(&refused).contains("ask with Check"), "{refused}");
+    // Nobody who asks for anything else is refused for it, and who ends one has room for another.
+    assert_eq!(refusal(ask(&mut one, RANGE, &get("a")).await).await.map(|refused| refused.code()), None);
+    watches.pop();
+    eventually(|| face.config.health_watches.available_permits() == 1).await;
+    let again = ask(&mut one, WATCH_HEALTH, &whole).await.await.unwrap();
+    assert!(tonic::Status::from_header_map(again.headers()).is_none());
+    drop((one, watches, again));
+    eventually(|| face.config.health_watches.available_permits() == OF_ONE).await;
+    drop((other, others));
+    eventually(|| face.config.budget.held() == 0).await;
+}
+
 #[tokio::test]
 async fn large_writes_take_turns_and_small_ones_do_not_wait_for_them() {
     let face = Face::start().await;

@@ -214,6 +214,7 @@ async fn alarms_are_raised_and_cleared_through_the_log() {
         |action: AlarmAction, alarm: i32| pb::AlarmRequest { action: action.into(), member_id: 9, alarm };
     let written = |face: &Face| face.store.set(|state| state.seen.pop());
 
+    face.store.set(|state| state.others = vec![NodeId(9)]);
     answer(&face, ReplyBody::Alarmed(Some(full)));
     let raised = maintenance.alarm(ask(AlarmAction::Activate, 1)).await.unwrap().into_inner();
     assert_eq!(written(&face), Some(Request::Write(AlarmChange::Raise(full).encode())));
@@ -239,6 +240,40 @@ async fn alarms_are_raised_and_cleared_through_the_log() {
     }
     for wrong in [ask(AlarmAction::Get, 3), pb::AlarmRequest { action: 7, ..Default::default() }] {
         assert_eq!(maintenance.alarm(wrong).await.unwrap_err().code(), Code::InvalidArgument, "{wrong:?}");
+    }
+}
+
+/// Every member keeps what is raised, so that nobody may raise alarms for ever so many whom there are not.
+#[tokio::test]
+async fn an_alarm_is_raised_for_a_member_or_for_nobody_and_for_no_stranger() {
+    let face = Face::start().await;
+    let mut maintenance = MaintenanceClient::new(face.channel().await);
+    let ask = |action: AlarmAction, member_id: u64| pb::AlarmRequest {
+        action: action.into(),
+        member_id,
+        alarm: pb::AlarmType::Corrupt.into(),
+    };
+    let written = |face: &Face| {
+        let seen = face.store.set(|state| std::mem::take(&mut state.seen));
+        seen.into_iter().filter(|request| matches!(request, Request::Write(_))).count()
+    };
+    for stranger in [1, MEMBER + 1, u64::MAX] {
+        let refused = maintenance.alarm(ask(AlarmAction::Activate, stranger)).await.unwrap_err();
+        assert_eq!(
+            (refused.code(), refused.message()),
+            (Code::NotFound, "etcdserver: member not found"),
+            "{stranger}"
+        );
+        assert_eq!(written(&face), 0, "{stranger}");
+        for action in [AlarmAction::Get, AlarmAction::Deactivate] {
+            maintenance.alarm(ask(action, stranger)).await.expect("it is no harm");
+        }
+        assert_eq!(written(&face), 1, "one is cleared for {stranger}");
+    }
+    face.store.set(|state| state.others = vec![NodeId(9)]);
+    for known in [0, MEMBER, 9] {
+        maintenance.alarm(ask(AlarmAction::Activate, known)).await.expect("a member, or nobody");
+        assert_eq!(written(&face), 1, "{known}");
     }
 }
 

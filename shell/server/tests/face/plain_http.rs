@@ -2,7 +2,9 @@
 
 use crate::fixture::*;
 use kattu_node::contract::{Outcome, Refusal};
+use std::fs::File;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 /// Asks and hands back status line, head and body.
@@ -132,4 +134,29 @@ async fn a_listener_for_metrics_serves_no_calls() {
     assert!(body.contains("etcd_server_has_leader 1"));
     metrics.kv().await.put(put("a", "1")).await.unwrap_err();
     assert_eq!(metrics.store.revision(), 1);
+}
+
+/// Whoever asks for page after page does not have the member count its open files again and again.
+#[tokio::test]
+async fn metrics_pages_within_a_second_show_one_look_at_the_process() {
+    let open_files = async |face: &Face| {
+        let (_, _, page) = ask(face, "GET", "/metrics").await;
+        let line = page.lines().find_map(|line| line.strip_prefix("process_open_fds ")).expect("it is there");
+        line.parse::<u64>().unwrap()
+    };
+    loop {
+        let (face, begun) = (Face::start().await, Instant::now());
+        let before = open_files(&face).await;
+        let files: Vec<File> = (0..100).map(|_| File::open("/dev/null").unwrap()).collect();
+        let after = open_files(&face).await;
+        if Duration::from_secs(1) <= begun.elapsed() {
+            continue; // the machine paused, and there was another look
+        }
+        assert_eq!(after, before, "no other look");
+        while open_files(&face).await == before {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        drop(files);
+        return;
+    }
 }

@@ -136,11 +136,14 @@ async fn what_is_not_written_yet_says_so_at_once() {
 async fn a_service_that_nobody_knows_is_unimplemented_too() {
     let face = Face::start().await;
     let mut client = tonic::client::Grpc::new(face.channel().await);
-    for path in ["/etcdserverpb.KV/Nonsense", "/nobody.Knows/This", "/x"] {
+    let long = "x".repeat(8_000);
+    let paths = ["/etcdserverpb.KV/Nonsense", "/nobody.Knows/This", "/x"].map(String::from);
+    for path in paths.into_iter().chain([format!("/etcdserverpb.KV/{long}"), format!("/{long}/{long}")]) {
         client.ready().await.unwrap();
         let codec = tonic_prost::ProstCodec::<pb::RangeRequest, pb::RangeResponse>::default();
-        let path = http::uri::PathAndQuery::from_static(path);
+        let path = path.parse::<http::uri::PathAndQuery>().unwrap();
         let refused = client.unary(tonic::Request::new(get("a")), path, codec).await.unwrap_err();
         assert_eq!(refused.code(), Code::Unimplemented, "{refused:?}");
+        assert!(refused.message().len() < 300, "no more of a long path is told than makes it known");
     }
 }

@@ -1,0 +1,78 @@
+//! Answers that are a head and nothing else, until the socket has taken them.
+//!
+//! The library keeps such an answer for as long as the client does not read, and says to nobody when it has left. So what the
+//! call holds stays with its stream until a head for it goes out. Other answers are held by their bodies
+//! ([`crate::body::Piece`]), which leave after their heads.
+//!
+//! In:    streams with such answers; the heads of frames that the socket has taken.
+//! Out:   when a stream's answer has left.
+//! Knows nothing of: frames beyond their heads, resets: who waits for an answer to leave hears of those.
+
+use crate::budget::{Hold, Waiting};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+
+/// The answers of one connection that wait so; shared by its calls and its socket.
+#[derive(Debug, Default)]
+pub struct Unsent(RefCell<BTreeMap<u32, Entry>>);
+
+#[derive(Debug)]
+struct Entry {
+    waiting: Waiting,
+    waker: Option<Waker>,
+}
+
+impl Unsent {
+    /// Whether nothing waits.
+    pub fn is_empty(&self) -> bool {
+        self.0.borrow().is_empty()
+    }
+
+    /// How many wait.
+    pub fn len(&self) -> usize {
+        self.0.borrow().len()
+    }
+
+    /// From now on the answer of this stream waits, held by this.
+    pub fn add(self: &Rc<Self>, stream: u32, hold: Hold) -> Place {
+        self.0.borrow_mut().insert(stream, Entry { waiting: Waiting::new(hold), waker: None });
+        Place { unsent: Rc::clone(self), stream }
+    }
+
+    /// A head of so many bytes for this stream has gone out.
+    pub fn left(&self, stream: u32, bytes: usize) {
+        let Some(entry) = self.0.borrow_mut().remove(&stream) else { return };
+        entry.waiting.goes_on(bytes as u64);
+        if let Some(waker) = entry.waker {
+            waker.wake();
+        }
+    }
+}
+
+/// An answer's place among those that wait; it waits no longer when this is dropped.
+#[derive(Debug)]
+pub struct Place {
+    unsent: Rc<Unsent>,
+    stream: u32,
+}
+
+impl Place {
+    /// Ready when the answer has left.
+    pub fn poll_left(&self, context: &mut Context<'_>) -> Poll<()> {
+        match self.unsent.0.borrow_mut().get_mut(&self.stream) {
+            None => Poll::Ready(()),
+            Some(entry) => {
+                entry.waker = Some(context.waker().clone());
+                Poll::Pending
+            }
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.unsent.0.borrow_mut().remove(&self.stream);
+    }
+}
