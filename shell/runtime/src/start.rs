@@ -281,9 +281,9 @@ pub async fn start(config: RuntimeConfig) -> Result<Running, StartError> {
     }
     metrics.log_damaged.set(u64::from(recovered.floor.is_some()));
     let has_peers = !is_alone(&identity, &recovered);
-    scrub::start(config.data_dir.clone(), config.scrub_period, has_peers, metrics.clone())
-        .map_err(StartError::Thread)?;
     let store = wal.snapshots();
+    scrub::start(config.data_dir.clone(), config.scrub_period, has_peers, store.clone(), metrics.clone())
+        .map_err(StartError::Thread)?;
     let (keeper, snapshot_bytes) = first_tables(&identity, &wal, &recovered)?;
     let keeper = keeper.of_member(config.id).with_limits(config.requests);
     let (members, health) = (keeper.members(), keeper.health());

@@ -1,7 +1,9 @@
 //! The snapshots of a data directory: which there are, which of them are good, which may go.
 //!
 //! A snapshot is good when every byte of it was checked since the process started. One that is not stays where it is,
-//! is named with what is wrong, and is never read from. [fault-model ST10, F13, F15]
+//! is named with what is wrong, and is never read from. One that was good is checked again when a piece of it cannot be read,
+//! when a peer that was given all of it begins anew, and by the scrub: what was read once may be damaged later.
+//! [fault-model ST10, ST12, F13, F15]
 //! Knows nothing of: the log, when a snapshot is due.
 
 use super::format::{Checked, Header, Pass};
@@ -9,8 +11,8 @@ use super::read::SnapshotReader;
 use super::write::{Receiving, SnapshotWriter};
 use crate::error::WalError;
 use crate::files::Files;
-use kattu_raft::{ChunkRead, ChunkStored, EntryId, GroupId, LogIndex, ReadChunk, SharedBytes, SnapshotMeta};
-use kattu_raft::{StoreChunk, Term};
+use kattu_raft::{ChunkRead, ChunkStored, EntryId, GroupId, LogIndex, NodeId, ReadChunk, SharedBytes};
+use kattu_raft::{SnapshotMeta, StoreChunk, Term};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io::ErrorKind;
@@ -20,6 +22,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 const KEPT: usize = 2;
 
 const SUFFIX: &str = ".snap";
+
+const OPEN: &str = "open";
 
 pub(crate) fn name_of(group: GroupId, last: EntryId) -> String {
     format!("snapshot-{:08x}-{:016x}-{:016x}{SUFFIX}", group.0, last.index.0, last.term.0)
@@ -87,6 +91,8 @@ struct State {
     /// Oldest first.
     known: BTreeMap<(GroupId, LogIndex, Term), Known>,
     receiving: BTreeMap<GroupId, Receiving>,
+    /// Which snapshot each peer was given to its end, last of all.
+    given: BTreeMap<(GroupId, NodeId), EntryId>,
     /// The directory may have another owner: no name is changed any more.
     is_closed: bool,
 }
@@ -112,7 +118,7 @@ pub(crate) fn check(files: &dyn Files, cluster: u64, name: &str) -> Result<Snaps
     let (group, last) = named(name).expect("the name of a snapshot");
     let file = files.open(name).map_err(|error| match error.kind() {
         ErrorKind::NotFound => WalError::damaged(name, 0, "the file is missing"),
-        _ => WalError::io(name, "open", &error),
+        _ => WalError::io(name, OPEN, &error),
     })?;
     let pass = Pass::begin(&*file, name)?;
     let Header { cluster: of, group: found, meta } = &pass.header;
@@ -236,7 +242,11 @@ impl SnapshotStore {
         let Ok(Some(snapshot)) = self.get(group, last) else { return Ok(None) };
         match self.files().open(&snapshot.name) {
             Ok(file) => Ok(Some(SnapshotReader::new(snapshot, file))),
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                // Else the same one taken again would be thrown away for the sake of this one.
+                self.condemn(group, last, &WalError::damaged(&snapshot.name, 0, "the file is missing"));
+                Ok(None)
+            }
             Err(error) => Err(WalError::io(&snapshot.name, "open", &error)),
         }
     }
@@ -248,7 +258,57 @@ impl SnapshotStore {
     pub fn read_chunk(&self, group: GroupId, wanted: &ReadChunk) -> Result<ChunkRead, WalError> {
         let Some(reader) = self.open(group, wanted.last)? else { return Ok(ChunkRead::Gone) };
         let bytes = SharedBytes::from(reader.read_at(wanted.offset, wanted.bytes_max)?);
-        Ok(ChunkRead::Bytes { bytes, total: reader.snapshot().bytes })
+        let total = reader.snapshot().bytes;
+        if total <= wanted.offset.saturating_add(bytes.len() as u64) {
+            self.state().given.insert((group, wanted.peer), wanted.last);
+        }
+        Ok(ChunkRead::Bytes { bytes, total })
+    }
+
+    /// Before a piece is read for a peer: who was given all of a snapshot and begins anew may have found it damaged. Then all
+    /// of it is read once more. Returns what is wrong with it; nobody is given a piece of it any more.
+    pub fn recheck_if_doubted(&self, group: GroupId, wanted: &ReadChunk) -> Option<WalError> {
+        if wanted.offset != 0 {
+            return None;
+        }
+        let given = self.state().given.remove(&(group, wanted.peer));
+        given.filter(|&given| given == wanted.last).and_then(|last| self.recheck(group, last))
+    }
+
+    /// Reads a good snapshot once more and checks every byte: for whoever could not read a piece of it. Returns what is wrong
+    /// with it; it is good no more then.
+    pub fn recheck(&self, group: GroupId, last: EntryId) -> Option<WalError> {
+        if !self.is_good(group, last) {
+            return None;
+        }
+        // Until it is read to its end it stays good for whoever is reading it.
+        let error = check(self.files(), self.0.cluster, &name_of(group, last)).err()?.into_error();
+        // A process that may open no more files knows nothing of this one.
+        let is_of_the_file = !matches!(error, WalError::Io { doing: OPEN, .. });
+        (is_of_the_file && self.condemn(group, last, &error)).then_some(error)
+    }
+
+    /// Somebody else has found the file `name` damaged: it is good no more. [fault-model ST12]
+    pub fn found_damaged(&self, name: &str, what: &str) {
+        if let Some((group, last)) = named(name) {
+            self.condemn(group, last, &WalError::damaged(name, 0, what));
+        }
+    }
+
+    /// A snapshot is good no more. Whether it was taken for good, or for one that nobody had looked at, until now.
+    fn condemn(&self, group: GroupId, last: EntryId, error: &WalError) -> bool {
+        let mut state = self.state();
+        match state.known.get_mut(&(group, last.index, last.term)) {
+            Some(known @ (Known::Good(_) | Known::Unchecked)) => {
+                *known = Known::Bad(error.clone());
+                true
+            }
+            Some(Known::Bad(_) | Known::Foreign(_)) | None => false,
+        }
+    }
+
+    fn is_good(&self, group: GroupId, last: EntryId) -> bool {
+        matches!(self.state().known.get(&(group, last.index, last.term)), Some(Known::Good(_)))
     }
 
     /// Begins a snapshot of our own.
@@ -263,8 +323,9 @@ impl SnapshotStore {
     /// piece takes as long as checking the whole file.
     ///
     /// # Errors
-    /// [`WalError::NoSpace`], [`WalError::Io`]: nothing is left of what was gathered; [`WalError::is_failed_sync`] is the
-    /// end of the process. A file that turns out damaged, or another one than announced, is no error: it begins anew.
+    /// [`WalError::NoSpace`], [`WalError::Io`]; [`WalError::Damaged`], [`WalError::OtherFormat`] of a file that turns out
+    /// damaged, or another one than announced: nothing is left of what was gathered, and it begins anew.
+    /// [`WalError::is_failed_sync`] is the end of the process.
     pub fn store_chunk(&self, group: GroupId, piece: &StoreChunk) -> Result<ChunkStored, WalError> {
         let last = piece.meta.last;
         if matches!(self.get(group, last), Ok(Some(_))) {
@@ -284,13 +345,7 @@ impl SnapshotStore {
             drop(other); // takes the lock to remove its file
             return Ok(ChunkStored { last, next, complete: false });
         }
-        match receiving.finish() {
-            Ok(_) => Ok(ChunkStored { last, next, complete: true }),
-            Err(WalError::Damaged { .. } | WalError::OtherFormat { .. }) => {
-                Ok(ChunkStored { last, next: 0, complete: false })
-            }
-            Err(error) => Err(error),
-        }
+        receiving.finish().map(|_| ChunkStored { last, next, complete: true })
     }
 
     /// Forgets what was gathered of a peer's snapshot.
@@ -350,26 +405,7 @@ impl SnapshotStore {
     /// Reads the good snapshots of a group once more and checks every byte. Returns what was found to be wrong; such a
     /// snapshot is good no more. [fault-model ST12]
     pub fn scrub(&self, group: GroupId) -> Vec<WalError> {
-        let is_good = |known: &Known| matches!(known, Known::Good(_));
-        let mut wrong = Vec::new();
-        for last in self.ids(group) {
-            let key = (group, last.index, last.term);
-            if !self.state().known.get(&key).is_some_and(is_good) {
-                continue;
-            }
-            // Until it is read to its end it stays good for whoever is reading it.
-            if let Err(unfit) = check(self.files(), self.0.cluster, &name_of(group, last)) {
-                let error = unfit.into_error();
-                let is_gone = self
-                    .state()
-                    .known
-                    .get_mut(&key)
-                    .map(|known| *known = Known::Bad(error.clone()))
-                    .is_none();
-                wrong.extend((!is_gone).then_some(error));
-            }
-        }
-        wrong
+        self.ids(group).into_iter().filter_map(|last| self.recheck(group, last)).collect()
     }
 
     fn is_foreign(&self, group: GroupId, last: EntryId) -> bool {
