@@ -9,6 +9,7 @@
 //! any more: it is one of two, or by the time that it is needed a newer one has taken its place, or a peer's does.
 //! Knows nothing of: what is in the files.
 
+use crate::engine::Facts;
 use crate::metrics::Metrics;
 use crate::report;
 use kattu_raft::Duration;
@@ -16,6 +17,7 @@ use kattu_wal::{ColdFiles, Item, SnapshotStore, Verdict, WalError, inspect};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// Things after which it rests, and for how long: what is read has been checked, which costs time of a processor.
 const ITEMS_AT_ONCE: u64 = 16;
@@ -35,7 +37,7 @@ type Found = BTreeSet<(String, String)>;
 pub(crate) fn start(
     place: PathBuf,
     period: Duration,
-    has_peers: bool,
+    facts: Arc<Facts>,
     snapshots: SnapshotStore,
     metrics: Arc<Metrics>,
 ) -> std::io::Result<()> {
@@ -48,7 +50,8 @@ pub(crate) fn start(
         loop {
             for (file, what) in &confirmed(&place) {
                 note(file, what, &snapshots, &metrics);
-                if has_peers && file.starts_with("log-") {
+                // Members come and go: who was alone at the start may have others to mend from by now, and the other way round.
+                if facts.has_peers.load(Ordering::Relaxed) && file.starts_with("log-") {
                     report::last_words(format_args!(
                         "stopping, so that the next start mends the log from the other members"
                     ));
