@@ -93,6 +93,13 @@ struct State {
     receiving: BTreeMap<GroupId, Receiving>,
     /// Which snapshot each peer was given to its end, last of all.
     given: BTreeMap<(GroupId, NodeId), EntryId>,
+}
+
+/// Whoever changes names holds this meanwhile, so that a late task of a store that was closed touches nothing of the next
+/// owner's. That takes as long as the disk does, so the state has a lock of its own: whoever prunes the log, on a thread that
+/// must not wait, asks for that one only. Who needs both takes this one first.
+#[derive(Debug, Default)]
+struct Names {
     /// The directory may have another owner: no name is changed any more.
     is_closed: bool,
 }
@@ -105,6 +112,7 @@ struct Inner {
     files: Arc<dyn Files>,
     cluster: u64,
     state: Mutex<State>,
+    names: Mutex<Names>,
 }
 
 impl fmt::Debug for SnapshotStore {
@@ -143,7 +151,7 @@ impl SnapshotStore {
         let known = names.iter().filter_map(|name| named(name));
         let known = known.map(|(group, last)| ((group, last.index, last.term), Known::Unchecked)).collect();
         let state = Mutex::new(State { known, ..State::default() });
-        Ok(SnapshotStore(Arc::new(Inner { files, cluster, state })))
+        Ok(SnapshotStore(Arc::new(Inner { files, cluster, state, names: Mutex::default() })))
     }
 
     pub(super) fn files(&self) -> &dyn Files {
@@ -162,23 +170,22 @@ impl SnapshotStore {
     pub(crate) fn close(&self) {
         let gathered = core::mem::take(&mut self.state().receiving);
         drop(gathered); // takes the lock to remove its files
-        self.state().is_closed = true;
+        self.0.names.lock().unwrap_or_else(PoisonError::into_inner).is_closed = true;
     }
 
-    fn open_state(&self, name: &str) -> Result<MutexGuard<'_, State>, WalError> {
-        let state = self.state();
-        if state.is_closed {
+    /// Held by whoever changes the file `name`.
+    fn open_names(&self, name: &str) -> Result<MutexGuard<'_, Names>, WalError> {
+        let names = self.0.names.lock().unwrap_or_else(PoisonError::into_inner);
+        if names.is_closed {
             return Err(WalError::io(name, "change", &std::io::Error::other("the log was closed")));
         }
-        Ok(state)
+        Ok(names)
     }
 
     /// Removes a file aside; the next owner of the directory does so otherwise.
     pub(super) fn discard(&self, aside: &str) -> Result<(), WalError> {
-        let state = self.open_state(aside)?;
-        let removed = self.files().remove(aside).map_err(|error| WalError::io(aside, "remove", &error));
-        drop(state);
-        removed
+        let _names = self.open_names(aside)?;
+        self.files().remove(aside).map_err(|error| WalError::io(aside, "remove", &error))
     }
 
     /// What covers which entries, newest first, good or not.
@@ -356,17 +363,14 @@ impl SnapshotStore {
 
     /// Gives a checked and synced file its name. If there is a good one of that name, it stays: somebody may be reading
     /// it piece by piece.
-    ///
-    /// The lock is held over the rename and the sync of the directory, so that a late task of a store that was closed touches
-    /// nothing of the next owner's. Once a snapshot, whoever prunes the log may wait for that.
     pub(super) fn publish(&self, aside: &str, snapshot: Snapshot) -> Result<Snapshot, WalError> {
         let key = (snapshot.group, snapshot.meta.last.index, snapshot.meta.last.term);
         if let Ok(Some(same)) = self.get(snapshot.group, snapshot.meta.last) {
             return self.discard(aside).map(|()| same);
         }
-        let mut state = self.open_state(&snapshot.name)?;
+        let _names = self.open_names(&snapshot.name)?;
         crate::segment::publish(self.files(), aside, &snapshot.name, snapshot.bytes)?;
-        state.known.insert(key, Known::Good(snapshot.clone()));
+        self.state().known.insert(key, Known::Good(snapshot.clone()));
         Ok(snapshot)
     }
 
@@ -394,8 +398,8 @@ impl SnapshotStore {
         }
         for last in useless.iter().rev() {
             let name = name_of(group, *last);
-            let mut state = self.open_state(&name)?;
-            state.known.remove(&(group, last.index, last.term));
+            let _names = self.open_names(&name)?;
+            self.state().known.remove(&(group, last.index, last.term)); // before its file: nobody is told that it is there
             let removed = self.files().remove(&name).and_then(|()| self.files().sync_names());
             removed.map_err(|error| WalError::io(&name, "remove", &error))?;
         }
@@ -412,7 +416,7 @@ impl SnapshotStore {
         matches!(self.state().known.get(&(group, last.index, last.term)), Some(Known::Foreign(_)))
     }
 
-    /// Whether a good snapshot, whose file is there, covers everything up to `base`.
+    /// Whether a good snapshot, whose file is there, covers everything up to `base`. Waits for no disk.
     pub(crate) fn covers(&self, group: GroupId, base: LogIndex) -> bool {
         let state = self.state();
         let newer = state.known.range((group, base, Term(0))..=(group, LogIndex(u64::MAX), Term(u64::MAX)));
@@ -423,6 +427,100 @@ impl SnapshotStore {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::files::{LockGuard, LogFile};
+    use crate::sim::SimDisk;
+    use std::io;
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    /// A disk that says when a change of names begins, and goes on with it when it is told to.
+    #[derive(Debug)]
+    struct Gated {
+        disk: SimDisk,
+        begins: mpsc::Sender<()>,
+        goes_on: Mutex<mpsc::Receiver<()>>,
+    }
+
+    impl Gated {
+        fn wait(&self) {
+            let _ = self.begins.send(());
+            let _ = self.goes_on.lock().expect("no panic").recv(); // at once when the test has let go
+        }
+    }
+
+    impl Files for Gated {
+        fn place(&self) -> String {
+            self.disk.place()
+        }
+        fn names(&self) -> io::Result<Vec<String>> {
+            self.disk.names()
+        }
+        fn open(&self, name: &str) -> io::Result<Box<dyn LogFile>> {
+            self.disk.open(name)
+        }
+        fn create(&self, name: &str) -> io::Result<Box<dyn LogFile>> {
+            self.disk.create(name)
+        }
+        fn rename(&self, source: &str, target: &str) -> io::Result<()> {
+            self.wait();
+            self.disk.rename(source, target)
+        }
+        fn remove(&self, name: &str) -> io::Result<()> {
+            self.wait();
+            self.disk.remove(name)
+        }
+        fn sync_names(&self) -> io::Result<()> {
+            self.wait();
+            self.disk.sync_names()
+        }
+        fn lock(&self, name: &str) -> io::Result<Result<Box<dyn LockGuard>, String>> {
+            self.disk.lock(name)
+        }
+    }
+
+    fn take(store: &SnapshotStore, index: u64) {
+        let meta = SnapshotMeta { last: EntryId::new(1, index), ..SnapshotMeta::default() };
+        let mut writer = store.create(GroupId(0), meta).expect("room");
+        writer.push(b"state").expect("room");
+        writer.finish().expect("a good disk");
+    }
+
+    /// Goal: whoever prunes the log never waits for a disk that is slow with names.
+    /// Method: it asks in the midst of each rename, removal and sync of names; it would wait for ever.
+    #[test]
+    fn whether_a_snapshot_covers_the_log_is_said_while_a_disk_is_at_another_ones_name() {
+        let disk = SimDisk::new();
+        let before = SnapshotStore::of(Arc::new(disk.clone()), 0xC1).expect("an empty disk");
+        (1..=4).for_each(|index| take(&before, 10 * index));
+        let (begins, begun) = mpsc::channel();
+        let (go_on, goes_on) = mpsc::channel();
+        let gated = Gated { disk: disk.clone(), begins, goes_on: Mutex::new(goes_on) };
+        let store = SnapshotStore::of(Arc::new(gated), 0xC1).expect("a good disk");
+        assert!(store.newest(GroupId(0)).expect("a good disk").0.is_some());
+        let beside = store.clone();
+        let work = std::thread::spawn(move || {
+            take(&beside, 50);
+            beside.tidy(GroupId(0), LogIndex(u64::MAX)).expect("a good disk")
+        });
+        let mut changes = 0;
+        while begun.recv().is_ok() {
+            changes += 1;
+            let (told, answer) = mpsc::channel();
+            let store = store.clone();
+            std::thread::spawn(move || told.send(store.covers(GroupId(0), LogIndex(30))));
+            assert_eq!(
+                answer.recv_timeout(Duration::from_secs(20)),
+                Ok(true),
+                "it waits for change {changes}"
+            );
+            go_on.send(()).expect("it waits");
+            if changes == 8 {
+                break; // a rename and its sync; three removals, each with its sync
+            }
+        }
+        assert_eq!((work.join().expect("no panic"), changes), (3, 8));
+        assert_eq!(disk.names().expect("a good disk").len(), 2);
+    }
 
     #[test]
     fn names_are_read_as_they_are_written_and_nothing_else_is_a_snapshot() {
