@@ -431,6 +431,30 @@ fn pieces_come_late_twice_or_in_another_order_and_another_snapshot_takes_the_pla
 }
 
 #[test]
+fn a_half_of_a_peers_snapshot_stays_until_the_tables_hold_as_much_and_no_longer() {
+    let (disk, other) = (SimDisk::new(), SimDisk::new());
+    let (here, there) = (store(&disk), store(&other));
+    take(&here, 20).unwrap();
+    let bytes = disk.contents(&name_of(20)).unwrap();
+    let total = bytes.len() as u64;
+    let send = |range: std::ops::Range<usize>| {
+        let (offset, bytes) = (range.start as u64, SharedBytes::from(bytes[range].to_vec()));
+        there.store_chunk(GROUP, &StoreChunk { meta: meta(20), offset, bytes, total }).unwrap().next
+    };
+    assert_eq!(send(0..50), 50);
+    take(&there, 19).unwrap();
+    assert_eq!(there.tidy(GROUP, LogIndex(19)), Ok(0));
+    assert_eq!(send(50..60), 60, "it goes on");
+    // The log came by itself: the member takes a snapshot of its own that covers as much.
+    take(&there, 21).unwrap();
+    assert_eq!(there.tidy(GROUP, LogIndex(21)), Ok(0), "no snapshot goes");
+    let mut names = other.names().unwrap();
+    names.sort_unstable();
+    assert_eq!(names, [name_of(19), name_of(21)]);
+    assert_eq!(send(60..70), 0, "nothing of it is left");
+}
+
+#[test]
 fn a_full_or_failing_disk_leaves_nothing_behind_and_harms_nothing() {
     let (disk, other) = (SimDisk::new(), SimDisk::new());
     let (here, there) = (store(&disk), store(&other));

@@ -377,11 +377,16 @@ impl SnapshotStore {
     /// Removes all but the newest two good snapshots of a group, oldest first; a file of somebody else stays, and so does
     /// a good one that is newer than `held`, what the group's tables hold: one that came from a peer waits there to become
     /// the tables, and more may have come after it. Does nothing before there are two good ones. Returns how many went.
+    /// What was gathered of a peer's snapshot goes, too, if it ends at or before `held`: the log came by itself meanwhile.
     /// Reads what was not checked yet: not for a thread that must not wait.
     ///
     /// # Errors
     /// [`WalError::Io`].
     pub fn tidy(&self, group: GroupId, held: LogIndex) -> Result<usize, WalError> {
+        let gathered = self.state().receiving.get(&group).map(Receiving::last);
+        if gathered.is_some_and(|last| last.index <= held) {
+            self.abandon(group);
+        }
         let (mut good, mut useless) = (0, Vec::new());
         for last in self.ids(group) {
             match self.get(group, last) {
