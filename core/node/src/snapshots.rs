@@ -7,7 +7,8 @@
 //! So beyond a floor the log is never much longer than a snapshot, and what is written for snapshots never more than what
 //! is written for the log. While a member comes back that the snapshot before this one was sent to, the log stays behind that
 //! one, too: twice as long at the most. Bytes count, not time: a replica that is idle takes none. One that failed is tried again when
-//! the log has grown by a part of that once more. A peer that waits for a snapshot gets one however short the log is.
+//! the log has grown by a part of that once more. A peer that waits for a snapshot gets one however short the log is, and also
+//! if the newest one covers all that there is: then its file is damaged or gone, and it is taken anew, once.
 //!
 //! In:    entries on their way to the keeper; what became of snapshots.
 //! Out:   the order to take one, in the keeper's queue.
@@ -61,6 +62,8 @@ pub(crate) struct Snapshots {
     /// Bytes of the last snapshot.
     size: u64,
     under_way: Option<UnderWay>,
+    /// The last one that was taken anew because its file was damaged or gone.
+    anew: Option<EntryId>,
     /// Bytes of the snapshot that a leader sends.
     incoming: u64,
     /// The log by pieces: the first index, the bytes. Oldest first.
@@ -76,6 +79,7 @@ impl Snapshots {
             not_before: 0,
             size: 0,
             under_way: None,
+            anew: None,
             incoming: 0,
             pieces: VecDeque::new(),
         }
@@ -126,15 +130,22 @@ impl Node {
     pub(crate) fn take_snapshot_if_due(&mut self, effects: &mut Effects) {
         let snapshots = &mut self.snapshots;
         let Some((last, stamp)) = snapshots.newest else { return };
-        if snapshots.under_way.is_some() || snapshots.since < snapshots.not_before || snapshots.since == 0 {
+        if snapshots.under_way.is_some() || snapshots.since < snapshots.not_before {
             return;
         }
+        // Nothing came after the newest one, and a peer waits: that one is damaged or gone. A disk that ruins it once more is not
+        // asked for it again and again: the next one is taken when the log has grown.
+        let is_anew = snapshots.since == 0;
         let is_due = snapshots.due_at() < snapshots.since;
-        if !is_due && !self.raft.wants_snapshot() {
+        let is_wanted = self.raft.wants_snapshot() && !(is_anew && snapshots.anew == Some(last));
+        if !is_due && !is_wanted {
             return;
         }
         // None while a leader's snapshot is on its way into the store: there will be less to take care of then.
         let Some(meta) = self.raft.snapshot_meta(last, stamp) else { return };
+        if is_anew {
+            snapshots.anew = Some(last);
+        }
         snapshots.under_way = Some(UnderWay { last, bytes: snapshots.since });
         effects.apply.push(KeeperTask::Snapshot(meta));
     }
@@ -150,7 +161,7 @@ impl Node {
         let snapshots = &mut self.snapshots;
         let Some(done) = snapshots.under_way.take_if(|under_way| under_way.last == meta.last) else { return };
         let newest = self.raft.snapshot().map_or(LogIndex(0), |newest| newest.last.index);
-        if meta.last.index <= newest {
+        if meta.last.index < newest {
             return; // an installed one has overtaken it
         }
         snapshots.since = snapshots.since.saturating_sub(done.bytes);
@@ -163,6 +174,9 @@ impl Node {
             && !planted!("log-pruned-under-who-is-fed");
         if is_fed || self.raft.membership().is_alone(self.config.raft.id) {
             keep_from = keep_from.min(newest.next());
+        }
+        if meta.last.index == newest {
+            keep_from = self.raft.base().index.next(); // it took the place of its own damaged file: the log stays as it is
         }
         self.raft.snapshot_taken(now, meta, keep_from, out);
     }

@@ -6,7 +6,7 @@ use kattu_kv::api as kv;
 use kattu_node::command::encode_kv;
 use kattu_node::contract::*;
 use kattu_node::{Keeper, SnapshotLimits};
-use kattu_raft::{Duration, LogIndex, Lsn, NodeId};
+use kattu_raft::{Duration, EntryId, LogIndex, Lsn, NodeId};
 use world::*;
 
 /// Nothing stays behind a snapshot.
@@ -343,6 +343,51 @@ fn a_member_whose_snapshots_are_all_lost_serves_nothing_until_its_leader_has_sen
     world.pass(Duration::from_secs(3));
     assert_eq!(read(&mut world, follower, "k3", Consistency::Linearizable), Some(Some("new".into())));
     assert_eq!(world.member(follower).keeper.digest(), world.member(world.leader().unwrap()).keeper.digest());
+}
+
+/// A member that has nothing yet waits for a snapshot, and the leader's newest one, which covers all that there is, turns out
+/// damaged. Returns the leader, where its log ends, and how many snapshots were tried before.
+fn waiting_for_a_damaged_snapshot(ruins: bool) -> (World, u64, EntryId, usize) {
+    let mut world = World::with_snapshots(3, SMALL);
+    world.kill(3);
+    let leader = world.elect();
+    write(&mut world, leader, 0..200, "new");
+    let covered = |world: &World| world.member(leader).node.raft().snapshot().map(|newest| newest.last);
+    let last = |world: &World| world.member(leader).node.raft().last_id();
+    while covered(&world) != Some(last(&world)) {
+        write(&mut world, leader, 0..1, "more");
+    }
+    world.pass(Duration::from_millis(300));
+    let (end, tried) = (last(&world), world.tried);
+    assert_eq!(covered(&world), Some(end));
+    world.members.get_mut(&NodeId(leader)).unwrap().snapshots.clear();
+    world.ruins = ruins;
+    world.restart(3);
+    world.pass(Duration::from_secs(3));
+    (world, leader, end, tried)
+}
+
+#[test]
+fn a_damaged_newest_snapshot_is_taken_anew_for_whoever_waits_for_it_though_nobody_writes() {
+    let (mut world, leader, end, tried) = waiting_for_a_damaged_snapshot(false);
+    let taken: Vec<EntryId> = world.member(leader).snapshots.iter().map(|(meta, _)| meta.last).collect();
+    assert_eq!((taken, world.tried), (vec![end], tried + 1), "the same one, once");
+    assert_eq!(read(&mut world, 3, "k199", Consistency::Linearizable), Some(Some("new".into())));
+    write(&mut world, 3, 300..310, "after");
+    assert_eq!(read(&mut world, 3, "k305", Consistency::Linearizable), Some(Some("after".into())));
+}
+
+#[test]
+fn a_disk_that_ruins_every_snapshot_is_not_asked_for_the_same_one_again_and_again() {
+    let (mut world, leader, end, tried) = waiting_for_a_damaged_snapshot(true);
+    assert_eq!(world.tried, tried + 1);
+    world.pass(Duration::from_secs(60));
+    assert_eq!(world.member(leader).node.raft().last_id(), end, "nobody writes");
+    assert_eq!(world.tried, tried + 1, "time alone is no reason");
+    world.ruins = false;
+    write(&mut world, leader, 0..1, "grown");
+    world.pass(Duration::from_secs(3));
+    assert_eq!(read(&mut world, 3, "k0", Consistency::Linearizable), Some(Some("grown".into())));
 }
 
 #[test]

@@ -23,6 +23,20 @@ pub(crate) struct Configurations {
     later: Vec<At>,
 }
 
+/// The newest configuration that a start has found, given those of the log, ascending, and the snapshot. `None` where there
+/// has been none but the group's first one, as far as they tell.
+#[must_use]
+pub fn newest_found<'a>(
+    in_log: &'a [(LogIndex, Membership)],
+    snapshot: Option<&'a SnapshotMeta>,
+) -> Option<&'a Membership> {
+    match (in_log.last(), snapshot) {
+        (Some((at, newest)), Some(meta)) if meta.membership_at < *at => Some(newest),
+        (_, Some(meta)) => Some(&meta.membership),
+        (newest, None) => newest.map(|(_, newest)| newest),
+    }
+}
+
 impl Configurations {
     /// What a peer knows at its start. `first` counts unless there is a snapshot.
     pub(crate) fn recover(

@@ -126,6 +126,7 @@ pub use bytes::SharedBytes;
 pub use change::ChangeError;
 pub use clocks::ClockReading;
 pub use config::{Config, Leadership, Limits};
+pub use configurations::newest_found;
 pub use contract::{
     Effects, Fetch, FetchFor, HardState, Job, LogBody, LogRecord, ReadBatch, ReadVerdict, Recovered,
 };

@@ -99,7 +99,11 @@ impl Log {
         self.blocked = None;
         let took = (!self.idle).then_some(Duration::ZERO);
         if std::mem::replace(&mut self.idle, true) {
-            self.wal.mark()?;
+            match self.wal.mark() {
+                Ok(_) => {}
+                Err(WalError::NoSpace { .. }) => self.blocked = Some(now), // the mark waits
+                Err(error) => return Err(error),
+            }
         }
         let lsn = durable.into_iter().find(|(group, _)| *group == GROUP).map_or(Lsn(0), |(_, lsn)| lsn);
         self.prepare_next(now);

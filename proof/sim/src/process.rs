@@ -1036,6 +1036,11 @@ impl Process {
                 }
                 completion => {
                     self.call_disk(sh, completion);
+                    if self.log.is_blocked() {
+                        // A full disk had no room for the mark behind it.
+                        let retry = Planned::RetryLog { member: self.member, run: self.run };
+                        sh.queue.plan(sh.now + FULL_RETRY, retry);
+                    }
                     return Ok(()); // what is to be read back may be in the block that is being written
                 }
             }

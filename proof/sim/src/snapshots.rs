@@ -105,11 +105,17 @@ impl Worker {
                 Ok(Done::Nothing)
             }
             Some(Order::Read(request)) => {
+                self.complaints.extend(self.store.recheck_if_doubted(GROUP, &request));
                 let read = match self.store.read_chunk(GROUP, &request) {
                     Ok(read) => read,
                     Err(error) => {
                         self.passes(error)?;
-                        ChunkRead::Bytes { bytes: SharedBytes::from(Vec::new()), total: u64::MAX }
+                        let bad = self.store.recheck(GROUP, request.last);
+                        let bytes = SharedBytes::from(Vec::new());
+                        let passing = ChunkRead::Bytes { bytes, total: u64::MAX };
+                        let read = if bad.is_some() { ChunkRead::Gone } else { passing };
+                        self.complaints.extend(bad);
+                        read
                     }
                 };
                 Ok(Done::Told(Event::ChunkRead { request, read }))

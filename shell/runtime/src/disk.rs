@@ -437,7 +437,7 @@ impl Disk {
         }
         match &mut self.place {
             Place::Inline(log) if log.is_blocked() => {
-                log.is_due().then(|| log.sync()).filter(|_| !log.is_blocked())
+                log.is_due().then(|| log.sync()).filter(|done| matches!(done, Completion::Persisted(..)))
             }
             Place::Inline(log) => log.look_if_ready(),
             Place::Thread(away) => {
@@ -636,7 +636,12 @@ impl Log {
         if std::mem::replace(&mut self.idle, true) {
             // Nothing else will come for a while: say that everything is synced, so that damage to it is told from a
             // torn tail later. [fault-model ST6]
-            self.watch.over(Work::Disk, || self.wal.mark()).unwrap_or_else(|error| fatal(&error));
+            match self.watch.over(Work::Disk, || self.wal.mark()) {
+                Ok(_) => {}
+                // What was asked for is durable all the same; the mark waits for room, as anything would.
+                Err(error @ WalError::NoSpace { .. }) => self.block(&error),
+                Err(error) => fatal(&error),
+            }
         }
         let lsn = durable.into_iter().find(|(group, _)| *group == self.group).map_or(Lsn(0), |(_, lsn)| lsn);
         self.prepare_next();
@@ -645,11 +650,16 @@ impl Log {
     }
 
     fn on_full(&mut self, error: &WalError) -> Completion {
+        self.block(error);
+        self.prepare_next(); // its end is the next occasion to try
+        Completion::Room(self.room())
+    }
+
+    /// The disk has no room for what is to be written: it is tried again after a while.
+    fn block(&mut self, error: &WalError) {
         if self.blocked.replace(Instant::now()).is_none() {
             report::warn(format_args!("{error}; what is to be written waits, nothing acknowledged is lost"));
         }
-        self.prepare_next(); // its end is the next occasion to try
-        Completion::Room(self.room())
     }
 
     /// Has what peers lack read on a thread of its own from now on; where to hear what was read.
@@ -954,6 +964,67 @@ mod tests {
         let written = disk.try_completed();
         assert!(matches!(written, Some(Completion::Persisted(Lsn(31), _, Some(_)))), "{written:?}");
         assert!(!log_of(&mut disk).is_blocked());
+    }
+
+    /// A log whose segment is full to the last sector, on a disk without room for another one. How many entries it has.
+    fn filled(sim: &SimDisk) -> (Disk, u64) {
+        let log = log_on(sim);
+        sim.limit_to(Some(sim.bytes()));
+        let mut disk = Disk::inline(log, None);
+        let mut count = 0;
+        while 512 <= log_of(&mut disk).room().free {
+            count += 1;
+            let written = disk.persist(small(count));
+            assert!(
+                matches!(written, Some(Completion::Persisted(lsn, ..)) if lsn == Lsn(count)),
+                "{written:?}"
+            );
+        }
+        (disk, count)
+    }
+
+    fn commit(lsn: u64, index: u64) -> Vec<LogRecord> {
+        vec![LogRecord { lsn: Lsn(lsn), body: LogBody::Commit(LogIndex(index)) }]
+    }
+
+    #[test]
+    fn a_full_disk_that_only_an_idle_mark_meets_ends_nothing_and_the_mark_is_written_later() {
+        let sim = SimDisk::new();
+        let (mut disk, count) = filled(&sim);
+        let written = disk.persist(commit(count + 1, count));
+        assert!(
+            matches!(written, Some(Completion::Persisted(lsn, LogRoom { full: true, .. }, None)) if lsn == Lsn(count + 1)),
+            "{written:?}"
+        );
+        assert!(log_of(&mut disk).is_blocked());
+        log_of(&mut disk).blocked = Some(Instant::now() - FULL_RETRY);
+        assert!(disk.try_completed().is_none(), "it is full still");
+
+        sim.limit_to(None);
+        log_of(&mut disk).blocked = Some(Instant::now() - FULL_RETRY);
+        let written = disk.try_completed();
+        assert!(matches!(written, Some(Completion::Persisted(..))), "{written:?}");
+        assert!(!log_of(&mut disk).is_blocked());
+        // Killed now, it knows what was committed.
+        let image = sim.copy();
+        let dir = DataDir::open(Arc::new(image)).expect("nobody holds the copy");
+        assert_eq!(Wal::open(dir, OPTIONS).expect("a whole log").1[&GroupId(0)].committed, LogIndex(count));
+    }
+
+    #[test]
+    fn a_log_on_its_own_thread_outlives_a_full_disk_that_only_an_idle_mark_meets() {
+        let sim = SimDisk::new();
+        let (disk, count) = filled(&sim);
+        let Place::Inline(log) = disk.place else { panic!("it is inline") };
+        let mut disk = Disk::thread(*log).expect("a thread");
+        assert!(disk.persist(commit(count + 1, count)).is_none());
+        hear_until(&mut disk, count + 1);
+        sim.limit_to(None);
+        while !matches!(next(&mut disk), Completion::Persisted(..)) {}
+        disk.close();
+        let (_, recovered) =
+            Wal::open(DataDir::open(Arc::new(sim)).expect("it is free"), OPTIONS).expect("whole");
+        assert_eq!(recovered[&GroupId(0)].committed, LogIndex(count));
     }
 
     #[test]

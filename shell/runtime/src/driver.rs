@@ -382,6 +382,8 @@ impl Driver {
         let leader = raft.leader().unwrap_or(NodeId(0));
         self.facts.term.store(raft.term().0, Ordering::Relaxed);
         self.facts.leader.store(leader.0, Ordering::Relaxed);
+        let is_alone = raft.membership().members().eq([self.greeting.id]);
+        self.facts.has_peers.store(!is_alone, Ordering::Relaxed);
         self.metrics.committed.set(raft.committed().0);
         self.metrics.pending.set(self.node.pending() as u64);
         self.metrics.snapshot_index.set(raft.snapshot().map_or(0, |snapshot| snapshot.last.index.0));

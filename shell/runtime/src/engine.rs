@@ -9,7 +9,7 @@ use crate::metrics::Metrics;
 use kattu_node::contract::{Outcome, Refusal, Request};
 use kattu_raft::{Duration, LogIndex, NodeId, Term};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use tokio::sync::{mpsc, oneshot};
 
 /// Requests that may wait in front of a replica. Beyond it callers are told to slow down at once.
@@ -37,6 +37,8 @@ pub(crate) struct Facts {
     pub(crate) leader: AtomicU64,
     /// At or behind everything that was answered; it never moves back.
     pub(crate) committed: AtomicU64,
+    /// Whether another member may have what this one has.
+    pub(crate) has_peers: AtomicBool,
     /// Bytes of writes that wait in front of the replica.
     pub(crate) inbox_bytes: AtomicUsize,
 }
@@ -162,6 +164,12 @@ impl Engine {
     #[must_use]
     pub fn committed(&self) -> LogIndex {
         LogIndex(self.facts.committed.load(Ordering::Acquire))
+    }
+
+    /// Whether another member may have what this one has, so that damage to its log can be mended. [fault-model ST7]
+    #[must_use]
+    pub fn has_peers(&self) -> bool {
+        self.facts.has_peers.load(Ordering::Relaxed)
     }
 
     /// What this replica counts.

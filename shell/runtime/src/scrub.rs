@@ -5,17 +5,19 @@
 //! and files come and go: what looks like damage counts only if it is seen at the same place twice. Damage to the log of a
 //! member that has peers ends the process, with the reason: the next start mends the log from them, and nothing damaged is
 //! ever served or sent, since every entry is checked when it is read. All other damage is told: one bad slot is repaired by
-//! the next start, of a floor a higher one is taken, an unreadable promise is outlasted, and a snapshot is one of two, or by
-//! the time that it is needed a newer one has taken its place, or a peer's does.
+//! the next start, of a floor a higher one is taken, an unreadable promise is outlasted, and a snapshot is not sent to anybody
+//! any more: it is one of two, or by the time that it is needed a newer one has taken its place, or a peer's does.
 //! Knows nothing of: what is in the files.
 
+use crate::engine::Facts;
 use crate::metrics::Metrics;
 use crate::report;
 use kattu_raft::Duration;
-use kattu_wal::{ColdFiles, Item, Verdict, WalError, inspect};
+use kattu_wal::{ColdFiles, Item, SnapshotStore, Verdict, WalError, inspect};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// Things after which it rests, and for how long: what is read has been checked, which costs time of a processor.
 const ITEMS_AT_ONCE: u64 = 16;
@@ -35,7 +37,8 @@ type Found = BTreeSet<(String, String)>;
 pub(crate) fn start(
     place: PathBuf,
     period: Duration,
-    has_peers: bool,
+    facts: Arc<Facts>,
+    snapshots: SnapshotStore,
     metrics: Arc<Metrics>,
 ) -> std::io::Result<()> {
     if period.is_zero() {
@@ -46,9 +49,9 @@ pub(crate) fn start(
         std::thread::sleep(period / FIRST);
         loop {
             for (file, what) in &confirmed(&place) {
-                metrics.scrub_damages.add(1);
-                report::warn(format_args!("the scrub found damage: {what}"));
-                if has_peers && file.starts_with("log-") {
+                note(file, what, &snapshots, &metrics);
+                // Members come and go: who was alone at the start may have others to mend from by now, and the other way round.
+                if facts.has_peers.load(Ordering::Relaxed) && file.starts_with("log-") {
                     report::last_words(format_args!(
                         "stopping, so that the next start mends the log from the other members"
                     ));
@@ -60,6 +63,14 @@ pub(crate) fn start(
         }
     };
     std::thread::Builder::new().name("kattu-scrub".into()).spawn(work).map(|_| ())
+}
+
+/// Tells of damage; a snapshot that has it is good no more.
+fn note(file: &str, what: &str, snapshots: &SnapshotStore, metrics: &Metrics) {
+    metrics.scrub_damages.add(1);
+    report::warn(format_args!("the scrub found damage: {what}"));
+    // The system may have good bytes of it in memory still, so that another look through that would find nothing.
+    snapshots.found_damaged(file, "the scrub found damage");
 }
 
 /// What looks damaged at the same place twice.
@@ -131,7 +142,7 @@ fn is_told(found: &Found, file: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kattu_raft::{Incarnation, NodeId};
+    use kattu_raft::{EntryId, GroupId, Incarnation, NodeId, SnapshotMeta};
     use kattu_wal::{DataDir, Identity, RealFiles, WalOptions};
 
     /// A directory that is gone when the test is over.
@@ -179,6 +190,32 @@ mod tests {
         assert!(found.len() == 1 && found[0].1.contains("31 bytes, expected 32"), "{found:?}");
         std::fs::write(&file, &whole).expect("written");
         assert_eq!(look(&scratch.0), Found::new());
+    }
+
+    #[test]
+    fn a_snapshot_that_is_found_damaged_is_sent_to_nobody_any_more() {
+        let scratch = Scratch::new("snapshot");
+        let files = Arc::new(RealFiles::create(&scratch.0).expect("a directory"));
+        let mut dir = DataDir::open(files.clone()).expect("nobody else has it");
+        let options = WalOptions { segment_bytes: 64 << 10, reserve_bytes: 0, ..WalOptions::default() };
+        dir.create(Identity::single(0xC1, NodeId(1), Incarnation(42), "n1"), &options).expect("made");
+        let store = SnapshotStore::of(files, 0xC1).expect("a directory");
+        let (group, last) = (GroupId(0), EntryId::new(1, 7));
+        let mut writer = store.create(group, SnapshotMeta { last, ..SnapshotMeta::default() }).expect("room");
+        writer.push(&[7; 5000]).expect("room");
+        let name = writer.finish().expect("a good disk").name;
+        assert_eq!(look(&scratch.0), Found::new());
+
+        let file = scratch.0.join(&name);
+        let mut bytes = std::fs::read(&file).expect("it is there");
+        bytes[2000] ^= 1;
+        std::fs::write(&file, &bytes).expect("written");
+        let found = look(&scratch.0);
+        assert!(matches!(store.open(group, last), Ok(Some(_))), "nobody has told it so far");
+        let metrics = Metrics::default();
+        found.iter().for_each(|(file, what)| note(file, what, &store, &metrics));
+        assert_eq!(metrics.scrub_damages.get(), 1, "{found:?}");
+        assert!(matches!(store.open(group, last), Ok(None)));
     }
 
     #[test]

@@ -11,7 +11,7 @@
 //! Knows nothing of: when a snapshot is due, what its chunks mean, which peer is how far behind.
 
 use crate::metrics::Metrics;
-use crate::report;
+use crate::report::{self, Cause};
 use crate::watchdog::{Watch, Work};
 use kattu_node::Keeper;
 use kattu_node::contract::Event;
@@ -288,11 +288,20 @@ impl Worker {
     // ── For peers ──
 
     fn read(&self, request: ReadChunk) {
+        if let Some(error) = self.store.recheck_if_doubted(self.group, &request) {
+            tell_of_damaged(&error);
+        }
         let read = self.watch.over(Work::Snapshots, || self.store.read_chunk(self.group, &request));
-        let read = read.unwrap_or_else(|error| {
-            self.complain("a snapshot cannot be read for a peer", &error);
-            let bytes = SharedBytes::from(Vec::new());
-            ChunkRead::Bytes { bytes, total: u64::MAX } // a passing reason: it is asked again
+        let read = read.unwrap_or_else(|error| match self.store.recheck(self.group, request.last) {
+            Some(error) => {
+                tell_of_damaged(&error);
+                ChunkRead::Gone
+            }
+            None => {
+                self.complain("a snapshot cannot be read for a peer", &error);
+                let bytes = SharedBytes::from(Vec::new());
+                ChunkRead::Bytes { bytes, total: u64::MAX } // a passing reason: it is asked again
+            }
         });
         self.tell(Event::ChunkRead { request, read });
     }
@@ -300,7 +309,17 @@ impl Worker {
     fn store(&self, piece: &StoreChunk) {
         let last = piece.meta.last;
         let stored = self.store.store_chunk(self.group, piece).unwrap_or_else(|error| {
-            self.complain("a snapshot of the leader's cannot be stored, and is tried again", &error);
+            match &error {
+                // Its sender looks at its own file when it is asked for the beginning again.
+                WalError::Damaged { .. } | WalError::OtherFormat { .. } => report::warn_of(
+                    Cause::of("a snapshot of the leader's came in damaged"),
+                    format_args!(
+                        "a snapshot of the leader's came in damaged, and is asked for again: {}",
+                        error.finding()
+                    ),
+                ),
+                _ => self.complain("a snapshot of the leader's cannot be stored, and is tried again", &error),
+            }
             std::thread::sleep(STORE_RETRY);
             ChunkStored { last, next: 0, complete: false }
         });
@@ -332,6 +351,17 @@ impl Worker {
     }
 }
 
+/// A snapshot that was good is so no more; whoever waits for it gets another one.
+fn tell_of_damaged(error: &WalError) {
+    report::warn_of(
+        Cause::of("a snapshot is good no more"),
+        format_args!(
+            "a snapshot is good no more, and whoever needs one is sent another; look at this disk: {}",
+            error.finding()
+        ),
+    );
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -339,7 +369,8 @@ mod tests {
     use kattu_node::command::encode_kv;
     use kattu_node::contract::{KeeperEffects, KeeperTask};
     use kattu_raft::{Entry, EntryHead, EntryKind, Form, Stamp, Term};
-    use kattu_wal::sim::SimDisk;
+    use kattu_wal::Files;
+    use kattu_wal::sim::{Fault, SimDisk};
 
     const GROUP: GroupId = GroupId(0);
     const SECOND: Duration = Duration::from_secs(1);
@@ -361,8 +392,12 @@ mod tests {
     }
 
     fn worker(bytes_per_s: u64) -> (Worker, mpsc::UnboundedReceiver<Done>) {
+        worker_on(&SimDisk::new(), bytes_per_s)
+    }
+
+    fn worker_on(disk: &SimDisk, bytes_per_s: u64) -> (Worker, mpsc::UnboundedReceiver<Done>) {
         let (report, done) = mpsc::unbounded_channel();
-        let store = SnapshotStore::of(Arc::new(SimDisk::new()), 0xC1).expect("an empty disk");
+        let store = SnapshotStore::of(Arc::new(disk.clone()), 0xC1).expect("a disk without faults");
         let worker = Worker {
             store,
             group: GROUP,
@@ -466,6 +501,98 @@ mod tests {
             }
         }
         assert!(worker.store.open(GROUP, metas[2].last).expect("a good disk").is_none(), "old ones go");
+    }
+
+    /// Takes a snapshot of a few values; what it covers.
+    fn taken(worker: &mut Worker, done: &mut mpsc::UnboundedReceiver<Done>) -> SnapshotMeta {
+        let (meta, frozen) = tables(3);
+        worker.begin(meta.clone(), frozen);
+        while worker.taking.is_some() {
+            worker.go_on(Instant::now());
+        }
+        assert!(matches!(done.try_recv(), Ok(Done::Told(Event::SnapshotTaken { .. }))));
+        meta
+    }
+
+    /// A leader's worker and a follower's, and the way between them, as raft has it.
+    struct Stream {
+        leader: (Worker, mpsc::UnboundedReceiver<Done>),
+        follower: (Worker, mpsc::UnboundedReceiver<Done>),
+        meta: SnapshotMeta,
+    }
+
+    impl Stream {
+        fn read(&mut self, offset: u64) -> ChunkRead {
+            let peer = kattu_raft::NodeId(2);
+            let request = ReadChunk { peer, last: self.meta.last, offset, bytes_max: 64 << 10 };
+            self.leader.0.read(request);
+            match self.leader.1.try_recv() {
+                Ok(Done::Told(Event::ChunkRead { read, .. })) => read,
+                _ => panic!("a reading has an answer"),
+            }
+        }
+
+        fn store(&mut self, offset: u64, bytes: SharedBytes, total: u64) -> ChunkStored {
+            self.follower.0.store(&StoreChunk { meta: self.meta.clone(), offset, bytes, total });
+            match self.follower.1.try_recv() {
+                Ok(Done::Told(Event::ChunkStored(stored))) => stored,
+                _ => panic!("a piece has an answer"),
+            }
+        }
+
+        /// Sends pieces until the follower has all of them, or there are none; how many were sent from the beginning on.
+        fn run(&mut self) -> (bool, usize) {
+            let (mut offset, mut begun) = (0, 0);
+            loop {
+                begun += usize::from(offset == 0);
+                assert!(begun < 10, "it is sent again and again");
+                match self.read(offset) {
+                    ChunkRead::Gone => return (false, begun),
+                    ChunkRead::Bytes { bytes, total } => {
+                        let stored = self.store(offset, bytes, total);
+                        if stored.complete {
+                            return (true, begun);
+                        }
+                        offset = stored.next;
+                    }
+                }
+            }
+        }
+    }
+
+    fn streaming(disk: &SimDisk) -> Stream {
+        let (mut worker, mut done) = worker_on(disk, 0);
+        let meta = taken(&mut worker, &mut done);
+        Stream { leader: (worker, done), follower: self::worker(0), meta }
+    }
+
+    #[test]
+    fn a_damaged_snapshot_is_sent_once_and_then_another_one_is() {
+        let disk = SimDisk::new();
+        let mut stream = streaming(&disk);
+        let name = disk.names().expect("a good disk").remove(0);
+        let mut bytes = disk.contents(&name).expect("it is there");
+        let middle = bytes.len() / 2;
+        bytes[middle] ^= 0x40;
+        disk.set_contents(&name, Some(bytes));
+        assert_eq!(stream.run(), (false, 2), "it begins anew once, and is gone");
+        // The same one is taken anew: nobody has written since.
+        let (worker, done) = &mut stream.leader;
+        assert_eq!(taken(worker, done), stream.meta);
+        assert_eq!(stream.run(), (true, 1));
+    }
+
+    #[test]
+    fn a_snapshot_that_the_disk_does_not_give_back_any_more_is_gone_and_not_asked_for_for_ever() {
+        let disk = SimDisk::new();
+        let mut stream = streaming(&disk);
+        disk.arm(Fault::ReadFails, 0);
+        let passing = stream.read(0);
+        assert!(matches!(&passing, ChunkRead::Bytes { bytes, .. } if bytes.is_empty()), "{passing:?}");
+        assert!(matches!(stream.read(0), ChunkRead::Bytes { bytes, .. } if !bytes.is_empty()), "it passed");
+        (0..2).for_each(|_| disk.arm(Fault::ReadFails, 0));
+        assert_eq!(stream.read(0), ChunkRead::Gone);
+        assert_eq!(stream.read(0), ChunkRead::Gone);
     }
 
     #[test]

@@ -20,6 +20,7 @@ use crate::watchdog::Watch;
 use crate::{clock, encoder, entropy};
 use kattu_node::contract::{Event, MemberInfo};
 use kattu_node::{Keeper, Node, NodeConfig, RequestLimits, SnapshotLimits};
+use kattu_raft::newest_found;
 use kattu_raft::{Config, Duration, GroupId, Incarnation, Leadership, Limits, NodeId, Policies, Recovered};
 use kattu_wal::{DataDir, Identity, InitialMember, RealFiles, Wal, WalError, WalOptions};
 use std::collections::VecDeque;
@@ -28,7 +29,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 
@@ -280,10 +281,11 @@ pub async fn start(config: RuntimeConfig) -> Result<Running, StartError> {
         ));
     }
     metrics.log_damaged.set(u64::from(recovered.floor.is_some()));
-    let has_peers = !is_alone(&identity, &recovered);
-    scrub::start(config.data_dir.clone(), config.scrub_period, has_peers, metrics.clone())
-        .map_err(StartError::Thread)?;
+    facts.has_peers.store(!is_alone(&identity, &recovered), Ordering::Relaxed);
     let store = wal.snapshots();
+    let place = config.data_dir.clone();
+    scrub::start(place, config.scrub_period, facts.clone(), store.clone(), metrics.clone())
+        .map_err(StartError::Thread)?;
     let (keeper, snapshot_bytes) = first_tables(&identity, &wal, &recovered)?;
     let keeper = keeper.of_member(config.id).with_limits(config.requests);
     let (members, health) = (keeper.members(), keeper.health());
@@ -408,10 +410,11 @@ fn first_tables(identity: &Identity, wal: &Wal, recovered: &Recovered) -> Result
     Ok((keeper, snapshot.bytes))
 }
 
-/// Whether nobody else has what this member has, as far as its log tells.
+/// Whether nobody else has what this member has, as far as its log and its snapshot tell: only a group that has had one
+/// configuration is still what the identity says.
 fn is_alone(identity: &Identity, recovered: &Recovered) -> bool {
-    match recovered.memberships.last() {
-        Some((_, newest)) => newest.members().count() == 1,
+    match newest_found(&recovered.memberships, recovered.snapshot.as_ref()) {
+        Some(newest) => newest.members().count() == 1,
         None => identity.joined.is_none() && identity.members.len() == 1,
     }
 }
@@ -543,4 +546,51 @@ async fn listen(addresses: &[SocketAddr]) -> Result<Vec<TcpListener>, StartError
         listeners.push(listener);
     }
     Ok(listeners)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kattu_raft::{EntryId, LogIndex, Membership, SnapshotMeta};
+
+    #[test]
+    fn whether_others_have_what_a_member_has_say_the_log_then_the_snapshot_then_the_identity() {
+        let of = |count: u64| Membership::new((1..=count).map(NodeId).collect(), vec![]);
+        let identity = |count: u64| {
+            let member = |id| InitialMember { id: NodeId(id), name: String::new(), peer_urls: vec![] };
+            let members = (1..=count).map(member).collect();
+            Identity { members, ..Identity::single(0xC1, NodeId(1), Incarnation(1), "n1") }
+        };
+        let joined = Identity { joined: Some(vec![]), ..identity(1) };
+        let found = |in_log: Option<(u64, u64)>, in_snapshot: Option<(u64, u64)>| Recovered {
+            memberships: in_log.map(|(at, count)| (LogIndex(at), of(count))).into_iter().collect(),
+            snapshot: in_snapshot.map(|(at, count)| SnapshotMeta {
+                last: EntryId::new(1, 100),
+                membership: of(count),
+                membership_at: LogIndex(at),
+                ..SnapshotMeta::default()
+            }),
+            ..Recovered::default()
+        };
+        let table = [
+            (identity(1), found(None, None), true),
+            (identity(3), found(None, None), false),
+            (joined, found(None, None), false),
+            // The configuration has left the log: a founder that grew, one that was left alone.
+            (identity(1), found(None, Some((50, 3))), false),
+            (identity(3), found(None, Some((50, 1))), true),
+            (identity(3), found(None, Some((0, 3))), false),
+            (identity(1), found(None, Some((0, 1))), true),
+            // It is in the log, behind what the snapshot says.
+            (identity(3), found(Some((150, 1)), Some((50, 3))), true),
+            (identity(1), found(Some((150, 2)), Some((50, 1))), false),
+            // An older one is still in the log.
+            (identity(3), found(Some((20, 3)), Some((50, 1))), true),
+            (identity(1), found(Some((50, 3)), Some((50, 3))), false),
+            (identity(1), found(Some((20, 2)), None), false),
+        ];
+        for (identity, recovered, alone) in table {
+            assert_eq!(is_alone(&identity, &recovered), alone, "{:?}, {recovered:?}", identity.members);
+        }
+    }
 }

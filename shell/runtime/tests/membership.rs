@@ -64,6 +64,17 @@ async fn until(engine: &Engine, is_so: impl Fn(&[MemberInfo]) -> bool) {
     panic!("its members stay {:?}", members(engine).await);
 }
 
+/// Waits until this member takes itself for alone, or not: only who has peers may have its log mended.
+async fn has_peers(engine: &Engine, so: bool) {
+    for _ in 0..12000 {
+        if engine.has_peers() == so {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("it does not notice that it {} peers", if so { "has" } else { "has no" });
+}
+
 /// Adds a member under this id, starts it, and waits until it votes and has told its name.
 async fn grow(cluster: &mut Cluster, asked: usize, id: u64) -> usize {
     let new = cluster.newcomer();
@@ -82,9 +93,13 @@ async fn grow(cluster: &mut Cluster, asked: usize, id: u64) -> usize {
 async fn grows_and_shrinks(place: Place) {
     let mut cluster = Cluster::new(1, place, place);
     put_until_done(&cluster.engine(0), "a", "before").await;
+    assert!(!cluster.engine(0).has_peers(), "nobody else has what it has");
     let second = grow(&mut cluster, 0, 0xA2).await;
     let third = grow(&mut cluster, second, 0xA3).await;
     assert_eq!(read(&cluster.engine(third), "a").await.as_deref(), Some("before"));
+    for member in [0, second, third] {
+        has_peers(&cluster.engine(member), true).await;
+    }
     cluster.kill(second);
     put_until_done(&cluster.engine(0), "a", "two of three").await;
     cluster.restart(second);
@@ -99,6 +114,7 @@ async fn grows_and_shrinks(place: Place) {
     }
     put_until_done(&cluster.engine(0), "a", "alone").await;
     assert_eq!(read(&cluster.engine(0), "a").await.as_deref(), Some("alone"));
+    has_peers(&cluster.engine(0), false).await;
 }
 
 #[test]

@@ -206,3 +206,25 @@ fn a_member_whose_snapshots_are_all_damaged_is_fed_by_its_leader() {
         assert!(1 <= cluster.engine(bad).metrics().snapshots_installed.get());
     });
 }
+
+#[test]
+fn a_member_is_fed_although_the_snapshots_of_all_others_rot_while_they_run() {
+    run(async {
+        let mut cluster = Cluster::with_snapshots(3, Place::Inline, 0);
+        let leader = cluster.leader().await;
+        let away = (leader + 1) % 3;
+        put_until_done(&cluster.engine(away), "first", "written").await;
+        cluster.kill(away);
+        load(&cluster, leader, 1024).await;
+        put_until_done(&cluster.engine(leader), "last", "written").await;
+        for i in (0..3).filter(|&i| i != away) {
+            let (engine, dir) = (cluster.engine(i), cluster.data_dirs().remove(i));
+            until("its log is cut", async || LogIndex(100) < status(&engine).await.first).await;
+            files_of(&dir, "snapshot-", ".snap").iter().for_each(|path| flip_a_bit(path));
+        }
+        cluster.restart(away);
+        let engine = cluster.engine(away);
+        until("it is fed", async || 1 <= engine.metrics().snapshots_installed.get()).await;
+        assert_eq!(read(&engine, "last").await.as_deref(), Some("written"));
+    });
+}

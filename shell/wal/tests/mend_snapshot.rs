@@ -5,7 +5,7 @@ mod common;
 use common::{GROUPS, OPTIONS, Step, run_as};
 use kattu_raft::{GroupId, Incarnation, LogIndex, NodeId};
 use kattu_wal::sim::{Damage, Place, SimDisk};
-use kattu_wal::{DataDir, Identity, InitialMember, Wal};
+use kattu_wal::{DataDir, Identity, InitialMember, Wal, WalError};
 use std::sync::Arc;
 
 const A: GroupId = GROUPS[0];
@@ -53,4 +53,31 @@ fn a_mended_log_hands_out_only_what_is_after_the_snapshot_that_it_begins_anew_af
         begun += u64::from(is_anew && found.floor.is_some() && found.base.index < found.last.index);
     }
     assert!(0 < begun, "no log of them begins anew before its end");
+}
+
+#[test]
+fn whether_others_have_what_is_lost_says_the_newest_configuration_be_it_in_the_log_or_in_the_snapshot() {
+    let founder =
+        Identity { groups: GROUPS.to_vec(), ..Identity::single(0xC1, NodeId(1), Incarnation(42), "n1") };
+    // The founder was alone at first; by the time of the snapshot, which says so, it had two companions.
+    let mut story = vec![Step::Hard(A, Some(2)), Step::Config(A, 0), Step::Config(GROUPS[1], 2), Step::Sync];
+    (0..6).for_each(|_| story.extend([Step::Entries(A, vec![10]), Step::Sync]));
+    story.extend([Step::Commit(A), Step::Snapshot(A)]);
+    let (tail, disk) = ([Step::Entries(A, vec![10]), Step::Sync, Step::Mark], SimDisk::new());
+    let lone: Vec<Step> = story[..story.len() - 1].iter().chain(&tail).cloned().collect();
+    story.extend(tail);
+    run_as(founder.clone(), &disk, &story).1.unwrap();
+    let without = SimDisk::new();
+    run_as(founder, &without, &lone).1.unwrap();
+    for disk in [&disk, &without] {
+        let file = "log-0000000000000001.seg";
+        let mut bytes = disk.contents(file).unwrap();
+        bytes[4096 + 3 * 512 + 40] ^= 4; // behind the configuration
+        disk.set_contents(file, Some(bytes));
+    }
+    let mend = |disk: SimDisk| Wal::mend(DataDir::open(Arc::new(disk)).unwrap(), OPTIONS);
+    let (_wal, recovered) = mend(disk).expect("the others have it");
+    let found = &recovered[&A];
+    assert!(found.floor.is_some() && found.snapshot.is_some(), "{found:?}");
+    assert!(matches!(mend(without), Err(WalError::OnlyCopy { .. })), "nobody else has it");
 }

@@ -53,8 +53,8 @@ fn stream(source: &SnapshotStore, target: &SnapshotStore, index: u64, piece: usi
         let ChunkRead::Bytes { bytes, total } = source.read_chunk(GROUP, &wanted).unwrap() else {
             panic!("it is there")
         };
-        let stored =
-            target.store_chunk(GROUP, &StoreChunk { meta: meta(index), offset, bytes, total }).unwrap();
+        let stored = target.store_chunk(GROUP, &StoreChunk { meta: meta(index), offset, bytes, total });
+        let stored = stored.unwrap_or(ChunkStored { last, next: 0, complete: false }); // damaged: it begins anew
         if stored.complete || stored.next <= offset {
             return stored;
         }
@@ -281,6 +281,91 @@ fn a_scrub_finds_what_rotted_and_nobody_reads_it_any_more() {
     assert!(missing[0].to_string().contains("the file is missing"), "{missing:?}");
 }
 
+/// What a worker does for a peer: it looks again at what is doubted, then reads.
+fn serve(store: &SnapshotStore, peer: u64, index: u64, offset: u64) -> (Option<WalError>, ChunkRead) {
+    let last = EntryId::new(4, index);
+    let wanted = ReadChunk { peer: NodeId(peer), last, offset, bytes_max: 100 };
+    (store.recheck_if_doubted(GROUP, &wanted), store.read_chunk(GROUP, &wanted).unwrap())
+}
+
+#[test]
+fn a_snapshot_that_rotted_is_given_to_nobody_once_a_peer_that_had_all_of_it_begins_anew() {
+    let disk = SimDisk::new();
+    let here = store(&disk);
+    let total = take(&here, 300).unwrap().bytes;
+    let mut bytes = disk.contents(&name_of(300)).unwrap();
+    let whole = bytes.clone();
+    bytes[250] ^= 0x40;
+    disk.set_contents(&name_of(300), Some(bytes));
+    let is_piece = |read: &ChunkRead| matches!(read, ChunkRead::Bytes { .. });
+    // Nothing says so before the end: a peer that begins, one that goes on, one that lost its first piece.
+    for (peer, offset) in
+        [(2, 0), (2, 0), (2, 100), (2, 0), (3, 0), (2, 100), (2, total - 100), (2, total - 100)]
+    {
+        let (wrong, read) = serve(&here, peer, 300, offset);
+        assert!(wrong.is_none() && is_piece(&read), "peer {peer}, from {offset}: {wrong:?}");
+    }
+    let (wrong, read) = serve(&here, 3, 300, 0);
+    assert!(wrong.is_none() && is_piece(&read), "another peer, which was given no end of it: {wrong:?}");
+    let (wrong, read) = serve(&here, 2, 300, 0);
+    assert!(matches!(&wrong, Some(WalError::Damaged { file, .. }) if *file == name_of(300)), "{wrong:?}");
+    assert_eq!(read, ChunkRead::Gone);
+    assert_eq!(serve(&here, 3, 300, 100), (None, ChunkRead::Gone), "said once, and nobody goes on with it");
+    // Taken again, it is given again; and a good file that is doubted stays good.
+    take(&here, 300).unwrap();
+    assert_eq!(disk.contents(&name_of(300)), Some(whole));
+    for offset in [0, total - 100, 0, total - 100, 0] {
+        let (wrong, read) = serve(&here, 2, 300, offset);
+        assert!(wrong.is_none() && is_piece(&read), "from {offset}: {wrong:?}");
+    }
+}
+
+#[test]
+fn a_snapshot_that_cannot_be_read_any_more_is_gone_and_one_that_could_not_be_read_once_is_not() {
+    let disk = SimDisk::new();
+    let here = store(&disk);
+    take(&here, 300).unwrap();
+    let last = EntryId::new(4, 300);
+    let wanted = ReadChunk { peer: NodeId(2), last, offset: 0, bytes_max: 100 };
+    disk.arm(Fault::ReadFails, 0);
+    assert!(matches!(here.read_chunk(GROUP, &wanted), Err(WalError::Io { .. })));
+    assert_eq!(here.recheck(GROUP, last), None, "it passed");
+    assert!(matches!(here.read_chunk(GROUP, &wanted), Ok(ChunkRead::Bytes { .. })));
+    disk.arm(Fault::ReadFails, 0);
+    assert!(matches!(here.recheck(GROUP, last), Some(WalError::Io { .. })));
+    assert_eq!(here.read_chunk(GROUP, &wanted), Ok(ChunkRead::Gone));
+    assert_eq!(here.recheck(GROUP, last), None, "said once");
+}
+
+#[test]
+fn a_snapshot_whose_file_somebody_has_removed_can_be_taken_again() {
+    let disk = SimDisk::new();
+    let here = store(&disk);
+    take(&here, 300).unwrap();
+    disk.set_contents(&name_of(300), None);
+    assert_eq!(serve(&here, 2, 300, 0), (None, ChunkRead::Gone));
+    take(&here, 300).unwrap();
+    assert_eq!(read(&here, 300), Some(chunks(300)));
+}
+
+#[test]
+fn what_the_scrub_found_damaged_on_the_disk_is_given_to_nobody_whatever_memory_has_of_it() {
+    let disk = SimDisk::new();
+    let here = store(&disk);
+    for index in [10, 20] {
+        take(&here, index).unwrap();
+    }
+    here.found_damaged("log-0000000000000001.seg", "no snapshot");
+    here.found_damaged(&name_of(30), "there is none");
+    here.found_damaged(&name_of(20), "checksum mismatch");
+    assert!(here.open(GROUP, EntryId::new(4, 20)).unwrap().is_none());
+    let error = here.get(GROUP, EntryId::new(4, 20)).unwrap_err();
+    assert!(error.finding().contains("checksum mismatch"), "{error}");
+    assert_eq!(read(&here, 10), Some(chunks(10)));
+    take(&here, 20).unwrap();
+    assert_eq!(read(&here, 20), Some(chunks(20)));
+}
+
 #[test]
 fn taking_the_same_one_again_leaves_the_first_alone_unless_it_is_damaged() {
     let disk = SimDisk::new();
@@ -337,10 +422,36 @@ fn pieces_come_late_twice_or_in_another_order_and_another_snapshot_takes_the_pla
 
     // Bytes of another snapshot than was announced; and nothing at all.
     let lie = StoreChunk { meta: meta(30), offset: 0, bytes: SharedBytes::from(bytes(20)), total: total(20) };
-    assert_eq!(there.store_chunk(GROUP, &lie).unwrap().next, 0);
+    let said = there.store_chunk(GROUP, &lie).unwrap_err().finding();
+    assert!(said.contains("up to 4.20; announced was one of cluster c1, group 3, up to 4.30"), "{said}");
     let nothing = StoreChunk { meta: meta(30), offset: 0, bytes: SharedBytes::from(Vec::new()), total: 0 };
-    assert!(!there.store_chunk(GROUP, &nothing).unwrap().complete);
+    let said = there.store_chunk(GROUP, &nothing).unwrap_err();
+    assert!(matches!(&said, WalError::Damaged { file, .. } if *file == name_of(30)), "{said}");
     assert_eq!(other.names().unwrap(), [name_of(20)]);
+}
+
+#[test]
+fn a_half_of_a_peers_snapshot_stays_until_the_tables_hold_as_much_and_no_longer() {
+    let (disk, other) = (SimDisk::new(), SimDisk::new());
+    let (here, there) = (store(&disk), store(&other));
+    take(&here, 20).unwrap();
+    let bytes = disk.contents(&name_of(20)).unwrap();
+    let total = bytes.len() as u64;
+    let send = |range: std::ops::Range<usize>| {
+        let (offset, bytes) = (range.start as u64, SharedBytes::from(bytes[range].to_vec()));
+        there.store_chunk(GROUP, &StoreChunk { meta: meta(20), offset, bytes, total }).unwrap().next
+    };
+    assert_eq!(send(0..50), 50);
+    take(&there, 19).unwrap();
+    assert_eq!(there.tidy(GROUP, LogIndex(19)), Ok(0));
+    assert_eq!(send(50..60), 60, "it goes on");
+    // The log came by itself: the member takes a snapshot of its own that covers as much.
+    take(&there, 21).unwrap();
+    assert_eq!(there.tidy(GROUP, LogIndex(21)), Ok(0), "no snapshot goes");
+    let mut names = other.names().unwrap();
+    names.sort_unstable();
+    assert_eq!(names, [name_of(19), name_of(21)]);
+    assert_eq!(send(60..70), 0, "nothing of it is left");
 }
 
 #[test]

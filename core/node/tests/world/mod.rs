@@ -40,6 +40,8 @@ pub struct World {
     pub digest_interval: Duration,
     /// Snapshots cannot be written.
     pub full: bool,
+    /// Snapshots are damaged as soon as they are written.
+    pub ruins: bool,
     /// Snapshots tried so far.
     pub tried: usize,
     /// Keepers wait for snapshots until [`World::bring`].
@@ -107,6 +109,7 @@ impl World {
             limits,
             digest_interval,
             full: false,
+            ruins: false,
             tried: 0,
             reads_late: false,
             now: Instant(1_000_000_000),
@@ -283,10 +286,14 @@ impl World {
                 member.keeper.handle(task, &mut kept);
                 if let Some((meta, frozen)) = kept.snapshot.take() {
                     self.tried += 1;
+                    assert!(self.tried < 10_000, "one snapshot after the other");
                     queue.push_back(match self.full {
                         true => Event::SnapshotFailed { last: meta.last },
                         false => member.take_snapshot(meta, frozen),
                     });
+                    if self.ruins {
+                        member.snapshots.clear();
+                    }
                 }
                 match kept.install.take() {
                     Some(meta) if self.reads_late => member.wanted = Some(meta),

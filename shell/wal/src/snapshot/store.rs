@@ -1,7 +1,9 @@
 //! The snapshots of a data directory: which there are, which of them are good, which may go.
 //!
 //! A snapshot is good when every byte of it was checked since the process started. One that is not stays where it is,
-//! is named with what is wrong, and is never read from. [fault-model ST10, F13, F15]
+//! is named with what is wrong, and is never read from. One that was good is checked again when a piece of it cannot be read,
+//! when a peer that was given all of it begins anew, and by the scrub: what was read once may be damaged later.
+//! [fault-model ST10, ST12, F13, F15]
 //! Knows nothing of: the log, when a snapshot is due.
 
 use super::format::{Checked, Header, Pass};
@@ -9,8 +11,8 @@ use super::read::SnapshotReader;
 use super::write::{Receiving, SnapshotWriter};
 use crate::error::WalError;
 use crate::files::Files;
-use kattu_raft::{ChunkRead, ChunkStored, EntryId, GroupId, LogIndex, ReadChunk, SharedBytes, SnapshotMeta};
-use kattu_raft::{StoreChunk, Term};
+use kattu_raft::{ChunkRead, ChunkStored, EntryId, GroupId, LogIndex, NodeId, ReadChunk, SharedBytes};
+use kattu_raft::{SnapshotMeta, StoreChunk, Term};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io::ErrorKind;
@@ -20,6 +22,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 const KEPT: usize = 2;
 
 const SUFFIX: &str = ".snap";
+
+const OPEN: &str = "open";
 
 pub(crate) fn name_of(group: GroupId, last: EntryId) -> String {
     format!("snapshot-{:08x}-{:016x}-{:016x}{SUFFIX}", group.0, last.index.0, last.term.0)
@@ -87,6 +91,15 @@ struct State {
     /// Oldest first.
     known: BTreeMap<(GroupId, LogIndex, Term), Known>,
     receiving: BTreeMap<GroupId, Receiving>,
+    /// Which snapshot each peer was given to its end, last of all.
+    given: BTreeMap<(GroupId, NodeId), EntryId>,
+}
+
+/// Whoever changes names holds this meanwhile, so that a late task of a store that was closed touches nothing of the next
+/// owner's. That takes as long as the disk does, so the state has a lock of its own: whoever prunes the log, on a thread that
+/// must not wait, asks for that one only. Who needs both takes this one first.
+#[derive(Debug, Default)]
+struct Names {
     /// The directory may have another owner: no name is changed any more.
     is_closed: bool,
 }
@@ -99,6 +112,7 @@ struct Inner {
     files: Arc<dyn Files>,
     cluster: u64,
     state: Mutex<State>,
+    names: Mutex<Names>,
 }
 
 impl fmt::Debug for SnapshotStore {
@@ -112,7 +126,7 @@ pub(crate) fn check(files: &dyn Files, cluster: u64, name: &str) -> Result<Snaps
     let (group, last) = named(name).expect("the name of a snapshot");
     let file = files.open(name).map_err(|error| match error.kind() {
         ErrorKind::NotFound => WalError::damaged(name, 0, "the file is missing"),
-        _ => WalError::io(name, "open", &error),
+        _ => WalError::io(name, OPEN, &error),
     })?;
     let pass = Pass::begin(&*file, name)?;
     let Header { cluster: of, group: found, meta } = &pass.header;
@@ -137,7 +151,7 @@ impl SnapshotStore {
         let known = names.iter().filter_map(|name| named(name));
         let known = known.map(|(group, last)| ((group, last.index, last.term), Known::Unchecked)).collect();
         let state = Mutex::new(State { known, ..State::default() });
-        Ok(SnapshotStore(Arc::new(Inner { files, cluster, state })))
+        Ok(SnapshotStore(Arc::new(Inner { files, cluster, state, names: Mutex::default() })))
     }
 
     pub(super) fn files(&self) -> &dyn Files {
@@ -156,23 +170,22 @@ impl SnapshotStore {
     pub(crate) fn close(&self) {
         let gathered = core::mem::take(&mut self.state().receiving);
         drop(gathered); // takes the lock to remove its files
-        self.state().is_closed = true;
+        self.0.names.lock().unwrap_or_else(PoisonError::into_inner).is_closed = true;
     }
 
-    fn open_state(&self, name: &str) -> Result<MutexGuard<'_, State>, WalError> {
-        let state = self.state();
-        if state.is_closed {
+    /// Held by whoever changes the file `name`.
+    fn open_names(&self, name: &str) -> Result<MutexGuard<'_, Names>, WalError> {
+        let names = self.0.names.lock().unwrap_or_else(PoisonError::into_inner);
+        if names.is_closed {
             return Err(WalError::io(name, "change", &std::io::Error::other("the log was closed")));
         }
-        Ok(state)
+        Ok(names)
     }
 
     /// Removes a file aside; the next owner of the directory does so otherwise.
     pub(super) fn discard(&self, aside: &str) -> Result<(), WalError> {
-        let state = self.open_state(aside)?;
-        let removed = self.files().remove(aside).map_err(|error| WalError::io(aside, "remove", &error));
-        drop(state);
-        removed
+        let _names = self.open_names(aside)?;
+        self.files().remove(aside).map_err(|error| WalError::io(aside, "remove", &error))
     }
 
     /// What covers which entries, newest first, good or not.
@@ -236,7 +249,11 @@ impl SnapshotStore {
         let Ok(Some(snapshot)) = self.get(group, last) else { return Ok(None) };
         match self.files().open(&snapshot.name) {
             Ok(file) => Ok(Some(SnapshotReader::new(snapshot, file))),
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                // Else the same one taken again would be thrown away for the sake of this one.
+                self.condemn(group, last, &WalError::damaged(&snapshot.name, 0, "the file is missing"));
+                Ok(None)
+            }
             Err(error) => Err(WalError::io(&snapshot.name, "open", &error)),
         }
     }
@@ -248,7 +265,57 @@ impl SnapshotStore {
     pub fn read_chunk(&self, group: GroupId, wanted: &ReadChunk) -> Result<ChunkRead, WalError> {
         let Some(reader) = self.open(group, wanted.last)? else { return Ok(ChunkRead::Gone) };
         let bytes = SharedBytes::from(reader.read_at(wanted.offset, wanted.bytes_max)?);
-        Ok(ChunkRead::Bytes { bytes, total: reader.snapshot().bytes })
+        let total = reader.snapshot().bytes;
+        if total <= wanted.offset.saturating_add(bytes.len() as u64) {
+            self.state().given.insert((group, wanted.peer), wanted.last);
+        }
+        Ok(ChunkRead::Bytes { bytes, total })
+    }
+
+    /// Before a piece is read for a peer: who was given all of a snapshot and begins anew may have found it damaged. Then all
+    /// of it is read once more. Returns what is wrong with it; nobody is given a piece of it any more.
+    pub fn recheck_if_doubted(&self, group: GroupId, wanted: &ReadChunk) -> Option<WalError> {
+        if wanted.offset != 0 {
+            return None;
+        }
+        let given = self.state().given.remove(&(group, wanted.peer));
+        given.filter(|&given| given == wanted.last).and_then(|last| self.recheck(group, last))
+    }
+
+    /// Reads a good snapshot once more and checks every byte: for whoever could not read a piece of it. Returns what is wrong
+    /// with it; it is good no more then.
+    pub fn recheck(&self, group: GroupId, last: EntryId) -> Option<WalError> {
+        if !self.is_good(group, last) {
+            return None;
+        }
+        // Until it is read to its end it stays good for whoever is reading it.
+        let error = check(self.files(), self.0.cluster, &name_of(group, last)).err()?.into_error();
+        // A process that may open no more files knows nothing of this one.
+        let is_of_the_file = !matches!(error, WalError::Io { doing: OPEN, .. });
+        (is_of_the_file && self.condemn(group, last, &error)).then_some(error)
+    }
+
+    /// Somebody else has found the file `name` damaged: it is good no more. [fault-model ST12]
+    pub fn found_damaged(&self, name: &str, what: &str) {
+        if let Some((group, last)) = named(name) {
+            self.condemn(group, last, &WalError::damaged(name, 0, what));
+        }
+    }
+
+    /// A snapshot is good no more. Whether it was taken for good, or for one that nobody had looked at, until now.
+    fn condemn(&self, group: GroupId, last: EntryId, error: &WalError) -> bool {
+        let mut state = self.state();
+        match state.known.get_mut(&(group, last.index, last.term)) {
+            Some(known @ (Known::Good(_) | Known::Unchecked)) => {
+                *known = Known::Bad(error.clone());
+                true
+            }
+            Some(Known::Bad(_) | Known::Foreign(_)) | None => false,
+        }
+    }
+
+    fn is_good(&self, group: GroupId, last: EntryId) -> bool {
+        matches!(self.state().known.get(&(group, last.index, last.term)), Some(Known::Good(_)))
     }
 
     /// Begins a snapshot of our own.
@@ -263,8 +330,9 @@ impl SnapshotStore {
     /// piece takes as long as checking the whole file.
     ///
     /// # Errors
-    /// [`WalError::NoSpace`], [`WalError::Io`]: nothing is left of what was gathered; [`WalError::is_failed_sync`] is the
-    /// end of the process. A file that turns out damaged, or another one than announced, is no error: it begins anew.
+    /// [`WalError::NoSpace`], [`WalError::Io`]; [`WalError::Damaged`], [`WalError::OtherFormat`] of a file that turns out
+    /// damaged, or another one than announced: nothing is left of what was gathered, and it begins anew.
+    /// [`WalError::is_failed_sync`] is the end of the process.
     pub fn store_chunk(&self, group: GroupId, piece: &StoreChunk) -> Result<ChunkStored, WalError> {
         let last = piece.meta.last;
         if matches!(self.get(group, last), Ok(Some(_))) {
@@ -284,13 +352,7 @@ impl SnapshotStore {
             drop(other); // takes the lock to remove its file
             return Ok(ChunkStored { last, next, complete: false });
         }
-        match receiving.finish() {
-            Ok(_) => Ok(ChunkStored { last, next, complete: true }),
-            Err(WalError::Damaged { .. } | WalError::OtherFormat { .. }) => {
-                Ok(ChunkStored { last, next: 0, complete: false })
-            }
-            Err(error) => Err(error),
-        }
+        receiving.finish().map(|_| ChunkStored { last, next, complete: true })
     }
 
     /// Forgets what was gathered of a peer's snapshot.
@@ -301,28 +363,30 @@ impl SnapshotStore {
 
     /// Gives a checked and synced file its name. If there is a good one of that name, it stays: somebody may be reading
     /// it piece by piece.
-    ///
-    /// The lock is held over the rename and the sync of the directory, so that a late task of a store that was closed touches
-    /// nothing of the next owner's. Once a snapshot, whoever prunes the log may wait for that.
     pub(super) fn publish(&self, aside: &str, snapshot: Snapshot) -> Result<Snapshot, WalError> {
         let key = (snapshot.group, snapshot.meta.last.index, snapshot.meta.last.term);
         if let Ok(Some(same)) = self.get(snapshot.group, snapshot.meta.last) {
             return self.discard(aside).map(|()| same);
         }
-        let mut state = self.open_state(&snapshot.name)?;
+        let _names = self.open_names(&snapshot.name)?;
         crate::segment::publish(self.files(), aside, &snapshot.name, snapshot.bytes)?;
-        state.known.insert(key, Known::Good(snapshot.clone()));
+        self.state().known.insert(key, Known::Good(snapshot.clone()));
         Ok(snapshot)
     }
 
     /// Removes all but the newest two good snapshots of a group, oldest first; a file of somebody else stays, and so does
     /// a good one that is newer than `held`, what the group's tables hold: one that came from a peer waits there to become
     /// the tables, and more may have come after it. Does nothing before there are two good ones. Returns how many went.
+    /// What was gathered of a peer's snapshot goes, too, if it ends at or before `held`: the log came by itself meanwhile.
     /// Reads what was not checked yet: not for a thread that must not wait.
     ///
     /// # Errors
     /// [`WalError::Io`].
     pub fn tidy(&self, group: GroupId, held: LogIndex) -> Result<usize, WalError> {
+        let gathered = self.state().receiving.get(&group).map(Receiving::last);
+        if gathered.is_some_and(|last| last.index <= held) {
+            self.abandon(group);
+        }
         let (mut good, mut useless) = (0, Vec::new());
         for last in self.ids(group) {
             match self.get(group, last) {
@@ -339,8 +403,8 @@ impl SnapshotStore {
         }
         for last in useless.iter().rev() {
             let name = name_of(group, *last);
-            let mut state = self.open_state(&name)?;
-            state.known.remove(&(group, last.index, last.term));
+            let _names = self.open_names(&name)?;
+            self.state().known.remove(&(group, last.index, last.term)); // before its file: nobody is told that it is there
             let removed = self.files().remove(&name).and_then(|()| self.files().sync_names());
             removed.map_err(|error| WalError::io(&name, "remove", &error))?;
         }
@@ -350,33 +414,14 @@ impl SnapshotStore {
     /// Reads the good snapshots of a group once more and checks every byte. Returns what was found to be wrong; such a
     /// snapshot is good no more. [fault-model ST12]
     pub fn scrub(&self, group: GroupId) -> Vec<WalError> {
-        let is_good = |known: &Known| matches!(known, Known::Good(_));
-        let mut wrong = Vec::new();
-        for last in self.ids(group) {
-            let key = (group, last.index, last.term);
-            if !self.state().known.get(&key).is_some_and(is_good) {
-                continue;
-            }
-            // Until it is read to its end it stays good for whoever is reading it.
-            if let Err(unfit) = check(self.files(), self.0.cluster, &name_of(group, last)) {
-                let error = unfit.into_error();
-                let is_gone = self
-                    .state()
-                    .known
-                    .get_mut(&key)
-                    .map(|known| *known = Known::Bad(error.clone()))
-                    .is_none();
-                wrong.extend((!is_gone).then_some(error));
-            }
-        }
-        wrong
+        self.ids(group).into_iter().filter_map(|last| self.recheck(group, last)).collect()
     }
 
     fn is_foreign(&self, group: GroupId, last: EntryId) -> bool {
         matches!(self.state().known.get(&(group, last.index, last.term)), Some(Known::Foreign(_)))
     }
 
-    /// Whether a good snapshot, whose file is there, covers everything up to `base`.
+    /// Whether a good snapshot, whose file is there, covers everything up to `base`. Waits for no disk.
     pub(crate) fn covers(&self, group: GroupId, base: LogIndex) -> bool {
         let state = self.state();
         let newer = state.known.range((group, base, Term(0))..=(group, LogIndex(u64::MAX), Term(u64::MAX)));
@@ -387,6 +432,100 @@ impl SnapshotStore {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::files::{LockGuard, LogFile};
+    use crate::sim::SimDisk;
+    use std::io;
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    /// A disk that says when a change of names begins, and goes on with it when it is told to.
+    #[derive(Debug)]
+    struct Gated {
+        disk: SimDisk,
+        begins: mpsc::Sender<()>,
+        goes_on: Mutex<mpsc::Receiver<()>>,
+    }
+
+    impl Gated {
+        fn wait(&self) {
+            let _ = self.begins.send(());
+            let _ = self.goes_on.lock().expect("no panic").recv(); // at once when the test has let go
+        }
+    }
+
+    impl Files for Gated {
+        fn place(&self) -> String {
+            self.disk.place()
+        }
+        fn names(&self) -> io::Result<Vec<String>> {
+            self.disk.names()
+        }
+        fn open(&self, name: &str) -> io::Result<Box<dyn LogFile>> {
+            self.disk.open(name)
+        }
+        fn create(&self, name: &str) -> io::Result<Box<dyn LogFile>> {
+            self.disk.create(name)
+        }
+        fn rename(&self, source: &str, target: &str) -> io::Result<()> {
+            self.wait();
+            self.disk.rename(source, target)
+        }
+        fn remove(&self, name: &str) -> io::Result<()> {
+            self.wait();
+            self.disk.remove(name)
+        }
+        fn sync_names(&self) -> io::Result<()> {
+            self.wait();
+            self.disk.sync_names()
+        }
+        fn lock(&self, name: &str) -> io::Result<Result<Box<dyn LockGuard>, String>> {
+            self.disk.lock(name)
+        }
+    }
+
+    fn take(store: &SnapshotStore, index: u64) {
+        let meta = SnapshotMeta { last: EntryId::new(1, index), ..SnapshotMeta::default() };
+        let mut writer = store.create(GroupId(0), meta).expect("room");
+        writer.push(b"state").expect("room");
+        writer.finish().expect("a good disk");
+    }
+
+    /// Goal: whoever prunes the log never waits for a disk that is slow with names.
+    /// Method: it asks in the midst of each rename, removal and sync of names; it would wait for ever.
+    #[test]
+    fn whether_a_snapshot_covers_the_log_is_said_while_a_disk_is_at_another_ones_name() {
+        let disk = SimDisk::new();
+        let before = SnapshotStore::of(Arc::new(disk.clone()), 0xC1).expect("an empty disk");
+        (1..=4).for_each(|index| take(&before, 10 * index));
+        let (begins, begun) = mpsc::channel();
+        let (go_on, goes_on) = mpsc::channel();
+        let gated = Gated { disk: disk.clone(), begins, goes_on: Mutex::new(goes_on) };
+        let store = SnapshotStore::of(Arc::new(gated), 0xC1).expect("a good disk");
+        assert!(store.newest(GroupId(0)).expect("a good disk").0.is_some());
+        let beside = store.clone();
+        let work = std::thread::spawn(move || {
+            take(&beside, 50);
+            beside.tidy(GroupId(0), LogIndex(u64::MAX)).expect("a good disk")
+        });
+        let mut changes = 0;
+        while begun.recv().is_ok() {
+            changes += 1;
+            let (told, answer) = mpsc::channel();
+            let store = store.clone();
+            std::thread::spawn(move || told.send(store.covers(GroupId(0), LogIndex(30))));
+            assert_eq!(
+                answer.recv_timeout(Duration::from_secs(20)),
+                Ok(true),
+                "it waits for change {changes}"
+            );
+            go_on.send(()).expect("it waits");
+            if changes == 8 {
+                break; // a rename and its sync; three removals, each with its sync
+            }
+        }
+        assert_eq!((work.join().expect("no panic"), changes), (3, 8));
+        assert_eq!(disk.names().expect("a good disk").len(), 2);
+    }
 
     #[test]
     fn names_are_read_as_they_are_written_and_nothing_else_is_a_snapshot() {

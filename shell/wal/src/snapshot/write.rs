@@ -12,7 +12,7 @@ use super::format::{CHUNK_BYTES_MAX, Chain, Header, Pass};
 use super::store::{Snapshot, name_of};
 use crate::error::WalError;
 use crate::files::LogFile;
-use kattu_raft::{GroupId, SnapshotMeta};
+use kattu_raft::{EntryId, GroupId, SnapshotMeta};
 
 /// Small chunks are written together.
 const BUFFER_BYTES: usize = 256 << 10;
@@ -182,6 +182,11 @@ impl Receiving {
 
     pub fn is(&self, group: GroupId, meta: &SnapshotMeta, total: u64) -> bool {
         (self.aside.header.group, &self.aside.header.meta, self.total) == (group, meta, total)
+    }
+
+    /// What it will cover.
+    pub fn last(&self) -> EntryId {
+        self.aside.header.meta.last
     }
 
     /// The first byte that is missing.

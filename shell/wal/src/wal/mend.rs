@@ -20,7 +20,7 @@ use crate::replay::{GroupReplay, Replay};
 use crate::slots::Slots;
 use crate::snapshot::SnapshotStore;
 use crate::walk::Walked;
-use kattu_raft::{EntryId, GroupId};
+use kattu_raft::{EntryId, GroupId, newest_found};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What is known of a log before anything in the directory is changed.
@@ -50,8 +50,8 @@ impl Mender<'_> {
             let newest = self.snapshots.newest(id)?.0.map(|snapshot| snapshot.meta);
             let lacks_beginning = !group.begins_whole();
             let stands_in = newest.as_ref().is_some_and(|meta| group.begins_whole_after(meta.last));
-            let known = group.memberships.last().map(|(_, membership)| membership.members().count());
-            let known = known.or(newest.map(|meta| meta.membership.members().count()));
+            let known =
+                newest_found(&group.memberships, newest.as_ref()).map(|known| known.members().count());
             let first = match &self.identity.joined {
                 Some(found) => found.len() + 1,
                 None => self.identity.members.len(),
