@@ -13,8 +13,8 @@
 //!           the less anybody gets.
 //!        So what is held stays within the budget and [`SMALL_BYTES`] for each connection.
 //! A hold goes where its bytes go: from the request's body to the store's result, and piece by piece into what waits for
-//! the socket, or with the head of an answer that is nothing else ([`crate::unsent`]). Whatever drops the bytes (a stream that was reset, a connection that broke) drops the hold with them. But a request
-//! that the replica has is dropped by nobody else: what its call holds stays behind with it, and with that the place of the
+//! the socket, or with the head of an answer that is nothing else (`unsent.rs`). Whatever drops the bytes (a stream that was
+//! reset, a connection that broke) drops the hold with them. But a request that the replica has is dropped by nobody else: what its call holds stays behind with it, and with that the place of the
 //! connection among the others. Else a client that resets each write, or leaves after it, would have any number of them here.
 //! Beside the bytes, calls that the replica works on are counted, and what is still to come of bodies that have begun: how far
 //! clients may be ahead depends on both ([`crate::ahead`]).
