@@ -220,7 +220,7 @@ struct Out<'a> {
     counters: &'a Counters,
     /// How long an answer waits for its client to take anything of it.
     stall: Duration,
-    /// A piece of an answer that goes on has been queued.
+    /// An answer, or a piece of one, has been queued by a call that goes on.
     piece: Cell<bool>,
     /// Calls that have an answer with a body which has not all left.
     answering: Cell<u64>,
@@ -335,6 +335,7 @@ async fn send_head(
     drop(hold.split(hold.bytes().saturating_sub(CALL_BYTES)));
     let mut stream = respond.send_response(head, true)?;
     let place = out.unsent.add(stream.stream_id().as_u32(), hold);
+    out.piece.set(true); // the call goes on, but its answer is there and waits for no other
     poll_fn(|context| match place.poll_left(context) {
         Poll::Ready(()) => Poll::Ready(()),
         Poll::Pending => stream.poll_reset(context).map(drop),
