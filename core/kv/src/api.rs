@@ -286,6 +286,6 @@ pub enum Error {
     FutureRevision,
     /// The pairs it asks for have more bytes than one answer may; no error of etcd's
     AnswerTooLarge,
-    /// It would look at more keys than it may, none of which it was said to cost; no error of etcd's
+    /// Its ranges look at more keys than those of one request may; no error of etcd's
     TooMuchWork,
 }

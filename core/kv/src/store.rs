@@ -106,7 +106,8 @@ pub struct Store {
 pub struct Stats {
     /// Live keys.
     pub keys: u64,
-    /// Keys and values with all history still held, with [`KEY_OVERHEAD_BYTES`] and [`VERSION_OVERHEAD_BYTES`].
+    /// Keys and values with all history still held, with [`KEY_OVERHEAD_BYTES`] and [`VERSION_OVERHEAD_BYTES`]; deletes that are
+    /// remembered count half as much as an empty value.
     pub bytes: u64,
     /// The same of live keys and their newest versions alone: what would be left after compaction.
     pub bytes_in_use: u64,

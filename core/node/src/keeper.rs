@@ -412,7 +412,7 @@ impl Keeper {
         if let Some(UnderWay { work, job: Job::Read { query, .. } }) = under_way.as_deref_mut()
             && !planted!("read-goes-on-in-other-tables")
         {
-            *work = Work::on_query(query, self.limits.answer_bytes_max).that_looks_at(self.limits.work_max);
+            *work = self.read(query);
         }
         let (own, limits) = (self.own, self.limits);
         let old = core::mem::replace(self, tables.of_member(own).with_limits(limits));
@@ -527,9 +527,7 @@ impl Keeper {
     }
 
     fn apply_to_store(&mut self, command: kv::Command, waits: Waits, allowance: &mut i64) -> Applied {
-        if let kv::Command::Put(put) = &command
-            && put.ignore_value
-        {
+        if let kv::Command::Put(_) = &command {
             *allowance = allowance.saturating_sub_unsigned(self.store.kept_bytes(&command) / 1024);
         }
         match self.store.apply_small(&command) {

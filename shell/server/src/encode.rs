@@ -37,9 +37,7 @@ pub fn frame_range(header: &pb::ResponseHeader, result: &api::RangeResult, len: 
     let mut out = start(len);
     encoding::message::encode(1, header, &mut out);
     for kv in &result.kvs {
-        encoding::encode_key(2, WireType::LengthDelimited, &mut out);
-        encode_varint(pair_len(kv) as u64, &mut out);
-        put_pair(kv, &mut out);
+        put_pair(2, kv, &mut out);
     }
     if result.more {
         encoding::bool::encode(3, &true, &mut out);
@@ -75,16 +73,9 @@ impl AnswerWriter {
     pub fn new(header: &pb::ResponseHeader, answer: api::Answer) -> AnswerWriter {
         let mut layout = Layout::default();
         layout.answer(header, header.revision, answer);
-        let prefix = layout.fields(|out| {
-            out.put_u8(0);
-            out.put_u32(0);
-        });
-        debug_assert_eq!(prefix, PREFIX_LEN);
-        let Layout { mut parts, len } = layout;
-        if let Some(Part::Fields(prefix)) = parts.last_mut() {
-            let message = u32::try_from(len - PREFIX_LEN).expect("answers are limited far below 4 GiB");
-            prefix[1..].copy_from_slice(&message.to_be_bytes());
-        }
+        let message = layout.len;
+        layout.fields(|out| put_prefix(message, out));
+        let Layout { parts, len } = layout;
         AnswerWriter { parts, len, written: 0, left: Bytes::new() }
     }
 
@@ -112,9 +103,7 @@ impl AnswerWriter {
                     while out.len() < bytes
                         && let Some(kv) = kvs.next()
                     {
-                        encoding::encode_key(number, WireType::LengthDelimited, &mut out);
-                        encode_varint(pair_len(&kv) as u64, &mut out);
-                        put_pair(&kv, &mut out);
+                        put_pair(number, &kv, &mut out);
                     }
                     if kvs.len() > 0 {
                         self.parts.push(Part::Pairs(number, kvs));
@@ -138,23 +127,17 @@ struct Layout {
 }
 
 impl Layout {
-    /// Fields stand in front of what there is. Returns how many bytes they have.
-    fn fields(&mut self, write: impl FnOnce(&mut BytesMut)) -> usize {
+    /// Fields stand in front of what there is.
+    fn fields(&mut self, write: impl FnOnce(&mut BytesMut)) {
         let mut out = BytesMut::new();
         write(&mut out);
-        let len = out.len();
-        self.len += len;
-        if len > 0 {
-            self.parts.push(Part::Fields(out));
-        }
-        len
+        self.len += out.len();
+        self.parts.push(Part::Fields(out));
     }
 
     fn pairs(&mut self, number: u32, kvs: Vec<api::KeyValue>) {
         self.len += kvs_len(&kvs);
-        if !kvs.is_empty() {
-            self.parts.push(Part::Pairs(number, kvs.into_iter()));
-        }
+        self.parts.push(Part::Pairs(number, kvs.into_iter()));
     }
 
     /// What stands in front since there were `end` bytes becomes a message of its own, the field `number`.
@@ -254,9 +237,13 @@ fn kvs_len(kvs: &[api::KeyValue]) -> usize {
 
 fn start(len: usize) -> BytesMut {
     let mut out = BytesMut::with_capacity(PREFIX_LEN + len);
+    put_prefix(len, &mut out);
+    out
+}
+
+fn put_prefix(len: usize, out: &mut BytesMut) {
     out.put_u8(0);
     out.put_u32(u32::try_from(len).expect("answers are limited far below 4 GiB"));
-    out
 }
 
 fn finish(out: BytesMut, len: usize) -> Bytes {
@@ -273,7 +260,10 @@ fn pair_len(kv: &api::KeyValue) -> usize {
         + int_len(kv.lease)
 }
 
-fn put_pair(kv: &api::KeyValue, out: &mut BytesMut) {
+/// A pair as the field `number`.
+fn put_pair(number: u32, kv: &api::KeyValue, out: &mut BytesMut) {
+    encoding::encode_key(number, WireType::LengthDelimited, out);
+    encode_varint(pair_len(kv) as u64, out);
     put_bytes(1, &kv.key, out);
     put_int(2, kv.create_revision, out);
     put_int(3, kv.mod_revision, out);
