@@ -2,8 +2,8 @@
 //!
 //! Method: three members with the settings they are delivered with, on one machine; `kattu bench put` over so many keys with
 //! 256 clients, again and again. Every ten seconds each member is asked what it holds and whom it has refused, and the kernel
-//! what the process does; each minute each member reads at a revision of almost five minutes ago. The load itself goes on whatever
-//! it is told, so that its exit code says nothing until it has ended.
+//! what the process does; each minute each member reads at a revision of almost five minutes ago. The load itself
+//! goes on whatever it is told, so that its exit code says nothing until it has ended.
 //! Knows nothing of: how members bound what they hold.
 
 use crate::cluster::{Cluster, Options};
@@ -112,9 +112,9 @@ pub fn run(wish: Wish, mut each: impl FnMut(&Look)) -> Report {
     report
 }
 
-/// Once a minute: what every member says to a read at a revision that must still be there. A read of so many keys takes a
-/// second and more beside puts at full speed, and the members are asked one after the other: each is asked for what is
-/// young enough by then.
+/// Once a minute: what every member says to a read at a revision that must still be there. Looks at all members
+/// and the other members' reads take time beside puts at full speed: each member is asked for what is young enough when its
+/// turn comes.
 fn read_back(cluster: &Cluster, begun: Instant, looks: &[Look]) -> Vec<String> {
     let mut failed = Vec::new();
     if !looks.len().is_multiple_of(6) {
