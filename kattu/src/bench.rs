@@ -1,7 +1,8 @@
 //! bench: a closed loop of clients, and what it took.
 //!
 //! Each client asks again as soon as it has been answered, so that throughput and latency belong together; clients share
-//! connections in turn, and all run on one thread to leave the machine to the servers. Keys are numbers below
+//! connections in turn, and all run on one thread to leave the machine to the servers. Connections are open before the first
+//! operation begins. Keys are numbers below
 //! `--key-space`, written in decimal and padded with zeros to `--key-size`.
 //! Knows nothing of: what the cluster does with the load.
 
@@ -93,21 +94,19 @@ pub fn run(args: &BenchArgs) -> Outcome {
     if args.reach.endpoints.is_empty() {
         return Err(Ended::usage("no endpoint is given"));
     }
-    let (score, seconds) = block_on(LocalSet::new().run_until(async {
+    let (score, took) = block_on(LocalSet::new().run_until(async {
         if args.operation == Operation::Range {
             let fill =
                 BenchArgs { operation: Operation::Put, total: args.key_space, clients: 64, ..args.clone() };
-            let filled = load(&fill, Order::Ascending, "writing keys").await?;
+            let (filled, _) = load(&fill, Order::Ascending, "writing keys").await?;
             if let Some(failure) = filled.borrow_mut().first_failure.take() {
                 return Err(Ended::from(failure));
             }
         }
-        let start = Instant::now();
-        let score = load(args, Order::Random, "").await?;
-        Ok((score, start.elapsed().as_secs_f64()))
+        load(args, Order::Random, "").await
     }))?;
     let mut score = score.borrow_mut();
-    report(args, &score, seconds)?;
+    report(args, &score, took.as_secs_f64())?;
     match score.first_failure.take() {
         None => Ok(()),
         Some(failure) if score.latencies_us.is_empty() => Err(Ended::from(failure)),
@@ -124,8 +123,12 @@ enum Order {
     Random,
 }
 
-/// Runs `total` operations and waits for all.
-async fn load(args: &BenchArgs, order: Order, what: &'static str) -> Result<Rc<RefCell<Score>>, Ended> {
+/// Runs `total` operations and waits for all; how long they took.
+async fn load(
+    args: &BenchArgs,
+    order: Order,
+    what: &'static str,
+) -> Result<(Rc<RefCell<Score>>, Duration), Ended> {
     let score = Score::new()?;
     let connections: Vec<Client> = (0..args.conns)
         .map(|number| {
@@ -134,6 +137,8 @@ async fn load(args: &BenchArgs, order: Order, what: &'static str) -> Result<Rc<R
             Ok(client)
         })
         .collect::<Result<_, Ended>>()?;
+    open_all(&connections).await;
+    let start = Instant::now();
     let style = ProgressStyle::with_template("{msg} {bar:40} {pos}/{len}, {per_sec}");
     let bar = ProgressBar::new(args.total).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
     bar.set_message(what);
@@ -153,9 +158,23 @@ async fn load(args: &BenchArgs, order: Order, what: &'static str) -> Result<Rc<R
         clients.spawn_local(ask_again_and_again(connection, args.clone(), order, score.clone()));
     }
     while clients.join_next().await.is_some() {}
+    let took = start.elapsed();
     watching.abort();
     bar.finish_and_clear();
-    Ok(score)
+    Ok((score, took))
+}
+
+/// Opens all connections, by asking on each for a key that is nobody's. Where that fails, the first operation tells.
+async fn open_all(connections: &[Client]) {
+    let mut asked = JoinSet::new();
+    for connection in connections {
+        let connection = connection.clone();
+        asked.spawn_local(async move {
+            let range = pb::RangeRequest { key: vec![0], serializable: true, ..Default::default() };
+            let _ = connection.range(range).await;
+        });
+    }
+    while asked.join_next().await.is_some() {}
 }
 
 async fn ask_again_and_again(client: Client, args: Rc<BenchArgs>, order: Order, score: Rc<RefCell<Score>>) {

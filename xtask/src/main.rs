@@ -52,7 +52,9 @@ cargo xtask <command>
   fuzz [--seconds N] [--only TARGET]
                              frames, records and files of arbitrary bytes, N seconds each (300)
   bench etcd [--pairs N] [--quick] [--only CELL] [--side etcd|kattu] [--against PATH] [--flag FLAG ...]
-                             etcd 3.6 and Kattu in alternating pairs; or another Kattu and this one, with these flags
+             [--tool etcd|kattu]
+                             etcd 3.6 and Kattu in alternating pairs; or another Kattu and this one, with these flags;
+                             the load comes from etcd's benchmark tool, or from kattu bench
   bench comeback [--keys N] [--only-load] [--times-not-judged]
                              a large member comes back, a new one comes, one comes back in the midst of puts at full speed
   bench counts [--total PUTS] [--against PATH] [--rounds N] [--flag FLAG ...]

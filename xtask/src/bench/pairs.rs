@@ -4,7 +4,7 @@
 //! gets a fresh cluster, a warm-up, then every cell; odd pairs begin with Kattu.
 //! Knows nothing of: how figures are shown.
 
-use super::cells::{self, CELLS, Cell};
+use super::cells::{self, CELLS, Cell, Tool};
 use super::cluster::{Cluster, NO_FLAGS, Program};
 use super::meter::{self, Meter, Reading};
 use super::report::{self, Header, Run};
@@ -22,6 +22,7 @@ struct Options {
     only: Option<&'static Cell>,
     side: Option<String>,
     wait_for_quiet: bool,
+    tool: Tool,
     /// Another Kattu in the place of etcd.
     against: Option<PathBuf>,
     /// More flags for the members of this one.
@@ -35,6 +36,7 @@ fn options(words: &[&str]) -> Result<Options, Failure> {
         only: None,
         side: None,
         wait_for_quiet: true,
+        tool: Tool::Etcd,
         against: None,
         flags: Vec::new(),
     };
@@ -60,6 +62,13 @@ fn options(words: &[&str]) -> Result<Options, Failure> {
                 options.only = Some(cell.ok_or_else(|| {
                     Failure::usage(format!("no cell `{name}`; there are {}", names.join(", ")))
                 })?);
+            }
+            "--tool" => {
+                options.tool = match value()? {
+                    "etcd" => Tool::Etcd,
+                    "kattu" => Tool::Kattu,
+                    other => return Err(Failure::usage(format!("--tool {other}: etcd or kattu"))),
+                }
             }
             "--side" => {
                 let side = value()?;
@@ -107,11 +116,14 @@ fn program(name: &'static str, options: &Options) -> Result<Program, Failure> {
 /// Runs the pairs, prints the table, leaves JSON in `target/bench/`.
 pub fn run(words: &[&str]) -> Result<(), Failure> {
     let options = options(words)?;
-    let tool = shell::tools_dir().join("etcd36/benchmark");
+    let (tool, next) = match options.tool {
+        Tool::Etcd => (shell::tools_dir().join("etcd36/benchmark"), "cargo xtask tools"),
+        Tool::Kattu => (shell::target().join("release/kattu"), "cargo build --release"),
+    };
     let etcdctl = shell::tools_dir().join("etcd36/etcdctl");
-    for path in [&tool, &etcdctl] {
+    for (path, next) in [(&tool, next), (&etcdctl, "cargo xtask tools")] {
         if !path.exists() {
-            return Err(Failure::new(format!("{} is not there", path.display())).then("cargo xtask tools"));
+            return Err(Failure::new(format!("{} is not there", path.display())).then(next));
         }
     }
     let mut sides = Vec::new();
@@ -123,6 +135,9 @@ pub fn run(words: &[&str]) -> Result<(), Failure> {
     }
     let header = Header::now(options.pairs, options.quick);
     header.print();
+    if options.tool == Tool::Kattu {
+        println!("load: kattu bench, for both sides");
+    }
     let mut runs = Vec::new();
     let mut number = 0;
     for pair in 0..options.pairs {
@@ -139,7 +154,7 @@ pub fn run(words: &[&str]) -> Result<(), Failure> {
         }
     }
     let missed = report::print(&runs, base);
-    let path = report::save(&header, &runs)?;
+    let path = report::save(&header, options.tool, &runs)?;
     println!("\nall runs: {}", path.strip_prefix(shell::root()).unwrap_or(&path).display());
     let worse = if options.against.is_some() { report::judge_pairs(&runs) } else { Vec::new() };
     match (&worse[..], &missed[..]) {
@@ -165,7 +180,7 @@ impl Bench<'_> {
         let pids = cluster.pids();
         let idle = self.idle(&pids);
         cluster.etcdctl(&["put", cells::RANGE_KEY, &"x".repeat(256)])?;
-        self.load(&cluster, &cells::WARM_UP)?;
+        self.load(&cluster, self.leader(&cluster)?, &cells::WARM_UP)?;
         let mut runs = Vec::new();
         for cell in CELLS.iter().filter(|cell| self.options.only.is_none_or(|only| only.name == cell.name)) {
             let mut run = self.cell(&cluster, cell)?;
@@ -192,12 +207,11 @@ impl Bench<'_> {
         if self.options.wait_for_quiet {
             meter::wait_for_quiet(&pids, QUIET_LIMIT);
         }
-        let leader =
-            cluster.leader().ok_or_else(|| Failure::new(format!("{}: no leader", self.side.name)))?;
+        let leader = self.leader(cluster)?;
         let meter = Meter::start(&pids);
-        let text = self.load(cluster, cell)?;
+        let text = self.load(cluster, leader, cell)?;
         let reading = meter.stop();
-        let tool = cells::parse_tool(&text).ok_or_else(|| {
+        let tool = self.options.tool.read(&text).ok_or_else(|| {
             Failure::new(format!("{} {}: no summary in\n{text}", self.side.name, cell.name))
         })?;
         Ok(Run {
@@ -215,15 +229,23 @@ impl Bench<'_> {
         })
     }
 
+    fn leader(&self, cluster: &Cluster) -> Result<usize, Failure> {
+        cluster.leader().ok_or_else(|| Failure::new(format!("{}: no leader", self.side.name)))
+    }
+
     fn total(&self, cell: &Cell) -> u64 {
         if self.options.quick { cell.total / 10 } else { cell.total }
     }
 
-    fn load(&self, cluster: &Cluster, cell: &Cell) -> Result<String, Failure> {
+    fn load(&self, cluster: &Cluster, leader: usize, cell: &Cell) -> Result<String, Failure> {
         let mut tool = Command::new(self.tool);
-        tool.args(["--endpoints", &cluster.endpoints(), "--target-leader", "--precise"])
-            .args(["--conns", &cell.conns.to_string(), "--clients", &cell.clients.to_string()])
-            .args(cell.load)
+        // Both ask the leader alone.
+        match self.options.tool {
+            Tool::Etcd => tool.args(["--endpoints", &cluster.endpoints(), "--target-leader", "--precise"]),
+            Tool::Kattu => tool.args(["bench", "--endpoints", cluster.endpoint(leader), "-o", "json"]),
+        };
+        tool.args(["--conns", &cell.conns.to_string(), "--clients", &cell.clients.to_string()])
+            .args(cell.calls.words(self.options.tool))
             .args(["--total", &self.total(cell).to_string()])
             .stderr(Stdio::null());
         shell::output(&mut tool, Duration::from_secs(240))

@@ -3,7 +3,7 @@
 //! Medians with their spread, ratios between the sides, and whether each goal holds. Slow runs stay in.
 //! Knows nothing of: how the figures were taken.
 
-use super::cells::{CELLS, Cell, Goal, ToolReport};
+use super::cells::{CELLS, Cell, Goal, Tool, ToolReport};
 use super::meter::Reading;
 use crate::shell::{self, Failure};
 use serde_json::{Value, json};
@@ -383,11 +383,15 @@ fn range(spread: Option<(f64, f64)>) -> String {
 }
 
 /// Every run, so that the table can be made again.
-pub fn save(header: &Header, runs: &[Run]) -> Result<PathBuf, Failure> {
+pub fn save(header: &Header, tool: Tool, runs: &[Run]) -> Result<PathBuf, Failure> {
     let folder = shell::root().join("target/bench");
     std::fs::create_dir_all(&folder)?;
     let path = folder.join(format!("etcd-{}.json", header.date.replace(':', "")));
-    let all = json!({ "header": header.json(), "runs": runs.iter().map(Run::json).collect::<Vec<_>>() });
+    let load = match tool {
+        Tool::Etcd => "etcd's benchmark",
+        Tool::Kattu => "kattu bench",
+    };
+    let all = json!({ "header": header.json(), "load": load, "runs": runs.iter().map(Run::json).collect::<Vec<_>>() });
     std::fs::write(&path, format!("{all:#}\n"))?;
     Ok(path)
 }

@@ -1,6 +1,6 @@
 //! Writing: a snapshot of our own chunk by chunk, a peer's byte for byte.
 //!
-//! 1. Everything goes to a file aside, synced every few MiB so that no sync of the log waits behind all of it at once.
+//! 1. Everything goes to a file aside, synced every MiB so that no sync of the log waits behind all of it at once.
 //! 2. The whole file is synced, read back and checked. [fault-model ST9, ST10]
 //! 3. It is renamed and the names are synced. Only now does it exist; only now may anything older go.
 //!
@@ -16,8 +16,8 @@ use kattu_raft::{EntryId, GroupId, SnapshotMeta};
 
 /// Small chunks are written together.
 const BUFFER_BYTES: usize = 256 << 10;
-/// Bytes between two syncs of a file that grows.
-const SYNC_BYTES: u64 = 8 << 20;
+/// Bytes between two syncs of a file that grows: a sync of the log beside waits for about so many.
+const SYNC_BYTES: u64 = 1 << 20;
 
 /// A file aside that becomes a snapshot or nothing.
 #[derive(Debug)]
