@@ -117,6 +117,18 @@ impl Command {
         }
         Ok(command)
     }
+
+    /// Whether the bytes are exactly one command of this format version. Of a put, which most are, nothing is copied.
+    #[must_use]
+    pub fn is_readable(bytes: &[u8]) -> bool {
+        match bytes.first() {
+            Some(&first) if first == VERSION << 4 | PUT => {
+                let mut reader = Reader { bytes, at: 1 };
+                reader.skim_put().is_ok() && reader.at == bytes.len()
+            }
+            _ => Command::decode(bytes).is_ok(),
+        }
+    }
 }
 
 // Flags of a put.
@@ -301,6 +313,16 @@ impl Reader<'_> {
             ignore_value: flags & PUT_IGNORE_VALUE != 0,
             ignore_lease: flags & PUT_IGNORE_LEASE != 0,
         })
+    }
+
+    /// Reads over a put.
+    fn skim_put(&mut self) -> Result<(), Malformed> {
+        let flags = self.flags(PUT_PREV_KV | PUT_IGNORE_VALUE | PUT_IGNORE_LEASE | PUT_HAS_LEASE)?;
+        for _key_then_value in 0..2 {
+            let length = self.count(1)?;
+            self.at += length;
+        }
+        self.present(flags & PUT_HAS_LEASE).map(|_| ())
     }
 
     fn delete_range(&mut self) -> Result<DeleteRange, Malformed> {

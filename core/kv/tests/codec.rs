@@ -183,6 +183,11 @@ proptest! {
 }
 
 fn harmless(input: &[u8]) -> Result<(), TestCaseError> {
+    prop_assert_eq!(
+        Command::is_readable(input),
+        Command::decode(input).is_ok(),
+        "whoever only looks sees as much"
+    );
     if let Ok(command) = Command::decode(input) {
         prop_assert_eq!(bytes(&command), input, "one form only");
         let mut store = Store::new();

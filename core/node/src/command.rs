@@ -11,7 +11,7 @@ use crate::level;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use kattu_kv::api as kv;
-use kattu_raft::NodeId;
+use kattu_raft::{EntryKind, Membership, NodeId};
 
 const FOR_STORE: u8 = 0;
 const PUBLISH: u8 = 1;
@@ -213,6 +213,23 @@ pub fn has_budget(command: &[u8]) -> bool {
 #[must_use]
 pub fn is_of_client(command: &[u8]) -> bool {
     is_for_store(command) || command.first() == Some(&alarms::BYTE)
+}
+
+/// Whether the payload of an entry is one that this version can apply.
+#[must_use]
+pub fn is_readable(kind: EntryKind, payload: &[u8]) -> bool {
+    match kind {
+        EntryKind::Noop => true, // nobody looks at it
+        EntryKind::Config => match Membership::decode(payload) {
+            Ok((_, [])) => true,
+            Ok((_, context)) => matches!(Command::decode(context), Ok(Command::Change(_))),
+            Err(_) => false,
+        },
+        EntryKind::Command => match payload.split_first() {
+            Some((&FOR_STORE, rest)) => kv::Command::is_readable(rest),
+            _ => Command::decode(payload).is_ok_and(|command| !matches!(command, Command::Change(_))),
+        },
+    }
 }
 
 impl Command {

@@ -15,8 +15,8 @@ use core::fmt;
 use kattu_kv::api as kv;
 use kattu_raft::Trace;
 use kattu_raft::{
-    ChunkRead, ChunkStored, Duration, Entry, EntryId, Fetch, Incarnation, Job, LinkEnd, LogIndex, LogRecord,
-    Lsn, Message, NodeId, ReadChunk, SnapshotMeta, StoreChunk, Term,
+    ChunkRead, ChunkStored, Duration, Entry, EntryId, Falsehood, Fetch, Incarnation, Job, LinkEnd, LogIndex,
+    LogRecord, Lsn, Message, NodeId, ReadChunk, SnapshotMeta, StoreChunk, Term,
 };
 
 /// Names one waiting client. Drawn by the driver: ascending, never used twice in one run.
@@ -281,6 +281,8 @@ pub struct Status {
     /// As a leader that has proof that clocks are worse than leases trust, and no lease any more: the voters whose clocks run
     /// apart from its own, and by how many millionths at least each gains on it. [fault-model F42]
     pub clocks_apart: Vec<(NodeId, i32)>,
+    /// Whose words were no honest member's since this one started, how often, and what it said last.
+    pub distrusted: Vec<(NodeId, u64, Falsehood)>,
     /// Highest index on this disk.
     pub persisted: LogIndex,
     /// Highest index known committed.
@@ -528,6 +530,8 @@ pub struct Effects {
     pub reply: Vec<(Ticket, Outcome)>,
     /// Heavy work.
     pub compute: Vec<Job>,
+    /// Whose words were no honest member's, and what they were. They have changed nothing; its links must end.
+    pub distrust: Vec<(NodeId, Falsehood)>,
     /// What happened, as data.
     pub trace: Vec<Trace>,
 }

@@ -11,12 +11,13 @@
 //!           [replication-protocols DT4]
 //!        2. Only a leader whose every fellow member has said that it knows the level raises it. Who has said nothing since
 //!           its links broke may be an older version by now.
-//!        3. A level never falls. A member of a version that does not know it stops at the entry, and says so, whether it
-//!           finds it in the log or in a snapshot.
+//!        3. A level never falls. A member of a version that does not know it takes nothing from the entry on, and says so;
+//!           if it finds it in its own log or in a snapshot it stops.
 //!
 //! | Level | Brings |
 //! |---|---|
 //! | 1 | commands with the budget that they were let in by ([`Command::Within`](crate::command::Command::Within)) |
+//! | 2 | members prove to each other who they are when they connect: whoever cannot, because its version is older, is refused |
 //!
 //! Knows nothing of: how members say so, what features do.
 
@@ -32,8 +33,11 @@ pub const FIRST: u16 = 0;
 /// The level that brings budgets of work.
 pub const WORK_BUDGETS: u16 = 1;
 
+/// The level from which on every member proves who it is when it connects.
+pub const PROOFS: u16 = 2;
+
 /// The newest level that this version knows.
-pub const KNOWN: u16 = WORK_BUDGETS;
+pub const KNOWN: u16 = PROOFS;
 
 /// The leading byte of a raise (docs/formats/command.md).
 pub(crate) const BYTE: u8 = 7;
@@ -58,8 +62,8 @@ pub(crate) fn decode(mut rest: &[u8]) -> Result<u16, Malformed> {
 pub(crate) struct Levels {
     /// What others have said since their links were last whole.
     told: BTreeMap<NodeId, u16>,
-    /// A raise is not proposed again before this.
-    raise_after: Instant,
+    /// The newest level that was proposed, and not to be proposed again before this.
+    proposed: (u16, Instant),
 }
 
 impl Levels {
@@ -86,7 +90,9 @@ impl Node {
     /// Leader: raises the cluster by one level that all its members know.
     pub(crate) fn raise_level_if_all_know(&mut self, now: Instant) {
         let next = self.compare.level() + 1;
-        if KNOWN < next || !self.raft.is_leader() || !self.is_confirmed() || now < self.levels.raise_after {
+        let (proposed, again_after) = self.levels.proposed;
+        let is_under_way = next <= proposed && now < again_after;
+        if KNOWN < next || !self.raft.is_leader() || !self.is_confirmed() || is_under_way {
             return;
         }
         let me = self.raft.id();
@@ -95,7 +101,7 @@ impl Node {
             told => told.map_or(planted!("level-raised-before-all-know"), |&told| next <= told),
         };
         if self.raft.membership().members().all(knows) {
-            self.levels.raise_after = now + self.config.request_timeout;
+            self.levels.proposed = (next, now + self.config.request_timeout);
             self.write_own(now, encode(next));
         }
     }

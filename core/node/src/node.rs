@@ -15,11 +15,14 @@ use crate::reads::Reads;
 use crate::snapshots::{SnapshotLimits, Snapshots};
 use crate::writes::Writes;
 use alloc::boxed::Box;
-use alloc::collections::VecDeque;
+use alloc::collections::{BTreeMap, VecDeque};
 use alloc::string::String;
 use alloc::vec::Vec;
 use kattu_raft::Raft;
-use kattu_raft::{Config, Duration, Entry, Incarnation, Instant, LogIndex, Lsn, NodeId, Recovered, Term};
+use kattu_raft::{
+    Config, Duration, Entry, Falsehood, Incarnation, Instant, LogIndex, Lsn, NodeId, PayloadReader,
+    Recovered, Term,
+};
 
 /// What one replica is told at its start.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -82,6 +85,8 @@ pub struct Node {
     pub(crate) levels: Levels,
     seen: Leadership,
     leader_changes: u64,
+    /// Whose words were no honest member's, how often, and the last of them.
+    distrusted: BTreeMap<NodeId, (u64, Falsehood)>,
 }
 
 /// Who leads, as last looked at: a change settles what hung on it.
@@ -90,6 +95,9 @@ struct Leadership {
     term: Term,
     leader: Option<NodeId>,
 }
+
+/// Peers whose falsehoods are remembered: strangers may come under any name.
+const DISTRUSTED_MAX: usize = 64;
 
 /// Ticket of this replica's own publication; drivers count theirs from 1.
 pub(crate) const PUBLISH: Ticket = Ticket(0);
@@ -111,7 +119,8 @@ impl Node {
         let waits = is_new || recovered.floor.is_some();
         let give_up = if waits { Instant::NEVER } else { now + config.raft.election_timeout * 3 };
         let covered = recovered.snapshot.as_ref().map_or(LogIndex(0), |snapshot| snapshot.last.index);
-        let raft = Raft::recover(config.raft.clone(), seed, now, recovered);
+        let raft = Raft::recover(config.raft.clone(), seed, now, recovered)
+            .with_reader(PayloadReader(crate::command::is_readable));
         let seen = Leadership { term: raft.term(), leader: raft.leader() };
         let publish = Publish {
             id: config.raft.id,
@@ -135,6 +144,7 @@ impl Node {
             levels: Levels::default(),
             seen,
             leader_changes: 0,
+            distrusted: BTreeMap::new(),
             run: Incarnation(seed),
             raft,
             config,
@@ -276,6 +286,10 @@ impl Node {
         effects.fetch.extend(raft_effects.fetch);
         effects.compute.extend(raft_effects.compute);
         effects.trace.extend(raft_effects.trace);
+        for (peer, falsehood) in raft_effects.distrust {
+            self.note_falsehood(peer, falsehood);
+            effects.distrust.push((peer, falsehood));
+        }
         effects.read_chunks.extend(raft_effects.read_chunks);
         if let Some(piece) = raft_effects.store_chunks.last() {
             self.note_incoming(piece.total);
@@ -289,6 +303,13 @@ impl Node {
         }
         for verdict in raft_effects.reads {
             self.on_read_verdict(now, verdict, effects);
+        }
+    }
+
+    fn note_falsehood(&mut self, peer: NodeId, falsehood: Falsehood) {
+        if self.distrusted.len() < DISTRUSTED_MAX || self.distrusted.contains_key(&peer) {
+            let (times, last) = self.distrusted.entry(peer).or_insert((0, falsehood));
+            (*times, *last) = (*times + 1, falsehood);
         }
     }
 
@@ -401,6 +422,7 @@ impl Node {
             has_lease: self.raft.lease_until().is_some_and(|until| now < until),
             lease_without: self.raft.lease_without(),
             clocks_apart: self.raft.clocks_apart(),
+            distrusted: self.distrusted.iter().map(|(&peer, &(times, last))| (peer, times, last)).collect(),
             persisted: self.raft.persisted_index(),
             committed: self.raft.committed(),
             applied: self.applied,

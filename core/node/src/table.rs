@@ -5,7 +5,8 @@
 //! Rules: 1. What a configuration adds is there from it on; who leaves, or gets a vote, is as before until the change is
 //!           complete: until a configuration that is not joint says so.
 //!        2. Whoever a complete configuration leaves out goes, and the id is never anybody's again.
-//!        3. A member that nobody described is no member: the configuration is malformed. [fault-model F71]
+//!        3. A member that nobody described has neither a name nor a place. No honest leader makes one; that a member can, who
+//!           lies, shall end nobody. [fault-model §4]
 //! Knows nothing of: raft, who may change what, links.
 
 use crate::command::Publish;
@@ -39,24 +40,7 @@ impl Table {
     }
 
     /// The configuration at `at` is in force; `change` is what was asked for, unless it only completes one.
-    ///
-    /// # Errors
-    /// The member that is in it and was never described, or was removed. Nothing has changed then.
-    pub(crate) fn follow(
-        &mut self,
-        at: LogIndex,
-        membership: &Membership,
-        change: Option<MemberChange>,
-    ) -> Result<(), NodeId> {
-        let added = match &change {
-            Some(MemberChange::Add { id, .. }) => Some(*id),
-            _ => None,
-        };
-        let is_known =
-            |id: &NodeId| (self.list.contains_key(id) || added == Some(*id)) && !self.removed.contains(id);
-        if let Some(stranger) = membership.members().find(|id| !is_known(id)) {
-            return Err(stranger);
-        }
+    pub(crate) fn follow(&mut self, at: LogIndex, membership: &Membership, change: Option<MemberChange>) {
         match change {
             Some(MemberChange::Add { id, peer_urls, votes }) => {
                 let new = MemberInfo {
@@ -75,6 +59,10 @@ impl Table {
             }
             Some(MemberChange::Remove(_) | MemberChange::Promote(_)) | None => {}
         }
+        for id in membership.members() {
+            let undescribed = || MemberInfo { id, learner: true, ..MemberInfo::default() };
+            self.list.entry(id).or_insert_with(undescribed);
+        }
         if !membership.is_joint() {
             let gone = self.list.extract_if(.., |id, _| !membership.contains(*id)).map(|(id, _)| id);
             self.removed.extend(gone);
@@ -84,7 +72,6 @@ impl Table {
             }
         }
         self.at = at;
-        Ok(())
     }
 
     /// A copy for those who check changes, link members and let them in.
@@ -95,5 +82,22 @@ impl Table {
     /// Everybody, ascending by id.
     pub(crate) fn list(&self) -> Vec<MemberInfo> {
         self.list.values().cloned().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec;
+
+    #[test]
+    fn a_member_that_nobody_described_has_no_name_and_ends_nobody() {
+        let described = MemberInfo { id: NodeId(1), name: "n1".into(), ..MemberInfo::default() };
+        let mut table = Table::new(vec![described.clone()]);
+        table.follow(LogIndex(5), &Membership::new(vec![NodeId(1), NodeId(9)], vec![NodeId(7)]), None);
+        let learner =
+            |id: u64, learner: bool| MemberInfo { id: NodeId(id), learner, ..MemberInfo::default() };
+        assert_eq!(table.list(), [described, learner(7, true), learner(9, false)]);
+        assert_eq!(table.at, LogIndex(5));
     }
 }

@@ -29,6 +29,9 @@ use kattu_raft::{
     Duration, Entry, EntryId, EntryKind, Incarnation, Instant, LogIndex, Membership, NodeId, SharedBytes,
 };
 
+/// Runs of one follower from which a leader takes writes in one term.
+const RUNS_MAX: usize = 16_384;
+
 /// Where this replica's own publication stands. [contract `MemberInfo`]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Publication {
@@ -147,6 +150,12 @@ impl Writes {
             publication: Publication::Due,
             publish,
         }
+    }
+
+    /// Whether this run is remembered, or may be: each is for the rest of the term.
+    fn may_take_from(&self, run: (NodeId, Incarnation)) -> bool {
+        let of_member = (run.0, Incarnation(0))..=(run.0, Incarnation(u64::MAX));
+        self.taken.contains_key(&run) || self.taken.range(of_member).count() < RUNS_MAX
     }
 
     pub(crate) fn pending_bytes(&self) -> usize {
@@ -601,6 +610,9 @@ impl Node {
             return;
         }
         let run = (forward.from, forward.incarnation);
+        if !self.writes.may_take_from(run) {
+            return;
+        }
         let highest = self.writes.taken.get(&run).copied().unwrap_or(0);
         let highest = if planted!("forward-duplicated-after-done") { 0 } else { highest };
         let fresh_from = highest.max(forward.first_seq - 1) + 1;

@@ -303,7 +303,7 @@ fn a_snapshot_that_fails_is_tried_again_when_the_log_has_grown() {
     world.pass(Duration::from_secs(60));
     assert_eq!(world.tried, grown.len(), "time alone is no reason");
     world.full = false;
-    write(&mut world, leader, 0..20, "more");
+    write(&mut world, leader, 0..40, "more");
     assert!(status(&mut world, leader).snapshot > LogIndex(0));
 }
 

@@ -25,7 +25,7 @@ const WAL: &str = "kattu-wal";
 const REBUILD: &str = "kattu-rebuild";
 
 /// All bugs that can be planted.
-pub static BUGS: [Bug; 172] = [
+pub static BUGS: [Bug; 179] = [
     // core/raft: elections
     bug(
         RAFT,
@@ -742,8 +742,8 @@ pub static BUGS: [Bug; 172] = [
         "forward-taken-in-another-term",
         "rule B13: a forwarded write delivered late",
         "A leader takes forwarded writes that were meant for an earlier term of its own.",
-        Trial::Storms,
-        &["message_terms", "revision_order", "linearizable", "durable"],
+        Trial::Scene,
+        &["late_forwards_are_not_taken"],
     ),
     bug(
         NODE,
@@ -1398,6 +1398,63 @@ pub static BUGS: [Bug; 172] = [
         "A damaged log is cut, and where it ended is not kept: the next start takes the member for a whole one.",
         Trial::Scene,
         &["floor_outlives_a_restart"],
+    ),
+    // core/raft: distrust
+    bug(
+        RAFT,
+        "any-term-believed",
+        "seen with the release of 3ba8104: a frame of the last term ended all elections for ever",
+        "A peer's term is adopted, however far ahead it is.",
+        Trial::Scene,
+        &["lies_end_nobody"],
+    ),
+    bug(
+        RAFT,
+        "any-count-believed",
+        "mutant of distrust's rule 2",
+        "Positions and rounds are believed up to the last number there is, and then something is added to them.",
+        Trial::Scene,
+        &["lies_end_nobody"],
+    ),
+    bug(
+        RAFT,
+        "unreadable-entries-taken",
+        "kin of F71: a committed command that ends every member that applies it",
+        "A follower takes its leader's entries into its log whether or not it can read them.",
+        Trial::Scene,
+        &["lies_end_nobody"],
+    ),
+    bug(
+        RAFT,
+        "snapshot-of-a-term-to-come-taken",
+        "mutant of distrust's rule 6",
+        "A snapshot that ends in a later term than this one is installed: the log is ahead of its own term.",
+        Trial::Scene,
+        &["lies_end_nobody"],
+    ),
+    bug(
+        RAFT,
+        "acknowledgement-beyond-the-log-believed",
+        "seen with the release of 3ba8104: an acknowledgement of 2^60 ended the leader",
+        "A leader counts what a peer acknowledges, even if it does not have it itself.",
+        Trial::Scene,
+        &["lies_end_nobody"],
+    ),
+    bug(
+        RAFT,
+        "round-to-come-believed",
+        "mutant: one answer that confirms all reads to come",
+        "An answer to a round that has not begun confirms it and every one before it.",
+        Trial::Scene,
+        &["lies_end_nobody"],
+    ),
+    bug(
+        RAFT,
+        "lives-of-learners-without-end",
+        "mutant of P11: a list that grows with what others say",
+        "A leader remembers every directory that a learner ever answered from.",
+        Trial::Scene,
+        &["lies_cost_bounded_memory"],
     ),
     // core/node, shell/rebuild: new clusters made of backups and of survivors
     bug(

@@ -15,6 +15,7 @@
 //! Knows nothing of: other peers, what entries mean, clients.
 
 use crate::contract::Effects;
+use crate::distrust::Falsehood;
 use crate::entry::{Entry, EntryKind, Form};
 use crate::membership::Membership;
 use crate::message::{Append, AppendReply, Gap, Message, Room};
@@ -22,12 +23,17 @@ use crate::policy::{Coding, Intake, Trust};
 use crate::raft::Raft;
 use crate::role::{Following, Owes, Role};
 use crate::trace::Trace;
-use crate::types::{EntryId, Instant, LogIndex, NodeId, Term};
+use crate::types::{EntryId, Instant, LogIndex, NodeId};
 
 impl Raft {
     /// An append of this term's leader, as a follower takes it. [L1–L6]
     pub(crate) fn on_append(&mut self, now: Instant, from: NodeId, append: Append, effects: &mut Effects) {
-        self.follow(now, from, effects);
+        if !self.is_well_formed(&append) {
+            return Raft::distrust(from, Falsehood::Entries(append.prev), effects); // nor does it count as heard
+        }
+        if !self.follow(now, from, effects) {
+            return;
+        }
         let Role::Follower(follower) = &mut self.role else { unreachable!("only a follower takes appends") };
         let Some(following) = &mut follower.following else { unreachable!("follow() named the leader") };
         following.told = following.told.max(append.commit);
@@ -36,13 +42,13 @@ impl Raft {
             following.owes.bulk = following.owes.bulk.max(append.round);
         }
         let waits_for_no_disk = append.entries.is_empty();
-        if !is_well_formed(&append, self.term, self.config.policies.coding) {
-            return; // no peer of ours makes such a message; it is not worth an answer
-        }
         match self.config.policies.trust {
             Trust::Checksums => {} // judged where the bytes came in
         }
-        let Taken { upto, gap } = self.take_in(append, effects);
+        let Taken { upto, gap } = match self.take_in(append, effects) {
+            Ok(taken) => taken,
+            Err(falsehood) => return Raft::distrust(from, falsehood, effects),
+        };
         if let Some(upto) = upto {
             if planted!("damaged-answer-counted-as-evidence") {
                 self.floor = None; // as if what the leader has not sent had never been
@@ -59,14 +65,15 @@ impl Raft {
         self.ask_for_snapshot(effects);
     }
 
-    /// Follows `leader`, restarts the timer.
-    pub(crate) fn follow(&mut self, now: Instant, leader: NodeId, effects: &mut Effects) {
+    /// Follows `leader`, restarts the timer; `false` if this term has another one.
+    pub(crate) fn follow(&mut self, now: Instant, leader: NodeId, effects: &mut Effects) -> bool {
         let Role::Follower(follower) = &self.role else { unreachable!("step() made a follower of us") };
         match &follower.following {
-            Some(following) => {
-                let known = following.leader;
-                assert_eq!(known, leader, "two leaders in {:?} [Election Safety]", self.term);
+            Some(following) if following.leader != leader => {
+                Raft::distrust(leader, Falsehood::SecondLeader(self.term), effects);
+                return false;
             }
+            Some(_) => {}
             None => {
                 let timer = self.election_timer(now);
                 let verified = match planted!("verified-survives-its-leader") {
@@ -88,24 +95,31 @@ impl Raft {
             following.ask_at = None;
         }
         self.promise_to_leader(now);
+        true
     }
 
     /// Brings the log in line with the append.
-    fn take_in(&mut self, append: Append, effects: &mut Effects) -> Taken {
+    ///
+    /// # Errors
+    /// No leader sends this; nothing has changed.
+    fn take_in(&mut self, append: Append, effects: &mut Effects) -> Result<Taken, Falsehood> {
         let Append { mut prev, mut entries, .. } = append;
         let mut end = LogIndex(prev.index.0 + entries.len() as u64);
         let committed = self.marks.committed;
         if end <= committed {
-            return Taken { upto: Some(end), gap: None }; // identical by Leader Completeness [L2]
+            return Ok(Taken { upto: Some(end), gap: None }); // identical by Leader Completeness [L2]
         }
         if prev.index < committed {
-            entries.drain(..(committed.0 - prev.index.0) as usize);
+            let known = entries.drain(..(committed.0 - prev.index.0) as usize).next_back();
             prev = self.log.id_at(committed);
+            if let Some(other) = known.map(|entry| entry.id()).filter(|id| *id != prev) {
+                return Err(Falsehood::Contradiction(other)); // every leader holds what is committed
+            }
         }
         let by_index = planted!("previous-entry-checked-by-index") && prev.index <= self.log.last().index;
         if !self.log.holds(prev) && !by_index {
             return match self.config.policies.intake {
-                Intake::Strict => Taken { upto: None, gap: Some(self.gap(prev)) },
+                Intake::Strict => Ok(Taken { upto: None, gap: Some(self.gap(prev)) }),
             };
         }
         let is_known = |entry: &&Entry| {
@@ -124,11 +138,9 @@ impl Raft {
             end = LogIndex(prev.index.0 + entries.len() as u64);
             let first_new = LogIndex(prev.index.0 + 1 + known as u64);
             if known < entries.len() && first_new <= self.log.last().index {
-                let verified = self.verified();
-                assert!(
-                    verified < first_new || planted!("truncate-on-every-append"),
-                    "{first_new:?} contradicts what agreed up to {verified:?}"
-                );
+                if first_new <= self.verified() && !planted!("truncate-on-every-append") {
+                    return Err(Falsehood::Contradiction(entries[known].id()));
+                }
                 self.truncate(first_new, effects);
             }
             effects.persist.reserve(entries.len() - known + 1); // the mark of the commit may follow them
@@ -137,14 +149,14 @@ impl Raft {
             }
         }
         if refused.is_some() && planted!("who-is-full-agrees-with-nothing") {
-            return Taken { upto: None, gap: refused.map(|last| self.gap(last)) };
+            return Ok(Taken { upto: None, gap: refused.map(|last| self.gap(last)) });
         }
         if let Role::Follower(follower) = &mut self.role
             && let Some(following) = &mut follower.following
         {
             following.verified = following.verified.max(end);
         }
-        Taken { upto: Some(end), gap: refused.map(|last| self.gap(last)) }
+        Ok(Taken { upto: Some(end), gap: refused.map(|last| self.gap(last)) })
     }
 
     /// How many of these entries the log has room for. Those are taken: a batch larger than the room that there will
@@ -250,6 +262,28 @@ impl Raft {
         let reply = AppendReply { round, promise, clock, disk, bulk, upto, gap, room };
         effects.send.push(self.envelope(leader, Message::AppendReply(reply)));
     }
+
+    /// Whether the entries follow `prev` without gaps, in terms that never fall and are not of the future, in a form
+    /// this group uses, and hold what can be read.
+    fn is_well_formed(&self, append: &Append) -> bool {
+        let mut prev = append.prev;
+        append.entries.iter().all(|entry| {
+            let id = entry.id();
+            let follows = id.index == prev.index.next() && prev.term <= id.term && id.term <= self.term;
+            let form_fits = match self.config.policies.coding {
+                Coding::Whole => entry.head.form == Form::Whole,
+            };
+            let is_group = match entry.head.kind {
+                EntryKind::Config => {
+                    Membership::decode(entry.payload()).is_ok_and(|(new, _)| !new.is_empty())
+                }
+                EntryKind::Noop | EntryKind::Command => true,
+            };
+            prev = id;
+            let readable = (self.reader.0)(entry.head.kind, entry.payload());
+            follows && form_fits && is_group && (readable || planted!("unreadable-entries-taken"))
+        })
+    }
 }
 
 /// What became of an append.
@@ -258,25 +292,6 @@ struct Taken {
     upto: Option<LogIndex>,
     /// What of it could not be taken.
     gap: Option<Gap>,
-}
-
-/// Whether the entries follow `prev` without gaps, in terms that never fall and are not of the future, in a form
-/// this group uses.
-fn is_well_formed(append: &Append, term: Term, coding: Coding) -> bool {
-    let mut prev = append.prev;
-    append.entries.iter().all(|entry| {
-        let id = entry.id();
-        let follows = id.index == prev.index.next() && prev.term <= id.term && id.term <= term;
-        let form_fits = match coding {
-            Coding::Whole => entry.head.form == Form::Whole,
-        };
-        let readable = match entry.head.kind {
-            EntryKind::Config => Membership::decode(entry.payload()).is_ok_and(|(new, _)| !new.is_empty()),
-            EntryKind::Noop | EntryKind::Command => true,
-        };
-        prev = id;
-        follows && form_fits && readable
-    })
 }
 
 impl Following {

@@ -4,6 +4,7 @@
 //! (a vote, an acknowledgement, the leader counting itself) waits inside until `Persisted`. [architecture §2]
 //! Knows nothing of: how effects are carried out.
 
+use crate::distrust::Falsehood;
 use crate::entry::Entry;
 use crate::membership::Membership;
 use crate::message::Envelope;
@@ -144,6 +145,8 @@ pub struct Effects {
     pub reads: Vec<ReadVerdict>,
     /// Heavy work.
     pub compute: Vec<Job>,
+    /// Whose words were no honest peer's, and what they were. They have changed nothing; its links must end.
+    pub distrust: Vec<(NodeId, Falsehood)>,
     /// What happened, as data.
     pub trace: Vec<Trace>,
 }

@@ -121,3 +121,32 @@ impl Eq for RecordEncoder {}
 impl core::hash::Hash for RecordEncoder {
     fn hash<H: core::hash::Hasher>(&self, _: &mut H) {}
 }
+
+/// Tells whether the payload of an entry that a leader sends is one that this member can apply: handed in by the shell, as
+/// the core does not know what commands mean. An entry that it cannot read is not taken into the log, where it would end this
+/// member and each start of it.
+#[derive(Clone, Copy)]
+pub struct PayloadReader(pub fn(kind: EntryKind, payload: &[u8]) -> bool);
+
+impl PayloadReader {
+    /// Believes every leader.
+    pub const CREDULOUS: PayloadReader = PayloadReader(|_, _| true);
+}
+
+impl core::fmt::Debug for PayloadReader {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str("PayloadReader")
+    }
+}
+
+impl PartialEq for PayloadReader {
+    fn eq(&self, _: &PayloadReader) -> bool {
+        true // as with encoders
+    }
+}
+
+impl Eq for PayloadReader {}
+
+impl core::hash::Hash for PayloadReader {
+    fn hash<H: core::hash::Hasher>(&self, _: &mut H) {}
+}

@@ -55,7 +55,9 @@ impl Raft {
 
     /// This term's leader says that this log went further than it does.
     pub(crate) fn on_lost(&mut self, now: Instant, from: NodeId, lost: &Lost, effects: &mut Effects) {
-        self.follow(now, from, effects);
+        if !self.follow(now, from, effects) {
+            return;
+        }
         let last = self.log.last();
         let is_known = self.floor.max(Some(last)) >= Some(lost.upto);
         if is_known || self.term < lost.upto.term || planted!("told-of-lost-entries-and-votes-on") {

@@ -66,6 +66,7 @@ pub fn check(raft: &Raft) -> Result<(), Violation> {
             who_is_below_its_floor_follows(raft)?;
             a_leader_leads_its_own_term(raft, leader)?;
             a_leader_has_a_state(raft)?;
+            rounds_begin_before_they_are_answered(leader)?;
             a_lease_is_earned(leader)?;
             leader.peers.values().try_for_each(|progress| progress_is_sane(raft, progress))
         }
@@ -228,6 +229,18 @@ fn a_leader_leads_its_own_term(raft: &Raft, leader: &Leader) -> Checked {
         leader.peers.iter().filter(|(_, progress)| stays(progress)).map(|(&peer, _)| peer).collect();
     let expected = raft.membership().peers(raft.config.id).collect();
     expect(known == expected, name, || format!("peers {known:?} of {:?}", raft.membership()))
+}
+
+/// Nobody has answered a round that has not begun. [replication-protocols Q3]
+fn rounds_begin_before_they_are_answered(leader: &Leader) -> Checked {
+    let early = leader.peers.iter().find(|(_, progress)| leader.round < progress.heard_round);
+    expect(early.is_none(), "rounds_begin_before_they_are_answered", || {
+        format!(
+            "{:?} in round {:?}",
+            early.map(|(peer, progress)| (peer, progress.heard_round)),
+            leader.round
+        )
+    })
 }
 
 /// Who promised to help nobody does not campaign itself before the promise is over. [replication-protocols L-3]

@@ -12,7 +12,7 @@
 //!                             Raft ── deadline()
 //!                               │
 //!      persist   send   fetch   install   apply   reads   compute   trace
-//!                       read_chunks   store_chunks
+//!                  read_chunks   store_chunks   distrust
 //! ```
 //!
 //! **The contract.** Every effect may be carried out the moment it is emitted, in parallel with all others. A vote,
@@ -24,7 +24,7 @@
 //! **Reading order.** [`types`], [`contract`] and [`message`] are the vocabulary. `raft` holds the state and the
 //! table of who answers what; `role` what each role knows; [`log`] and `marks` what is remembered and how far things
 //! have come. Then the chapters: `election`, `replication` with `progress` and `flow`, `acceptance`, [`quorum`] and `commit`, `durability`,
-//! `apply`, `read` with `lease` and `clocks`, `suspicion`, `transfer`, `slow_disk`, `yielding`, [`membership`] with `configurations` and `change`, [`snapshot`].
+//! `apply`, `read` with `lease` and `clocks`, `suspicion`, `transfer`, `slow_disk`, `yielding`, [`distrust`], [`membership`] with `configurations` and `change`, [`snapshot`].
 //! [`policy`] names the seams of the protocol's variants; [`invariants`] says what must always hold, [`canonical`] in
 //! which form states are compared by those who look at all of them.
 //!
@@ -95,6 +95,7 @@ mod commit;
 pub mod config;
 mod configurations;
 pub mod contract;
+pub mod distrust;
 mod durability;
 mod election;
 pub mod entry;
@@ -130,7 +131,8 @@ pub use configurations::newest_found;
 pub use contract::{
     Effects, Fetch, FetchFor, HardState, Job, LogBody, LogRecord, ReadBatch, ReadVerdict, Recovered,
 };
-pub use entry::{Entry, EntryHead, EntryKind, Form, RecordEncoder};
+pub use distrust::Falsehood;
+pub use entry::{Entry, EntryHead, EntryKind, Form, PayloadReader, RecordEncoder};
 pub use flow::{FlowCounts, PeerFlow};
 pub use lease::Lease;
 pub use membership::{Membership, MembershipError};

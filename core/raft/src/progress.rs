@@ -14,6 +14,9 @@ use crate::snapshot::{SnapshotMeta, Stream};
 use crate::types::{Duration, EntryId, Incarnation, Instant, LogIndex, Round};
 use alloc::vec::Vec;
 
+/// Directories that a learner can have had in one term.
+const LIVES_MAX: usize = 64;
+
 /// How a learner catches up: in rounds, each of which ends when it has what the log held when the round began. Who can
 /// do that within an election timeout would not hold up a quorum for longer. [Ongaro14 §4.2.1]
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -101,9 +104,11 @@ impl Progress {
         }
     }
 
-    /// Whether this is a life that was over before the one that answers.
-    pub(crate) fn lived(&self, incarnation: Incarnation) -> bool {
-        self.former.contains(&incarnation)
+    /// Whether a learner may begin again with this life: not with one that was over before the one that answers, and not
+    /// without end, for each is remembered.
+    pub(crate) fn may_begin(&self, incarnation: Incarnation) -> bool {
+        let has_lives_left = self.former.len() < LIVES_MAX || planted!("lives-of-learners-without-end");
+        has_lives_left && !self.former.contains(&incarnation)
     }
 
     /// A learner begins again, with another directory: what the one before held is lost, and what it was sent too.

@@ -10,8 +10,9 @@ use crate::apply::Handover;
 use crate::config::Config;
 use crate::configurations::Configurations;
 use crate::contract::{Effects, Fetch, LogBody, Recovered};
+use crate::distrust::Falsehood;
 use crate::durability::Durability;
-use crate::entry::{Entry, EntryHead, EntryKind, Form};
+use crate::entry::{Entry, EntryHead, EntryKind, Form, PayloadReader};
 use crate::flow::PeerFlow;
 use crate::log::Log;
 use crate::marks::Marks;
@@ -29,6 +30,8 @@ use alloc::vec::Vec;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Raft {
     pub(crate) config: Config,
+    /// Tells which entries of others can be read.
+    pub(crate) reader: PayloadReader,
     pub(crate) rng: Rng,
     /// Newest term seen.
     pub(crate) term: Term,
@@ -142,6 +145,7 @@ impl Raft {
             vote: hard.vote,
             role: Role::Follower(Follower { timer, following: None }),
             rng,
+            reader: PayloadReader::CREDULOUS,
             config,
         };
         raft.promise_of_earlier_runs(now);
@@ -151,6 +155,12 @@ impl Raft {
         }
         raft.role = Role::Follower(Follower { timer, following: None });
         raft
+    }
+
+    /// From now on entries of others are taken only if this can read them; until it is told, a peer takes them all.
+    #[must_use]
+    pub fn with_reader(self, reader: PayloadReader) -> Raft {
+        Raft { reader, ..self }
     }
 
     /// Call [`Raft::tick`] no later than this.
@@ -195,6 +205,9 @@ impl Raft {
         if !self.listens_to(&envelope) {
             return;
         }
+        if let Some(falsehood) = self.falsehood_of(&envelope) {
+            return Raft::distrust(from, falsehood, effects);
+        }
         if self.is_sticky_against(now, &envelope) {
             return;
         }
@@ -226,7 +239,7 @@ impl Raft {
                 self.on_append(now, from, append, effects);
             }
             (Role::Leader(_), Message::Append(_)) => {
-                panic!("two leaders in {:?}: {from:?} and {:?} [Election Safety]", self.term, self.config.id);
+                Raft::distrust(from, Falsehood::SecondLeader(self.term), effects);
             }
 
             (Role::Leader(_), Message::AppendReply(reply)) => {
@@ -276,7 +289,7 @@ impl Raft {
                 self.on_snapshot_chunk(now, from, chunk, effects);
             }
             (Role::Leader(_), Message::SnapshotChunk(_)) => {
-                panic!("two leaders in {:?}: {from:?} and {:?} [Election Safety]", self.term, self.config.id);
+                Raft::distrust(from, Falsehood::SecondLeader(self.term), effects);
             }
 
             (Role::Leader(_), Message::SnapshotReply(reply)) => {
@@ -293,7 +306,7 @@ impl Raft {
                 self.on_lost(now, from, &lost, effects);
             }
             (Role::Leader(_), Message::Lost(_)) => {
-                panic!("two leaders in {:?}: {from:?} and {:?} [Election Safety]", self.term, self.config.id);
+                Raft::distrust(from, Falsehood::SecondLeader(self.term), effects);
             }
 
             // Its term was all that it had to say.

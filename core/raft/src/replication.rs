@@ -15,6 +15,7 @@
 
 use crate::config::Config;
 use crate::contract::{Effects, Fetch, FetchFor};
+use crate::distrust::Falsehood;
 use crate::entry::Entry;
 use crate::flow::Mode;
 use crate::log::Log;
@@ -67,7 +68,7 @@ impl View<'_> {
         progress: &mut Progress,
         incarnation: Incarnation,
     ) -> bool {
-        let begins_anew = self.membership.learners.contains(&peer) && !progress.lived(incarnation);
+        let begins_anew = self.membership.learners.contains(&peer) && progress.may_begin(incarnation);
         if *progress.incarnation.get_or_insert(incarnation) != incarnation && begins_anew {
             progress.begin_life(now, incarnation, self.log.last().index);
         }
@@ -323,6 +324,14 @@ impl Raft {
         if !view.is_of_its_life(now, from, progress, incarnation) {
             return;
         }
+        let last = view.log.last();
+        if last.index < reply.upto && !planted!("acknowledgement-beyond-the-log-believed") {
+            return Raft::distrust(from, Falsehood::BeyondLog(reply.upto), effects);
+        }
+        let round = reply.round.max(reply.bulk);
+        if leader.round < round && !planted!("round-to-come-believed") {
+            return Raft::distrust(from, Falsehood::RoundAhead(round), effects);
+        }
         progress.heard_at = progress.heard_at.max(now);
         progress.disk = reply.disk;
         if planted!("older-round-confirms-reads") {
@@ -337,9 +346,7 @@ impl Raft {
                 leader.lease.end();
             }
         }
-        let last = view.log.last();
         let AppendReply { upto, gap, bulk, room, .. } = reply;
-        assert!(upto <= last.index, "{from:?} acknowledges {upto:?} of a log up to {last}");
         progress.heard_round = progress.heard_round.max(reply.round);
         progress.flow.on_read(now, bulk, room);
         let matched = progress.matched;

@@ -26,6 +26,7 @@ use crate::bytes::SharedBytes;
 use crate::canonical::Canonical;
 use crate::config::Config;
 use crate::contract::{Effects, LogBody};
+use crate::distrust::Falsehood;
 use crate::flow::Mode;
 use crate::membership::Membership;
 use crate::message::{Message, SnapshotChunk, SnapshotReply};
@@ -467,12 +468,18 @@ impl Raft {
         chunk: SnapshotChunk,
         effects: &mut Effects,
     ) {
-        self.follow(now, from, effects);
+        if !self.follow(now, from, effects) {
+            return;
+        }
         let is_question = chunk.is_question();
         let SnapshotChunk { meta, offset, bytes, total } = chunk;
         let last = meta.last;
-        if meta.membership.is_empty() {
-            return; // no group of ours is without voters
+        let is_of_now = last.term <= self.term || planted!("snapshot-of-a-term-to-come-taken");
+        if meta.membership.is_empty() || meta.membership.check().is_err() || !is_of_now {
+            return Raft::distrust(from, Falsehood::Snapshot(last), effects);
+        }
+        if self.contradicts_what_agreed(last) {
+            return Raft::distrust(from, Falsehood::Contradiction(last), effects);
         }
         if self.covers(last) {
             self.note_agreement(last.index);
@@ -547,6 +554,11 @@ impl Raft {
         !self.needs_snapshot() && (last.index <= self.marks.committed || holds)
     }
 
+    /// Whether this term's leader has shown another entry at this place before: no leader has both.
+    fn contradicts_what_agreed(&self, last: EntryId) -> bool {
+        self.log.base().index <= last.index && last.index <= self.verified() && !self.log.holds(last)
+    }
+
     /// What a snapshot of `last` covers is committed, and this log agrees with it.
     fn note_agreement(&mut self, last: LogIndex) {
         if let Role::Follower(follower) = &mut self.role
@@ -561,7 +573,8 @@ impl Raft {
     fn take_over(&mut self, now: Instant, meta: SnapshotMeta, effects: &mut Effects) {
         let last = meta.last;
         let follower = matches!(self.role, Role::Follower(_));
-        if !follower || self.covers(last) || last.index < self.log.base().index {
+        let is_of_no_use = self.covers(last) || last.index < self.log.base().index;
+        if !follower || is_of_no_use || self.contradicts_what_agreed(last) {
             return; // the log came by itself meanwhile, or asks others for their votes: the next leader sends it again
         }
         let tail_agrees = self.log.holds(last);

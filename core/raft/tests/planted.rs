@@ -13,7 +13,7 @@ use world::storm::storm;
 
 /// Bugs that only judges of whole clusters find: by what clients were told, by each truncation and the match of each peer
 /// at every step, by each step of a change of members, by how long things take, by what crosses a link, where a disk forgets,
-/// where clocks are beyond their bound. Nor can these storms see how well a cluster serves.
+/// where clocks are beyond their bound, where somebody lies. Nor can these storms see how well a cluster serves.
 const ELSEWHERE: &[&str] = &[
     "check-quorum-hears-one",
     "stickiness-switched-off",
@@ -55,6 +55,13 @@ const ELSEWHERE: &[&str] = &[
     "who-is-behind-is-asked-every-round",
     "watched-for-one-election-timeout",
     "nobody-told-where-nobody-is-slowed",
+    "any-term-believed",
+    "any-count-believed",
+    "unreadable-entries-taken",
+    "snapshot-of-a-term-to-come-taken",
+    "acknowledgement-beyond-the-log-believed",
+    "round-to-come-believed",
+    "lives-of-learners-without-end",
 ];
 
 #[test]

@@ -14,7 +14,7 @@
 
 use crate::Crc;
 use crate::fields::{FieldError, Reader, Write};
-use crate::handshake::{Goodbye, Hello, PROTOCOL_MAX, Refused, Welcome};
+use crate::handshake::{Challenge, Goodbye, Hello, PROTOCOL_MAX, Refused, Welcome};
 use crate::joining::{Introduction, Join, Known, Removed, Roll};
 use crate::message;
 use crate::record::RecordError;
@@ -51,6 +51,8 @@ pub(crate) mod kind {
     pub const KNOWN: u8 = 9;
     pub const LEVEL: u8 = 10;
     pub const QUOTA: u8 = 11;
+    pub const CHALLENGE: u8 = 12;
+    pub const PROOF: u8 = 13;
     pub const APPEND: u8 = 16;
     pub const APPEND_REPLY: u8 = 17;
     pub const PRE_VOTE: u8 = 18;
@@ -93,6 +95,10 @@ pub enum Frame {
     Level(u16),
     /// Says how many bytes the store of the side that greeted may hold; older versions skip it.
     Quota(u64),
+    /// Asks the member it is said to for a proof, on another connection.
+    Challenge(Challenge),
+    /// The secret of a challenge.
+    Proof(u64),
     /// A message between replicas.
     Message(PeerMessage),
     /// A kind that a newer version speaks: skipped, never guessed. [fault-model NT3]
@@ -359,6 +365,8 @@ impl Codec {
             Frame::Known(known) => self.write(out, kind::KNOWN, 0, |fields| known.put(fields)),
             Frame::Level(level) => self.write(out, kind::LEVEL, 0, |fields| fields.put_u16(*level)),
             Frame::Quota(bytes) => self.write(out, kind::QUOTA, 0, |fields| fields.put_u64(*bytes)),
+            Frame::Challenge(it) => self.write(out, kind::CHALLENGE, 0, |fields| it.put(fields)),
+            Frame::Proof(secret) => self.write(out, kind::PROOF, 0, |fields| fields.put_u64(*secret)),
             Frame::Message(message) => self.encode_message(message, out),
             Frame::Unknown { kind } => panic!("kind {kind} has no encoding here"),
         }
@@ -432,6 +440,8 @@ impl Codec {
             kind::GOODBYE => Frame::Goodbye(Goodbye { reason: reader.text("reason")? }),
             kind::LEVEL => Frame::Level(reader.u16("level")?),
             kind::QUOTA => Frame::Quota(reader.u64("quota")?),
+            kind::CHALLENGE => Frame::Challenge(Challenge::take(&mut reader)?),
+            kind::PROOF => Frame::Proof(reader.u64("secret")?),
             kind::INTRODUCTION => Frame::Introduction(Introduction::take(&mut reader)?),
             kind::JOIN => Frame::Join(Join::take(&mut reader)?),
             kind::ROLL => Frame::Roll(Roll::take(&mut reader)?),

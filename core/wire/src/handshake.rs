@@ -2,6 +2,16 @@
 //!
 //! The side that connects says `Hello`; the other answers `Welcome` with the version both will use, or `Refused` with
 //! the reason, which both sides log. `Goodbye` closes a connection that worked.
+//!
+//! From protocol 3 on, a `Welcome` may ask for proof that the side that connects is the member it says it is: a secret
+//! that the other side says on a connection of its own, to where the table says that this member is reached.
+//!
+//! ```text
+//!   caller ── Hello: I am A ──────────▶ B
+//!          ◀─ Welcome: number ──────────
+//!          ── Proof: 0, ask me ───────▶           A, at its address ◀── Challenge: number, secret ── B
+//!          ── Proof: secret ──────────▶ believed from here on
+//! ```
 //! Knows nothing of: addresses, which clusters exist.
 
 use crate::fields::{FieldError, Reader, Write};
@@ -14,7 +24,13 @@ use kattu_raft::{Incarnation, NodeId};
 pub const PROTOCOL_MIN: u16 = 1;
 
 /// The newest protocol version this code speaks.
-pub const PROTOCOL_MAX: u16 = 2;
+pub const PROTOCOL_MAX: u16 = 3;
+
+/// The first protocol version in which a welcome can ask for proof.
+pub const PROTOCOL_PROOFS: u16 = 3;
+
+/// In the place of a proof: the number was read, and the challenge may come. No secret is this.
+pub const ASK_ME: u64 = 0;
 
 /// What a connection is for; each has a queue of its own. [fault-model NT4]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -135,6 +151,8 @@ pub struct Welcome {
     pub from: NodeId,
     /// The life of its data directory.
     pub incarnation: Incarnation,
+    /// The number under which the proof is asked for; 0: the speaker is believed as it is. Said from protocol 3 on.
+    pub proof: u64,
 }
 
 impl Welcome {
@@ -142,14 +160,39 @@ impl Welcome {
         out.put_u16(self.protocol);
         out.put_u64(self.from.0);
         out.put_u64(self.incarnation.0);
+        if PROTOCOL_PROOFS <= self.protocol {
+            out.put_u64(self.proof);
+        }
     }
 
     pub(crate) fn take(reader: &mut Reader<'_>) -> Result<Welcome, FieldError> {
+        let protocol = reader.u16("protocol")?;
         Ok(Welcome {
-            protocol: reader.u16("protocol")?,
+            protocol,
             from: NodeId(reader.u64("from")?),
             incarnation: Incarnation(reader.u64("incarnation")?),
+            proof: if PROTOCOL_PROOFS <= protocol { reader.u64("proof")? } else { 0 },
         })
+    }
+}
+
+/// "Somebody opened a connection to me in your name. If it was you, say the secret there."
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Challenge {
+    /// What the welcome there said.
+    pub number: u64,
+    /// What to say.
+    pub secret: u64,
+}
+
+impl Challenge {
+    pub(crate) fn put(&self, out: &mut Vec<u8>) {
+        out.put_u64(self.number);
+        out.put_u64(self.secret);
+    }
+
+    pub(crate) fn take(reader: &mut Reader<'_>) -> Result<Challenge, FieldError> {
+        Ok(Challenge { number: reader.u64("number")?, secret: reader.u64("secret")? })
     }
 }
 

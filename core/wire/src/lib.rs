@@ -42,7 +42,9 @@ pub mod record;
 
 pub use fields::FieldError;
 pub use frame::{Codec, Frame, FrameError, FrameWriter};
-pub use handshake::{Goodbye, Hello, Lane, PROTOCOL_MAX, PROTOCOL_MIN, Refused, Welcome};
+pub use handshake::{
+    ASK_ME, Challenge, Goodbye, Hello, Lane, PROTOCOL_MAX, PROTOCOL_MIN, PROTOCOL_PROOFS, Refused, Welcome,
+};
 pub use joining::{Introduction, Join, Known, Removed, Roll};
 pub use record::{RecordError, record_decode, record_encode, records_encoded};
 

@@ -16,6 +16,7 @@ const STEPS: usize = 1000;
 const PROMISES: &[(&str, &str)] = &[
     ("Election Safety", "election_safety"),
     ("two leaders", "election_safety"),
+    ("which has another leader", "election_safety"),
     ("Leader Completeness", "leader_completeness"),
     ("State Machine Safety", "state_machine_safety"),
     ("[O2]", "commits"),

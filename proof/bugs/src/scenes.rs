@@ -23,6 +23,7 @@
 //! | `read-without-a-quorum-round`, `older-round-confirms-reads`, `reads-outlive-their-leader` | what clients were told is linearizable (`deposed.rs`) |
 //! | `late-append-confirms-a-restart` | a member never serves an older state than it did before its restart |
 //! | `session-read-behind-its-session` | a session reads what it has seen, wherever it asks |
+//! | `forward-taken-in-another-term` | a forwarded write is taken in the term that it was meant for, or never |
 //! | `freshness-dated-by-its-answer` | a bounded read sees what was answered longer ago than its bound, however long an answer was on its way |
 //! | `one-member-applies-publications-in-its-own-way`, `alarm-names-those-who-agree` | members that compare find who is odd, and name nobody else (`odd.rs`) |
 //! | `removed-id-used-again`, `snapshot-lacks-the-change-before-it`, `vote-by-refilled-disk`, `roll-told-from-memory`, `vote-before-publication`, `change-answered-before-it-is-complete` | members come and go once, whole, and as it was told (`members.rs`) |
@@ -32,6 +33,7 @@
 //! | `lease-counted-in-one-set` | while a lease holds nobody else leads, in the middle of a change of members either (`leases.rs`) |
 //! | `lease-kept-though-clocks-differ` | a leader with proof that clocks run apart has no lease (`clocks.rs`) |
 //! | `taken-back-but-for-its-digest`, `delete-counts-its-last-slice`, `missing-keys-cost-nothing`, `slices-as-long-as-the-request`, `reads-in-the-middle-of-a-change`, `read-goes-on-in-other-tables` | work in slices comes to what it would in one go, in short steps (`slices.rs`) |
+//! | `any-term-believed`, `any-count-believed`, `unreadable-entries-taken`, `snapshot-of-a-term-to-come-taken`, `acknowledgement-beyond-the-log-believed`, `round-to-come-believed`, `lives-of-learners-without-end` | what others say ends nobody, and costs bounded memory (`lies.rs`) |
 //! | `compacted-read-judged-by-tidying` | stores that forget at another pace answer and end alike |
 //! | `rebuilt-at-the-old-revision`, `rebuilt-under-the-old-id`, `restored-in-place` | a new cluster made of an old one is whole, above it, and another (`rebuilt.rs`) |
 //!
@@ -45,6 +47,7 @@ mod elections;
 mod flow;
 mod gathered;
 mod leases;
+mod lies;
 mod members;
 mod odd;
 mod older;
@@ -62,7 +65,7 @@ mod world;
 use crate::detours;
 use kattu_kv::api::{Command, DeleteRange, KeyRange, Operation, Put, Range, Txn};
 use kattu_kv::store::{Pace, Store};
-use kattu_node::contract::{Consistency, PeerMessage};
+use kattu_node::contract::{Consistency, Event, PeerMessage};
 use kattu_raft::{Duration, Message, NodeId};
 use kattu_wal::sim::Dice;
 use std::cell::{Cell, RefCell};
@@ -112,6 +115,7 @@ pub fn trial(name: &str, seed: u64) {
         "reads-outlive-their-leader" => deposed::the_next_leader_is_heard_of(seed),
         "late-append-confirms-a-restart" => an_append_from_before_the_restart(seed),
         "session-read-behind-its-session" => a_session_that_moves(seed),
+        "forward-taken-in-another-term" => a_forward_of_an_earlier_term(seed),
         "freshness-dated-by-its-answer" => an_answer_that_was_long_on_its_way(seed),
         "taken-back-but-for-its-digest" => slices::a_transaction_that_fails_late(seed),
         "delete-counts-its-last-slice" => slices::a_delete_that_is_counted(seed),
@@ -143,6 +147,13 @@ pub fn trial(name: &str, seed: u64) {
         "rebuilt-at-the-old-revision" | "rebuilt-under-the-old-id" | "restored-in-place" => {
             rebuilt::beside_a_storm(seed)
         }
+        "any-term-believed"
+        | "any-count-believed"
+        | "unreadable-entries-taken"
+        | "snapshot-of-a-term-to-come-taken"
+        | "acknowledgement-beyond-the-log-believed"
+        | "round-to-come-believed" => lies::whatever_others_say(seed),
+        "lives-of-learners-without-end" => lies::a_learner_of_many_lives(seed),
         other => panic!("there is no scene for {other}"),
     }
 }
@@ -316,6 +327,37 @@ fn an_answer_that_was_long_on_its_way(seed: u64) {
     world.pass(ET / 2);
     let told = value_of(world.outcome(follower, second));
     assert!(told.as_deref() == Some("new"), "bounded_reads_are_recent: {told:?} when the leader was asked");
+}
+
+/// A follower's write is long on its way to a leader that loses its office and gets it back meanwhile.
+fn a_forward_of_an_earlier_term(seed: u64) {
+    let mut world = begin(3, seed);
+    let leader = world.elect();
+    let (follower, other) = (1 + (leader + seed % 2) % 3, 1 + (leader + 1 - seed % 2) % 3);
+    world.pass(ET);
+    let held: Rc<RefCell<Vec<PeerMessage>>> = Rc::default();
+    let kept = held.clone();
+    world.loses = Box::new(move |message| {
+        let is_forward = matches!(message, PeerMessage::Forward(_));
+        if is_forward {
+            kept.borrow_mut().push(message.clone());
+        }
+        is_forward
+    });
+    world.ask(follower, put("a", "late"));
+    world.deliver();
+    let forward = held.borrow().first().cloned().expect("scene_is_played: it is forwarded");
+    for (from, to) in [(leader, other), (other, leader)] {
+        world.give(from, Event::HandOver(Some(NodeId(to))));
+        world.pass(ET);
+        assert!(world.leader() == Some(to), "scene_is_played: n{to} leads");
+    }
+    let before = world.member(leader).node.raft().last_id();
+    world.loses = Box::new(|_| false);
+    world.deliver_one(forward);
+    world.deliver();
+    let after = world.member(leader).node.raft().last_id();
+    assert!(before == after, "late_forwards_are_not_taken: the log ends at {after}, and ended at {before}");
 }
 
 fn is_append_to(message: &PeerMessage, member: u64) -> bool {

@@ -26,6 +26,7 @@ pub mod process;
 pub mod processors;
 pub mod raw;
 pub mod soak;
+pub mod stranger;
 pub mod tail;
 pub mod tree;
 pub mod upgrade;

@@ -528,6 +528,9 @@ impl Member {
             Trace::BecameLeader(term) => Some(*term),
             _ => None,
         });
+        if let Some((peer, falsehood)) = effects.distrust.first() {
+            return Err(format!("nobody lies here, but member {} is said to: {falsehood}", peer.0));
+        }
         let Effects { send: sends, reads: verdicts, trace, .. } = effects;
         Ok(Deed { sends, commits, elected, verdicts, refused: false, trace, lease: Turns::default() })
     }

@@ -130,6 +130,13 @@ const BEYOND: &[(&str, &str)] = &[
     ("slow-disk-left-at-once", "no disk takes time in a scope"),
     ("lease-kept-though-clocks-differ", "clocks are not compared in a scope"),
     ("clocks-compared-without-round-trips", "clocks are not compared in a scope"),
+    ("any-term-believed", "nobody lies in a scope"),
+    ("any-count-believed", "nobody lies in a scope"),
+    ("unreadable-entries-taken", "nobody lies in a scope"),
+    ("snapshot-of-a-term-to-come-taken", "nobody lies in a scope"),
+    ("acknowledgement-beyond-the-log-believed", "nobody lies in a scope"),
+    ("round-to-come-believed", "nobody lies in a scope"),
+    ("lives-of-learners-without-end", "nobody lies in a scope"),
 ];
 
 #[test]

@@ -655,6 +655,8 @@ impl Net {
             | Frame::Introduction(_)
             | Frame::Level(_)
             | Frame::Quota(_)
+            | Frame::Challenge(_)
+            | Frame::Proof(_)
             | Frame::Unknown { .. } => Ok(None),
             Frame::Hello(_) | Frame::Welcome(_) | Frame::Refused(_) => Err("a second greeting".into()),
             Frame::Join(_) | Frame::Roll(_) | Frame::Removed(_) | Frame::Known(_) => {

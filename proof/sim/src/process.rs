@@ -422,8 +422,18 @@ impl Process {
         let sent = self.scratch.send.iter().map(load_of).sum::<u64>();
         let bytes = records.iter().map(record_bytes).sum::<u64>() + sent;
         self.work.add(Work { entries: handled + records.len() as u64, keys: 0, bytes });
-        let Effects { persist, send, fetch, apply, reply, compute, trace, read_chunks, store_chunks } =
-            &mut self.scratch;
+        let Effects {
+            persist,
+            send,
+            fetch,
+            apply,
+            reply,
+            compute,
+            distrust,
+            trace,
+            read_chunks,
+            store_chunks,
+        } = &mut self.scratch;
         self.effects.read_chunks.append(read_chunks);
         self.effects.store_chunks.append(store_chunks);
         self.effects.persist.append(persist);
@@ -432,6 +442,7 @@ impl Process {
         self.effects.apply.append(apply);
         self.effects.reply.append(reply);
         compute.clear();
+        distrust.clear();
         trace.clear();
         Ok(())
     }

@@ -19,6 +19,7 @@ use crate::inbox::Inbox;
 use crate::likeness::Likeness;
 use crate::links::Links;
 use crate::metrics::Metrics;
+use crate::report::Cause;
 use crate::room::Room;
 use crate::seat::{Progress, SLICE_UNITS, Seat};
 use crate::snapshots::{Done, Order, Snapshots};
@@ -221,6 +222,7 @@ impl Driver {
             answered |= applied == Some(true);
             let mut news = applied.is_some();
             self.trace(effects);
+            self.distrust(effects);
             self.order_snapshots(effects);
             self.fetches.extend(effects.fetch.drain(..));
             if !effects.persist.is_empty() {
@@ -360,6 +362,7 @@ impl Driver {
 
     /// From here on older versions cannot follow: that is worth a line.
     fn tell_of_level(&self, level: u16) {
+        self.greeting.level.set(level);
         if self.metrics.feature_level.get() < u64::from(level) {
             self.metrics.feature_level.set(level.into());
             crate::report::info(format_args!(
@@ -472,6 +475,23 @@ impl Driver {
                 }
                 _ => {}
             }
+        }
+    }
+
+    /// Whoever says what nobody honest says is cut off, and begins anew if it can.
+    fn distrust(&self, effects: &mut Effects) {
+        for (peer, falsehood) in effects.distrust.drain(..) {
+            self.links.distrust(peer);
+            let cause = Cause { what: "members said what no honest member says", whose: peer.0 };
+            crate::report::warn_of(
+                cause,
+                format_args!(
+                    "member {:x} is not believed: {falsehood}. It changed nothing here, and its connections were closed. If it \
+                     runs another version than this one, run the newer one on both; else somebody speaks in its name, or that \
+                     member is broken: look who reaches the peer ports, and replace it",
+                    peer.0
+                ),
+            );
         }
     }
 

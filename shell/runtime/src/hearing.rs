@@ -4,23 +4,26 @@
 //! given up at the first thing that is wrong with it, and the peer opens another. A new connection ends the one that the
 //! same peer had before: what that one would still bring is late. [fault-model NT2, NT3, F34–F36]
 //!
-//! Whoever has not said who it is, and whoever the table of members does not have, can hold a stated number of connections
-//! and of bytes, for a stated time; the oldest go first, so that a member that comes always finds a place. Whoever says
-//! much lets the others have their turn.
+//! Whoever has not proved yet who it is can hold a stated number of connections, for a stated time, says nothing longer than
+//! a greeting, and ends nobody else's connection. Where there are too many, the oldest of the host with the most of them
+//! goes, so that a member that comes always finds a place. Whoever says much lets the others have their turn.
 //! Knows nothing of: what messages mean.
 
 use crate::engine::Engine;
 use crate::greeting::{self, Greeting, Received};
 use crate::inbox::Inbox;
 use crate::metrics::Metrics;
+use crate::proofs::Asked;
 use crate::report::{self, Cause};
+use crate::vouching;
 use kattu_node::contract::{Event, PeerMessage};
-use kattu_node::{level, newcomer};
+use kattu_node::newcomer;
 use kattu_raft::{Duration, GroupId, LinkEnd, NodeId, SharedBytes};
-use kattu_wire::{Codec, Frame, Hello, Lane, PROTOCOL_MIN};
-use std::cell::{Cell, RefCell};
+use kattu_wire::{ASK_ME, Codec, Frame, Hello, Lane, PROTOCOL_MIN};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::BTreeMap;
 use std::future::poll_fn;
+use std::net::IpAddr;
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -29,18 +32,14 @@ use tokio::io::AsyncReadExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{self, AbortHandle};
 
-/// Connections at once on which nobody has said yet who it is; beyond it the oldest is closed. About 10 KB each.
-const UNGREETED_MAX: usize = 256;
-/// Connections at once of whom the table of members does not have: a few newcomers at most, or a leader whose addition
-/// is not applied here yet. Beyond it the oldest is closed.
-const STRANGERS_MAX: usize = 32;
-/// Bytes that frames of strangers may announce before they are there, together.
-const STRANGERS_BYTES_MAX: usize = 64 << 20;
+/// Connections at once on which nobody has said yet who it is, and as many on which nobody has proved it; beyond it one is
+/// closed. About 10 KB each.
+const CROWD_MAX: usize = 256;
 /// A frame that has begun must go on: so long may all the waiting for the rest of it take, …
 pub(crate) const FRAME_PATIENCE: Duration = Duration::from_secs(10);
 /// … and a second more for as many bytes of it.
 const FRAME_BYTES_PER_S: usize = 128 << 10;
-/// How long a greeting may take.
+/// How long a greeting may take, and then the proof.
 const GREETING_MAX: Duration = Duration::from_secs(5);
 /// How long a quorum may take to confirm who the members are, for a newcomer that asks again.
 const CONFIRM_MAX: Duration = Duration::from_secs(2);
@@ -79,25 +78,34 @@ pub(crate) struct Hearing {
     pub(crate) frame_patience: Duration,
 }
 
-/// Connections that may have to make room for others, the oldest first.
+/// Connections of those who may be anybody, and who have come equally far.
 #[derive(Default)]
-struct Queue {
+struct Crowd {
     next: Cell<u64>,
-    all: RefCell<BTreeMap<u64, AbortHandle>>,
+    /// By their age.
+    all: RefCell<BTreeMap<u64, (IpAddr, AbortHandle)>>,
 }
 
-impl Queue {
-    /// One more; if that is one too many, the oldest ends, and `true` comes back.
-    fn enter(&self, most: usize, task: AbortHandle) -> (u64, bool) {
+impl Crowd {
+    /// One more; if that is one too many, the oldest of the host that has most of them ends, and `true` comes back.
+    fn enter(&self, host: IpAddr, task: AbortHandle) -> (u64, bool) {
         let place = self.next.get();
         self.next.set(place + 1);
         let mut all = self.all.borrow_mut();
-        all.insert(place, task);
-        let oldest = if most < all.len() { all.pop_first() } else { None };
-        if let Some((_, oldest)) = &oldest {
-            oldest.abort();
+        all.insert(place, (host, task));
+        if all.len() <= CROWD_MAX {
+            return (place, false);
         }
-        (place, oldest.is_some())
+        let mut by_host = BTreeMap::new();
+        for (host, _) in all.values() {
+            *by_host.entry(*host).or_insert(0_usize) += 1;
+        }
+        let crowd = by_host.into_iter().max_by_key(|(_, count)| *count).map(|(host, _)| host);
+        let oldest = all.iter().find(|(_, (host, _))| Some(*host) == crowd).map(|(&place, _)| place);
+        if let Some((_, task)) = oldest.and_then(|place| all.remove(&place)) {
+            task.abort();
+        }
+        (place, true)
     }
 
     fn leave(&self, place: u64) {
@@ -105,36 +113,14 @@ impl Queue {
     }
 }
 
-/// What those hold who may be anybody.
+/// Those who may be anybody. Whoever says who it is, if only for a moment, does not stand among those who say nothing.
 #[derive(Default)]
 pub(crate) struct Places {
-    ungreeted: Queue,
-    strangers: Queue,
-    /// Bytes of frames of strangers that have begun.
-    strangers_bytes: Cell<usize>,
+    ungreeted: Crowd,
+    unproven: Crowd,
 }
 
-impl Places {
-    /// Room for a stranger's frame of so many bytes, if there is.
-    fn frame(&self, bytes: usize) -> Option<FramePlace<'_>> {
-        let after = self.strangers_bytes.get() + bytes;
-        (after <= STRANGERS_BYTES_MAX).then(|| {
-            self.strangers_bytes.set(after);
-            FramePlace(self, bytes)
-        })
-    }
-}
-
-/// Room for one frame; given back when dropped.
-struct FramePlace<'a>(&'a Places, usize);
-
-impl Drop for FramePlace<'_> {
-    fn drop(&mut self) {
-        self.0.strangers_bytes.set(self.0.strangers_bytes.get() - self.1);
-    }
-}
-
-/// The newest reader of each peer's lanes: of members, and of the strangers that are there just now.
+/// The newest reader of each member's lanes.
 #[derive(Default)]
 pub(crate) struct Readers(RefCell<BTreeMap<(NodeId, Lane), AbortHandle>>);
 
@@ -154,15 +140,9 @@ impl Readers {
         });
     }
 
-    /// A reading that has ended is forgotten, unless another has taken its place by now: strangers come under any name, and
-    /// what is kept of them shall not grow with how many have gone.
+    /// A reading that has ended is forgotten, unless another has taken its place by now.
     fn leave(&self, peer: NodeId, lane: Lane, reader: task::Id) {
         self.0.borrow_mut().retain(|place, newest| *place != (peer, lane) || newest.id() != reader);
-    }
-
-    /// Whether any of this peer's lanes has a reader.
-    fn has(&self, peer: NodeId) -> bool {
-        self.0.borrow().keys().any(|(of, _)| *of == peer)
     }
 
     /// The reader that this one replaces.
@@ -172,11 +152,32 @@ impl Readers {
 }
 
 /// A connection that has greeted.
-struct Speaker {
-    from: NodeId,
+struct Caller {
+    hello: Hello,
     codec: Codec,
+    /// The proof that is due; none once it is given.
+    asked: RefCell<Option<Asked>>,
+    /// Its place among those who may be anybody.
+    place: Cell<Option<u64>>,
+    /// Ends its reading.
+    reader: OnceCell<AbortHandle>,
     /// The feature level that it has said it knows.
-    level: Option<u16>,
+    level: Cell<Option<u16>>,
+}
+
+/// Ends a task with whoever waits for it.
+struct EndsWithIt(AbortHandle);
+
+impl Drop for EndsWithIt {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl Caller {
+    fn is_believed(&self) -> bool {
+        self.asked.borrow().is_none()
+    }
 }
 
 /// What one connection has brought since the others had their turn.
@@ -195,18 +196,19 @@ impl Turn {
 impl Hearing {
     pub(crate) fn start(self, listeners: Vec<TcpListener>) {
         let hearing = Rc::new(self);
+        tokio::task::spawn_local(vouching::run(hearing.greeting.clone()));
         for listener in listeners {
             tokio::task::spawn_local(accept(listener, hearing.clone()));
         }
     }
 
     /// `place` is this connection's among those that have not greeted.
-    async fn hear(self: Rc<Self>, mut socket: TcpStream, address: &str, place: u64) {
+    async fn hear(self: Rc<Self>, mut socket: TcpStream, address: &str, host: IpAddr, place: u64) {
         crate::prepare(&socket);
         let greeted =
             tokio::time::timeout(GREETING_MAX, greeting::receive(&mut socket, &self.greeting)).await;
-        let hello = match greeted {
-            Ok(Ok(Received::Member(hello))) => hello,
+        let (hello, asked) = match greeted {
+            Ok(Ok(Received::Member(hello, asked))) => (hello, asked),
             Ok(Ok(Received::Newcomer(join))) => {
                 let reached = join.peer_urls.join(",");
                 return match self.tell(&mut socket).await {
@@ -225,46 +227,55 @@ impl Hearing {
                 };
             }
             Ok(Ok(Received::Beginner)) => return,
-            Ok(Err(reason)) => {
-                self.metrics.peer_rejected.add(1);
-                return report::warn_of(
-                    stranger(address),
-                    format_args!("peer connection from {address} refused: {reason}"),
-                );
-            }
-            Err(_) => {
-                self.metrics.peer_rejected.add(1);
-                return report::warn_of(
-                    stranger(address),
-                    format_args!("peer connection from {address} closed: no greeting in 5 s"),
-                );
+            Ok(Err(reason)) => return self.refused(address, &reason),
+            Err(_) => return self.refused(address, "no greeting in 5 s"),
+        };
+        let codec = crate::codec().speaking(hello.agree().unwrap_or(PROTOCOL_MIN)); // what it was told
+        let caller = Rc::new(Caller {
+            hello,
+            codec,
+            asked: RefCell::new(asked),
+            place: Cell::new(None),
+            reader: OnceCell::new(),
+            level: Cell::new(None),
+        });
+        let (hearing, speaker) = (self.clone(), caller.clone());
+        let mut reading = task::spawn_local(async move { hearing.frames(&mut socket, &speaker).await });
+        let _ = caller.reader.set(reading.abort_handle()); // it has not begun
+        let _ends = EndsWithIt(reading.abort_handle());
+        self.places.ungreeted.leave(place);
+        let ended = if caller.is_believed() {
+            self.believe(&caller);
+            reading.await
+        } else {
+            let (place, one_too_many) = self.places.unproven.enter(host, reading.abort_handle());
+            caller.place.set(Some(place));
+            self.metrics.peer_rejected.add(u64::from(one_too_many));
+            match tokio::time::timeout(GREETING_MAX, &mut reading).await {
+                Ok(ended) => ended,
+                Err(_) if caller.is_believed() => reading.await,
+                Err(_) => {
+                    reading.abort();
+                    self.leave_crowd(&caller);
+                    let from = caller.hello.from.0;
+                    let reason =
+                        format!("nobody at member {from:x}'s address says that this is its connection");
+                    return self.refused(address, &reason);
+                }
             }
         };
-        let from = hello.from;
-        let codec = crate::codec().speaking(hello.agree().unwrap_or(PROTOCOL_MIN)); // what it was told
-        let hearing = self.clone();
-        let speaker = Speaker { from, codec, level: None };
-        let reading = task::spawn_local(async move { hearing.frames(&mut socket, speaker).await });
-        self.places.ungreeted.leave(place);
-        let stranger_at = (!self.greeting.is_listed(from)).then(|| {
-            let (place, one_too_many) = self.places.strangers.enter(STRANGERS_MAX, reading.abort_handle());
-            self.metrics.peer_rejected.add(u64::from(one_too_many));
-            place
-        });
-        let older = self.readers.replace(from, hello.lane, reading.abort_handle());
-        if let Some(older) = older.filter(|older| !older.is_finished()) {
-            older.abort();
-            self.closed(&hello, LinkEnd::Otherwise); // it has just come back: it lives
+        if !caller.is_believed() {
+            self.leave_crowd(&caller);
+            return match ended {
+                Ok(Ok(_)) => {} // it has gone
+                Ok(Err(reason)) => self.refused(address, &reason),
+                Err(stopped) if stopped.is_panic() => std::panic::resume_unwind(stopped.into_panic()),
+                Err(_) => {} // it had to make room
+            };
         }
-        let reader = reading.id();
-        let ended = reading.await;
-        self.readers.leave(from, hello.lane, reader);
-        if let Some(place) = stranger_at {
-            self.places.strangers.leave(place);
-        }
-        if !self.greeting.is_listed(from) && !self.readers.has(from) {
-            // The end of some lanes is not told, and the replica would remember the levels of all who ever came.
-            self.inbox.push(Event::Knows(from, level::FIRST), 0);
+        let Hello { from, lane, .. } = caller.hello;
+        if let Some(reader) = caller.reader.get() {
+            self.readers.leave(from, lane, reader.id());
         }
         let end = match ended {
             Ok(Ok(end)) => end,
@@ -275,11 +286,34 @@ impl Hearing {
                 LinkEnd::Otherwise
             }
             Err(stopped) if stopped.is_panic() => std::panic::resume_unwind(stopped.into_panic()),
-            Err(_) if self.readers.hear(from, hello.lane) => return, // whoever replaced it has said so
-            // It had to make room for another while nobody had told us of it, and may be a member by now.
-            Err(_) => LinkEnd::Otherwise,
+            Err(_) if self.readers.hear(from, lane) => return, // whoever replaced it has said so
+            Err(_) => LinkEnd::Otherwise,                      // it was not believed any more
         };
-        self.closed(&hello, end);
+        self.closed(&caller.hello, end);
+    }
+
+    fn leave_crowd(&self, caller: &Caller) {
+        if let Some(place) = caller.place.take() {
+            self.places.unproven.leave(place);
+        }
+    }
+
+    fn refused(&self, address: &str, reason: &str) {
+        self.metrics.peer_rejected.add(1);
+        report::warn_of(stranger(address), format_args!("peer connection from {address} refused: {reason}"));
+    }
+
+    /// A caller is who it says it is: what it says is heard, and not any more what it said on a connection before.
+    fn believe(&self, caller: &Caller) {
+        let Hello { from, lane, .. } = caller.hello;
+        self.leave_crowd(caller);
+        self.greeting.let_in(&caller.hello);
+        let Some(reader) = caller.reader.get() else { unreachable!("its reading was spawned before") };
+        let older = self.readers.replace(from, lane, reader.clone());
+        if let Some(older) = older.filter(|older| !older.is_finished()) {
+            older.abort();
+            self.closed(&caller.hello, LinkEnd::Otherwise); // it has just come back: it lives
+        }
     }
 
     /// Tells a newcomer who the members are, if a quorum confirms it.
@@ -297,13 +331,12 @@ impl Hearing {
     }
 
     /// Reads frames until the connection ends, and tells how; the error says what was wrong with one.
-    async fn frames(&self, socket: &mut TcpStream, mut speaker: Speaker) -> Result<LinkEnd, String> {
+    async fn frames(&self, socket: &mut TcpStream, caller: &Caller) -> Result<LinkEnd, String> {
         let mut buffer = Vec::with_capacity(READ_BYTES);
         let mut wanted = 0_usize;
-        // The first frame says where the peer is reached: it is as short as a greeting.
+        // What comes before the proof, and the frame behind it, is as short as a greeting.
         let mut bytes_max = greeting::GREETING_BYTES_MAX;
         let mut waited = Duration::ZERO;
-        let mut _place = None;
         let mut turn = Turn::default();
         let mut has_more = false;
         loop {
@@ -335,27 +368,31 @@ impl Hearing {
             let mut complete = 0;
             wanted = 0;
             while let Some(len) =
-                speaker.codec.peek_len(&buffer[complete..], bytes_max).map_err(|error| error.to_string())?
+                caller.codec.peek_len(&buffer[complete..], bytes_max).map_err(|error| error.to_string())?
             {
                 if buffer.len() - complete < len {
                     wanted = len;
                     break;
                 }
                 complete += len;
-                bytes_max = self.frame_bytes_max;
                 turn.frames += 1;
+                if !caller.is_believed() {
+                    has_more = true; // one by one, for the proof changes what may follow
+                    break;
+                }
+                bytes_max = self.frame_bytes_max;
                 if turn.frames == TURN_FRAMES {
                     has_more = true;
                     break;
                 }
             }
-            _place = None;
-            if READ_BYTES < wanted && !self.greeting.is_listed(speaker.from) {
-                _place = Some(self.places.frame(wanted).ok_or("too much is on its way from strangers")?);
-            }
             if complete > 0 {
                 waited = Duration::ZERO;
-                self.deliver(&split_off_front(&mut buffer, complete), &mut speaker)?;
+                let frames = split_off_front(&mut buffer, complete);
+                match caller.is_believed() {
+                    true => self.deliver(&frames, caller)?,
+                    false => self.judge(&frames, caller)?,
+                }
             }
         }
     }
@@ -364,8 +401,55 @@ impl Hearing {
         self.frame_patience + Duration::from_secs((bytes / FRAME_BYTES_PER_S) as u64)
     }
 
-    fn deliver(&self, frames: &SharedBytes, speaker: &mut Speaker) -> Result<(), String> {
-        let (from, codec) = (speaker.from, speaker.codec);
+    /// The one frame of somebody who may be anybody.
+    fn judge(&self, frame: &SharedBytes, caller: &Caller) -> Result<(), String> {
+        match caller.codec.decode(frame).map_err(|error| error.to_string())? {
+            Frame::Challenge(challenge) => {
+                self.greeting.proofs.told(caller.hello.from, challenge);
+                Ok(())
+            }
+            Frame::Proof(ASK_ME) => {
+                if let Some(asked) = &*caller.asked.borrow() {
+                    self.greeting.proofs.ready(asked, |id| self.greeting.knows(id));
+                }
+                Ok(())
+            }
+            Frame::Proof(secret) => {
+                let is_proven =
+                    caller.asked.borrow().as_ref().is_some_and(|asked| asked.is_proven_by(secret));
+                if !is_proven {
+                    return Err(format!(
+                        "what it says does not prove that it is member {:x}",
+                        caller.hello.from.0
+                    ));
+                }
+                if self.greeting.has_left(&caller.hello) {
+                    return Err(format!(
+                        "member {:x} was removed, or has another directory",
+                        caller.hello.from.0
+                    ));
+                }
+                caller.asked.take();
+                self.believe(caller);
+                Ok(())
+            }
+            Frame::Goodbye(_) | Frame::Unknown { .. } => Ok(()),
+            Frame::Hello(_)
+            | Frame::Welcome(_)
+            | Frame::Refused(_)
+            | Frame::Join(_)
+            | Frame::Roll(_)
+            | Frame::Removed(_)
+            | Frame::Known(_)
+            | Frame::Introduction(_)
+            | Frame::Level(_)
+            | Frame::Quota(_)
+            | Frame::Message(_) => Err("it goes on before it has proved who it is".into()),
+        }
+    }
+
+    fn deliver(&self, frames: &SharedBytes, caller: &Caller) -> Result<(), String> {
+        let (from, codec) = (caller.hello.from, caller.codec);
         let mut at = 0;
         while at < frames.len() {
             let len = codec
@@ -378,24 +462,18 @@ impl Hearing {
                 Frame::Message(message) => self.accept_message(message, from, len)?,
                 Frame::Goodbye(_) | Frame::Unknown { .. } => {}
                 Frame::Level(level) => {
-                    if speaker.level.replace(level) != Some(level) {
+                    if caller.level.replace(Some(level)) != Some(level) {
                         self.inbox.push(Event::Knows(from, level), len);
                     }
                 }
                 Frame::Quota(bytes) => self.greeting.learnt_quota(from, bytes),
-                // One behind a greeting is that short, and what it says is kept. [`Hearing::frames`]
-                Frame::Introduction(_) if greeting::GREETING_BYTES_MAX < len => {
-                    let limit = greeting::GREETING_BYTES_MAX;
-                    return Err(format!("an introduction of {len} bytes, the limit is {limit}"));
-                }
                 Frame::Introduction(introduction) => {
                     if self.greeting.learnt_priority(from, introduction.priority) {
                         self.inbox.push(Event::Priority(from, introduction.priority), len);
                     }
-                    if self.greeting.introduced(from, introduction) {
-                        self.inbox.wake();
-                    }
                 }
+                Frame::Challenge(challenge) => self.greeting.proofs.told(from, challenge),
+                Frame::Proof(_) => {} // nobody asked, or not any more
                 Frame::Hello(_)
                 | Frame::Welcome(_)
                 | Frame::Refused(_)
@@ -474,10 +552,10 @@ async fn accept(listener: TcpListener, hearing: Rc<Hearing>) {
         let heard = hearing.clone();
         let task = tokio::task::spawn_local(async move {
             let Ok(place) = place.await else { return };
-            heard.clone().hear(socket, &address.to_string(), place).await;
+            heard.clone().hear(socket, &address.to_string(), address.ip(), place).await;
             heard.places.ungreeted.leave(place);
         });
-        let (place, one_too_many) = hearing.places.ungreeted.enter(UNGREETED_MAX, task.abort_handle());
+        let (place, one_too_many) = hearing.places.ungreeted.enter(address.ip(), task.abort_handle());
         hearing.metrics.peer_rejected.add(u64::from(one_too_many));
         let _ = place_is.send(place); // the task has not begun
     }
@@ -489,7 +567,9 @@ mod tests {
     use crate::engine::Call;
     use crate::links::Failure;
     use kattu_node::contract::{MemberInfo, Members, Outcome, Refusal, Reply, ReplyBody};
+    use kattu_node::level;
     use kattu_raft::{Incarnation, Term};
+    use std::net::SocketAddr;
     use tokio::io::AsyncWriteExt;
 
     const US: NodeId = NodeId(1);
@@ -501,25 +581,49 @@ mod tests {
         Greeting { cluster: 0xC1, id, incarnation: Incarnation(9), own_urls, priority, ..Greeting::default() }
     }
 
-    async fn connect(address: std::net::SocketAddr, lane: Lane) -> TcpStream {
+    thread_local! {
+        /// What has arrived at members' addresses: secrets by their numbers. Whoever reads them stands there.
+        static TOLD: RefCell<BTreeMap<u64, u64>> = const { RefCell::new(BTreeMap::new()) };
+    }
+
+    async fn connect(address: SocketAddr, lane: Lane) -> TcpStream {
+        connect_as(&greeting(PEER), address, lane).await
+    }
+
+    /// A connection of somebody whom the listener knows, and who gives its proof.
+    async fn connect_as(own: &Greeting, address: SocketAddr, lane: Lane) -> TcpStream {
+        let (mut socket, number) = call_as(own, address, lane).await;
+        until("it is asked for its proof", || TOLD.with_borrow(|told| told.contains_key(&number))).await;
+        let secret = TOLD.with_borrow(|told| told[&number]);
+        socket.write_all(&bytes_of(&Frame::Proof(secret))).await.expect("sent");
+        assert!(greeting::introduce(&mut socket, own).await.is_ok());
+        socket
+    }
+
+    /// A connection that was welcomed and asked for its proof, and under which number.
+    async fn call_as(own: &Greeting, address: SocketAddr, lane: Lane) -> (TcpStream, u64) {
         let mut socket = TcpStream::connect(address).await.expect("somebody listens");
-        match greeting::greet(&mut socket, &greeting(PEER), US, lane).await {
-            Ok(_) => socket,
+        match greeting::greet(&mut socket, own, US, lane).await {
+            Ok(welcome) => {
+                assert_ne!(welcome.proof, 0, "everybody is asked");
+                socket.write_all(&bytes_of(&Frame::Proof(ASK_ME))).await.expect("sent");
+                (socket, welcome.proof)
+            }
             Err(Failure::Refused(reason)) => panic!("{reason}"),
-            Err(Failure::Away | Failure::Removed) => panic!("nobody answers"),
+            Err(Failure::Away | Failure::Removed | Failure::Unproven) => panic!("nobody answers"),
         }
     }
 
     /// Somebody greets us, who have this table of members.
     fn meet<F: Future<Output = ()>>(
         members: Members,
-        test: impl FnOnce(std::net::SocketAddr, Rc<Greeting>, Rc<Inbox>) -> F,
+        test: impl FnOnce(SocketAddr, Rc<Greeting>, Rc<Inbox>) -> F,
     ) {
         listen(members, |address, us, inbox, _| test(address, us, inbox));
     }
 
     /// Somebody greets us whom our table has.
-    fn run<F: Future<Output = ()>>(test: impl FnOnce(std::net::SocketAddr, Rc<Inbox>, Rc<Readers>) -> F) {
+    fn run<F: Future<Output = ()>>(test: impl FnOnce(SocketAddr, Rc<Inbox>, Rc<Readers>) -> F) {
         let list = [US, PEER].map(|id| MemberInfo { id, ..MemberInfo::default() }).into();
         let members = Members { list, ..Members::default() };
         listen(members, |address, _, inbox, readers| test(address, inbox, readers));
@@ -527,7 +631,7 @@ mod tests {
 
     fn listen<F: Future<Output = ()>>(
         members: Members,
-        test: impl FnOnce(std::net::SocketAddr, Rc<Greeting>, Rc<Inbox>, Rc<Readers>) -> F,
+        test: impl FnOnce(SocketAddr, Rc<Greeting>, Rc<Inbox>, Rc<Readers>) -> F,
     ) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         tokio::task::LocalSet::new().block_on(&runtime, async {
@@ -537,6 +641,17 @@ mod tests {
             let readers = Rc::new(Readers::default());
             let us = Rc::new(greeting(US));
             us.follow(members.clone());
+            let post = us.clone();
+            tokio::task::spawn_local(async move {
+                loop {
+                    let news = post.proofs.news();
+                    let told = post.proofs.take_all().into_iter();
+                    TOLD.with_borrow_mut(|all| {
+                        all.extend(told.map(|challenge| (challenge.number, challenge.secret)));
+                    });
+                    news.await;
+                }
+            });
             let (calls, mut asked) = tokio::sync::mpsc::channel(1);
             tokio::task::spawn_local(async move {
                 while let Some(Call::Ask(request, reply)) = asked.recv().await {
@@ -593,9 +708,8 @@ mod tests {
             let mut control = connect(address, Lane::Control).await;
             let mut first = connect(address, Lane::Bulk).await;
             let _second = connect(address, Lane::Bulk).await;
-            inbox.arrived().await;
             assert_eq!(
-                events(&inbox),
+                next(&inbox).await,
                 [Event::LinkClosed(PEER, LinkEnd::Otherwise)],
                 "what was on its way on the first may be lost"
             );
@@ -605,25 +719,6 @@ mod tests {
             assert_eq!(events(&inbox), [], "nothing hangs on a control lane");
             third.write_all(b"this is not a frame, and it is longer than a header").await.expect("sent");
             assert_eq!(third.read(&mut [0; 8]).await.unwrap_or(0), 0, "given up");
-        });
-    }
-
-    /// Goal: what is lost with a connection that had to make room is told, because its peer may be a member by now.
-    #[test]
-    fn a_connection_that_makes_room_for_others_is_told_as_closed() {
-        meet(Members::default(), |address, us, inbox| async move {
-            let mut first = connect(address, Lane::Bulk).await;
-            let list = vec![MemberInfo { id: PEER, ..MemberInfo::default() }];
-            us.follow(Members { list, ..Members::default() });
-            let mut others = Vec::new();
-            for id in 10..10 + STRANGERS_MAX as u64 {
-                let mut socket = TcpStream::connect(address).await.expect("somebody listens");
-                let greeted = greeting::greet(&mut socket, &greeting(NodeId(id)), US, Lane::Bulk).await;
-                assert!(greeted.is_ok());
-                others.push(socket);
-            }
-            assert_eq!(first.read(&mut [0; 8]).await.unwrap_or(0), 0, "it made room");
-            assert_eq!(next(&inbox).await, [Event::LinkClosed(PEER, LinkEnd::Otherwise)]);
         });
     }
 
@@ -638,13 +733,102 @@ mod tests {
     }
 
     #[test]
-    fn a_member_that_others_have_added_is_let_in_and_says_where_it_is_reached() {
-        meet(Members::default(), |address, us, inbox| async move {
-            let socket = connect(address, Lane::Bulk).await;
-            inbox.arrived().await;
+    fn a_member_that_others_have_added_is_heard_when_they_have_named_it() {
+        meet(Members::default(), |address, us, _| async move {
+            let (mut socket, number) = call_as(&greeting(PEER), address, Lane::Bulk).await;
+            until("it is somebody whom nobody knows", || us.proofs.open() == 1).await;
+            assert!(us.places().is_empty() && !us.knows(PEER), "where it says that it is nobody dials");
+            assert!(TOLD.with_borrow(|told| !told.contains_key(&number)));
+
+            let peer_urls = vec!["http://10.0.0.2:2380".to_string()];
+            let list = vec![MemberInfo { id: PEER, peer_urls, ..MemberInfo::default() }];
+            us.vouched_for(Members { list, ..Members::default() });
             assert_eq!(us.places(), [(PEER, vec!["10.0.0.2:2380".to_string()])].into());
-            assert!(us.heard.borrow().contains(&PEER));
-            drop(socket);
+            until("it is asked for its proof", || TOLD.with_borrow(|told| told.contains_key(&number))).await;
+            let secret = TOLD.with_borrow(|told| told[&number]);
+            assert!(us.heard.borrow().is_empty());
+            socket.write_all(&bytes_of(&Frame::Proof(secret))).await.expect("sent");
+            until("it is heard", || us.heard.borrow().contains(&PEER)).await;
+            assert_eq!(us.proofs.open(), 0);
+        });
+    }
+
+    /// Goal: who can reach the port, and neither a member's address nor the way there, speaks in no member's name, ends no
+    /// connection of its, and leaves nothing behind.
+    #[test]
+    fn nobody_speaks_in_a_members_name_who_cannot_prove_it() {
+        run(|address, inbox, readers| async move {
+            let member = connect(address, Lane::Bulk).await;
+            until("it is heard", || readers.hear(PEER, Lane::Bulk)).await;
+            let mut all = Vec::new();
+            inbox.take(&mut all);
+            let vote = kattu_raft::message::Vote { last: Default::default(), transfer: true };
+            let vote = kattu_raft::Envelope {
+                group: GroupId(0),
+                from: PEER,
+                incarnation: Incarnation(9),
+                to: US,
+                term: Term(u64::MAX),
+                message: kattu_raft::Message::Vote(vote),
+            };
+            let vote = Frame::Message(PeerMessage::Raft(vote));
+            let says = [
+                bytes_of(&Frame::Proof(7)),
+                bytes_of(&vote),
+                introduction("http://10.9.9.9:2380"),
+                bytes_of(&Frame::Level(9)),
+                half_frame(8_000),
+                vec![0xA5; 100],
+            ];
+            for bytes in says.into_iter().cycle().take(60) {
+                let (mut socket, _) = call_as(&greeting(PEER), address, Lane::Bulk).await;
+                socket.write_all(&bytes).await.expect("sent");
+                assert_eq!(socket.read(&mut [0; 8]).await.unwrap_or(0), 0, "{bytes:?} is not a proof");
+            }
+            inbox.take(&mut all);
+            all.retain(|event| !matches!(event, Event::Knows(PEER, level::KNOWN)));
+            assert_eq!(all, [], "nothing was heard, and the member's own connection lives");
+            drop(member);
+            assert_eq!(next(&inbox).await, [Event::LinkClosed(PEER, LinkEnd::ByPeer)]);
+            let _again = connect(address, Lane::Bulk).await;
+            until("and it may come again", || readers.hear(PEER, Lane::Bulk)).await;
+        });
+    }
+
+    #[test]
+    fn a_version_that_cannot_prove_anything_is_heard_until_all_members_can() {
+        let list = [US, PEER].map(|id| MemberInfo { id, ..MemberInfo::default() }).into();
+        meet(Members { list, ..Members::default() }, |address, us, inbox| async move {
+            let hello = |from: NodeId| Hello {
+                protocol_min: kattu_wire::PROTOCOL_MIN,
+                protocol_max: kattu_wire::PROTOCOL_PROOFS - 1,
+                cluster: 0xC1,
+                from,
+                incarnation: Incarnation(9),
+                to: US,
+                lane: Lane::Bulk,
+                learner: false,
+            };
+            let answer = async |from: NodeId| {
+                let mut socket = TcpStream::connect(address).await.expect("somebody listens");
+                socket.write_all(&bytes_of(&Frame::Hello(hello(from)))).await.expect("sent");
+                let mut bytes = vec![0; 1 << 12];
+                let len = socket.read(&mut bytes).await.expect("an answer");
+                bytes.truncate(len);
+                (crate::codec().decode(&SharedBytes::from(bytes)).expect("a frame"), socket)
+            };
+            let (welcome, mut socket) = answer(PEER).await;
+            assert!(matches!(&welcome, Frame::Welcome(welcome) if welcome.proof == 0), "{welcome:?}");
+            socket.write_all(&bytes_of(&Frame::Level(1))).await.expect("sent");
+            until("it is heard", || !inbox.is_empty()).await;
+            let (refused, _) = answer(NodeId(7)).await;
+            assert!(
+                matches!(&refused, Frame::Refused(it) if it.reason.contains("does not know you")),
+                "{refused:?}"
+            );
+            us.level.set(level::PROOFS);
+            let (refused, _) = answer(PEER).await;
+            assert!(matches!(&refused, Frame::Refused(it) if it.reason.contains("version")), "{refused:?}");
         });
     }
 
@@ -653,10 +837,7 @@ mod tests {
         run(|address, inbox, _| async move {
             for (priority, told) in [(100, None), (200, Some(200)), (200, None), (100, Some(100))] {
                 let eager = Greeting { priority, ..greeting(PEER) };
-                let mut socket = TcpStream::connect(address).await.expect("somebody listens");
-                let greeted = greeting::greet(&mut socket, &eager, US, Lane::Bulk).await;
-                assert!(greeted.is_ok());
-                drop(socket);
+                drop(connect_as(&eager, address, Lane::Bulk).await);
                 inbox.arrived().await;
                 let mut heard = events(&inbox);
                 while !heard.contains(&Event::LinkClosed(PEER, LinkEnd::ByPeer)) {
@@ -687,7 +868,7 @@ mod tests {
     fn who_is_known_from_a_directory_is_let_in_with_that_one_only() {
         let voter = |name: &str| MemberInfo { id: PEER, name: name.into(), ..MemberInfo::default() };
         let table = |voter: MemberInfo| Members { list: vec![voter], ..Members::default() };
-        meet(table(voter("")), |address, _, _| async move {
+        meet(table(voter("")), |address, us, _| async move {
             let is_known = async || {
                 let mut socket = TcpStream::connect(address).await.expect("somebody listens");
                 greeting::is_known(&mut socket, 0xC1, PEER, US).await
@@ -695,6 +876,7 @@ mod tests {
             assert!(!is_known().await, "it may begin");
             assert!(!is_known().await, "to have asked is not to have begun");
             drop(connect(address, Lane::Bulk).await);
+            until("it is heard", || us.heard.borrow().contains(&PEER)).await;
             assert!(is_known().await, "it has greeted us from a directory");
 
             let other = Greeting { incarnation: Incarnation(10), ..greeting(PEER) };
@@ -748,8 +930,7 @@ mod tests {
         run(|address, inbox, _| async move {
             let mut socket = connect(address, Lane::Bulk).await;
             socket.write_all(&[0xA5; 100]).await.expect("sent");
-            inbox.arrived().await;
-            assert_eq!(events(&inbox), [Event::LinkClosed(PEER, LinkEnd::Otherwise)]);
+            assert_eq!(next(&inbox).await, [Event::LinkClosed(PEER, LinkEnd::Otherwise)]);
             assert_eq!(socket.read(&mut [0; 8]).await.unwrap_or(0), 0, "given up");
             let _again = connect(address, Lane::Bulk).await;
             assert_eq!(events(&inbox), [], "the old one had ended already");
@@ -873,30 +1054,6 @@ mod tests {
     }
 
     #[test]
-    fn an_introduction_is_short_wherever_it_stands() {
-        meet(Members::default(), |address, us, inbox| async move {
-            let mut socket = connect(address, Lane::Bulk).await;
-            let first = || us.met.borrow().get(&PEER).cloned();
-            until("it is introduced", || first().is_some()).await;
-            let rest = introduction("").len();
-            let longest = "x".repeat(greeting::GREETING_BYTES_MAX - rest);
-            socket.write_all(&introduction(&longest)).await.expect("sent");
-            until("it has moved", || first() == Some(vec![longest.clone()])).await;
-            socket.write_all(&introduction(&"y".repeat(longest.len() + 1))).await.expect("sent");
-            assert_eq!(next(&inbox).await, [Event::LinkClosed(PEER, LinkEnd::Otherwise)], "given up");
-            assert_eq!(first(), Some(vec![longest]), "nothing of it is kept");
-            assert_eq!(socket.read(&mut [0; 8]).await.unwrap_or(0), 0);
-        });
-    }
-
-    async fn stranger(address: std::net::SocketAddr, id: u64) -> TcpStream {
-        let mut socket = TcpStream::connect(address).await.expect("somebody listens");
-        let greeted = greeting::greet(&mut socket, &greeting(NodeId(id)), US, Lane::Bulk).await;
-        assert!(greeted.is_ok());
-        socket
-    }
-
-    #[test]
     fn a_first_frame_is_short_and_a_frame_that_has_begun_goes_on() {
         run(|address, _, _| async move {
             // By hand, for the greeting brings its first frame along.
@@ -934,21 +1091,39 @@ mod tests {
     }
 
     #[test]
-    fn strangers_make_room_for_each_other_and_members_for_nobody() {
+    fn who_has_not_proved_who_it_is_makes_room_and_members_do_not() {
         run(|address, _, readers| async move {
             let _member = connect(address, Lane::Bulk).await;
-            let mut strangers = Vec::new();
-            for id in 0..=STRANGERS_MAX as u64 {
-                strangers.push(stranger(address, 100 + id).await);
+            until("it is heard", || readers.hear(PEER, Lane::Bulk)).await;
+            let mut callers = Vec::new();
+            for id in 0..=CROWD_MAX as u64 {
+                let name = if id.is_multiple_of(2) { PEER } else { NodeId(100 + id) };
+                callers.push(call_as(&greeting(name), address, Lane::Bulk).await.0);
             }
-            assert_eq!(strangers[0].read(&mut [0; 8]).await.unwrap_or(0), 0, "the oldest has gone");
-            for (number, id) in (1..=STRANGERS_MAX).zip(101..) {
-                while !readers.hear(NodeId(id), Lane::Bulk) {
-                    assert!(strangers[number].try_read(&mut [0; 8]).is_err(), "{number} is there");
-                    tokio::task::yield_now().await;
-                }
-            }
+            assert_eq!(callers[0].read(&mut [0; 8]).await.unwrap_or(0), 0, "the oldest has gone");
+            assert!(callers[1..].iter().all(|caller| caller.try_read(&mut [0; 8]).is_err()));
             assert!(readers.hear(PEER, Lane::Bulk));
+        });
+    }
+
+    #[test]
+    fn a_crowd_of_one_host_makes_room_for_whoever_comes_from_another() {
+        run(|_, _, _| async {
+            let crowd_of_all = Crowd::default();
+            let task = || task::spawn_local(std::future::pending::<()>());
+            let host = |number: u8| IpAddr::from([10, 0, 0, number]);
+            let member = task();
+            crowd_of_all.enter(host(1), member.abort_handle());
+            let crowd: Vec<_> = (0..CROWD_MAX * 2).map(|_| task()).collect();
+            for one in &crowd {
+                crowd_of_all.enter(host(2), one.abort_handle());
+            }
+            task::yield_now().await;
+            until("the oldest of the crowd have gone", || {
+                crowd.iter().filter(|one| one.is_finished()).count() == CROWD_MAX + 1
+            })
+            .await;
+            assert!(!member.is_finished() && crowd[0].is_finished());
         });
     }
 
@@ -962,55 +1137,20 @@ mod tests {
         tokio::time::timeout(Duration::from_secs(20), waiting).await.expect(what);
     }
 
-    /// Goal: what is kept of strangers is bounded by how many are there at once, however many have come and gone.
+    /// Goal: of callers that go nothing is kept, however many have come and gone.
     #[test]
-    fn nothing_is_kept_of_a_stranger_that_has_gone() {
-        run(|address, inbox, readers| async move {
-            let _member = connect(address, Lane::Control).await;
-            until("a member is heard", || readers.hear(PEER, Lane::Control)).await;
-            for (id, lane) in (100..).map(NodeId).zip([Lane::Bulk, Lane::Control, Lane::Snapshot].repeat(3)) {
-                let mut socket = TcpStream::connect(address).await.expect("somebody listens");
-                assert!(greeting::greet(&mut socket, &greeting(id), US, lane).await.is_ok());
-                until("a stranger is heard", || readers.hear(id, lane)).await;
+    fn nothing_is_kept_of_a_caller_that_has_gone() {
+        let list = [US, PEER].map(|id| MemberInfo { id, ..MemberInfo::default() }).into();
+        meet(Members { list, ..Members::default() }, |address, us, inbox| async move {
+            for (id, lane) in (2..).map(NodeId).zip([Lane::Bulk, Lane::Control, Lane::Snapshot].repeat(3)) {
+                let (socket, _) = call_as(&greeting(id), address, lane).await;
+                until("it is there", || us.proofs.open() == 1).await;
                 drop(socket);
-                until("only the member is left", || readers.0.borrow().len() == 1).await;
-                let mut events = Vec::new();
-                inbox.take(&mut events);
-                let mut levels = events.iter().filter_map(|event| match event {
-                    Event::Knows(of, level) => (*of == id).then_some(*level),
-                    _ => None,
-                });
-                assert_eq!(levels.next_back(), Some(level::FIRST), "its level is forgotten, {lane:?}");
-                assert_eq!(levels.next(), Some(level::KNOWN), "it had said it");
+                until("it has gone", || us.proofs.open() == 0).await;
             }
-            assert!(readers.hear(PEER, Lane::Control));
-        });
-    }
-
-    /// Goal: the end of one lane says nothing of what was said on another.
-    #[test]
-    fn the_level_of_a_stranger_is_remembered_while_one_of_its_lanes_is_read() {
-        run(|address, inbox, readers| async move {
-            const ID: NodeId = NodeId(100);
-            let levels = || {
-                let mut events = Vec::new();
-                inbox.take(&mut events);
-                let knows = |event: &Event| matches!(event, Event::Knows(ID, level::FIRST));
-                events.iter().filter(|event| knows(event)).count()
-            };
-            let mut sockets = Vec::new();
-            for lane in [Lane::Control, Lane::Snapshot] {
-                let mut socket = TcpStream::connect(address).await.expect("somebody listens");
-                assert!(greeting::greet(&mut socket, &greeting(ID), US, lane).await.is_ok());
-                until("it is heard", || readers.hear(ID, lane)).await;
-                sockets.push(socket);
-            }
-            drop(sockets.pop());
-            until("one lane is left", || readers.0.borrow().len() == 1).await;
-            assert_eq!(levels(), 0);
-            drop(sockets.pop());
-            until("none is left", || readers.0.borrow().is_empty()).await;
-            assert_eq!(levels(), 1);
+            assert_eq!(events(&inbox), []);
+            assert!(us.heard.borrow().is_empty() && us.lives.borrow().is_empty());
+            assert!(us.priorities.borrow().is_empty() && us.quotas.borrow().is_empty());
         });
     }
 
@@ -1041,25 +1181,15 @@ mod tests {
     fn who_says_nothing_makes_room_for_a_member() {
         run(|address, _, readers| async move {
             let mut silent = Vec::new();
-            for _ in 0..=UNGREETED_MAX {
+            for _ in 0..=CROWD_MAX {
                 silent.push(TcpStream::connect(address).await.expect("somebody listens"));
             }
             assert_eq!(silent[0].read(&mut [0; 8]).await.unwrap_or(0), 0, "the oldest has gone");
-            assert!(silent[UNGREETED_MAX].try_read(&mut [0; 8]).is_err(), "the newest is waited for");
+            assert!(silent[CROWD_MAX].try_read(&mut [0; 8]).is_err(), "the newest is waited for");
             let _member = connect(address, Lane::Bulk).await;
             while !readers.hear(PEER, Lane::Bulk) {
                 tokio::task::yield_now().await;
             }
         });
-    }
-
-    #[test]
-    fn frames_of_strangers_that_have_begun_have_room_up_to_a_limit() {
-        let places = Places::default();
-        let all = places.frame(STRANGERS_BYTES_MAX).expect("at the limit");
-        assert!(places.frame(1).is_none());
-        drop(all);
-        assert!(places.frame(STRANGERS_BYTES_MAX + 1).is_none());
-        assert!(places.frame(1).is_some());
     }
 }

@@ -60,7 +60,7 @@ pub(crate) async fn identity(newcomer: &Newcomer<'_>) -> Result<Identity, String
             match one(address, newcomer.peer_urls).await {
                 Ok(roll) => rolls.push(roll),
                 Err(Failure::Refused(reason)) => reasons.push(format!("{address}: {reason}")),
-                Err(Failure::Away | Failure::Removed) => {}
+                Err(Failure::Away | Failure::Removed | Failure::Unproven) => {}
             }
         }
         if !rolls.is_empty() {
@@ -72,7 +72,8 @@ pub(crate) async fn identity(newcomer: &Newcomer<'_>) -> Result<Identity, String
     Err(reasons.join("; "))
 }
 
-async fn one(address: &str, peer_urls: &[String]) -> Result<Roll, Failure> {
+/// Asks one member who belongs to the cluster.
+pub(crate) async fn one(address: &str, peer_urls: &[String]) -> Result<Roll, Failure> {
     let asking = async {
         let mut socket = TcpStream::connect(address).await.map_err(|_| Failure::Away)?;
         crate::prepare(&socket);

@@ -8,7 +8,7 @@
 use crate::metrics::Metrics;
 use kattu_node::contract::PeerMessage;
 use kattu_raft::LinkEnd;
-use kattu_wire::FrameWriter;
+use kattu_wire::{Frame, FrameWriter};
 use std::cell::{Cell, RefCell};
 use std::io::{ErrorKind, IoSlice};
 use std::rc::Rc;
@@ -128,6 +128,13 @@ impl Lane {
         self.pushed.set(self.pushed.get() + 1);
         crate::codec().speaking(self.protocol.get()).encode_message(message, &mut queue.next);
         true
+    }
+
+    /// Queues one frame of the greeting's, which is short, on a lane that is up.
+    pub(crate) fn push_frame(&self, frame: &Frame) {
+        if self.is_up() {
+            crate::codec().encode(frame, &mut self.queue.borrow_mut().next);
+        }
     }
 
     /// Sends as much as the socket takes now.

@@ -5,7 +5,7 @@
 //! (docs/performance.md). Three settings move work to threads of its own: log I/O, apply, and the client face.
 //!
 //! Reading order: `start` (putting the parts together) · `driver` (the loop) · `disk` · `seat` (where the keeper sits) ·
-//! `snapshots` (the worker beside) · `links`, `lane`, `greeting`, `hearing`, `join` (peers) · `engine` (the door), `asked` ·
+//! `snapshots` (the worker beside) · `links`, `lane`, `greeting`, `proofs`, `hearing`, `vouching`, `join` (peers) · `engine` (the door), `asked` ·
 //! `room` · `groups` · `allocator` · `memory` · `watchdog` · `clock`.
 //! Knows nothing of: etcd, protobuf, the simulator.
 
@@ -25,6 +25,7 @@ mod likeness;
 mod links;
 pub mod memory;
 pub mod metrics;
+mod proofs;
 mod readings;
 pub mod report;
 mod room;
@@ -32,6 +33,7 @@ mod scrub;
 mod seat;
 mod snapshots;
 mod start;
+mod vouching;
 mod waiting;
 mod watchdog;
 

@@ -16,7 +16,7 @@ use crate::metrics::Metrics;
 use crate::report;
 use kattu_node::contract::{Event, Forward, PeerMessage};
 use kattu_raft::{Duration, LinkEnd, NodeId};
-use kattu_wire::Lane as LaneKind;
+use kattu_wire::{Frame, Lane as LaneKind};
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -118,6 +118,11 @@ impl Links {
         }
     }
 
+    /// Nothing that this peer has begun to say counts: it is to begin anew.
+    pub(crate) fn distrust(&self, peer: NodeId) {
+        self.readers.end(peer);
+    }
+
     /// Starts dialling a peer.
     fn open(&self, peer: &Peer) -> Link {
         let mut link = Link::default();
@@ -211,6 +216,13 @@ fn jittered(duration: Duration) -> Duration {
     duration / 2 + duration.mul_f64((draw % 1000) as f64 / 2000.0)
 }
 
+/// How long a peer may take to tell us what proves who we are: it has to reach us first.
+const PROOF_MAX: Duration = Duration::from_secs(4);
+
+/// The shortest pause before an attempt that only a challenge asks for, so that who calls in a peer's name all the time does
+/// not make us knock there all the time.
+const CHALLENGE_AFTER: Duration = Duration::from_millis(20);
+
 /// The pause before the first attempt after a connection that lived.
 const PAUSE_MIN: Duration = Duration::from_millis(10);
 
@@ -257,9 +269,15 @@ impl Dialler {
                     let opened = Instant::now();
                     let socket = Rc::new(socket);
                     self.lane.open(socket.clone(), protocol);
-                    let end = match self.kind {
-                        LaneKind::Snapshot => self.while_used(&socket).await,
-                        LaneKind::Bulk | LaneKind::Control => self.lane.run(&socket, &self.metrics).await,
+                    let run = async {
+                        match self.kind {
+                            LaneKind::Snapshot => self.while_used(&socket).await,
+                            LaneKind::Bulk | LaneKind::Control => self.lane.run(&socket, &self.metrics).await,
+                        }
+                    };
+                    let end = tokio::select! {
+                        end = run => end,
+                        never = self.tell_challenges() => match never {},
                     };
                     self.lane.close();
                     if is_told(self.kind, end) {
@@ -291,9 +309,53 @@ impl Dialler {
                     pauses.refused();
                     self.lane.close();
                 }
+                Err(Failure::Unproven) => {
+                    if last_refusal != NOT_REACHED {
+                        report::warn(format_args!(
+                            "member {:x} at {} {NOT_REACHED} ({}): check --initial-advertise-peer-urls, or `kattu member \
+                             update`, and the network on the way back",
+                            self.peer.id.0,
+                            self.peer.addresses.join(","),
+                            self.greeting.own_peer_urls().join(","),
+                        ));
+                        last_refusal = NOT_REACHED.to_string();
+                    }
+                    pauses.refused();
+                    self.lane.close();
+                }
                 Err(Failure::Away) => self.lane.close(),
             }
-            tokio::time::sleep(jittered(pauses.take())).await;
+            self.pause(jittered(pauses.take())).await;
+        }
+    }
+
+    /// Waits, but not while somebody who says that it is this peer waits to be asked for its proof: it may have come back.
+    async fn pause(&self, pause: Duration) {
+        let proofs = &self.greeting.proofs;
+        let end = tokio::time::Instant::now() + pause;
+        tokio::time::sleep(pause.min(CHALLENGE_AFTER)).await;
+        while tokio::time::Instant::now() < end {
+            let news = proofs.news();
+            if proofs.has_untold(self.peer.id) {
+                return;
+            }
+            tokio::select! {
+                () = news => {}
+                () = tokio::time::sleep_until(end) => {}
+            }
+        }
+    }
+
+    /// Tells the peer what it is asked for, for as long as the lane is open.
+    async fn tell_challenges(&self) -> std::convert::Infallible {
+        let proofs = &self.greeting.proofs;
+        loop {
+            let news = proofs.news();
+            for challenge in proofs.take_untold(self.peer.id) {
+                self.lane.push_frame(&Frame::Challenge(challenge));
+            }
+            self.lane.flush(&self.metrics);
+            news.await;
         }
     }
 
@@ -316,23 +378,35 @@ impl Dialler {
         }
     }
 
-    /// A greeted connection, and the protocol version that was agreed on.
+    /// A connection on which this member is believed, and the protocol version that was agreed on.
     async fn connect(&self) -> Result<(TcpStream, u16), Failure> {
         let mut failure = Failure::Away;
         for address in &self.peer.addresses {
-            let attempt = async {
-                let mut socket = TcpStream::connect(address).await.map_err(|_| Failure::Away)?;
-                crate::prepare(&socket);
-                let protocol = greeting::greet(&mut socket, &self.greeting, self.peer.id, self.kind).await?;
-                Ok::<(TcpStream, u16), Failure>((socket, protocol))
-            };
-            match tokio::time::timeout(self.retry_max.max(Duration::from_millis(500)), attempt).await {
-                Ok(Ok(connection)) => return Ok(connection),
-                Ok(Err(refused @ (Failure::Refused(_) | Failure::Removed))) => failure = refused,
-                Ok(Err(Failure::Away)) | Err(_) => {}
+            match self.connect_to(address).await {
+                Ok(connection) => return Ok(connection),
+                Err(Failure::Away) => {}
+                Err(why) => failure = why,
             }
         }
         Err(failure)
+    }
+
+    async fn connect_to(&self, address: &str) -> Result<(TcpStream, u16), Failure> {
+        let greeting = &self.greeting;
+        let attempt = async {
+            let mut socket = TcpStream::connect(address).await.map_err(|_| Failure::Away)?;
+            crate::prepare(&socket);
+            let welcome = greeting::greet(&mut socket, greeting, self.peer.id, self.kind).await?;
+            Ok((socket, welcome))
+        };
+        let patience = self.retry_max.max(Duration::from_millis(500));
+        let attempt = tokio::time::timeout(patience, attempt).await;
+        let (mut socket, welcome) = attempt.unwrap_or(Err(Failure::Away))?;
+        let proof = greeting::prove(&mut socket, greeting, &welcome);
+        tokio::time::timeout(PROOF_MAX, proof).await.unwrap_or(Err(Failure::Unproven))?;
+        let introduced = tokio::time::timeout(patience, greeting::introduce(&mut socket, greeting)).await;
+        introduced.unwrap_or(Err(Failure::Away))?;
+        Ok((socket, welcome.protocol))
     }
 }
 
@@ -354,7 +428,13 @@ pub(crate) enum Failure {
     Refused(String),
     /// Somebody there who says that we are no member any more.
     Removed,
+    /// Somebody there who asks for a proof, and does not say to us what that is: it does not reach us.
+    Unproven,
 }
+
+/// What becomes of a member whose own address is wrong, or blocked.
+const NOT_REACHED: &str =
+    "welcomes this member, but does not reach it at its own peer URLs, by which it would prove who it is";
 
 #[cfg(test)]
 mod tests {

@@ -23,6 +23,7 @@ use kattu_node::{Keeper, Node, NodeConfig, RequestLimits, SnapshotLimits};
 use kattu_raft::newest_found;
 use kattu_raft::{Config, Duration, GroupId, Incarnation, Leadership, Limits, NodeId, Policies, Recovered};
 use kattu_wal::{DataDir, Identity, InitialMember, RealFiles, Wal, WalError, WalOptions};
+use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::fmt;
 use std::net::SocketAddr;
@@ -315,7 +316,7 @@ pub async fn start(config: RuntimeConfig) -> Result<Running, StartError> {
         id: config.id,
         incarnation,
         began_with: began_with(&identity),
-        found: found.map(|member| (member.id, member.peer_urls.clone())).collect(),
+        found: RefCell::new(found.map(|member| (member.id, member.peer_urls.clone())).collect()),
         own_urls: own.peer_urls.clone(),
         priority: config.leadership.priority,
         quota: room.quota(),
@@ -350,6 +351,7 @@ pub async fn start(config: RuntimeConfig) -> Result<Running, StartError> {
     node.handle(now, Event::Space(space), &mut nothing);
     node.handle(now, Event::Members(members), &mut nothing);
     metrics.feature_level.set(health.level.into());
+    greeting.level.set(health.level);
     node.handle(now, Event::Health(health), &mut nothing);
     let driver = Driver {
         node,

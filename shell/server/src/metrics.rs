@@ -96,6 +96,11 @@ fn member<R: Replica>(page: &mut Page, face: &Face<R>, status: &Status) {
     for (member, gains) in &status.clocks_apart {
         page.line(name, &format!("server_id=\"{:x}\"", member.0), gains);
     }
+    let name = "kattu_peer_falsehoods_total";
+    page.head(name, "Messages that no honest member sends, by whose they were", "counter");
+    for (member, times, _) in &status.distrusted {
+        page.line(name, &format!("server_id=\"{:x}\"", member.0), times);
+    }
     page.gauge("kattu_term", "Current term", status.term.0);
     page.gauge("kattu_log_first_index", "First index of the log", status.first.0);
     page.gauge("kattu_log_last_index", "Last index of the log", status.last.0);

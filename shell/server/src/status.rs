@@ -41,6 +41,12 @@ pub fn status_json(status: &Status, name: &str, log_bytes: u64, history_seconds:
             gains.unsigned_abs()
         ));
     }
+    for (member, times, falsehood) in &status.distrusted {
+        problems.push(format!(
+            "member {:x}, or somebody in its name, has said {times} times what no honest member says; the last time: {falsehood}",
+            member.0
+        ));
+    }
     let problems: Vec<String> = problems.iter().map(|text| json::string(text)).collect();
     format!(
         "{{\"member_id\":\"{:x}\",\"name\":{},\"role\":\"{}\",\"has_lease\":{},\"leader_id\":\"{:x}\",\"term\":{},\"revision\":{},\

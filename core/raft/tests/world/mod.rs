@@ -239,9 +239,13 @@ impl World {
             store_chunks,
             reads,
             compute,
+            distrust,
             trace,
         } = effects;
         assert!(compute.is_empty());
+        if let Some((peer, falsehood)) = distrust.first() {
+            panic!("nobody lies here, but {} says of {}: {falsehood}", id.0, peer.0);
+        }
         for event in &trace {
             self.clocks_apart += u64::from(matches!(event, Trace::ClocksApart { .. }));
             if !matches!(event, Trace::Term(_)) {

@@ -10,7 +10,9 @@ use kattu_raft::{
     ClockReading, Duration, Entry, EntryHead, EntryId, EntryKind, Envelope, Form, GroupId, Incarnation,
     Instant, LogIndex, Membership, Message, NodeId, Round, SharedBytes, SnapshotMeta, Stamp, Term,
 };
-use kattu_wire::{Codec, Frame, FrameWriter, Goodbye, Hello, Lane, Refused, Welcome, record_encode};
+use kattu_wire::{
+    Challenge, Codec, Frame, FrameWriter, Goodbye, Hello, Lane, Refused, Welcome, record_encode,
+};
 use kattu_wire::{Introduction, Join, Known, PROTOCOL_MAX, Removed, Roll};
 
 /// The codec as the shell makes it.
@@ -136,7 +138,16 @@ pub fn one_of_each() -> Vec<(&'static str, Frame)> {
                 learner: true,
             }),
         ),
-        ("welcome", Frame::Welcome(Welcome { protocol: 1, from: NodeId(2), incarnation: Incarnation(78) })),
+        (
+            "welcome",
+            Frame::Welcome(Welcome { protocol: 1, from: NodeId(2), incarnation: Incarnation(78), proof: 0 }),
+        ),
+        (
+            "welcome-asks",
+            Frame::Welcome(Welcome { protocol: 3, from: NodeId(2), incarnation: Incarnation(78), proof: 79 }),
+        ),
+        ("challenge", Frame::Challenge(Challenge { number: 79, secret: 0x0102_0304_0506_0708 })),
+        ("proof", Frame::Proof(0x0102_0304_0506_0708)),
         ("refused", Frame::Refused(Refused { reason: "cluster abcd, this is 1234".into() })),
         ("goodbye", Frame::Goodbye(Goodbye { reason: "stopping".into() })),
         (

@@ -57,8 +57,8 @@ pub use crate::judges::Violation;
 use ghost::{Ghost, Harm, Line, Member};
 use kattu_node::contract::{Effects, PeerMessage};
 use kattu_raft::{
-    Entry, EntryId, EntryKind, LogBody, LogIndex, LogRecord, Lsn, Membership, NodeId, Raft, Recovered, Term,
-    Trace,
+    Entry, EntryId, EntryKind, Falsehood, LogBody, LogIndex, LogRecord, Lsn, Membership, NodeId, Raft,
+    Recovered, Term, Trace,
 };
 
 type Checked = Result<(), Violation>;
@@ -67,6 +67,21 @@ type Checked = Result<(), Violation>;
 #[derive(Clone, Debug)]
 pub struct Invariants {
     ghost: Ghost,
+}
+
+/// What a member says that nobody could say shows that something was promised and not kept.
+fn nobody_lies(by: NodeId, peer: NodeId, falsehood: Falsehood) -> Checked {
+    let property = match falsehood {
+        Falsehood::SecondLeader(_) => "election_safety",
+        Falsehood::BeyondLog(_) => "acknowledgements",
+        Falsehood::Contradiction(_) => "verified",
+        Falsehood::TermAhead(_)
+        | Falsehood::Count
+        | Falsehood::RoundAhead(_)
+        | Falsehood::Entries(_)
+        | Falsehood::Snapshot(_) => "nobody_lies",
+    };
+    ghost::expect(false, property, || format!("{by:?} says of {peer:?}: {falsehood}"))
 }
 
 /// What can be seen of a peer without opening it.
@@ -205,7 +220,8 @@ impl Invariants {
                 }
             }
         }
-        election_safety::stepped(ghost, place, view) // last: who resigns says so as the leader that it was
+        election_safety::stepped(ghost, place, view)?; // who resigns says so as the leader that it was
+        effects.distrust.iter().try_for_each(|(peer, falsehood)| nobody_lies(member, *peer, *falsehood))
     }
 
     /// A member that may have a lease has handled an event, at `now`; `lease` is its term and when the lease ends, both by

@@ -1,0 +1,137 @@
+//! Distrust: what a peer says is believed only as far as an honest peer could say it.
+//!
+//! A message that contradicts what this peer knows for certain, or that no honest peer could send, changes nothing here: it
+//! is told to the driver, which ends the links of its sender and says so, and forgotten. A peer's words never end a
+//! process. What contradicts this peer's *own* state is another matter: that is a bug here, and still ends it.
+//!
+//! In:    messages whose sender belongs to the group, as far as is known.
+//! Out:   [`Effects::distrust`].
+//! Rules: [fault-model P11, §4; replication-protocols O6]
+//!   1. A term may be ahead of this peer's by at most [`TERMS_AHEAD_MAX`]. Each term takes somebody a campaign, and so an
+//!      election timeout: an honest member is not so far ahead before ten years, with timeouts of a tenth of a second.
+//!      Without this one frame could end all elections, for nothing follows the last term.
+//!   2. Numbers of entries, rounds and terms lie below [`COUNT_MAX`], so that whatever is added to them ends in a number.
+//!   3. One term has one leader; whoever else says that it leads it lies, or somebody does in its name.
+//!   4. Nobody acknowledges what the leader does not have, nor answers a round that has not begun.
+//!   5. What agreed with this term's leader once is not contradicted by it.
+//!   6. Entries follow each other, in terms that do not fall and are not of the future, and can be read.
+//!
+//! Lies that an honest peer could say are believed: this is not agreement among liars. [fault-model §4]
+//! Knows nothing of: links, keys, who may speak at all.
+
+use crate::contract::Effects;
+use crate::message::{
+    Append, AppendReply, Envelope, Lost, Message, PreVote, ReadIndexReply, SnapshotChunk, SnapshotReply, Vote,
+};
+use crate::raft::Raft;
+use crate::types::{EntryId, LogIndex, NodeId, Round, Term};
+use core::fmt;
+
+/// Terms that a message may be ahead of its receiver. [Rule 1]
+pub const TERMS_AHEAD_MAX: u64 = 1 << 32;
+
+/// No entry, term or round has this number, or a higher one. [Rule 2]
+pub const COUNT_MAX: u64 = 1 << 62;
+
+/// What no honest peer says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Falsehood {
+    /// Its term is too far ahead.
+    TermAhead(Term),
+    /// A number that nothing can have.
+    Count,
+    /// It leads the term that somebody else leads, or that this peer does.
+    SecondLeader(Term),
+    /// It acknowledges an entry that this leader does not have.
+    BeyondLog(LogIndex),
+    /// It answers a round that has not begun.
+    RoundAhead(Round),
+    /// Its entry contradicts what agreed with it before.
+    Contradiction(EntryId),
+    /// Its entries do not follow each other, are of a term to come, or cannot be read.
+    Entries(EntryId),
+    /// Its snapshot is of a term to come, or of a group of nobody.
+    Snapshot(EntryId),
+}
+
+impl Falsehood {
+    /// A word of its own for each kind, for metrics.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            Falsehood::TermAhead(_) => "term-ahead",
+            Falsehood::Count => "count",
+            Falsehood::SecondLeader(_) => "second-leader",
+            Falsehood::BeyondLog(_) => "beyond-log",
+            Falsehood::RoundAhead(_) => "round-ahead",
+            Falsehood::Contradiction(_) => "contradiction",
+            Falsehood::Entries(_) => "entries",
+            Falsehood::Snapshot(_) => "snapshot",
+        }
+    }
+}
+
+impl fmt::Display for Falsehood {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Falsehood::TermAhead(term) => {
+                write!(f, "it is of term {}, which nobody can have come to", term.0)
+            }
+            Falsehood::Count => f.write_str("it names a number that no entry, term or round can have"),
+            Falsehood::SecondLeader(term) => write!(f, "it leads term {}, which has another leader", term.0),
+            Falsehood::BeyondLog(index) => {
+                write!(f, "it acknowledges entry {}, which its leader does not have", index.0)
+            }
+            Falsehood::RoundAhead(round) => write!(f, "it answers round {}, which has not begun", round.0),
+            Falsehood::Contradiction(id) => write!(f, "its entry {id} contradicts what agreed before"),
+            Falsehood::Entries(id) => write!(f, "its entries after {id} are none that a leader could send"),
+            Falsehood::Snapshot(id) => write!(f, "its snapshot up to {id} is none that a leader could send"),
+        }
+    }
+}
+
+impl Raft {
+    /// Nothing of what `peer` said counts.
+    pub(crate) fn distrust(peer: NodeId, falsehood: Falsehood, effects: &mut Effects) {
+        effects.distrust.push((peer, falsehood));
+    }
+
+    /// Whether a message says what nobody could, whatever this peer's role is. [Rules 1, 2]
+    pub(crate) fn falsehood_of(&self, envelope: &Envelope) -> Option<Falsehood> {
+        if envelope.term.0 > self.term.0.saturating_add(TERMS_AHEAD_MAX) && !planted!("any-term-believed") {
+            return Some(Falsehood::TermAhead(envelope.term));
+        }
+        let is_too_high = COUNT_MAX <= envelope.term.0 || COUNT_MAX <= highest_count(&envelope.message);
+        (is_too_high && !planted!("any-count-believed")).then_some(Falsehood::Count)
+    }
+}
+
+/// The highest number that a message counts something with, of those that something is added to.
+fn highest_count(message: &Message) -> u64 {
+    let of = |id: &EntryId| id.term.0.max(id.index.0);
+    match message {
+        Message::Append(Append { prev, entries, commit, round, tail: _ }) => {
+            let last = entries.last().map_or(0, |entry| of(&entry.id()));
+            of(prev).max(last).max(commit.0).max(round.0)
+        }
+        Message::AppendReply(AppendReply { round, bulk, upto, gap, .. }) => {
+            let gap = gap.map_or(0, |gap| gap.prev.0.max(of(&gap.hint)).max(gap.last.0));
+            round.0.max(bulk.0).max(upto.0).max(gap)
+        }
+        Message::PreVote(PreVote { campaign_term, last, round }) => {
+            campaign_term.0.max(of(last)).max(round.0)
+        }
+        Message::Vote(Vote { last, .. }) => of(last),
+        Message::ReadIndexReply(ReadIndexReply { index, .. }) => index.map_or(0, |index| index.0),
+        Message::SnapshotChunk(SnapshotChunk { meta, offset, total, .. }) => {
+            of(&meta.last).max(*offset).max(*total)
+        }
+        Message::SnapshotReply(SnapshotReply { last, next, .. }) => of(last).max(*next),
+        Message::Lost(Lost { upto }) => of(upto),
+        Message::PreVoteReply(_)
+        | Message::VoteReply(_)
+        | Message::ReadIndex(_)
+        | Message::TimeoutNow(_)
+        | Message::StaleTerm(_) => 0,
+    }
+}

@@ -1,0 +1,239 @@
+//! Distrust: what no honest peer could say changes nothing and ends nobody. [fault-model P11, §4]
+//!
+//! First lie by lie, then well-formed nonsense by the thousand.
+
+mod liars;
+mod world;
+
+use kattu_raft::distrust::{COUNT_MAX, TERMS_AHEAD_MAX};
+use kattu_raft::message::{Append, AppendReply, Gap, Lost, Room, SnapshotChunk, StaleTerm, TimeoutNow, Vote};
+use kattu_raft::{
+    Duration, Effects, Entry, EntryHead, EntryId, EntryKind, Envelope, Falsehood, Form, GroupId, Incarnation,
+    LogIndex, Membership, Message, NodeId, Raft, Round, SnapshotMeta, Stamp, Term,
+};
+use proptest::prelude::*;
+use world::{World, config};
+
+const A: NodeId = NodeId(1);
+const B: NodeId = NodeId(2);
+const C: NodeId = NodeId(3);
+
+/// Three members, the first of which leads and has committed some entries everywhere.
+fn three() -> World {
+    let mut world = World::started((1..=3).map(|id| config(id, 3, 1)).collect(), 7);
+    assert!(world.elect(A));
+    for number in 0..5 {
+        world.propose(A, format!("{number}").as_bytes()).expect("it leads");
+    }
+    world.settle();
+    world
+}
+
+/// What `from` says to `to` in this term.
+fn says(from: NodeId, to: NodeId, term: u64, message: Message) -> Envelope {
+    let incarnation = Incarnation(from.0 * 100);
+    Envelope { group: GroupId(0), from, incarnation, to, term: Term(term), message }
+}
+
+/// What this member makes of it.
+fn told(world: &World, envelope: Envelope) -> (Raft, Effects) {
+    let mut raft = world.raft(envelope.to).clone();
+    let mut effects = Effects::default();
+    raft.step(world.now, envelope, &mut effects);
+    (raft, effects)
+}
+
+/// It is a falsehood, and nothing else happens.
+#[track_caller]
+fn is_not_believed(world: &World, envelope: Envelope, falsehood: Falsehood) {
+    let (from, to) = (envelope.from, envelope.to);
+    let (raft, effects) = told(world, envelope);
+    assert_eq!(effects, Effects { distrust: vec![(from, falsehood)], ..Effects::default() });
+    assert_eq!(&raft, world.raft(to), "nothing has changed");
+}
+
+fn entry(term: u64, index: u64, kind: EntryKind, payload: &[u8]) -> Entry {
+    let head = EntryHead { id: EntryId::new(term, index), kind, form: Form::Whole, stamp: Stamp(0) };
+    Entry::new(head, payload.to_vec().into(), 0)
+}
+
+fn append(prev: EntryId, entries: Vec<Entry>) -> Append {
+    Append { prev, entries, commit: LogIndex(0), round: Round(9), tail: false }
+}
+
+fn reply(upto: u64, round: u64) -> AppendReply {
+    AppendReply {
+        round: Round(round),
+        promise: Duration::ZERO,
+        clock: None,
+        disk: Duration::ZERO,
+        bulk: Round(0),
+        upto: LogIndex(upto),
+        gap: None,
+        room: Room::PLENTY,
+    }
+}
+
+#[test]
+fn a_term_has_one_leader_whoever_says_that_he_leads_it_too() {
+    let world = three();
+    let (term, last) = (world.raft(A).term().0, world.raft(A).last_id());
+    let claims = || {
+        let meta = SnapshotMeta { last, membership: Membership::new(vec![A], vec![]), ..Default::default() };
+        [
+            Message::Append(append(last, vec![])),
+            Message::SnapshotChunk(SnapshotChunk { meta, offset: 0, bytes: vec![1].into(), total: 1 }),
+            Message::Lost(Lost { upto: last }),
+        ]
+    };
+    for claim in claims() {
+        let second = Falsehood::SecondLeader(Term(term));
+        is_not_believed(&world, says(B, A, term, claim.clone()), second); // to the leader
+        is_not_believed(&world, says(NodeId(77), A, term, claim.clone()), second); // by a stranger
+        is_not_believed(&world, says(C, B, term, claim), second); // to a follower
+    }
+}
+
+#[test]
+fn no_term_is_believed_that_nobody_can_have_come_to() {
+    let world = three();
+    let term = world.raft(A).term().0;
+    let last = world.raft(A).last_id();
+    let ahead = |by: u64| says(B, A, term + by, Message::Vote(Vote { last, transfer: true }));
+    let (raft, effects) = told(&world, ahead(TERMS_AHEAD_MAX));
+    assert_eq!(
+        (raft.term(), effects.distrust.len()),
+        (Term(term + TERMS_AHEAD_MAX), 0),
+        "in 13 years perhaps"
+    );
+    is_not_believed(
+        &world,
+        ahead(TERMS_AHEAD_MAX + 1),
+        Falsehood::TermAhead(Term(term + TERMS_AHEAD_MAX + 1)),
+    );
+    for (from, message) in [
+        (NodeId(77), Message::Append(append(last, vec![]))),
+        (NodeId(77), Message::TimeoutNow(TimeoutNow)),
+        (B, Message::StaleTerm(StaleTerm)),
+    ] {
+        is_not_believed(&world, says(from, A, u64::MAX, message), Falsehood::TermAhead(Term(u64::MAX)));
+    }
+}
+
+#[test]
+fn nobody_acknowledges_what_the_leader_lacks_or_answers_what_it_has_not_asked() {
+    let world = three();
+    let (term, last) = (world.raft(A).term().0, world.raft(A).last_id().index.0);
+    let acknowledges = |reply| says(B, A, term, Message::AppendReply(reply));
+    is_not_believed(&world, acknowledges(reply(last + 1, 0)), Falsehood::BeyondLog(LogIndex(last + 1)));
+    is_not_believed(&world, acknowledges(reply(1 << 60, 0)), Falsehood::BeyondLog(LogIndex(1 << 60)));
+    let (_, effects) = told(&world, acknowledges(reply(last, 0)));
+    assert_eq!(effects.distrust, [], "that much it has");
+    let to_come = 1 << 40;
+    is_not_believed(&world, acknowledges(reply(last, to_come)), Falsehood::RoundAhead(Round(to_come)));
+    let read = AppendReply { bulk: Round(to_come), ..reply(last, 0) };
+    is_not_believed(&world, acknowledges(read), Falsehood::RoundAhead(Round(to_come)));
+    let gap = Gap { prev: LogIndex(3), hint: EntryId::new(1, 2), last: LogIndex(COUNT_MAX) };
+    is_not_believed(&world, acknowledges(AppendReply { gap: Some(gap), ..reply(1, 0) }), Falsehood::Count);
+}
+
+#[test]
+fn entries_follow_each_other_and_can_be_read_or_are_not_taken() {
+    let mut world = three();
+    let (term, last) = (world.raft(B).term().0, world.raft(B).last_id());
+    let (next, command) = (last.index.0 + 1, EntryKind::Command);
+    let mut broken = Vec::new();
+    Membership::new(vec![A, B], vec![]).encode(&mut broken);
+    broken.truncate(9);
+    for entries in [
+        vec![entry(term, next + 1, command, b"a gap")],
+        vec![entry(term, next, command, b"x"), entry(term, next, command, b"twice the same")],
+        vec![entry(term + 1, next, command, b"of a term to come")],
+        vec![entry(term, next, EntryKind::Config, b"no members")],
+        vec![entry(term, next, EntryKind::Config, &broken)],
+    ] {
+        let sent = says(A, B, term, Message::Append(append(last, entries)));
+        is_not_believed(&world, sent, Falsehood::Entries(last));
+    }
+    let at_the_end = EntryId::new(term, u64::MAX);
+    let sent = says(A, B, term, Message::Append(append(at_the_end, vec![])));
+    is_not_believed(&world, sent, Falsehood::Count);
+
+    let (held, other) =
+        (EntryId::new(term, last.index.0 - 1), entry(term - 1, last.index.0, command, b"other"));
+    let sent = says(A, B, term, Message::Append(append(EntryId { term: Term(0), ..held }, vec![other])));
+    let (_, effects) = told(&world, sent);
+    assert_eq!(effects.persist, [], "what is committed stays");
+
+    // The world's own peers read everything; this one reads nothing.
+    let reads_nothing = kattu_raft::entry::PayloadReader(|kind, _| kind == EntryKind::Noop);
+    let raft = world.raft(B).clone().with_reader(reads_nothing);
+    world.peer(B).raft = Some(raft);
+    let sent = says(A, B, term, Message::Append(append(last, vec![entry(term, next, command, b"what?")])));
+    is_not_believed(&world, sent, Falsehood::Entries(last));
+}
+
+#[test]
+fn what_agreed_in_this_term_is_not_contradicted_in_it() {
+    let mut world = three();
+    let (term, last) = (world.raft(B).term().0 + 1, world.raft(B).last_id());
+    let next = last.index.0 + 1;
+    let sent = |term_of_entry, payload: &[u8]| {
+        let entry = entry(term_of_entry, next, EntryKind::Command, payload);
+        says(C, B, term, Message::Append(append(last, vec![entry])))
+    };
+    let (raft, effects) = told(&world, sent(term, b"agreed"));
+    assert_eq!((effects.distrust.len(), raft.verified()), (0, LogIndex(next)));
+    world.peer(B).raft = Some(raft);
+    let (_, effects) = told(&world, sent(term, b"agreed"));
+    assert_eq!(effects.distrust, [], "a copy");
+    let older = EntryId::new(term - 1, next);
+    let (raft, effects) = told(&world, sent(term - 1, b"contradicts it"));
+    assert_eq!(effects.distrust, [(C, Falsehood::Contradiction(older))]);
+    assert_eq!((raft.last_id(), effects.persist), (EntryId::new(term, next), vec![]));
+}
+
+#[test]
+fn a_snapshot_is_of_a_term_that_there_was_and_of_a_group_of_somebody() {
+    let world = three();
+    let (term, last) = (world.raft(B).term().0, world.raft(B).last_id());
+    let somebody = Membership::new(vec![A, B, C], vec![]);
+    let chunk = |last: EntryId, membership: Membership| {
+        let meta = SnapshotMeta { last, membership, ..Default::default() };
+        let chunk = SnapshotChunk { meta, offset: 0, bytes: vec![1].into(), total: 1 };
+        says(A, B, term, Message::SnapshotChunk(chunk))
+    };
+    let later = EntryId::new(term + 1, last.index.0 + 5);
+    let (raft, effects) = told(&world, chunk(later, somebody.clone()));
+    assert_eq!((effects.distrust, raft.last_id()), (vec![(A, Falsehood::Snapshot(later))], last));
+    let this = EntryId::new(term, last.index.0 + 5);
+    let (_, effects) = told(&world, chunk(this, Membership::default()));
+    assert_eq!(effects.distrust, [(A, Falsehood::Snapshot(this))]);
+    let (_, effects) = told(&world, chunk(this, somebody));
+    assert_eq!((effects.distrust.len(), effects.store_chunks.len()), (0, 1));
+}
+
+#[test]
+fn a_learner_that_comes_from_ever_new_directories_is_not_remembered_without_end() {
+    let world = three();
+    let mut leader = world.raft(A).clone();
+    let (term, learner) = (leader.term().0, NodeId(4));
+    let mut effects = Effects::default();
+    for life in 1..10_000 {
+        let envelope = says(learner, A, term, Message::AppendReply(reply(0, 0)));
+        let envelope = Envelope { incarnation: Incarnation(life), ..envelope };
+        leader.step(world.now, envelope, &mut effects);
+    }
+    assert!(format!("{leader:?}").len() < 100_000, "of each life something was kept");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 4_000, ..ProptestConfig::default() })]
+
+    /// Goal: whatever others say, this member goes on, and its own state does not contradict itself.
+    #[test]
+    fn well_formed_lies_end_nobody(bytes in proptest::collection::vec(any::<u8>(), 0..1_500)) {
+        let told = liars::story(&bytes);
+        prop_assert!(told.is_ok(), "{:?}", told);
+    }
+}

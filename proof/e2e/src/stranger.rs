@@ -1,0 +1,282 @@
+//! A stranger: whoever reaches a peer port, knows docs/formats/frame.md, and means no good.
+//!
+//! Written from that page alone, with code of its own, so that what it can say is what anybody could.
+//! Knows nothing of: keys, the members' directories, the network between members.
+
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+/// How long it waits for an answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Kinds of frames that it knows.
+pub mod kind {
+    /// Opens a connection.
+    pub const HELLO: u8 = 1;
+    /// Accepts it.
+    pub const WELCOME: u8 = 2;
+    /// Says where it is reached.
+    pub const INTRODUCTION: u8 = 5;
+    /// Asks who is in the cluster.
+    pub const JOIN: u8 = 6;
+    /// Answers that.
+    pub const ROLL: u8 = 7;
+    /// Claims to say what was asked for.
+    pub const PROOF: u8 = 13;
+    /// Entries of a leader.
+    pub const APPEND: u8 = 16;
+    /// An acknowledgement.
+    pub const APPEND_REPLY: u8 = 17;
+    /// Asks for a vote.
+    pub const VOTE: u8 = 20;
+    /// Tells a member to campaign.
+    pub const TIMEOUT_NOW: u8 = 26;
+}
+
+/// One frame.
+#[must_use]
+pub fn frame(kind: u8, fields: &[u8]) -> Vec<u8> {
+    let len = (24 + fields.len()) as u32;
+    let mut out = b"KTF\xA7".to_vec();
+    out.extend([1, kind, 0, 0]);
+    out.extend(len.to_le_bytes());
+    out.extend((fields.len() as u32).to_le_bytes());
+    out.extend(crc32c::crc32c(fields).to_le_bytes());
+    let head = crc32c::crc32c(&out);
+    out.extend(head.to_le_bytes());
+    out.extend(fields);
+    out
+}
+
+/// The head of a frame that announces so many bytes, of which none follow.
+#[must_use]
+pub fn half_frame(kind: u8, fields: u32) -> Vec<u8> {
+    let mut out = b"KTF\xA7".to_vec();
+    out.extend([1, kind, 0, 0]);
+    out.extend((24 + fields).to_le_bytes());
+    out.extend(fields.to_le_bytes());
+    out.extend(0_u32.to_le_bytes());
+    let head = crc32c::crc32c(&out);
+    out.extend(head.to_le_bytes());
+    out
+}
+
+fn texts(out: &mut Vec<u8>, texts: &[&str]) {
+    out.extend((texts.len() as u32).to_le_bytes());
+    for text in texts {
+        out.extend((text.len() as u16).to_le_bytes());
+        out.extend(text.as_bytes());
+    }
+}
+
+/// What a cluster tells whoever asks to join.
+#[derive(Clone, Debug, Default)]
+pub struct Told {
+    /// Its id.
+    pub cluster: u64,
+    /// Its members' ids.
+    pub members: Vec<u64>,
+}
+
+/// Asks at a peer port who is in the cluster.
+///
+/// # Errors
+/// Nobody answers, or something else.
+pub fn join(address: &str) -> io::Result<Told> {
+    let mut socket = connect(address)?;
+    let mut fields = Vec::new();
+    fields.extend(1_u16.to_le_bytes());
+    fields.extend(99_u16.to_le_bytes());
+    texts(&mut fields, &["http://10.9.9.9:2380"]);
+    socket.write_all(&frame(kind::JOIN, &fields))?;
+    let (said, fields) = hear(&mut socket)?;
+    if said != kind::ROLL {
+        return Err(io::Error::other(format!("it answers with a frame of kind {said}")));
+    }
+    let mut rest = &fields[..];
+    let cluster = u64_of(&mut rest);
+    let mut members = Vec::new();
+    for _ in 0..u32_of(&mut rest) {
+        members.push(u64_of(&mut rest));
+        rest = &rest[2..];
+        let name = usize::from(u16::from_le_bytes([rest[0], rest[1]]));
+        rest = &rest[2 + name..];
+        for _ in 0..2 {
+            for _ in 0..u32_of(&mut rest) {
+                let text = usize::from(u16::from_le_bytes([rest[0], rest[1]]));
+                rest = &rest[2 + text..];
+            }
+        }
+    }
+    Ok(Told { cluster, members })
+}
+
+fn u32_of(rest: &mut &[u8]) -> u32 {
+    let (taken, behind) = rest.split_first_chunk::<4>().expect("four bytes");
+    *rest = behind;
+    u32::from_le_bytes(*taken)
+}
+
+fn u64_of(rest: &mut &[u8]) -> u64 {
+    let (taken, behind) = rest.split_first_chunk::<8>().expect("eight bytes");
+    *rest = behind;
+    u64::from_le_bytes(*taken)
+}
+
+/// In whose name, and to whom.
+#[derive(Clone, Copy, Debug)]
+pub struct Name {
+    /// The cluster.
+    pub cluster: u64,
+    /// Who it says it is.
+    pub from: u64,
+    /// From which directory.
+    pub incarnation: u64,
+    /// Whom it greets.
+    pub to: u64,
+    /// 1 control, 2 bulk, 3 snapshot.
+    pub lane: u8,
+    /// The newest protocol version that it says it speaks.
+    pub newest: u16,
+}
+
+impl Name {
+    /// The greeting.
+    #[must_use]
+    pub fn hello(&self) -> Vec<u8> {
+        let mut fields = Vec::new();
+        fields.extend(1_u16.to_le_bytes());
+        fields.extend(self.newest.to_le_bytes());
+        for number in [self.cluster, self.from, self.incarnation, self.to] {
+            fields.extend(number.to_le_bytes());
+        }
+        fields.extend([self.lane, 0]);
+        frame(kind::HELLO, &fields)
+    }
+
+    /// What a message of the protocol begins with.
+    #[must_use]
+    pub fn envelope(&self, term: u64) -> Vec<u8> {
+        let mut fields = 0_u32.to_le_bytes().to_vec();
+        for number in [self.from, self.incarnation, self.to, term] {
+            fields.extend(number.to_le_bytes());
+        }
+        fields
+    }
+
+    /// An append without entries.
+    #[must_use]
+    pub fn append(&self, term: u64) -> Vec<u8> {
+        let mut fields = self.envelope(term);
+        for number in [0_u64, 0, 0, 1] {
+            fields.extend(number.to_le_bytes()); // prev, commit, round
+        }
+        fields.extend(0_u32.to_le_bytes());
+        fields.push(0);
+        frame(kind::APPEND, &fields)
+    }
+
+    /// An acknowledgement of all entries up to `upto`, in answer to a round.
+    #[must_use]
+    pub fn append_reply(&self, term: u64, upto: u64, round: u64) -> Vec<u8> {
+        let mut fields = self.envelope(term);
+        fields.extend(round.to_le_bytes());
+        fields.extend(upto.to_le_bytes());
+        fields.push(0);
+        frame(kind::APPEND_REPLY, &fields)
+    }
+
+    /// "Vote for me, your leader wants it."
+    #[must_use]
+    pub fn vote(&self, term: u64) -> Vec<u8> {
+        let mut fields = self.envelope(term);
+        fields.extend(u64::MAX.to_le_bytes());
+        fields.extend(u64::MAX.to_le_bytes());
+        fields.push(1);
+        frame(kind::VOTE, &fields)
+    }
+
+    /// "Campaign now."
+    #[must_use]
+    pub fn timeout_now(&self, term: u64) -> Vec<u8> {
+        frame(kind::TIMEOUT_NOW, &self.envelope(term))
+    }
+
+    /// Greets at a peer port, and says all this if it is welcome; whether it was, and how many bytes came back.
+    ///
+    /// # Errors
+    /// Nobody is there.
+    pub fn says(&self, address: &str, frames: &[Vec<u8>]) -> io::Result<(bool, usize)> {
+        let mut socket = connect(address)?;
+        socket.write_all(&self.hello())?;
+        let is_welcome = matches!(hear(&mut socket), Ok((kind::WELCOME, _)));
+        for frame in frames {
+            let _ = socket.write_all(frame); // it may be closed by now
+        }
+        // What it is answered, until it is closed; or for a moment, if it is not.
+        socket.set_read_timeout(Some(Duration::from_millis(100)))?;
+        let mut rest = Vec::new();
+        let _ = socket.take(1 << 20).read_to_end(&mut rest);
+        Ok((is_welcome, rest.len()))
+    }
+
+    /// The life of the data directory of the member that it greets: whoever is welcome is told.
+    ///
+    /// # Errors
+    /// Nobody is there, or it is not welcome.
+    pub fn asks_incarnation(&self, address: &str) -> io::Result<u64> {
+        let mut socket = self.opens(address)?;
+        match hear(&mut socket)? {
+            (kind::WELCOME, fields) => Ok(u64_of(&mut &fields[10..])),
+            (said, _) => Err(io::Error::other(format!("it answers with a frame of kind {said}"))),
+        }
+    }
+
+    /// A connection that has greeted, and was welcomed or not.
+    ///
+    /// # Errors
+    /// Nobody is there.
+    pub fn opens(&self, address: &str) -> io::Result<TcpStream> {
+        let mut socket = connect(address)?;
+        socket.write_all(&self.hello())?;
+        Ok(socket)
+    }
+}
+
+/// "This is where I am reached."
+#[must_use]
+pub fn introduction(url: &str) -> Vec<u8> {
+    let mut fields = Vec::new();
+    texts(&mut fields, &[url]);
+    fields.push(255);
+    frame(kind::INTRODUCTION, &fields)
+}
+
+/// "This is the secret."
+#[must_use]
+pub fn proof(secret: u64) -> Vec<u8> {
+    frame(kind::PROOF, &secret.to_le_bytes())
+}
+
+/// A connection.
+///
+/// # Errors
+/// Nobody is there.
+pub fn connect(address: &str) -> io::Result<TcpStream> {
+    let socket = TcpStream::connect(address)?;
+    socket.set_read_timeout(Some(PATIENCE))?;
+    socket.set_write_timeout(Some(PATIENCE))?;
+    socket.set_nodelay(true)?;
+    Ok(socket)
+}
+
+/// One frame: its kind and its fields.
+fn hear(socket: &mut TcpStream) -> io::Result<(u8, Vec<u8>)> {
+    let mut head = [0; 24];
+    socket.read_exact(&mut head)?;
+    let len = u32::from_le_bytes(head[8..12].try_into().expect("four bytes")) as usize;
+    let mut rest = vec![0; len.saturating_sub(24).min(1 << 20)];
+    socket.read_exact(&mut rest)?;
+    Ok((head[5], rest))
+}

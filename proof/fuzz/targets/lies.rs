@@ -1,0 +1,10 @@
+//! Well-formed lies of peers: they end nobody, and no state contradicts itself.
+
+#![no_main]
+
+#[path = "../../../core/raft/tests/liars/mod.rs"]
+mod liars;
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    liars::story(bytes).expect("the member's own state");
+});

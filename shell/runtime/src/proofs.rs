@@ -1,0 +1,235 @@
+//! Proofs: whoever greets in a member's name shows that it is reached where the table says that this member is.
+//!
+//! ```text
+//!   caller ── Hello: I am A ──────────▶ B
+//!          ◀─ Welcome: number ──────────
+//!          ── Proof: 0, ask me ───────▶           A, at its address ◀── Challenge: number, secret ── B
+//!          ── Proof: secret ──────────▶ believed from here on
+//! ```
+//! The caller says that it has read the number, for the challenge takes another way and must not be there before it.
+//! Nobody who cannot read what is sent to A's address learns the secret, and nobody who cannot read what B sends to the caller
+//! learns the number, without which A says nothing. So without any keys a stranger who can reach a peer port, but stands
+//! neither at a member's address nor on the way there, can speak in no member's name. Whoever stands on the way can; against
+//! that there is TLS. [fault-model §1 P11, SE2]
+//!
+//! A challenge travels on whichever connection towards A is there first, proven or not: it is of no use to anybody but A. While
+//! there is none, the challenge makes the dialler that is waiting try again.
+//! Knows nothing of: sockets, frames' bytes, who is a member.
+
+use kattu_raft::NodeId;
+use kattu_wire::Challenge;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, VecDeque};
+use std::rc::Rc;
+use tokio::sync::Notify;
+use tokio::sync::futures::Notified;
+
+/// What was asked and told, on both sides: of no more connections than there are.
+#[derive(Debug, Default)]
+pub(crate) struct Proofs {
+    /// Of connections towards us: who each says it is, the secret, and whether the challenge may leave already.
+    asked: RefCell<BTreeMap<u64, Question>>,
+    /// Challenges that have not left, by whom they are for.
+    untold: RefCell<BTreeMap<NodeId, VecDeque<Challenge>>>,
+    /// Of our own connections: the number that each was given, by whom, and the secret once it is known.
+    expected: RefCell<BTreeMap<u64, (NodeId, Option<u64>)>>,
+    news: Notify,
+}
+
+#[derive(Debug)]
+struct Question {
+    of: NodeId,
+    secret: u64,
+    /// The caller has read the number.
+    is_ready: bool,
+    is_put: bool,
+}
+
+/// A connection towards us that has been asked for its proof; forgotten when dropped.
+#[derive(Debug)]
+pub(crate) struct Asked {
+    proofs: Rc<Proofs>,
+    pub(crate) number: u64,
+    secret: u64,
+}
+
+impl Asked {
+    /// Whether this is the proof.
+    pub(crate) fn is_proven_by(&self, secret: u64) -> bool {
+        self.secret == secret
+    }
+}
+
+impl Drop for Asked {
+    fn drop(&mut self) {
+        let question = self.proofs.asked.borrow_mut().remove(&self.number);
+        let mut untold = self.proofs.untold.borrow_mut();
+        if let Some(Question { of, .. }) = question
+            && let Some(waiting) = untold.get_mut(&of)
+        {
+            waiting.retain(|challenge| challenge.number != self.number);
+            if waiting.is_empty() {
+                untold.remove(&of);
+            }
+        }
+    }
+}
+
+/// One of our own connections, which waits for the secret that it was asked for; forgotten when dropped.
+#[derive(Debug)]
+pub(crate) struct Expected<'a> {
+    proofs: &'a Proofs,
+    number: u64,
+}
+
+impl Expected<'_> {
+    /// The secret, if it was told.
+    pub(crate) fn secret(&self) -> Option<u64> {
+        self.proofs.expected.borrow().get(&self.number).and_then(|(_, secret)| *secret)
+    }
+}
+
+impl Drop for Expected<'_> {
+    fn drop(&mut self) {
+        self.proofs.expected.borrow_mut().remove(&self.number);
+    }
+}
+
+impl Proofs {
+    /// Asks somebody who says that it is `of`. The challenge leaves when the caller is ready and that member is known.
+    pub(crate) fn ask(self: &Rc<Self>, of: NodeId) -> Asked {
+        let (number, secret) = (number(), number());
+        let question = Question { of, secret, is_ready: false, is_put: false };
+        self.asked.borrow_mut().insert(number, question);
+        Asked { proofs: self.clone(), number, secret }
+    }
+
+    /// This caller has read its number.
+    pub(crate) fn ready(&self, asked: &Asked, is_known: impl Fn(NodeId) -> bool) {
+        if let Some(question) = self.asked.borrow_mut().get_mut(&asked.number) {
+            question.is_ready = true;
+        }
+        self.put(is_known);
+    }
+
+    /// Challenges to whoever is known by now may leave.
+    pub(crate) fn put(&self, is_known: impl Fn(NodeId) -> bool) {
+        let mut untold = self.untold.borrow_mut();
+        for (&number, question) in self.asked.borrow_mut().iter_mut() {
+            if !question.is_ready || question.is_put || !is_known(question.of) {
+                continue;
+            }
+            question.is_put = true;
+            let waiting = untold.entry(question.of).or_default();
+            waiting.push_back(Challenge { number, secret: question.secret });
+        }
+        self.news.notify_waiters();
+    }
+
+    /// Whether a challenge waits for a connection to this member.
+    pub(crate) fn has_untold(&self, to: NodeId) -> bool {
+        self.untold.borrow().contains_key(&to)
+    }
+
+    /// The challenges that wait for a connection to this member: they leave now.
+    pub(crate) fn take_untold(&self, to: NodeId) -> VecDeque<Challenge> {
+        self.untold.borrow_mut().remove(&to).unwrap_or_default()
+    }
+
+    /// Our connection to `to` is to be proven under this number.
+    pub(crate) fn expect(&self, to: NodeId, number: u64) -> Expected<'_> {
+        self.expected.borrow_mut().insert(number, (to, None));
+        Expected { proofs: self, number }
+    }
+
+    /// Somebody who says that it is `from` has challenged us. Only who has welcomed us knows the number.
+    pub(crate) fn told(&self, from: NodeId, challenge: Challenge) {
+        if let Some((to, secret)) = self.expected.borrow_mut().get_mut(&challenge.number)
+            && *to == from
+        {
+            *secret = Some(challenge.secret);
+            self.news.notify_waiters();
+        }
+    }
+
+    /// All challenges that wait, whoever they are for.
+    #[cfg(test)]
+    pub(crate) fn take_all(&self) -> Vec<Challenge> {
+        std::mem::take(&mut *self.untold.borrow_mut()).into_values().flatten().collect()
+    }
+
+    /// Connections that have not given their proof.
+    #[cfg(test)]
+    pub(crate) fn open(&self) -> usize {
+        self.asked.borrow().len()
+    }
+
+    /// Comes back when any of this has changed since it was called.
+    pub(crate) fn news(&self) -> Notified<'_> {
+        self.news.notified()
+    }
+}
+
+/// A number nobody can guess; never 0, which asks for nothing.
+///
+/// # Panics
+/// If the operating system gives no random bytes: there is no secret then.
+fn number() -> u64 {
+    let drawn = getrandom::u64().expect("the system gives random bytes");
+    drawn.max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: NodeId = NodeId(1);
+    const B: NodeId = NodeId(2);
+
+    #[test]
+    fn the_secret_goes_to_whom_it_is_asked_of_and_from_there_where_it_is_waited_for() {
+        let ours = Rc::new(Proofs::default());
+        let asked = ours.ask(A);
+        assert!(!ours.has_untold(A), "it has not read its number yet");
+        ours.ready(&asked, |_| true);
+        assert!(ours.has_untold(A) && !ours.has_untold(B));
+        let untold = ours.take_untold(A);
+        let [challenge] = untold.iter().copied().collect::<Vec<_>>()[..] else { panic!("{untold:?}") };
+        assert_eq!(challenge.number, asked.number);
+        assert!(!ours.has_untold(A), "it has left");
+
+        let theirs = Proofs::default();
+        theirs.told(B, challenge);
+        let expected = theirs.expect(B, challenge.number);
+        assert_eq!(expected.secret(), None, "nobody waited for it when it came");
+        theirs.told(NodeId(3), challenge);
+        assert_eq!(expected.secret(), None, "somebody else said it");
+        theirs.told(B, Challenge { number: challenge.number + 1, ..challenge });
+        assert_eq!(expected.secret(), None, "of another connection");
+        theirs.told(B, challenge);
+        let secret = expected.secret().expect("it was told");
+        assert!(asked.is_proven_by(secret) && !asked.is_proven_by(secret + 1));
+        drop(expected);
+        assert!(theirs.expected.borrow().is_empty());
+        drop(asked);
+        assert!(ours.asked.borrow().is_empty());
+    }
+
+    #[test]
+    fn a_challenge_waits_until_its_member_is_known_and_goes_with_its_connection() {
+        let proofs = Rc::new(Proofs::default());
+        let asked = proofs.ask(A);
+        proofs.ready(&asked, |_| false);
+        proofs.put(|member| member == B);
+        assert!(!proofs.has_untold(A), "nobody knows where it is");
+        proofs.put(|member| member == A);
+        proofs.put(|member| member == A);
+        assert_eq!(proofs.take_untold(A).len(), 1, "once");
+        let another = proofs.ask(A);
+        proofs.ready(&another, |_| true);
+        drop(asked);
+        assert!(proofs.has_untold(A));
+        drop(another);
+        assert!(!proofs.has_untold(A), "nobody waits for an answer");
+    }
+}
