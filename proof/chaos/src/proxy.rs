@@ -99,33 +99,40 @@ async fn listen(shared: Arc<Shared>, listener: TcpListener, to: usize) {
     loop {
         // A connection that was gone before it was accepted is no loss.
         let Ok((socket, address)) = listener.accept().await else { continue };
-        let Some(from) = opener(&shared, address) else { continue };
+        let Ok(face) = socket.local_addr() else { continue };
+        let Some(from) = opener(&shared, address, face) else { continue };
         number += 1;
         let seed = Random::of_part(shared.seed, &format!("connection {from} {to} {number}")).number();
         tokio::spawn(connection(shared.clone(), socket, from, to, seed));
     }
 }
 
-/// Which member opened a connection that comes from this address.
-fn opener(shared: &Shared, address: SocketAddr) -> Option<usize> {
+/// Which member opened a connection that comes from this address to this face.
+fn opener(shared: &Shared, address: SocketAddr, face: SocketAddr) -> Option<usize> {
     if shared.seats.iter().all(|seat| seat.stand_in.is_some()) {
         return shared.seats.iter().position(|seat| seat.stand_in.map(|(_, own)| own) == Some(address.ip()));
     }
-    let inode = inode_of(address)?;
+    let inode = inode_of(address, face)?;
     let processes = shared.processes.lock().expect("nobody panics with it").clone();
     processes.iter().position(|process| process.is_some_and(|process| has_socket(process, inode)))
 }
 
-/// The inode of the socket that is bound to this address, from the kernel's table.
-fn inode_of(address: SocketAddr) -> Option<u64> {
-    let IpAddr::V4(ip) = address.ip() else { return None };
-    // The table shows the address as a number in the machine's byte order.
-    let wanted = format!("{:08X}:{:04X}", u32::from_ne_bytes(ip.octets()), address.port());
+/// The inode of the open socket with these ends, from the kernel's table. The near end alone would not do: the kernel uses it
+/// for connections to others, too, and lists those that ended (with inode 0) for a minute.
+fn inode_of(near: SocketAddr, far: SocketAddr) -> Option<u64> {
+    let wanted = [in_table(near)?, in_table(far)?];
     let table = std::fs::read_to_string("/proc/net/tcp").ok()?;
     table.lines().find_map(|line| {
         let fields: Vec<&str> = line.split_whitespace().collect();
-        (fields.get(1) == Some(&wanted.as_str())).then(|| fields.get(9)?.parse().ok())?
+        let is_it = fields.get(1..3)? == wanted;
+        fields.get(9)?.parse().ok().filter(|&inode| is_it && inode != 0)
     })
+}
+
+/// An address as that table shows it: a number in the machine's byte order, and the port.
+fn in_table(address: SocketAddr) -> Option<String> {
+    let IpAddr::V4(ip) = address.ip() else { return None };
+    Some(format!("{:08X}:{:04X}", u32::from_ne_bytes(ip.octets()), address.port()))
 }
 
 fn has_socket(process: u32, inode: u64) -> bool {
@@ -351,6 +358,28 @@ mod tests {
             socket.set_read_timeout(Some(Duration::from_secs(20))).expect("a limit");
         }
         (here, there)
+    }
+
+    /// One local address can be the near end of many connections, ended ones among them.
+    #[test]
+    fn a_connection_is_known_by_both_its_ends() {
+        let listeners = [(); 2].map(|()| std::net::TcpListener::bind("127.0.0.1:0").expect("a port"));
+        let there = listeners.each_ref().map(|listener| listener.local_addr().expect("bound"));
+        let open = |from: SocketAddr, to: SocketAddr| {
+            let socket =
+                socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).expect("a socket");
+            socket.set_reuse_address(true).expect("an option");
+            socket.bind(&from.into()).expect("an address");
+            socket.connect(&to.into()).expect("somebody listens");
+            socket
+        };
+        let first = open("127.0.0.1:0".parse().expect("an address"), there[0]);
+        let here = first.local_addr().expect("bound").as_socket().expect("an address");
+        let second = open(here, there[1]);
+        let inodes = there.map(|there| inode_of(here, there).expect("a connection"));
+        assert_ne!(inodes[0], inodes[1]);
+        drop((first, second));
+        assert_eq!(inode_of(here, there[0]), None, "an ended connection is nobody's");
     }
 
     #[test]
