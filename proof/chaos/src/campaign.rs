@@ -52,6 +52,8 @@ struct Sum {
     judged: u64,
     lost: u64,
     seen: Seen,
+    /// What was broken, a line each, to be said once more where a long output ends.
+    broken: Vec<String>,
 }
 
 impl Sum {
@@ -66,7 +68,13 @@ impl Sum {
         self.lost += lost;
     }
 
-    /// The last line, which other programs read.
+    /// A trial in which something was broken.
+    fn violated(&mut self, seed: u64, violations: &[String]) {
+        self.violations += 1;
+        self.broken.extend(violations.iter().map(|violation| format!("seed {seed}: {}", short(violation))));
+    }
+
+    /// What was broken, and the last line, which other programs read.
     fn end(&self, begun: Instant) -> ExitCode {
         println!("{}", self.seen.line());
         println!(
@@ -77,6 +85,7 @@ impl Sum {
             self.judged,
             begun.elapsed().as_secs_f64()
         );
+        self.broken.iter().for_each(|line| println!("{line}"));
         println!(
             "{} trials, {} violations, {} acknowledged writes, {} lost",
             self.trials, self.violations, self.writes, self.lost
@@ -181,7 +190,7 @@ pub fn chaos(wish: &Wish) -> ExitCode {
             let shown = outcome.violations.last().map_or("nothing is seen".to_string(), |it| short(it));
             bar.suspend(|| println!("seed {seed}: {} lost; {shown}", outcome.lost));
         } else if !outcome.violations.is_empty() {
-            sum.violations += 1;
+            sum.violated(seed, &outcome.violations);
             report(&bar, "chaos", wish, seed, &outcome.violations);
         }
         step(&bar, sum);
@@ -232,7 +241,7 @@ fn used(limited: &[Option<Use>]) -> String {
 
 /// The first words of a story.
 fn short(story: &str) -> String {
-    story.chars().take(160).collect()
+    story.chars().take(240).map(|it| if it == '\n' { ' ' } else { it }).collect()
 }
 
 /// `cargo xtask kills`.
@@ -277,7 +286,7 @@ pub fn kills(wish: &Wish) -> ExitCode {
         phase.0 += u64::from(outcome.was_met);
         phase.1 += 1;
         if !outcome.violations.is_empty() {
-            sum.violations += 1;
+            sum.violated(seed, &outcome.violations);
             report(&bar, "kills", wish, seed, &outcome.violations);
         }
         step(&bar, sum);
