@@ -57,7 +57,7 @@ pub struct SimArgs {
     /// Measure: so many elections in a cluster of five after its leader died, as a distribution
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=1_000_000), conflicts_with_all = ["storms", "minutes", "hash", "speed"])]
     elections: Option<u64>,
-    /// What the storms are about: all faults, or how well a cluster serves with one slow follower
+    /// What the storms are about: all faults, how well a cluster serves with one slow follower, or a member that lies
     #[arg(long, value_enum, default_value = "storms", conflicts_with_all = ["speed", "elections", "profile"])]
     family: About,
     /// A situation in the place of storms, over the seeds of `--seed` and `--storms`
@@ -82,6 +82,8 @@ enum About {
     SlowMembers,
     /// Snapshots, new segments and compactions, at one disk for each member: progress, memory, steps, tail of writes
     BusyDisks,
+    /// One member says whatever is well-formed, in place of safety: no process ends, memory, steps
+    Liars,
 }
 
 impl From<About> for Family {
@@ -91,6 +93,7 @@ impl From<About> for Family {
             About::SlowLinks => Family::SlowLinks,
             About::SlowMembers => Family::SlowMembers,
             About::BusyDisks => Family::BusyDisks,
+            About::Liars => Family::Liars,
         }
     }
 }
@@ -190,6 +193,10 @@ fn print_faults(sum: &Sum, family: Family) -> Outcome {
         vec![fault.id().to_string(), fault.about().to_string(), sum.faults.count(fault).to_string()]
     });
     output::print_table(&["fault", "what", "times"], rows.collect())?;
+    if family == Family::Liars {
+        let steps = sum.service.said_of_steps();
+        return output::print(format!("members: {}\n{steps}\n", sum.deeds).as_bytes());
+    }
     if family != Family::Storms {
         return output::print(format!("members: {}\n{}", sum.deeds, sum.service).as_bytes());
     }

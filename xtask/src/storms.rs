@@ -15,6 +15,8 @@ const STORM_LIMIT: Duration = Duration::from_secs(600);
 const STORMS: u64 = 200;
 /// Fresh storms of each family that judges service, for every commit: they take one to four seconds each.
 const OF_SERVICE: usize = 12;
+/// Storms with liars, for every commit: ten a second.
+const OF_LIARS: usize = 100;
 /// Seeds whose course is compared between builds, and for how many simulated minutes.
 const COMPARED: u64 = 4;
 const MINUTES: u64 = 1;
@@ -79,18 +81,23 @@ pub fn fresh(seed: u64, log: &Path) -> Result<Tally, Failure> {
     Ok(Tally { passed: STORMS as usize, note: last, ..Tally::default() })
 }
 
-/// Fresh storms of the families that judge service: their seeds follow from the commit.
+/// Fresh storms of the families that judge service, and of liars: their seeds follow from the commit.
 pub fn service(seed: u64, log: &Path) -> Result<Tally, Failure> {
     let mut tally = Tally::default();
-    for family in ["slow-links", "slow-members", "busy-disks"] {
-        let (storms, first) = (OF_SERVICE.to_string(), seed.to_string());
+    for (family, storms) in [
+        ("slow-links", OF_SERVICE),
+        ("slow-members", OF_SERVICE),
+        ("busy-disks", OF_SERVICE),
+        ("liars", OF_LIARS),
+    ] {
+        let (count, first) = (storms.to_string(), seed.to_string());
         run_logged(
-            &mut kattu(&["--family", family, "--seed", &first, "--storms", &storms]),
+            &mut kattu(&["--family", family, "--seed", &first, "--storms", &count]),
             log,
             STORM_LIMIT,
         )?;
-        tally.passed += OF_SERVICE;
+        tally.passed += storms;
     }
-    tally.note = format!("{OF_SERVICE} storms of each family");
+    tally.note = format!("{OF_SERVICE} storms of each family, {OF_LIARS} with liars");
     Ok(tally)
 }

@@ -476,6 +476,11 @@ pub enum Event {
     },
     /// A piece of a leader's snapshot was stored, or not: the answer says which byte is next.
     ChunkStored(ChunkStored),
+    /// All pieces of a leader's snapshot have come, and nobody can read what they say; nothing is left of it.
+    SnapshotUnreadable {
+        /// What it was to cover.
+        last: EntryId,
+    },
     /// The snapshot ordered by [`KeeperTask::Snapshot`] is durable under its name, and every byte of it was checked.
     SnapshotTaken {
         /// What it covers.

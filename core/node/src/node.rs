@@ -194,6 +194,7 @@ impl Node {
             }
             Event::ChunkRead { request, read } => self.raft.chunk_read(now, request, read, out),
             Event::ChunkStored(stored) => self.raft.chunk_stored(now, stored, out),
+            Event::SnapshotUnreadable { last } => self.raft.snapshot_unreadable(now, last, out),
             Event::SnapshotTaken { meta, bytes } => self.on_snapshot_taken(now, meta, bytes, out),
             Event::SnapshotFailed { last } => self.on_snapshot_failed(last),
             Event::Space(space) => {
@@ -287,8 +288,7 @@ impl Node {
         effects.compute.extend(raft_effects.compute);
         effects.trace.extend(raft_effects.trace);
         for (peer, falsehood) in raft_effects.distrust {
-            self.note_falsehood(peer, falsehood);
-            effects.distrust.push((peer, falsehood));
+            self.distrust(peer, falsehood, effects);
         }
         effects.read_chunks.extend(raft_effects.read_chunks);
         if let Some(piece) = raft_effects.store_chunks.last() {
@@ -306,7 +306,9 @@ impl Node {
         }
     }
 
-    fn note_falsehood(&mut self, peer: NodeId, falsehood: Falsehood) {
+    /// A peer has said what no honest one says.
+    pub(crate) fn distrust(&mut self, peer: NodeId, falsehood: Falsehood, effects: &mut Effects) {
+        effects.distrust.push((peer, falsehood));
         if self.distrusted.len() < DISTRUSTED_MAX || self.distrusted.contains_key(&peer) {
             let (times, last) = self.distrusted.entry(peer).or_insert((0, falsehood));
             (*times, *last) = (*times + 1, falsehood);

@@ -25,8 +25,10 @@ use crate::node::{Node, OWN, PUBLISH, answer};
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use kattu_raft::ProposeError;
+use kattu_raft::distrust::COUNT_MAX;
 use kattu_raft::{
-    Duration, Entry, EntryId, EntryKind, Incarnation, Instant, LogIndex, Membership, NodeId, SharedBytes,
+    Duration, Entry, EntryId, EntryKind, Falsehood, Incarnation, Instant, LogIndex, Membership, NodeId,
+    SharedBytes,
 };
 
 /// Runs of one follower from which a leader takes writes in one term.
@@ -64,6 +66,12 @@ enum Whose {
     /// A follower of this term, which has forwarded it from this run under this number. It was taken: whatever comes of it
     /// is told once, and nobody puts it into the log in another term. [B13]
     Forwarded { from: NodeId, run: Incarnation, seq: u64 },
+}
+
+/// Whether so many sequence numbers from this one on are such as a member can come to.
+fn can_be_counted(first: u64, count: usize) -> bool {
+    let counts = first.checked_add(count as u64).is_some_and(|past_last| past_last < COUNT_MAX);
+    counts || planted!("any-sequence-believed")
 }
 
 /// Verdicts on forwarded writes, with those that follow each other in one reply.
@@ -602,11 +610,10 @@ impl Node {
             return;
         }
         // A member that sends what is no command is broken; nothing of it may reach the log. [fault-model F71]
-        let past_last = forward.first_seq.checked_add(forward.commands.len() as u64);
-        if forward.first_seq == 0
-            || past_last.is_none()
-            || forward.commands.iter().any(|bytes| Command::decode(bytes).is_err())
-        {
+        if forward.first_seq == 0 || !can_be_counted(forward.first_seq, forward.commands.len()) {
+            return self.distrust(forward.from, Falsehood::Count, effects);
+        }
+        if forward.commands.iter().any(|bytes| Command::decode(bytes).is_err()) {
             return;
         }
         let run = (forward.from, forward.incarnation);
@@ -670,9 +677,11 @@ impl Node {
     /// Follower: where its writes went. It answers its clients when it applies those entries itself.
     pub(crate) fn on_forward_reply(&mut self, now: Instant, reply: ForwardReply, effects: &mut Effects) {
         let meant_for_us = reply.to == self.raft.id() && reply.incarnation == self.run;
-        let past_last = reply.first_seq.checked_add(reply.verdicts.len() as u64);
-        if !meant_for_us || reply.term != self.raft.term() || past_last.is_none() {
+        if !meant_for_us || reply.term != self.raft.term() {
             return;
+        }
+        if !can_be_counted(reply.first_seq, reply.verdicts.len()) {
+            return self.distrust(reply.from, Falsehood::Count, effects);
         }
         let mut again = Vec::new();
         for (seq, verdict) in (reply.first_seq..).zip(reply.verdicts) {

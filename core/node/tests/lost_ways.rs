@@ -117,7 +117,7 @@ fn numbers_at_the_end_of_their_range_are_ignored() {
     let last = world.member(leader).node.raft().last_id();
     let Request::Write(command) = put("a", "1") else { panic!("a write") };
     let command = SharedBytes::from(command);
-    for first_seq in [0, u64::MAX, u64::MAX - 1] {
+    for first_seq in [0, u64::MAX, u64::MAX - 1, u64::MAX - 2, u64::MAX - 3] {
         world.deliver_one(PeerMessage::Forward(Forward {
             from: NodeId(follower),
             to: NodeId(leader),
@@ -132,14 +132,16 @@ fn numbers_at_the_end_of_their_range_are_ignored() {
     let forward = forwards(&mut world).remove(0);
     let incarnation = forward.incarnation;
     world.deliver_one(PeerMessage::Forward(forward));
-    world.deliver_one(PeerMessage::ForwardReply(ForwardReply {
-        from: NodeId(leader),
-        to: NodeId(follower),
-        incarnation,
-        term,
-        first_seq: u64::MAX - 1,
-        verdicts: vec![Ok(EntryId { term, index: LogIndex(u64::MAX) }); 3],
-    }));
+    for before_end in 1..5 {
+        world.deliver_one(PeerMessage::ForwardReply(ForwardReply {
+            from: NodeId(leader),
+            to: NodeId(follower),
+            incarnation,
+            term,
+            first_seq: u64::MAX - before_end,
+            verdicts: vec![Ok(EntryId { term, index: LogIndex(u64::MAX) }); 3],
+        }));
+    }
     let ticket = world.ask(follower, put("a", "2"));
     world.deliver();
     assert!(is_done(world.outcome(follower, ticket)));

@@ -39,7 +39,7 @@ pub enum Trial {
     /// Storms over a simulated cluster, judged by invariants and by the history of its clients.
     Storms,
     /// Storms in which one member or one link is slow, or disks have much to do, and nothing else goes wrong, judged by how
-    /// well the cluster serves.
+    /// well the cluster serves; and those in which a member lies, and nobody may end.
     Service,
     /// Storms over peers of the protocol alone, moved in single messages and records: clocks, disks and roles change faster
     /// than in a cluster.

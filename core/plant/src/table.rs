@@ -25,7 +25,7 @@ const WAL: &str = "kattu-wal";
 const REBUILD: &str = "kattu-rebuild";
 
 /// All bugs that can be planted.
-pub static BUGS: [Bug; 179] = [
+pub static BUGS: [Bug; 181] = [
     // core/raft: elections
     bug(
         RAFT,
@@ -747,6 +747,14 @@ pub static BUGS: [Bug; 179] = [
     ),
     bug(
         NODE,
+        "any-sequence-believed",
+        "`kattu sim --family liars --seed 8`: a forwarded write with the last number there is",
+        "Forwarded writes and their verdicts are numbered up to the last number there is, and then one is added to it.",
+        Trial::Service,
+        &["assertion"],
+    ),
+    bug(
+        NODE,
         "forwarded-write-waits-for-no-room",
         "our own: seen under a flood of large writes",
         "A leader refuses a forwarded write for want of space while its log's next piece is being made ready.",
@@ -1421,6 +1429,14 @@ pub static BUGS: [Bug; 179] = [
         "unreadable-entries-taken",
         "kin of F71: a committed command that ends every member that applies it",
         "A follower takes its leader's entries into its log whether or not it can read them.",
+        Trial::Scene,
+        &["lies_end_nobody"],
+    ),
+    bug(
+        RAFT,
+        "unreadable-snapshot-taken",
+        "kin of F71: a snapshot that ends every member that installs it",
+        "A follower installs its leader's snapshot although nobody can read what it holds.",
         Trial::Scene,
         &["lies_end_nobody"],
     ),

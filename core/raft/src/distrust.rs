@@ -50,7 +50,7 @@ pub enum Falsehood {
     Contradiction(EntryId),
     /// Its entries do not follow each other, are of a term to come, or cannot be read.
     Entries(EntryId),
-    /// Its snapshot is of a term to come, or of a group of nobody.
+    /// Its snapshot is of a term to come, of a group of nobody, or cannot be read.
     Snapshot(EntryId),
 }
 

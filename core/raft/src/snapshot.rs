@@ -527,12 +527,30 @@ impl Raft {
         }
     }
 
-    fn reply_to_chunk(&mut self, reply: SnapshotReply, effects: &mut Effects) {
-        let leader = match &self.role {
+    /// A snapshot has come in, every byte is as its sender has it, and they mean nothing: nothing is left of it, and the
+    /// leader that sent it is not believed.
+    pub fn snapshot_unreadable(&mut self, now: Instant, last: EntryId, effects: &mut Effects) {
+        if planted!("unreadable-snapshot-taken") {
+            return self.chunk_stored(now, ChunkStored { last, next: 0, complete: true }, effects);
+        }
+        let incoming = self.incoming.take_if(|incoming| incoming.meta.last == last);
+        if incoming.is_some_and(|incoming| incoming.term == self.term)
+            && let Some(leader) = self.followed()
+        {
+            Raft::distrust(leader, Falsehood::Snapshot(last), effects);
+        }
+    }
+
+    /// The leader that is followed, if there is one.
+    fn followed(&self) -> Option<NodeId> {
+        match &self.role {
             Role::Follower(follower) => follower.following.as_ref().map(|following| following.leader),
             Role::PreCandidate(_) | Role::Candidate(_) | Role::Leader(_) => None,
-        };
-        if let Some(leader) = leader {
+        }
+    }
+
+    fn reply_to_chunk(&mut self, reply: SnapshotReply, effects: &mut Effects) {
+        if let Some(leader) = self.followed() {
             self.send_when_durable(self.envelope(leader, Message::SnapshotReply(reply)), effects);
         }
     }

@@ -58,6 +58,7 @@ const ELSEWHERE: &[&str] = &[
     "any-term-believed",
     "any-count-believed",
     "unreadable-entries-taken",
+    "unreadable-snapshot-taken",
     "snapshot-of-a-term-to-come-taken",
     "acknowledgement-beyond-the-log-believed",
     "round-to-come-believed",

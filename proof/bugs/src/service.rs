@@ -20,6 +20,8 @@ const OF_BUSY_DISKS: [&str; 3] =
     ["next-segment-made-while-writes-wait", "snapshot-synced-in-one-go", "compacted-versions-kept"];
 /// Bugs that show where much history is forgotten.
 const OF_FORGET: [&str; 1] = ["compaction-forgets-all-at-once"];
+/// Bugs that show where a member lies.
+const OF_LIARS: [&str; 1] = ["any-sequence-believed"];
 /// Bugs that show under ten times the load that can be served.
 const OF_RUSH: [&str; 1] = ["unanswered-forwards-go-with-every-batch"];
 
@@ -39,6 +41,7 @@ pub fn called_for(bug: &str) -> &'static str {
             Family::SlowMembers.name()
         }
         _ if OF_BUSY_DISKS.contains(&bug) || bug == Family::BusyDisks.name() => Family::BusyDisks.name(),
+        _ if OF_LIARS.contains(&bug) || bug == Family::Liars.name() => Family::Liars.name(),
         _ => Family::SlowLinks.name(),
     }
 }

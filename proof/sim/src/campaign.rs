@@ -27,6 +27,8 @@ pub fn least(storms: u64) -> u64 {
 
 /// From so many storms on, members with much to do at their disks must have done each of it once a storm on average.
 const BUSY_FROM: u64 = 5;
+/// From so many storms on, a liar must have told a lie, and been noticed, once a storm on average.
+const LIARS_FROM: u64 = 5;
 
 /// What many storms came to.
 #[derive(Clone, Debug, Default)]
@@ -70,6 +72,14 @@ impl Sum {
             for (what, count) in
                 [("segments", segments), ("compactions", compactions), ("snapshots", snapshots)]
             {
+                if count < self.storms {
+                    lacks.push(format!("{what} ({count})"));
+                }
+            }
+        }
+        if family == Family::Liars && self.storms >= LIARS_FROM {
+            let Deeds { lies, caught, elections, .. } = self.deeds;
+            for (what, count) in [("lies", lies), ("lies noticed", caught), ("elections", elections)] {
                 if count < self.storms {
                     lacks.push(format!("{what} ({count})"));
                 }

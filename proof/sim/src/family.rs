@@ -1,4 +1,4 @@
-//! Family: storms that judge service, each family with what it is about and nothing else going wrong.
+//! Family: what storms are about; and those that judge service, each family with what it is about and nothing else going wrong.
 //!
 //! | Family | What is in it | What is judged beside safety |
 //! |---|---|---|
@@ -6,8 +6,9 @@
 //! | [`Family::SlowLinks`] | links of 1, 10, 100 MB/s, members that come back far behind | goodput, progress, leaders that stay, memory, steps, tail |
 //! | [`Family::SlowMembers`] | members with little CPU, members that come back far behind, compactions | progress, leaders that stay, memory, steps, tail |
 //! | [`Family::BusyDisks`] | snapshots, changes of segments and compactions, at one disk for each member | progress, leaders that stay, memory, steps, tail |
+//! | [`Family::Liars`] | a member that says whatever is well-formed (`liar.rs`) | no end of a process, memory, steps; in place of safety |
 //!
-//! Requests come at a rate, as clients do that do not wait for each other. Steps of members cost time by counted work, so
+//! In those that judge service requests come at a rate, as clients do that do not wait for each other. Steps of members cost time by counted work, so
 //! that a long step delays heartbeats. The limits of a peer's lane are those of production or an eighth of them, so that a
 //! storm of half a minute fills them.
 //! Knows nothing of: how members work.
@@ -44,6 +45,8 @@ pub enum Family {
     SlowMembers,
     /// Members that only have much to do beside writes.
     BusyDisks,
+    /// A member that lies.
+    Liars,
 }
 
 impl Family {
@@ -55,11 +58,13 @@ impl Family {
             Family::SlowLinks => "slow-links",
             Family::SlowMembers => "slow-members",
             Family::BusyDisks => "busy-disks",
+            Family::Liars => "liars",
         }
     }
 
     /// All of them.
-    pub const ALL: [Family; 4] = [Family::Storms, Family::SlowLinks, Family::SlowMembers, Family::BusyDisks];
+    pub const ALL: [Family; 5] =
+        [Family::Storms, Family::SlowLinks, Family::SlowMembers, Family::BusyDisks, Family::Liars];
 
     /// The family of this name.
     #[must_use]
@@ -73,7 +78,10 @@ impl Family {
         match fault {
             Fault::F54 => matches!(self, Family::SlowLinks | Family::Storms),
             Fault::F55 => matches!(self, Family::SlowMembers | Family::Storms),
-            Fault::F51 => self != Family::BusyDisks,
+            Fault::F51 => !matches!(self, Family::BusyDisks | Family::Liars),
+            Fault::F01 | Fault::F02 | Fault::F03 | Fault::F30 | Fault::F32 | Fault::F33 => {
+                matches!(self, Family::Storms | Family::Liars)
+            }
             _ => self == Family::Storms,
         }
     }
@@ -163,7 +171,7 @@ pub(crate) fn draw(seed: u64, options: &Options) -> Plan {
     plan.kinds = match family {
         Family::BusyDisks => Kinds::of(&[Kind::Forget]),
         Family::SlowMembers => Kinds::of(&[Kind::Tired, Kind::Away, Kind::Forget]),
-        Family::SlowLinks | Family::Storms => Kinds::of(&[Kind::Narrow, Kind::Away]),
+        Family::SlowLinks | Family::Storms | Family::Liars => Kinds::of(&[Kind::Narrow, Kind::Away]),
     };
     if let Some(allowed) = &options.kinds {
         let kinds: Vec<Kind> = plan.kinds.iter().filter(|kind| allowed.has(*kind)).collect();
@@ -210,7 +218,7 @@ fn draw_serving(family: Family, dice: &mut Dice) -> Serving {
     let (bytes_per_second, value) = match family {
         Family::SlowMembers => (dice.log_within(100_000, MB), dice.log_within(64, 1 << 10)),
         Family::BusyDisks => (dice.log_within(2 * MB, 8 * MB), dice.log_within(1 << 10, 16 << 10)),
-        Family::SlowLinks | Family::Storms => {
+        Family::SlowLinks | Family::Storms | Family::Liars => {
             let most = rate.unwrap_or(10 * MB) / 3;
             (dice.log_within(most.min(4 * MB) / 8, most.min(4 * MB)), dice.log_within(1 << 10, 32 << 10))
         }
@@ -430,7 +438,7 @@ impl Family {
     /// answers only; whoever comes back in the last seconds of a storm leaves few writes to compare.
     fn judges(self) -> &'static [(&'static str, u64)] {
         match self {
-            Family::Storms => &[],
+            Family::Storms | Family::Liars => &[],
             Family::SlowLinks => &[(OF_GOODPUT, 5), (OF_CLOSER, 10), (OF_TROUBLE, 25), (OF_OFFICE, 50)],
             Family::SlowMembers => &[(OF_TROUBLE, 25), (OF_OFFICE, 25), (OF_HISTORY, 25)],
             Family::BusyDisks => &[

@@ -20,6 +20,7 @@
 //! | `run.rs`, `campaign.rs`, `shrink.rs` | one storm, many, the smallest that fails |
 //! | `elections.rs` | how long clusters are without a leader |
 //! | `family.rs`, `beside.rs` | storms that judge service: slow links, members with little CPU, busy disks |
+//! | `liar.rs` | storms with a member that lies |
 //! | `service.rs`, `load.rs` | how well clusters serve: one situation each, and requests that come at a rate |
 //! | `dice.rs`, `clock.rs`, `queue.rs` | chance, time, order |
 //!
@@ -43,6 +44,7 @@ pub mod elections;
 pub mod family;
 pub mod faults;
 pub mod inject;
+mod liar;
 pub mod load;
 mod log;
 mod net;

@@ -45,7 +45,7 @@ pub(crate) const CONTROL: usize = 1;
 pub(crate) const SNAPSHOT: usize = 2;
 
 /// All lanes of a link.
-const LANES: [usize; 3] = [BULK, CONTROL, SNAPSHOT];
+pub(crate) const LANES: [usize; 3] = [BULK, CONTROL, SNAPSHOT];
 
 /// A frame on its way.
 #[derive(Debug)]

@@ -8,6 +8,7 @@ use crate::clock::{MS, SEC, US};
 use crate::dice::Dice;
 use crate::family::{self, Family, Serving};
 use crate::inject::{Injection, Kind, Kinds, draw_injections};
+use crate::liar::{self, Lies};
 use kattu_node::SnapshotLimits;
 use kattu_raft::{Duration, Leadership, Lease, Limits};
 use kattu_wal::sim::Speed;
@@ -220,14 +221,20 @@ pub struct Plan {
     pub injections_planned: usize,
     /// What storms that judge service have beside that.
     pub service: Option<Serving>,
+    /// Who lies, if anybody does.
+    pub liar: Option<Lies>,
 }
 
 impl Plan {
     /// What the seed decides.
     #[must_use]
     pub fn draw(seed: u64, options: &Options) -> Plan {
-        if options.family != Family::Storms {
-            return family::draw(seed, options);
+        match options.family {
+            Family::Storms => {}
+            Family::Liars => return liar::draw(seed, options),
+            Family::SlowLinks | Family::SlowMembers | Family::BusyDisks => {
+                return family::draw(seed, options);
+            }
         }
         let mut dice = Dice::new(seed, "cluster");
         // Three and five are what people run; the rest is for the arithmetic of quorums.
@@ -289,6 +296,7 @@ impl Plan {
             injections,
             injections_planned,
             service,
+            liar: None,
         }
     }
 

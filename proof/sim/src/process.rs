@@ -442,7 +442,7 @@ impl Process {
         self.effects.apply.append(apply);
         self.effects.reply.append(reply);
         compute.clear();
-        distrust.clear();
+        sh.caught.extend(distrust.drain(..).map(|(peer, _)| (id_of(self.member), peer)));
         trace.clear();
         Ok(())
     }
@@ -1240,6 +1240,7 @@ fn kind_of(event: &Event) -> u64 {
         Event::DiskTook(_) => 20,
         Event::Admitted { .. } => 21,
         Event::Knows(..) => 22,
+        Event::SnapshotUnreadable { .. } => 23,
     }
 }
 

@@ -79,6 +79,8 @@ deeds! {
     restored "backups that became clusters",
     recovered "members that became clusters of one",
     unfinished "of these made again after a power cut",
+    lies "lies told",
+    caught "of them noticed",
 }
 
 /// What one storm came to.

@@ -66,7 +66,10 @@ fn run(plan: Plan, told: Arc<Mutex<Told>>, options: &Options) -> StormReport {
     world.begin_service();
     world.sh.service.silent = options.silent;
     let stormed = world.run_until(length).and_then(|()| world.judge_service());
-    let outcome = stormed.and_then(|()| world.heal_and_judge());
+    let outcome = stormed.and_then(|()| match world.plan.liar {
+        Some(_) => world.end_among_liars(),
+        None => world.heal_and_judge(),
+    });
     let service = world.service_sum();
     let mut report = StormReport {
         seed: world.plan.seed,

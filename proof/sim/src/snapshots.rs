@@ -8,11 +8,11 @@
 use crate::log::GROUP;
 use kattu_node::Keeper;
 use kattu_node::contract::Event;
-use kattu_node::frozen::{Chunks, Frozen, Thaw, ThawError};
+use kattu_node::frozen::{self, Frozen, Thaw};
 use kattu_raft::{
     ChunkRead, ChunkStored, EntryId, LogIndex, ReadChunk, SharedBytes, SnapshotMeta, StoreChunk,
 };
-use kattu_wal::{SnapshotStore, SnapshotWriter, WalError};
+use kattu_wal::{Chunks, SnapshotStore, SnapshotWriter, WalError};
 use std::collections::VecDeque;
 
 /// What the worker is asked to do.
@@ -32,12 +32,12 @@ pub(crate) enum Done {
     Complete(EntryId, Event),
     Thawed(SnapshotMeta, Box<Keeper>),
     /// A file whose every byte was checked holds no tables.
-    NoTables(EntryId, ThawError),
+    NoTables(EntryId, String),
 }
 
 struct Taking {
     meta: SnapshotMeta,
-    chunks: Chunks,
+    chunks: frozen::Chunks,
     writer: SnapshotWriter,
 }
 
@@ -45,6 +45,8 @@ pub(crate) struct Worker {
     store: SnapshotStore,
     orders: VecDeque<Order>,
     taking: Option<Taking>,
+    /// What a peer's snapshot was found to hold when all of it had come.
+    received: Option<(EntryId, Keeper)>,
     /// Old snapshots are to be removed: the tables hold this much, at least.
     untidy: Option<LogIndex>,
     /// Its next step is planned.
@@ -53,18 +55,33 @@ pub(crate) struct Worker {
     pub(crate) complaints: Vec<WalError>,
 }
 
-/// The tables of the snapshot that ends at `last`.
-pub(crate) fn thaw(store: &SnapshotStore, last: EntryId) -> Result<Result<Keeper, ThawError>, WalError> {
+/// The tables of the snapshot that ends at `last`; in words why it has none.
+pub(crate) fn thaw(store: &SnapshotStore, last: EntryId) -> Result<Result<Keeper, String>, WalError> {
     let gone =
         || WalError::Damaged { file: format!("snapshot up to {last}"), offset: 0, what: "gone".into() };
     let reader = store.open(GROUP, last)?.ok_or_else(gone)?;
+    let mut failed = None;
+    let chunks = reader.chunks()?.map_while(|chunk| chunk.map_err(|error| failed = Some(error)).ok());
+    let tables = thaw_chunks(chunks, last);
+    failed.map_or(Ok(tables), Err)
+}
+
+fn thaw_chunks(chunks: impl Iterator<Item = Vec<u8>>, last: EntryId) -> Result<Keeper, String> {
     let mut thaw = Thaw::default();
-    for chunk in reader.chunks()? {
-        if let Err(error) = thaw.push(&chunk?) {
-            return Ok(Err(error));
-        }
+    for chunk in chunks {
+        thaw.push(&chunk).map_err(|error| error.to_string())?;
     }
-    Ok(thaw.finish())
+    let keeper = thaw.finish().map_err(|error| error.to_string())?;
+    match keeper.applied() == last.index {
+        true => Ok(keeper),
+        false => Err(format!("it holds the state of index {}", keeper.applied().0)),
+    }
+}
+
+/// The same of a peer's snapshot that has just come in.
+fn thaw_received(chunks: &mut Chunks<'_>, last: EntryId) -> Result<Keeper, String> {
+    let chunks: Result<Vec<Vec<u8>>, WalError> = chunks.collect();
+    thaw_chunks(chunks.map_err(|error| error.finding())?.into_iter(), last)
 }
 
 impl Worker {
@@ -73,6 +90,7 @@ impl Worker {
             store,
             orders: VecDeque::new(),
             taking: None,
+            received: None,
             untidy: None,
             planned: false,
             complaints: Vec::new(),
@@ -122,8 +140,16 @@ impl Worker {
             }
             Some(Order::Store(piece)) => {
                 let last = piece.meta.last;
-                let stored = match self.store.store_chunk(GROUP, &piece) {
-                    Ok(stored) => stored,
+                let thaw = |chunks: &mut Chunks<'_>| thaw_received(chunks, last);
+                let stored = match self.store.store_readable_chunk(GROUP, &piece, thaw) {
+                    Ok((stored, tables)) => {
+                        self.received = tables.map(|tables| (last, tables)).or(self.received.take());
+                        stored
+                    }
+                    Err(error @ WalError::Unreadable { .. }) => {
+                        self.complaints.push(error);
+                        return Ok(Done::Told(Event::SnapshotUnreadable { last }));
+                    }
                     Err(error) => {
                         self.passes(error)?;
                         ChunkStored { last, next: 0, complete: false }
@@ -134,7 +160,12 @@ impl Worker {
             }
             Some(Order::Thaw(meta)) => {
                 self.untidy = self.untidy.max(Some(meta.last.index));
-                Ok(match thaw(&self.store, meta.last)? {
+                let received = self.received.take().filter(|(last, _)| *last == meta.last);
+                let tables = match received {
+                    Some((_, tables)) => Ok(tables),
+                    None => thaw(&self.store, meta.last)?,
+                };
+                Ok(match tables {
                     Ok(tables) => Done::Thawed(meta, Box::new(tables)),
                     Err(error) => Done::NoTables(meta.last, error),
                 })

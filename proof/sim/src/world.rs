@@ -10,6 +10,7 @@ use crate::dice::Dice;
 use crate::diverge::Diverged;
 use crate::family::Service;
 use crate::faults::{Fault, Tally};
+use crate::liar::Liar;
 use crate::load::{LOAD_FROM, Load};
 use crate::log::{GROUP, Log};
 use crate::net::{Around, CLUSTER, Flying, Heard, Net, id_of};
@@ -222,6 +223,10 @@ pub(crate) struct Shared {
     pub(crate) slice: i64,
     /// A member that does not say which feature level it knows, as an older version does not.
     pub(crate) older: Option<usize>,
+    /// Who lies.
+    pub(crate) liar: Option<Liar>,
+    /// Who has noticed whose lie, and ends their links.
+    pub(crate) caught: Vec<(NodeId, NodeId)>,
     /// Who has come back with less than it had promised, by which fault, and nobody has noticed yet.
     pub(crate) forgot: BTreeMap<NodeId, Fault>,
     /// Events handled by members.
@@ -373,7 +378,9 @@ impl World {
             tally: Tally::default(),
             deeds: Deeds::default(),
             trace: Trace::new(told),
-            watch: Watch::new(&voters),
+            watch: Watch::new(&voters, plan.liar.is_some()),
+            liar: plan.liar.map(|lies| Liar::new(seed, lies)),
+            caught: Vec::new(),
             net: Net::new(seed, count, &plan.pace, retry_max, keeps_old),
             dice: Dice::new(seed, "processes"),
             service: Service::default(),
@@ -584,7 +591,11 @@ impl World {
                 self.on_answer(operation, What::Refused { reason: "told".into() })
             }
             Event::Answer { operation, outcome, position } => {
-                let what = told(*outcome);
+                // Lies may be no text, and nobody judges what a liar's clients were told.
+                let what = match self.plan.liar {
+                    Some(_) => What::Refused { reason: "among liars".into() },
+                    None => told(*outcome),
+                };
                 self.clients.note_position(operation, &what, position);
                 self.on_answer(operation, what)
             }
@@ -656,6 +667,7 @@ impl World {
         let mut process = self.members[member].process.take().expect("it runs");
         let ended = what(&mut process, &mut self.sh).and_then(|()| process.turn(&mut self.sh));
         self.members[member].process = Some(process);
+        self.part_from_liars();
         match ended {
             Ok(()) if self.members[member].process.as_ref().is_some_and(|process| process.is_gone) => {
                 self.leave(member, "has applied its removal")
@@ -703,7 +715,11 @@ impl World {
         match net.receive(&mut around, flying) {
             Heard::Message(message) => {
                 let run = self.members[to].run;
-                self.hear(to, run, Input::Peer(message))
+                let raft = self.members[to].process.as_ref().expect("just seen").node.raft();
+                let liar = self.sh.liar.as_mut();
+                let lie = liar.and_then(|liar| liar.instead(flying.from, &message, raft));
+                self.sh.deeds.lies += u64::from(lie.is_some());
+                self.hear(to, run, Input::Peer(lie.unwrap_or(message)))
             }
             Heard::Broken => {
                 net.close(&mut around, flying.from, to, flying.lane, LinkEnd::Otherwise, true);
@@ -1350,7 +1366,9 @@ impl World {
                 self.sh.tally.add(Fault::F51);
             }
         }
-        self.look_at_alarms()?;
+        if self.plan.liar.is_none() {
+            self.look_at_alarms()?;
+        }
         self.look_at_all()
     }
 

@@ -15,12 +15,12 @@ use crate::report::{self, Cause};
 use crate::watchdog::{Watch, Work};
 use kattu_node::Keeper;
 use kattu_node::contract::Event;
-use kattu_node::frozen::{Chunks, Frozen, Thaw};
+use kattu_node::frozen::{self, Frozen, Thaw};
 use kattu_raft::{
     ChunkRead, ChunkStored, Duration, EntryId, GroupId, LogIndex, ReadChunk, SharedBytes, SnapshotMeta,
     StoreChunk,
 };
-use kattu_wal::{Snapshot, SnapshotStore, SnapshotWriter, WalError};
+use kattu_wal::{Chunks, Snapshot, SnapshotStore, SnapshotWriter, WalError};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc as sync_mpsc;
@@ -30,6 +30,8 @@ use tokio::sync::mpsc;
 
 /// What could not be stored is not asked for again at once.
 const STORE_RETRY: Duration = Duration::from_millis(200);
+/// The order to thaw what a peer sent comes at once, or never: the log may have come by itself.
+const RECEIVED_FOR: Duration = Duration::from_secs(1);
 /// How much nicer than the other threads it is.
 const NICENESS: i32 = 10;
 
@@ -100,6 +102,7 @@ impl Snapshots {
             stop: stop.clone(),
             taking: None,
             next_at: Instant::now(),
+            received: None,
         };
         let thread = std::thread::Builder::new().name("kattu-snapshots".into()).spawn(move || {
             let _abort = crate::AbortOnPanic;
@@ -144,19 +147,25 @@ pub(crate) fn thaw(
 ) -> Result<Option<(Keeper, Snapshot)>, String> {
     let reader = store.open(group, last).map_err(|error| error.to_string())?;
     let reader = reader.ok_or_else(|| format!("the snapshot up to {last} is gone or damaged"))?;
-    let name = &reader.snapshot().name;
+    let mut chunks = reader.chunks().map_err(|error| error.to_string())?;
+    let keeper = thaw_chunks(&mut chunks, last, stop);
+    let keeper = keeper.map_err(|error| format!("{}: {error}", reader.snapshot().name))?;
+    Ok(keeper.map(|keeper| (keeper, reader.snapshot().clone())))
+}
+
+/// The tables that chunks hold; none if the member stops meanwhile.
+fn thaw_chunks(chunks: &mut Chunks<'_>, last: EntryId, stop: &AtomicBool) -> Result<Option<Keeper>, String> {
     let mut thaw = Thaw::default();
-    for chunk in reader.chunks().map_err(|error| error.to_string())? {
+    for chunk in chunks {
         if stop.load(Ordering::Relaxed) {
             return Ok(None);
         }
-        let chunk = chunk.map_err(|error| error.to_string())?;
-        thaw.push(&chunk).map_err(|error| format!("{name}: {error}"))?;
+        thaw.push(&chunk.map_err(|error| error.finding())?).map_err(|error| error.to_string())?;
     }
-    let keeper = thaw.finish().map_err(|error| format!("{name}: {error}"))?;
+    let keeper = thaw.finish().map_err(|error| error.to_string())?;
     match keeper.applied() == last.index {
-        true => Ok(Some((keeper, reader.snapshot().clone()))),
-        false => Err(format!("{name}: it holds the state of index {}", keeper.applied().0)),
+        true => Ok(Some(keeper)),
+        false => Err(format!("it holds the state of index {}", keeper.applied().0)),
     }
 }
 
@@ -171,9 +180,17 @@ fn time_for(bytes: usize, bytes_per_s: u64) -> Duration {
 /// A snapshot that is being taken.
 struct Taking {
     meta: SnapshotMeta,
-    chunks: Chunks,
+    chunks: frozen::Chunks,
     writer: SnapshotWriter,
     began: Instant,
+}
+
+/// A snapshot that has come from a peer.
+struct Received {
+    last: EntryId,
+    /// Bytes of its file.
+    bytes: u64,
+    keeper: Box<Keeper>,
 }
 
 struct Worker {
@@ -187,6 +204,8 @@ struct Worker {
     taking: Option<Taking>,
     /// The next chunk is not written before this.
     next_at: Instant,
+    /// What a peer's snapshot was found to hold when all of it had come, for the order to thaw it.
+    received: Option<Received>,
 }
 
 impl Worker {
@@ -199,16 +218,25 @@ impl Worker {
                 Ok(Order::Thaw(meta)) => self.thaw(&meta),
                 Ok(Order::Drop(tables)) => drop(tables),
                 Ok(Order::Stop) | Err(sync_mpsc::RecvTimeoutError::Disconnected) => return,
-                Err(sync_mpsc::RecvTimeoutError::Timeout) => self.go_on(Instant::now()),
+                Err(sync_mpsc::RecvTimeoutError::Timeout) => self.idle(Instant::now()),
             }
         }
     }
 
     /// How long it waits for orders before it writes the next chunk.
     fn patience(&self, now: Instant) -> Duration {
-        match &self.taking {
-            Some(_) => self.next_at.saturating_duration_since(now),
-            None => Duration::MAX,
+        match (&self.taking, &self.received) {
+            (Some(_), _) => self.next_at.saturating_duration_since(now),
+            (None, Some(_)) => RECEIVED_FOR,
+            (None, None) => Duration::MAX,
+        }
+    }
+
+    /// Nothing was asked of it for as long as it has patience.
+    fn idle(&mut self, now: Instant) {
+        match self.taking {
+            Some(_) => self.go_on(now),
+            None => self.received = None,
         }
     }
 
@@ -306,9 +334,28 @@ impl Worker {
         self.tell(Event::ChunkRead { request, read });
     }
 
-    fn store(&self, piece: &StoreChunk) {
+    fn store(&mut self, piece: &StoreChunk) {
         let last = piece.meta.last;
-        let stored = self.store.store_chunk(self.group, piece).unwrap_or_else(|error| {
+        let thaw = |chunks: &mut Chunks<'_>| {
+            thaw_chunks(chunks, last, &self.stop)?.ok_or_else(|| "the member stops".to_string())
+        };
+        let stored = match self.store.store_readable_chunk(self.group, piece, thaw) {
+            Ok((stored, tables)) => {
+                let received = |keeper| Received { last, bytes: piece.total, keeper: Box::new(keeper) };
+                self.received = tables.map(received).or(self.received.take());
+                Ok(stored)
+            }
+            Err(WalError::Unreadable { .. }) if self.stop.load(Ordering::Relaxed) => return,
+            Err(error @ WalError::Unreadable { .. }) => {
+                report::warn_of(
+                    Cause::of("a snapshot of the leader's cannot be read"),
+                    format_args!("{error}"),
+                );
+                return self.tell(Event::SnapshotUnreadable { last });
+            }
+            Err(error) => Err(error),
+        };
+        let stored = stored.unwrap_or_else(|error| {
             match &error {
                 // Its sender looks at its own file when it is asked for the beginning again.
                 WalError::Damaged { .. } | WalError::OtherFormat { .. } => report::warn_of(
@@ -326,17 +373,24 @@ impl Worker {
         self.tell(Event::ChunkStored(stored));
     }
 
-    fn thaw(&self, meta: &SnapshotMeta) {
+    fn thaw(&mut self, meta: &SnapshotMeta) {
         let began = Instant::now();
-        match thaw(&self.store, self.group, meta.last, &self.stop) {
-            Ok(Some((keeper, snapshot))) => {
+        // What it was found to hold when it came; the file is read again if somebody else waited in between.
+        let received = self.received.take().filter(|received| received.last == meta.last);
+        let thawed = match received {
+            Some(received) => Ok(Some((received.keeper, received.bytes))),
+            None => thaw(&self.store, self.group, meta.last, &self.stop)
+                .map(|thawed| thawed.map(|(keeper, snapshot)| (Box::new(keeper), snapshot.bytes))),
+        };
+        match thawed {
+            Ok(Some((keeper, bytes))) => {
                 self.metrics.snapshots_installed.add(1);
                 let took = began.elapsed();
                 report::info(format_args!(
-                    "installs the snapshot up to {}: {} bytes in {took:?}",
-                    meta.last, snapshot.bytes
+                    "installs the snapshot up to {}: {bytes} bytes in {took:?}",
+                    meta.last
                 ));
-                let _ = self.report.send(Done::Thawed(Box::new(keeper))); // the driver may be gone
+                let _ = self.report.send(Done::Thawed(keeper)); // the driver may be gone
                 self.tidy(meta.last.index);
             }
             Ok(None) => {} // the member stops
@@ -408,6 +462,7 @@ mod tests {
             stop: Arc::default(),
             taking: None,
             next_at: Instant::now(),
+            received: None,
         };
         (worker, done)
     }
@@ -480,7 +535,7 @@ mod tests {
 
     #[test]
     fn snapshots_that_wait_to_become_the_tables_stay() {
-        let (worker, mut done) = worker(0);
+        let (mut worker, mut done) = worker(0);
         // They come one after the other, while the keeper is at something else.
         let metas: Vec<SnapshotMeta> = (1..=5)
             .map(|values| {
@@ -593,6 +648,54 @@ mod tests {
         (0..2).for_each(|_| disk.arm(Fault::ReadFails, 0));
         assert_eq!(stream.read(0), ChunkRead::Gone);
         assert_eq!(stream.read(0), ChunkRead::Gone);
+    }
+
+    #[test]
+    fn a_snapshot_that_says_nothing_readable_leaves_nothing_behind_and_ends_nobody() {
+        let (mut stream, meta) = (streaming(&SimDisk::new()), SnapshotMeta::default());
+        for chunks in [vec![b"no tables".to_vec()], vec![]] {
+            let last = EntryId { term: Term(2), index: LogIndex(7) };
+            stream.meta = SnapshotMeta { last, ..meta.clone() };
+            let leader = &stream.leader.0.store;
+            let mut writer = leader.create(GROUP, stream.meta.clone()).expect("room");
+            chunks.iter().for_each(|chunk| writer.push(chunk).expect("room"));
+            writer.finish().expect("every byte of it is as its sender wants it");
+            let ChunkRead::Bytes { bytes, total } = stream.read(0) else { panic!("it is there") };
+            let piece = StoreChunk { meta: stream.meta.clone(), offset: 0, bytes, total };
+            stream.follower.0.store(&piece);
+            assert!(matches!(
+                stream.follower.1.try_recv(),
+                Ok(Done::Told(Event::SnapshotUnreadable { last: told })) if told == last
+            ));
+            let follower = &stream.follower.0.store;
+            assert!(follower.open(GROUP, last).expect("a good disk").is_none(), "nothing of it is left");
+            stream.leader = self::worker(0);
+        }
+    }
+
+    #[test]
+    fn what_was_read_when_it_came_is_not_read_again_and_not_kept_for_ever() {
+        let mut stream = streaming(&SimDisk::new());
+        for is_wanted in [true, false] {
+            assert_eq!(stream.run(), (true, 1));
+            let (worker, done) = &mut stream.follower;
+            let received = worker.received.as_ref().expect("it is kept for the order to install it");
+            assert_eq!(received.last, stream.meta.last);
+            assert_eq!(worker.patience(Instant::now()), RECEIVED_FOR);
+            if is_wanted {
+                worker.thaw(&stream.meta);
+                assert!(
+                    matches!(done.try_recv(), Ok(Done::Thawed(keeper)) if keeper.applied() == stream.meta.last.index)
+                );
+                assert!(worker.received.is_none());
+                stream.follower = self::worker(0);
+            } else {
+                worker.idle(Instant::now() + RECEIVED_FOR);
+                assert!(worker.received.is_none());
+                worker.thaw(&stream.meta);
+                assert!(matches!(done.try_recv(), Ok(Done::Thawed(_))), "the file is still there");
+            }
+        }
     }
 
     #[test]

@@ -55,6 +55,13 @@ pub enum WalError {
         /// What was seen.
         what: String,
     },
+    /// Every byte of a peer's snapshot is as that peer has it, and nobody can read what they say.
+    Unreadable {
+        /// Which file.
+        file: String,
+        /// What was seen.
+        what: String,
+    },
     /// The log begins after something that no good snapshot covers: this member's state is lost, its promises are not.
     Uncovered {
         /// Whose log.
@@ -209,6 +216,9 @@ impl fmt::Display for WalError {
                  directory. The only member of a cluster comes back from a backup, with `kattu restore`",
                 self.finding()
             ),
+            WalError::Unreadable { file, what } => {
+                write!(f, "{file}: as the peer that sent it has it, and nobody can read what it says: {what}")
+            }
             WalError::Uncovered { group, base, snapshots } => write!(
                 f,
                 "{}; this member asks its leader for a snapshot and serves nothing until it has one. If there is no \

@@ -78,6 +78,6 @@ pub use identity::{Identity, InitialMember};
 pub use inspect::{Item, Verdict, inspect};
 pub use real::{RealFiles, sector_of};
 pub use segment::{Prepared, SegmentTask};
-pub use snapshot::{Snapshot, SnapshotReader, SnapshotStore, SnapshotWriter};
+pub use snapshot::{Chunks, Snapshot, SnapshotReader, SnapshotStore, SnapshotWriter};
 pub use wal::{LogReader, ReadPlan, Wal, WalOptions, WalStats};
 pub use walk::Position;

@@ -274,6 +274,12 @@ impl Among {
         }
         for piece in done.store_chunks {
             let next = piece.offset.saturating_add(piece.bytes.len() as u64);
+            let last = piece.meta.last;
+            if next == piece.total && piece.total % 2 == 1 {
+                self.raft.snapshot_unreadable(now, last, &mut self.effects);
+                assert_ne!(self.raft.base(), last, "a snapshot that nobody can read is installed");
+                continue;
+            }
             let stored = ChunkStored { last: piece.meta.last, next, complete: next == piece.total };
             self.raft.chunk_stored(now, stored, &mut self.effects);
         }
@@ -314,6 +320,11 @@ impl Among {
             _ => self.settle(),
         }
     }
+}
+
+/// The message that these bytes tell somebody who has come so far.
+pub fn message(bytes: &[u8], to: &Raft) -> Message {
+    Bytes(bytes).message(to)
 }
 
 /// The story that these bytes tell. How many messages the member was told.

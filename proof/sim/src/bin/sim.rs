@@ -4,7 +4,7 @@
 //!  sim hash SEED [SECONDS]          the trace hash
 //!  sim storms FIRST COUNT [SECONDS] storms one after the other; exit code 1 if one fails
 //!  sim pruned FIRST COUNT [SECONDS] the same, with snapshots in every storm
-//!  sim slow-links FIRST COUNT [SECONDS], slow-members …, busy-disks …  the same, of a family that judges service
+//!  sim slow-links FIRST COUNT [SECONDS], slow-members …, busy-disks …, liars …  the same, of another family
 //!  sim shrink SEED                  the smallest storm that fails in the same way, with its timeline
 //!  sim speed [SECONDS]              three members, ten requests a second, no faults
 //! ```
@@ -28,7 +28,7 @@ fn main() -> ExitCode {
             ExitCode::SUCCESS
         }
         (
-            Some(word @ ("storms" | "pruned" | "slow-links" | "slow-members" | "busy-disks")),
+            Some(word @ ("storms" | "pruned" | "slow-links" | "slow-members" | "busy-disks" | "liars")),
             Some(first),
             Some(count),
         ) => {
@@ -50,7 +50,7 @@ fn main() -> ExitCode {
             }
             println!("{}", sum.deeds);
             match options.family {
-                Family::Storms => println!("{}", sum.service.said_of_steps()),
+                Family::Storms | Family::Liars => println!("{}", sum.service.said_of_steps()),
                 _ => print!("{}", sum.service),
             }
             let lacks = sum.lacks(options.family);

@@ -50,13 +50,21 @@ impl SnapshotReader {
                 "another snapshot is read than was checked",
             ));
         }
-        Ok(Chunks { pass: Some(pass) })
+        Ok(Chunks::of(pass))
     }
 }
 
 /// The chunks of a snapshot. Ends after the footer, which is checked, too, or after the first error.
 pub struct Chunks<'a> {
     pass: Option<Pass<'a>>,
+    /// The error that ended them.
+    pub(super) failed: Option<WalError>,
+}
+
+impl<'a> Chunks<'a> {
+    pub(super) fn of(pass: Pass<'a>) -> Chunks<'a> {
+        Chunks { pass: Some(pass), failed: None }
+    }
 }
 
 impl Iterator for Chunks<'_> {
@@ -67,6 +75,7 @@ impl Iterator for Chunks<'_> {
         if !matches!(next, Ok(Some(_))) {
             self.pass = None;
         }
+        self.failed = next.as_ref().err().cloned();
         next.transpose()
     }
 }

@@ -7,7 +7,7 @@
 //! Knows nothing of: the log, when a snapshot is due.
 
 use super::format::{Checked, Header, Pass};
-use super::read::SnapshotReader;
+use super::read::{Chunks, SnapshotReader};
 use super::write::{Receiving, SnapshotWriter};
 use crate::error::WalError;
 use crate::files::Files;
@@ -334,15 +334,30 @@ impl SnapshotStore {
     /// damaged, or another one than announced: nothing is left of what was gathered, and it begins anew.
     /// [`WalError::is_failed_sync`] is the end of the process.
     pub fn store_chunk(&self, group: GroupId, piece: &StoreChunk) -> Result<ChunkStored, WalError> {
+        self.store_readable_chunk(group, piece, |_| Ok(())).map(|(stored, _)| stored)
+    }
+
+    /// The same, where whoever knows what chunks mean reads them once all have come and every byte was checked, before there
+    /// is a snapshot; what was made of them, if this was the last piece.
+    ///
+    /// # Errors
+    /// As [`SnapshotStore::store_chunk`]; [`WalError::Unreadable`] with the words of `read`: nothing is left of it.
+    pub fn store_readable_chunk<T>(
+        &self,
+        group: GroupId,
+        piece: &StoreChunk,
+        read: impl FnOnce(&mut Chunks<'_>) -> Result<T, String>,
+    ) -> Result<(ChunkStored, Option<T>), WalError> {
         let last = piece.meta.last;
+        let so_far = |next| (ChunkStored { last, next, complete: false }, None);
         if matches!(self.get(group, last), Ok(Some(_))) {
             self.abandon(group);
-            return Ok(ChunkStored { last, next: piece.total, complete: true });
+            return Ok((ChunkStored { last, next: piece.total, complete: true }, None));
         }
         let before = self.state().receiving.remove(&group);
         let mut receiving = match before.filter(|before| before.is(group, &piece.meta, piece.total)) {
             Some(same) => same,
-            None if piece.offset != 0 => return Ok(ChunkStored { last, next: 0, complete: false }),
+            None if piece.offset != 0 => return Ok(so_far(0)),
             None => Receiving::create(self, group, piece.meta.clone(), piece.total)?,
         };
         receiving.take(piece.offset, &piece.bytes)?;
@@ -350,9 +365,10 @@ impl SnapshotStore {
         if !receiving.is_whole() {
             let other = self.state().receiving.insert(group, receiving);
             drop(other); // takes the lock to remove its file
-            return Ok(ChunkStored { last, next, complete: false });
+            return Ok(so_far(next));
         }
-        receiving.finish().map(|_| ChunkStored { last, next, complete: true })
+        let made = receiving.finish(read)?;
+        Ok((ChunkStored { last, next, complete: true }, Some(made)))
     }
 
     /// Forgets what was gathered of a peer's snapshot.

@@ -4,11 +4,13 @@
 //! 2. The whole file is synced, read back and checked. [fault-model ST9, ST10]
 //! 3. It is renamed and the names are synced. Only now does it exist; only now may anything older go.
 //!
-//! A peer's bytes are the peer's file, from offset 0: the one who receives checks exactly what the one who sent has.
+//! A peer's bytes are the peer's file, from offset 0: the one who receives checks exactly what the one who sent has. What they
+//! mean is looked at before step 3, for a peer may have lied.
 //! Knows nothing of: what the chunks mean, who sends them, how fast they may come.
 
 use super::SnapshotStore;
 use super::format::{CHUNK_BYTES_MAX, Chain, Header, Pass};
+use super::read::Chunks;
 use super::store::{Snapshot, name_of};
 use crate::error::WalError;
 use crate::files::LogFile;
@@ -55,8 +57,12 @@ impl Aside {
         Ok(())
     }
 
-    /// Steps 2 and 3. `None` if the file is not the snapshot it was announced as, or damaged: it is gone then.
-    fn publish(mut self) -> Result<Snapshot, WalError> {
+    /// Steps 2 and 3, and between them what `read` makes of the chunks. An error if the file is not the snapshot it was
+    /// announced as, damaged, or nothing that can be read: it is gone then.
+    fn publish<T>(
+        mut self,
+        read: impl FnOnce(&mut Chunks<'_>) -> Result<T, String>,
+    ) -> Result<(Snapshot, T), WalError> {
         if !planted!("prune-before-snapshot-durable") {
             self.sync()?;
         }
@@ -76,8 +82,14 @@ impl Aside {
             bytes: checked.bytes,
             chunks: checked.chunks,
         };
+        let mut chunks = Chunks::of(Pass::begin(&*self.file, &self.name)?);
+        let made = read(&mut chunks);
+        if let Some(error) = chunks.failed {
+            return Err(error); // of this disk, and not of what the chunks say
+        }
+        let made = made.map_err(|what| WalError::Unreadable { file: self.name.clone(), what })?;
         self.is_published = true; // from here on nothing may be removed by this name
-        self.store.publish(&self.aside, snapshot)
+        Ok((self.store.publish(&self.aside, snapshot)?, made))
     }
 }
 
@@ -147,7 +159,7 @@ impl SnapshotWriter {
     pub fn finish(mut self) -> Result<Snapshot, WalError> {
         self.flush()?;
         self.aside.write(&self.chain.footer())?;
-        self.aside.publish()
+        self.aside.publish(|_| Ok(())).map(|(snapshot, ())| snapshot)
     }
 }
 
@@ -204,8 +216,8 @@ impl Receiving {
         if offset == self.aside.at && fits { self.aside.write(bytes) } else { Ok(()) }
     }
 
-    pub fn finish(self) -> Result<Snapshot, WalError> {
-        self.aside.publish()
+    pub fn finish<T>(self, read: impl FnOnce(&mut Chunks<'_>) -> Result<T, String>) -> Result<T, WalError> {
+        self.aside.publish(read).map(|(_, made)| made)
     }
 }
 

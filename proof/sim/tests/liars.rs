@@ -1,0 +1,26 @@
+//! One member of a cluster says whatever is well-formed, and nobody ends. [fault-model P11]
+
+use kattu_sim::campaign::run_storms;
+use kattu_sim::{Family, Options, run_storm};
+
+#[test]
+fn a_member_that_lies_ends_nobody() {
+    let options = Options { family: Family::Liars, seconds: Some(60), ..Options::default() };
+    let sum = run_storms(1..41, 2, usize::MAX, &options, |_| {});
+    println!("{}; {}", sum.deeds, sum.service.said_of_steps());
+    assert!(sum.violations.is_empty(), "{:?}", sum.violations);
+    assert!(sum.deeds.lies > 2_000 && sum.deeds.caught > 500, "{}", sum.deeds);
+    // They lie within a life that goes on: leaders are elected, entries applied, snapshots sent.
+    assert!(sum.deeds.elections > 100 && sum.deeds.snapshots > 20, "{}", sum.deeds);
+}
+
+#[test]
+fn the_same_seed_tells_the_same_lies() {
+    let options = Options { family: Family::Liars, seconds: Some(20), ..Options::default() };
+    let first = run_storm(3, &options);
+    assert_eq!((first.hash, first.deeds), {
+        let again = run_storm(3, &options);
+        (again.hash, again.deeds)
+    });
+    assert_ne!(first.hash, run_storm(4, &options).hash);
+}
