@@ -41,7 +41,7 @@ Exit codes: 0 done; 1 refused, failed, violation found; 2 usage, configuration, 
 3 unreachable or outcome unknown (the message says which); 4 data directory damaged, foreign or locked.";
 
 /// Flags that may stand before the verb, as etcdctl's do.
-const BEFORE_THE_VERB: [&str; 2] = ["--endpoints", "--timeout"];
+const BEFORE_THE_VERB: [&str; 5] = ["--endpoints", "--timeout", "--cacert", "--cert", "--key"];
 
 /// The same arguments, with those flags behind the verb that they are for: `--endpoints E get k` is `get k --endpoints E`.
 /// A verb that has no such flag refuses it by name.

@@ -26,7 +26,7 @@ pub struct StatusArgs {
 }
 
 /// The fields of one entry of `status -o json`, in order.
-const FIELDS: [&str; 17] = [
+const FIELDS: [&str; 18] = [
     "endpoint",
     "member_id",
     "name",
@@ -43,6 +43,7 @@ const FIELDS: [&str; 17] = [
     "log_bytes",
     "version",
     "feature_level",
+    "certificate_days",
     "errors",
 ];
 

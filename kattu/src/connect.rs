@@ -5,7 +5,9 @@
 use crate::ended::Ended;
 use clap::Args;
 use kattu_client::{Client, Options};
+use kattu_tls::ClientTls;
 use std::future::Future;
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// How to reach the cluster.
@@ -17,13 +19,43 @@ pub struct Reach {
     /// How long one call may take, such as 5s or 500ms
     #[arg(long, env = "KATTU_TIMEOUT", default_value = "5s", value_parser = parse_time)]
     pub timeout: Duration,
+    /// Trust the authorities in this file (PEM) in the place of the system's: speak TLS
+    #[arg(long, env = "KATTU_CACERT", value_name = "FILE", help_heading = "TLS")]
+    pub cacert: Option<PathBuf>,
+    /// Show members this certificate (PEM)
+    #[arg(long, env = "KATTU_CERT", value_name = "FILE", requires = "tls-key", help_heading = "TLS")]
+    pub cert: Option<PathBuf>,
+    /// Its key (PEM)
+    #[arg(
+        id = "tls-key",
+        long = "key",
+        env = "KATTU_KEY",
+        value_name = "FILE",
+        requires = "cert",
+        help_heading = "TLS"
+    )]
+    pub own_key: Option<PathBuf>,
 }
 
 impl Reach {
     /// A client; nothing is connected yet. Must be called on an event loop.
     pub fn client(&self) -> Result<Client, Ended> {
-        let endpoints = self.endpoints.iter().map(|endpoint| endpoint.trim());
-        Ok(Client::connect(endpoints, Options { timeout: self.timeout })?)
+        self.client_of(self.endpoints.iter().map(|endpoint| endpoint.trim()))
+    }
+
+    /// The same, of other endpoints.
+    pub fn client_of<'a>(&self, endpoints: impl IntoIterator<Item = &'a str>) -> Result<Client, Ended> {
+        let endpoints: Vec<&str> = endpoints.into_iter().collect();
+        let own = self.cert.as_deref().zip(self.own_key.as_deref());
+        let asks = self.cacert.is_some() || own.is_some();
+        let tls = match asks || endpoints.iter().any(|endpoint| endpoint.starts_with("https://")) {
+            true => Some(
+                ClientTls::load(self.cacert.as_deref(), own)
+                    .map_err(|error| Ended::usage(error.to_string()))?,
+            ),
+            false => None,
+        };
+        Ok(Client::connect_in_tls(endpoints, Options { timeout: self.timeout }, tls.as_ref())?)
     }
 }
 

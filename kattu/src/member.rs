@@ -301,13 +301,11 @@ async fn leader_of(client: &Client, args: &MoveLeaderArgs) -> Result<(u64, Clien
             "the leader, {leader:x}, does not say where its clients reach it; name it with --endpoints"
         )));
     };
-    let options = kattu_client::Options { timeout: args.reach.timeout };
-    Ok((leader, Client::connect([url.as_str()], options)?))
+    Ok((leader, args.reach.client_of([url.as_str()])?))
 }
 
 fn only(endpoint: &Endpoint, args: &MoveLeaderArgs) -> Result<Client, Ended> {
-    let options = kattu_client::Options { timeout: args.reach.timeout };
-    Ok(Client::connect([endpoint.name.as_str()], options)?)
+    args.reach.client_of([endpoint.name.as_str()])
 }
 
 /// A change that failed, with what to do next.

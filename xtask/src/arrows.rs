@@ -54,6 +54,7 @@ const ROOMS: &[Room] = &[
         name: "kattu-server",
         may_know: &[
             "kattu-runtime",
+            "kattu-tls",
             "kattu-rebuild",
             "kattu-wire",
             "kattu-proto",
@@ -64,7 +65,8 @@ const ROOMS: &[Room] = &[
         ],
         never: &[],
     },
-    Room { name: "kattu-client", may_know: &["kattu-wire", "kattu-proto"], never: &[] },
+    Room { name: "kattu-tls", may_know: &[], never: &[] },
+    Room { name: "kattu-client", may_know: &["kattu-wire", "kattu-proto", "kattu-tls"], never: &[] },
     Room { name: "kattu-verify", may_know: &["kattu-raft", "kattu-kv", "kattu-node"], never: ASYNC },
     Room { name: "kattu-explore", may_know: &["kattu-raft", "kattu-plant"], never: ASYNC },
     Room {
@@ -131,6 +133,7 @@ const ROOMS: &[Room] = &[
         name: "kattu",
         may_know: &[
             "kattu-server",
+            "kattu-tls",
             "kattu-client",
             "kattu-bench",
             "kattu-sim",

@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 pub mod alone;
+pub mod authority;
 pub mod cluster;
 pub mod comeback;
 pub mod disk;

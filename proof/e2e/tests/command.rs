@@ -95,6 +95,7 @@ fn status_and_member_list_have_the_promised_fields() {
         "version",
         "history_seconds",
         "feature_level",
+        "certificate_days",
         "errors",
     ]
     .map(str::to_string)

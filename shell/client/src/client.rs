@@ -11,6 +11,7 @@
 use crate::endpoint::{AddressError, Endpoint};
 use crate::failure::{Failure, Kind};
 use crate::level::Level;
+use kattu_tls::ClientTls;
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -67,11 +68,23 @@ impl Client {
         endpoints: impl IntoIterator<Item = S>,
         options: Options,
     ) -> Result<Client, AddressError> {
+        Client::connect_in_tls(endpoints, options, None)
+    }
+
+    /// The same, in TLS with endpoints that begin with `https://`, or with nothing; those with `http://` are spoken to as ever.
+    ///
+    /// # Errors
+    /// As [`Client::connect`]; an `https://` endpoint without `tls`.
+    pub fn connect_in_tls<S: AsRef<str>>(
+        endpoints: impl IntoIterator<Item = S>,
+        options: Options,
+        tls: Option<&ClientTls>,
+    ) -> Result<Client, AddressError> {
         let names: Vec<S> = endpoints.into_iter().collect();
         let share = options.timeout / u32::try_from(names.len()).unwrap_or(u32::MAX).max(1);
         let endpoints = names
             .iter()
-            .map(|name| Endpoint::new(name.as_ref(), share.min(CONNECT_TIMEOUT_MAX)))
+            .map(|name| Endpoint::new(name.as_ref(), share.min(CONNECT_TIMEOUT_MAX), tls))
             .collect::<Result<Vec<_>, _>>()?;
         if endpoints.is_empty() {
             return Err(AddressError::none_given());

@@ -2,6 +2,8 @@
 //!
 //! Knows nothing of: other endpoints, requests.
 
+use crate::dial::Dialler;
+use kattu_tls::ClientTls;
 use std::fmt;
 use std::time::Duration;
 use tonic::transport::Channel;
@@ -32,34 +34,59 @@ pub struct Endpoint {
     /// `host:port`.
     pub address: String,
     pub(crate) channel: Channel,
+    /// What TLS is spoken with, if it is.
+    pub(crate) tls: Option<ClientTls>,
 }
 
 impl Endpoint {
-    pub(crate) fn new(name: &str, connect_timeout: Duration) -> Result<Endpoint, AddressError> {
-        let address = address_of(name)?;
-        let channel = tonic::transport::Endpoint::from_shared(format!("http://{address}"))
-            .map_err(|error| AddressError(format!("endpoint {name:?}: {error}")))?
+    /// TLS is spoken where the name asks for it, and where there is `tls` and the name does not forbid it. [etcd clientv3]
+    pub(crate) fn new(
+        name: &str,
+        connect_timeout: Duration,
+        tls: Option<&ClientTls>,
+    ) -> Result<Endpoint, AddressError> {
+        let (address, asks) = address_of(name)?;
+        let tls = match (asks, tls) {
+            (Some(true), None) => {
+                return Err(AddressError(format!("endpoint {name:?}: https:// needs to know whom to trust")));
+            }
+            (Some(false), _) => None,
+            (_, tls) => tls.cloned(),
+        };
+        let wrong = |error: &dyn fmt::Display| AddressError(format!("endpoint {name:?}: {error}"));
+        let mut channel = tonic::transport::Endpoint::from_shared(format!("http://{address}"))
+            .map_err(|error| wrong(&error))?;
+        if tls.is_some() {
+            let origin = format!("https://{address}").parse();
+            channel = channel.origin(origin.map_err(|error: http::uri::InvalidUri| wrong(&error))?);
+        }
+        let channel = channel
             .connect_timeout(connect_timeout)
             .tcp_nodelay(true)
             .http2_keep_alive_interval(Duration::from_secs(30))
             .keep_alive_timeout(Duration::from_secs(10))
             .initial_stream_window_size(1 << 20)
-            .initial_connection_window_size(16 << 20)
-            .connect_lazy();
-        Ok(Endpoint { name: name.to_string(), address, channel })
+            .initial_connection_window_size(16 << 20);
+        let channel = match &tls {
+            None => channel.connect_lazy(),
+            Some(tls) => channel.connect_with_connector_lazy(Dialler::new(address.clone(), tls.config())),
+        };
+        Ok(Endpoint { name: name.to_string(), address, channel, tls })
     }
 }
 
-/// `host:port` of what a user may write: that, or `http://host:port`.
-fn address_of(name: &str) -> Result<String, AddressError> {
+/// `host:port` of what a user may write: that, with `http://` or `https://` before it or nothing; and whether it asks for TLS,
+/// or forbids it.
+fn address_of(name: &str) -> Result<(String, Option<bool>), AddressError> {
     let wrong = |why: &str| Err(AddressError(format!("endpoint {name:?}: {why}")));
-    if name.starts_with("https://") || name.starts_with("unixs://") {
-        return wrong("TLS is not supported yet; use http://host:port");
-    }
-    let address = name.strip_prefix("http://").unwrap_or(name);
+    let (address, asks) = match (name.strip_prefix("http://"), name.strip_prefix("https://")) {
+        (Some(address), _) => (address, Some(false)),
+        (_, Some(address)) => (address, Some(true)),
+        (None, None) => (name, None),
+    };
     let address = address.strip_suffix('/').unwrap_or(address);
     if address.contains("://") {
-        return wrong("expected host:port or http://host:port");
+        return wrong("expected host:port, http://host:port or https://host:port");
     }
     let Some((host, port)) = address.rsplit_once(':') else {
         return wrong("the port is missing; expected host:port");
@@ -70,7 +97,7 @@ fn address_of(name: &str) -> Result<String, AddressError> {
         return wrong("expected host:port, with an IPv6 address in brackets");
     }
     match port.parse::<u16>() {
-        Ok(port) if port > 0 => Ok(address.to_string()),
+        Ok(port) if port > 0 => Ok((address.to_string(), asks)),
         _ => wrong("the port must be a number from 1 to 65535"),
     }
 }
@@ -81,13 +108,14 @@ mod tests {
 
     #[test]
     fn an_endpoint_is_host_and_port_with_or_without_scheme() {
-        for (name, address) in [
-            ("127.0.0.1:2379", "127.0.0.1:2379"),
-            ("http://127.0.0.1:2379", "127.0.0.1:2379"),
-            ("http://node-1.example:2379/", "node-1.example:2379"),
-            ("http://[::1]:2379", "[::1]:2379"),
+        for (name, address, asks) in [
+            ("127.0.0.1:2379", "127.0.0.1:2379", None),
+            ("http://127.0.0.1:2379", "127.0.0.1:2379", Some(false)),
+            ("https://127.0.0.1:2379", "127.0.0.1:2379", Some(true)),
+            ("http://node-1.example:2379/", "node-1.example:2379", Some(false)),
+            ("https://[::1]:2379", "[::1]:2379", Some(true)),
         ] {
-            assert_eq!(address_of(name).as_deref(), Ok(address), "{name}");
+            assert_eq!(address_of(name), Ok((address.to_string(), asks)), "{name}");
         }
     }
 
@@ -98,7 +126,7 @@ mod tests {
             ("127.0.0.1", "port is missing"),
             (":2379", "expected host:port"),
             ("::1:2379", "brackets"),
-            ("https://a:2379", "TLS"),
+            ("unixs://a:2379", "expected host:port"),
             ("unix://a:1", "expected host:port"),
             ("a:0", "1 to 65535"),
             ("a:70000", "1 to 65535"),

@@ -12,6 +12,7 @@
 
 mod calls;
 mod client;
+mod dial;
 mod endpoint;
 mod failure;
 mod keys;

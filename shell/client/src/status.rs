@@ -3,10 +3,11 @@
 //! Knows nothing of: what the answer means; it is JSON, passed on as text.
 
 use crate::client::Client;
+use crate::dial::dial;
 use crate::endpoint::Endpoint;
 use crate::failure::{Failure, Kind};
 use std::io;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tonic::Code;
 
@@ -19,7 +20,7 @@ impl Client {
     /// # Errors
     /// Unreachable if nobody listens there; Refused if whoever listens does not speak of Kattu's status.
     pub async fn kattu_status(&self, endpoint: &Endpoint) -> Result<String, Failure> {
-        let asked = tokio::time::timeout(self.timeout(), get(&endpoint.address, "/kattu/status"));
+        let asked = tokio::time::timeout(self.timeout(), get(endpoint, "/kattu/status"));
         match asked.await {
             Err(_) => Err(Failure::timed_out(&endpoint.name)),
             Ok(Err(error)) => Err(Failure::unreachable(&endpoint.name, error)),
@@ -36,8 +37,19 @@ impl Client {
 }
 
 /// One request on a connection of its own. Comes back with the status code and the body.
-async fn get(address: &str, path: &str) -> io::Result<(u16, String)> {
-    let mut stream = TcpStream::connect(address).await?;
+async fn get(endpoint: &Endpoint, path: &str) -> io::Result<(u16, String)> {
+    let address = &endpoint.address;
+    match &endpoint.tls {
+        None => get_on(TcpStream::connect(address).await?, address, path).await,
+        Some(tls) => get_on(dial(address, tls.for_http1()).await?, address, path).await,
+    }
+}
+
+async fn get_on(
+    mut stream: impl AsyncRead + AsyncWrite + Unpin,
+    address: &str,
+    path: &str,
+) -> io::Result<(u16, String)> {
     let request =
         format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\nAccept: */*\r\n\r\n");
     stream.write_all(request.as_bytes()).await?;

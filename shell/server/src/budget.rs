@@ -37,6 +37,9 @@ pub const CALL_BYTES: u64 = 4 << 10;
 /// What an open connection costs beside its calls, in bytes: buffers, tables of heads, its task.
 pub const CONNECTION_BYTES: u64 = 24 << 10;
 
+/// … and what it costs more in TLS: 8 KiB while nothing is said, and a record that comes or waits to leave.
+pub const TLS_BYTES: u64 = 16 << 10;
+
 /// The budget where nobody says one: this share of the machine's memory, or of the control group's.
 const MEMORY_SHARE: u64 = 8;
 /// … but no more than this, in bytes.
@@ -145,10 +148,10 @@ impl Budget {
         self.max / 3
     }
 
-    /// Connections that fit when they may take half of the budget.
+    /// Connections that fit when they may take half of the budget; fewer in TLS.
     #[must_use]
-    pub fn connections_max(&self) -> u64 {
-        self.max / 2 / CONNECTION_BYTES
+    pub fn connections_max(&self, in_tls: bool) -> u64 {
+        self.max / 2 / (CONNECTION_BYTES + if in_tls { TLS_BYTES } else { 0 })
     }
 
     /// Takes `more` for somebody who holds `own`.

@@ -10,7 +10,10 @@
 pub mod flags;
 mod membership;
 mod sources;
+mod tls;
 pub mod urls;
+
+pub use tls::TlsSource;
 
 use crate::ahead::CALLS_MAX;
 use crate::budget;
@@ -54,13 +57,15 @@ pub struct ServeConfig {
     /// Where its log and identity are.
     pub data_dir: PathBuf,
     /// Where it listens for clients.
-    pub listen_clients: Vec<SocketAddr>,
+    pub listen_clients: Vec<Listen>,
+    /// How clients are spoken to in TLS, where they are.
+    pub client_tls: Option<TlsSource>,
     /// Where clients reach it.
     pub advertise_client_urls: Vec<String>,
     /// Where it listens for the other members.
     pub listen_peers: Vec<SocketAddr>,
     /// More places to serve metrics and health.
-    pub listen_metrics: Vec<SocketAddr>,
+    pub listen_metrics: Vec<Listen>,
     /// All members, itself included, ascending by id.
     pub members: Vec<Member>,
     /// Itself.
@@ -129,6 +134,27 @@ pub struct ServeConfig {
     pub log: LogOptions,
 }
 
+/// A place to listen at, and what is spoken there: `http://`, `https://`, or both.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Listen {
+    /// Where.
+    pub at: SocketAddr,
+    /// HTTP as it is.
+    pub plain: bool,
+    /// TLS.
+    pub tls: bool,
+}
+
+impl fmt::Display for Listen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.plain, self.tls) {
+            (true, true) => write!(f, "{} (with TLS and without)", self.at),
+            (_, false) => write!(f, "{}", self.at),
+            (false, true) => write!(f, "{} (TLS)", self.at),
+        }
+    }
+}
+
 /// How long a client may take. What each is for: [`crate::FaceConfig`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClientPatience {
@@ -180,7 +206,7 @@ pub fn load_from(
         Asked::Version => return Ok(Command::Version),
     };
     let (settings, mut warnings) = sources::judge(settings)?;
-    let config = build(&Reader(&settings))?;
+    let config = build(&Reader(&settings), &mut warnings)?;
     warnings.extend(config.advice());
     Ok(Command::Serve(Box::new(config), warnings))
 }
@@ -189,14 +215,21 @@ impl ServeConfig {
     /// What an operator should know about a configuration that works.
     fn advice(&self) -> Vec<String> {
         let mut lines = Vec::new();
-        let everywhere = self.listen_clients.iter().chain(&self.listen_peers).chain(&self.listen_metrics);
-        let open: Vec<String> =
-            everywhere.filter(|at| !at.ip().is_loopback()).map(SocketAddr::to_string).collect();
+        // [fault-model SE1]
+        let plain = self.listen_clients.iter().chain(&self.listen_metrics).filter(|it| it.plain);
+        let open = open_places(plain.map(|it| it.at).chain(self.listen_peers.iter().copied()));
         if !open.is_empty() {
-            // [fault-model SE1]
-            let places = open.join(", ");
             lines.push(format!(
-                "{places} can be reached by other machines, and neither TLS nor authentication protects it"
+                "{open} can be reached by other machines, and neither TLS nor authentication protects it"
+            ));
+        }
+        let asks_clients = self.client_tls.as_ref().is_some_and(TlsSource::asks_clients);
+        let open =
+            open_places(self.listen_clients.iter().filter(|it| it.tls && !asks_clients).map(|it| it.at));
+        if !open.is_empty() {
+            lines.push(format!(
+                "{open} can be reached by other machines, and whoever reaches it may read and write: --client-cert-auth \
+                 with --trusted-ca-file asks clients for certificates"
             ));
         }
         if self.leadership.lease.is_some() {
@@ -223,7 +256,13 @@ impl ServeConfig {
     }
 }
 
-fn build(given: &Reader<'_>) -> Result<ServeConfig, ConfigError> {
+/// Those of these that other machines can reach.
+fn open_places(places: impl Iterator<Item = SocketAddr>) -> String {
+    let open: Vec<String> = places.filter(|at| !at.ip().is_loopback()).map(|at| at.to_string()).collect();
+    open.join(", ")
+}
+
+fn build(given: &Reader<'_>, warnings: &mut Vec<String>) -> Result<ServeConfig, ConfigError> {
     let name = given.text("name").unwrap_or("default").to_string();
     if name.is_empty() || name.contains(['=', ',']) || name.chars().any(char::is_control) {
         return Err(
@@ -237,6 +276,9 @@ fn build(given: &Reader<'_>) -> Result<ServeConfig, ConfigError> {
     }
     let listen_clients = given.urls("listen-client-urls")?;
     let listen_peers = given.urls("listen-peer-urls")?;
+    let listen_metrics = given.urls("listen-metrics-urls")?;
+    let told: Vec<Url> = listen_clients.iter().chain(&listen_metrics).flatten().cloned().collect();
+    let client_tls = tls::for_clients(given, &told, &data_dir, warnings)?;
     let must_exist = given.one_of("initial-cluster-state", &[("new", false), ("existing", true)])?;
     let members = members(given, &name, listen_peers.as_deref(), must_exist)?;
 
@@ -252,8 +294,13 @@ fn build(given: &Reader<'_>) -> Result<ServeConfig, ConfigError> {
     Ok(ServeConfig {
         advertise_client_urls: advertised_clients(given, listen_clients.as_deref())?,
         listen_clients: given.listen("listen-client-urls", listen_clients, Some(2379))?,
-        listen_peers: given.listen("listen-peer-urls", listen_peers, Some(2380))?,
-        listen_metrics: given.listen("listen-metrics-urls", given.urls("listen-metrics-urls")?, None)?,
+        client_tls,
+        listen_peers: plain_only(
+            given,
+            "listen-peer-urls",
+            given.listen("listen-peer-urls", listen_peers, Some(2380))?,
+        )?,
+        listen_metrics: given.listen("listen-metrics-urls", listen_metrics, None)?,
         id: members.own,
         cluster_id: members.cluster_id,
         members: members.all,
@@ -296,6 +343,18 @@ fn build(given: &Reader<'_>) -> Result<ServeConfig, ConfigError> {
     })
 }
 
+/// Members speak without TLS among themselves.
+fn plain_only(
+    given: &Reader<'_>,
+    flag: &'static str,
+    places: Vec<Listen>,
+) -> Result<Vec<SocketAddr>, ConfigError> {
+    match places.iter().find(|place| place.tls) {
+        Some(place) => Err(given.wrong(flag, format!("https://{}: {}", place.at, flags::NO_PEER_TLS))),
+        None => Ok(places.into_iter().map(|place| place.at).collect()),
+    }
+}
+
 struct Members {
     own: NodeId,
     all: Vec<Member>,
@@ -330,6 +389,9 @@ fn members(
             membership::Roll::from([(name.to_string(), own)])
         }
     };
+    if let Some(url) = roll.values().flatten().find(|url| url.is_tls()) {
+        return Err(given.wrong("initial-cluster", format!("{url}: {}", flags::NO_PEER_TLS)));
+    }
     let Some(listed) = roll.get(name) else {
         let names: Vec<&str> = roll.keys().map(String::as_str).collect();
         let what = format!("this member is called {name:?} (--name), but the list has {}", names.join(", "));
@@ -618,14 +680,20 @@ impl Reader<'_> {
         flag: &'static str,
         urls: Option<Vec<Url>>,
         default_port: Option<u16>,
-    ) -> Result<Vec<SocketAddr>, ConfigError> {
+    ) -> Result<Vec<Listen>, ConfigError> {
         let urls = urls.unwrap_or_else(|| default_port.map(default_url).into_iter().collect());
-        urls.iter()
-            .map(|url| {
-                let what = "listening needs an IP address or localhost, not another name";
-                url.listen_address().ok_or_else(|| self.wrong(flag, format!("{url}: {what}")))
-            })
-            .collect()
+        let mut places: Vec<Listen> = Vec::new();
+        for url in &urls {
+            let what = "listening needs an IP address or localhost, not another name";
+            let at = url.listen_address().ok_or_else(|| self.wrong(flag, format!("{url}: {what}")))?;
+            let found = places.iter().position(|place| place.at == at);
+            let place = found.unwrap_or(places.len());
+            if found.is_none() {
+                places.push(Listen { at, plain: false, tls: false });
+            }
+            *(if url.is_tls() { &mut places[place].tls } else { &mut places[place].plain }) = true;
+        }
+        Ok(places)
     }
 }
 

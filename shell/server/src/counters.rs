@@ -63,6 +63,10 @@ pub struct Counters {
     pub connections_stalled: Counter,
     /// Client connections closed for too many pings, or too many calls in a row that were refused.
     pub connections_too_much: Counter,
+    /// Handshakes of TLS that were carried out.
+    pub handshakes: Counter,
+    /// Clients that TLS has not let in, or lets in no more.
+    pub handshakes_refused: Counter,
     /// Answers given up because their clients took nothing of them.
     pub answers_stalled: Counter,
     /// Answers, streams among them, given up because their clients took too little.
@@ -98,6 +102,8 @@ impl Default for Counters {
             connections_idle: Counter::default(),
             connections_stalled: Counter::default(),
             connections_too_much: Counter::default(),
+            handshakes: Counter::default(),
+            handshakes_refused: Counter::default(),
             answers_stalled: Counter::default(),
             answers_slow: Counter::default(),
             answers_too_large: Counter::default(),

@@ -19,6 +19,7 @@ use http_body::Body;
 use kattu_kv::api::Revision;
 use kattu_node::contract::{self, Consistency, Doubt, Outcome, Refusal, Reply, ReplyBody};
 use kattu_proto::etcdserverpb as pb;
+use kattu_tls::ServerTls;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -83,6 +84,8 @@ pub struct FaceConfig {
     pub drain_deadline: Duration,
     /// What the faces of this member count; shared by all its listeners.
     pub counters: Arc<Counters>,
+    /// TLS of those listeners that speak it.
+    pub tls: Option<Arc<ServerTls>>,
 }
 
 impl Default for FaceConfig {
@@ -108,6 +111,7 @@ impl Default for FaceConfig {
             budget: Arc::default(),
             drain_deadline: Duration::from_secs(2),
             counters: Arc::default(),
+            tls: None,
         }
     }
 }
@@ -129,7 +133,7 @@ impl FaceConfig {
     /// Client connections at once: fewer where the budget has no room for so many.
     #[must_use]
     pub fn max_connections(&self) -> u64 {
-        (self.max_connections as u64).min(self.budget.connections_max())
+        (self.max_connections as u64).min(self.budget.connections_max(self.tls.is_some()))
     }
 
     /// How long a connection may say and take nothing.

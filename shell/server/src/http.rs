@@ -11,6 +11,7 @@ use crate::json;
 use crate::metrics;
 use crate::replica::Replica;
 use crate::status::status_json;
+use crate::tls::Certificate;
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Method, Response, StatusCode, Uri, header};
 use kattu_node::contract::Consistency;
@@ -104,7 +105,9 @@ async fn status_page<R: Replica>(face: &Face<R>, hold: &mut Hold) -> Response<Fa
     match face.status(hold).await {
         Ok(status) => {
             let history_seconds = face.config.counters.history_seconds.get();
-            page(StatusCode::OK, JSON, status_json(&status, &face.config.name, log_bytes, history_seconds))
+            let certificate = face.config.tls.as_deref().map(Certificate::of);
+            let json = status_json(&status, &face.config.name, log_bytes, history_seconds, certificate);
+            page(StatusCode::OK, JSON, json)
         }
         Err(error) => error_page(StatusCode::SERVICE_UNAVAILABLE, error.message()),
     }

@@ -22,6 +22,7 @@ use crate::errors;
 use crate::face::FaceConfig;
 use crate::grpc;
 use crate::patience::{Enough, Pace, Patience};
+use crate::socket::Socket;
 use crate::streams::{Limited, StreamsMax};
 use crate::unsent::Unsent;
 use bytes::Bytes;
@@ -38,7 +39,6 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
-use tokio::net::TcpStream;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, Sleep, timeout_at};
 use tonic::Status;
@@ -64,7 +64,7 @@ const RESET_STREAMS_MAX: usize = 4096;
 /// # Errors
 /// What broke the connection, or what of it was too much.
 pub async fn serve<A, F>(
-    stream: TcpStream,
+    stream: Socket,
     config: &FaceConfig,
     account: &Rc<Account>,
     mut stop: watch::Receiver<bool>,
@@ -79,7 +79,7 @@ where
     let streams_max = StreamsMax::new(Cell::new(ahead.streams()));
     let unsent = Rc::<Unsent>::default();
     let socket = Limited::new(stream, Rc::clone(&streams_max), Rc::clone(&unsent));
-    let mut connection: Connection<Corked<Limited<TcpStream>>, Piece> = Builder::new()
+    let mut connection: Connection<Corked<Limited<Socket>>, Piece> = Builder::new()
         .max_concurrent_streams(config.max_concurrent_streams)
         .initial_window_size(STREAM_WINDOW_BYTES)
         .data_frame_budget(SMALL_FRAMES_BYTES)

@@ -38,6 +38,7 @@ pub mod face;
 mod frames;
 mod gate;
 mod grpc;
+mod handshake;
 mod health;
 pub mod history;
 mod http;
@@ -55,8 +56,10 @@ pub mod replica;
 pub mod rpc;
 pub mod serve;
 mod skim;
+mod socket;
 mod status;
 mod streams;
+pub mod tls;
 mod unsent;
 
 pub use compactor::Retention;

@@ -8,9 +8,12 @@
 use crate::body::{FaceBody, Held};
 use crate::budget::{Account, CALL_BYTES, Hold};
 use crate::face::{Face, FaceConfig};
+use crate::handshake::{self, RECORD_OF_HANDSHAKE};
 use crate::http as plain;
 use crate::patience::{Limits, Patience};
 use crate::replica::Replica;
+use crate::socket::Socket;
+use crate::tls::{self, Doorway, Speaks};
 use crate::{grpc, http2};
 use bytes::Bytes;
 use futures_util::future::Either;
@@ -19,6 +22,7 @@ use http_body::Body;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use kattu_tls::Refused;
 use socket2::{SockRef, TcpKeepalive};
 use std::error::Error;
 use std::future::Future;
@@ -27,13 +31,15 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::Interest;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
+use tokio_rustls::rustls::pki_types::CertificateDer;
+use tokio_rustls::server::TlsStream;
 
 /// What every HTTP/2 client with prior knowledge says first. [RFC 9113 §3.4]
-const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+pub(crate) const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// A peer that has gone without a word is noticed by the kernel, at no cost while it is there.
 const TCP_KEEPALIVE: Duration = Duration::from_secs(30);
@@ -62,26 +68,26 @@ enum Door {
 /// Serves clients on this listener until `stop` turns true, then lets calls under way finish for
 /// [`FaceConfig::drain_deadline`]. Must be awaited inside a `LocalSet`.
 pub async fn serve_clients<R: Replica>(
-    listener: TcpListener,
+    door: impl Into<Doorway>,
     replica: R,
     config: Arc<FaceConfig>,
     stop: watch::Receiver<bool>,
 ) {
-    serve(listener, Face::new(replica, config, stop), Door::Clients).await;
+    serve(door.into(), Face::new(replica, config, stop), Door::Clients).await;
 }
 
 /// Serves `/metrics`, `/health` and `/version` on this listener until `stop` turns true. Must be awaited inside a
 /// `LocalSet`.
 pub async fn serve_metrics<R: Replica>(
-    listener: TcpListener,
+    door: impl Into<Doorway>,
     replica: R,
     config: Arc<FaceConfig>,
     stop: watch::Receiver<bool>,
 ) {
-    serve(listener, Face::new(replica, config, stop), Door::Plain).await;
+    serve(door.into(), Face::new(replica, config, stop), Door::Plain).await;
 }
 
-async fn serve<R: Replica>(listener: TcpListener, face: Face<R>, door: Door) {
+async fn serve<R: Replica>(Doorway { listener, speaks }: Doorway, face: Face<R>, door: Door) {
     let mut stop = face.stop.clone();
     let face = Arc::new(face);
     let mut connections = JoinSet::new();
@@ -97,7 +103,7 @@ async fn serve<R: Replica>(listener: TcpListener, face: Face<R>, door: Door) {
             continue;
         };
         if let Some(open) = Open::enter(&face.config) {
-            connections.spawn_local(serve_connection(stream, Arc::clone(&face), door, open));
+            connections.spawn_local(serve_connection(stream, speaks.clone(), Arc::clone(&face), door, open));
         }
     }
     drop(listener);
@@ -129,15 +135,99 @@ impl Drop for Open {
     }
 }
 
-async fn serve_connection<R: Replica>(stream: TcpStream, face: Arc<Face<R>>, door: Door, open: Open) {
-    let served = match tokio::time::timeout(face.config.header_deadline, recognize(&stream)).await {
+async fn serve_connection<R: Replica>(
+    stream: TcpStream,
+    speaks: Speaks,
+    face: Arc<Face<R>>,
+    door: Door,
+    open: Open,
+) {
+    let counters = &face.config.counters;
+    let from = stream.peer_addr().ok();
+    let served = match tokio::time::timeout(face.config.header_deadline, begin(stream, &speaks)).await {
         Err(_) => Err("the client did not say which protocol it speaks".into()),
         Ok(Err(error)) => Err(error.into()),
-        Ok(Ok(Protocol::Closed)) => Ok(()),
-        Ok(Ok(protocol)) => serve_protocol(stream, protocol, Arc::clone(&face), door, open).await,
+        Ok(Ok(Begun::Closed)) => Ok(()),
+        Ok(Ok(Begun::Refused(why))) => {
+            counters.handshakes_refused.add(1);
+            tls::tell_of_refused(from, &why);
+            Err("the client was not let in".into())
+        }
+        Ok(Ok(Begun::Plain(stream, protocol))) => {
+            serve_protocol(Socket::Plain(stream), protocol, Arc::clone(&face), door, open).await
+        }
+        Ok(Ok(Begun::Tls(stream, protocol))) => {
+            counters.handshakes.add(1);
+            let chain = stream.get_ref().1.peer_certificates().map(<[_]>::to_vec);
+            let socket = Socket::Tls(stream);
+            tokio::select! {
+                served = serve_protocol(socket, protocol, Arc::clone(&face), door, open) => served,
+                why = trusted_no_more(&speaks, chain) => {
+                    counters.handshakes_refused.add(1);
+                    tls::tell_of_refused(from, &why);
+                    Err("the client is let in no more".into())
+                }
+            }
+        }
     };
     if served.is_err() {
-        face.config.counters.connections_broken.add(1);
+        counters.connections_broken.add(1);
+    }
+}
+
+/// What a client has begun with.
+enum Begun {
+    Plain(TcpStream, Protocol),
+    Tls(Box<TlsStream<TcpStream>>, Protocol),
+    Refused(Refused),
+    /// It left before it said enough.
+    Closed,
+}
+
+async fn begin(mut stream: TcpStream, speaks: &Speaks) -> std::io::Result<Begun> {
+    let mut first = [0; PREFACE.len()];
+    let len = stream.peek(&mut first).await?;
+    let begins_tls = first[..len].first() == Some(&RECORD_OF_HANDSHAKE);
+    match speaks {
+        _ if len == 0 => Ok(Begun::Closed),
+        Speaks::Plain if begins_tls => Ok(Begun::Refused(Refused::Other(
+            "it speaks TLS, and this port does not: use http://, or listen on https://".into(),
+        ))),
+        Speaks::Tls(tls) | Speaks::Both(tls) if begins_tls => {
+            match handshake::accept(stream, tls.current().config.clone()).await {
+                Ok(stream) => {
+                    let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+                    Ok(Begun::Tls(stream, if is_http2 { Protocol::Http2 } else { Protocol::Http1 }))
+                }
+                Err(error) => match kattu_tls::refused(&error) {
+                    Refused::Left => Err(error),
+                    why => Ok(Begun::Refused(why)),
+                },
+            }
+        }
+        Speaks::Tls(_) => {
+            let told = handshake::refuse_plain(&mut stream, handshake::begins_http2(&first[..len])).await;
+            told.map(|()| Begun::Refused(Refused::NotTls))
+        }
+        Speaks::Plain | Speaks::Both(_) => Ok(match recognize(&stream).await? {
+            Protocol::Closed => Begun::Closed,
+            protocol => Begun::Plain(stream, protocol),
+        }),
+    }
+}
+
+/// Ends when the files of a door have been renewed in such a way that a client which has shown this chain would not be let in.
+/// [fault-model SE3]
+async fn trusted_no_more(speaks: &Speaks, chain: Option<Vec<CertificateDer<'static>>>) -> Refused {
+    let Some(tls) = speaks.tls() else { return std::future::pending().await };
+    let mut renewals = tls.renewals();
+    loop {
+        if renewals.changed().await.is_err() {
+            return std::future::pending().await;
+        }
+        if let Err(why) = tls.current().judge(chain.as_deref()) {
+            return why;
+        }
     }
 }
 
@@ -174,17 +264,14 @@ async fn recognize(stream: &TcpStream) -> std::io::Result<Protocol> {
 }
 
 async fn serve_protocol<R: Replica>(
-    stream: TcpStream,
+    stream: Socket,
     protocol: Protocol,
     face: Arc<Face<R>>,
     door: Door,
     open: Open,
 ) -> Result<(), Box<dyn Error + Send + Sync>> {
-    stream.set_nodelay(true)?;
-    SockRef::from(&stream).set_tcp_keepalive(&TcpKeepalive::new().with_time(TCP_KEEPALIVE))?;
     let config = Arc::clone(&face.config);
-    // What was sent must be taken: a client whose window is shut for so long is gone for the kernel, too.
-    SockRef::from(&stream).set_tcp_user_timeout(Some(config.stall_deadline))?;
+    set_up(stream.tcp(), &config)?;
     let mut stop = face.stop.clone();
     let account = Account::with_place(&config.budget, open);
     if let Protocol::Http2 = protocol {
@@ -221,6 +308,13 @@ async fn serve_protocol<R: Replica>(
         _ = stop.wait_for(|stop| *stop) => connection.as_mut().graceful_shutdown(),
     }
     Ok(connection.await?)
+}
+
+fn set_up(stream: &TcpStream, config: &FaceConfig) -> std::io::Result<()> {
+    stream.set_nodelay(true)?;
+    SockRef::from(stream).set_tcp_keepalive(&TcpKeepalive::new().with_time(TCP_KEEPALIVE))?;
+    // What was sent must be taken: a client whose window is shut for so long is gone for the kernel, too.
+    SockRef::from(stream).set_tcp_user_timeout(Some(config.stall_deadline))
 }
 
 /// Ends when a client has taken nothing, or too little, of its pages. Its silence is judged by the library.

@@ -16,8 +16,10 @@ use kattu_runtime::metrics::{
     ALLOCATED_BYTES, ALLOCATIONS, LOG_LINES_DROPPED, LOG_LINES_HELD_BACK, Metrics, SYNC_BUCKETS_US,
     records_encoded,
 };
+use kattu_tls::ServerTls;
 use std::fmt::{Display, Write};
 use std::sync::PoisonError;
+use std::time::SystemTime;
 use tokio::time::Instant;
 use tonic::Code;
 
@@ -28,12 +30,30 @@ pub fn render<R: Replica>(face: &Face<R>, status: &Status) -> String {
     member(&mut page, face, status);
     store(&mut page, face, status);
     clients(&mut page, &face.config.counters);
+    if let Some(tls) = &face.config.tls {
+        of_tls(&mut page, tls, &face.config.counters);
+    }
     held(&mut page, &face.config);
     if let Some(metrics) = face.replica.metrics() {
         engine(&mut page, metrics);
     }
     process(&mut page, face.process.facts(Instant::now()));
     page.0
+}
+
+fn of_tls(page: &mut Page, tls: &ServerTls, counters: &Counters) {
+    let since_1970 = tls.current().leaf.not_after.duration_since(SystemTime::UNIX_EPOCH);
+    let name = "kattu_tls_certificate_not_after_seconds";
+    page.head(name, "When the certificate ends, in seconds since 1970", "gauge");
+    page.line(name, "port=\"client\"", since_1970.map_or(0, |since| since.as_secs()));
+    let name = "kattu_tls_files_broken_total";
+    page.head(name, "Times new files could not be used, and the old ones stayed in force", "counter");
+    page.line(name, "port=\"client\"", tls.broken());
+    let name = "kattu_tls_handshakes_total";
+    page.counter(name, "Handshakes of TLS with clients", counters.handshakes.get());
+    let name = "kattu_tls_refused_total";
+    let about = "Clients that TLS has not let in, or lets in no more";
+    page.counter(name, about, counters.handshakes_refused.get());
 }
 
 fn member<R: Replica>(page: &mut Page, face: &Face<R>, status: &Status) {

@@ -14,14 +14,17 @@
 
 use crate::budget::Budget;
 use crate::compactor;
-use crate::config::ServeConfig;
+use crate::config::urls::Url;
+use crate::config::{Listen, ServeConfig, TlsSource};
 use crate::face::{FaceConfig, GRPC_OVERHEAD_BYTES, KATTU_VERSION};
 use crate::listen::{serve_clients, serve_metrics};
+use crate::tls::{self, Doorway, Speaks};
 use kattu_kv::api::{KeyRange, Query, Range};
 use kattu_node::contract::{Consistency, Outcome, Request};
 use kattu_node::{RequestLimits, SnapshotLimits};
 use kattu_raft::{Duration, Limits};
 use kattu_runtime::{End, Engine, RuntimeConfig, StartError, report};
+use kattu_tls::{FileError, ServerTls, TlsFiles};
 use kattu_wal::WalError;
 use std::fmt;
 use std::io;
@@ -31,6 +34,8 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::{JoinSet, LocalSet};
 
+/// The flag that names the certificate for clients.
+const TLS_FLAG: &str = "cert-file";
 /// Pause between two looks at whether the member can serve.
 const READY_PAUSE: Duration = Duration::from_millis(10);
 /// Handing over takes a few milliseconds, or does not work.
@@ -143,8 +148,9 @@ async fn member(
     stop: watch::Receiver<bool>,
     on_ready: impl FnOnce() + 'static,
 ) -> Result<(), ServeError> {
-    let client_doors = bind(&config.listen_clients, "--listen-client-urls").await?;
-    let metrics_doors = bind(&config.listen_metrics, "--listen-metrics-urls").await?;
+    let client_tls = client_tls(&config)?;
+    let client_doors = bind(&config.listen_clients, client_tls.as_ref(), "--listen-client-urls").await?;
+    let metrics_doors = bind(&config.listen_metrics, client_tls.as_ref(), "--listen-metrics-urls").await?;
     report::info(format_args!("version {KATTU_VERSION}, data in {}", config.data_dir.display()));
     let running = kattu_runtime::start(runtime_config(&config)).await.map_err(start_error)?;
     let engine = running.engine.clone();
@@ -154,7 +160,7 @@ async fn member(
     // The replica outlives the faces, so that calls under way can finish; both outlive the signal.
     let (close, closing) = watch::channel(false);
     let (close_faces, faces_closing) = watch::channel(false);
-    let face = face_config(&config);
+    let face = face_config(&config, client_tls.clone());
     let mut faces = JoinSet::new();
     let mut face_threads = Vec::new();
     if config.client_threads == 0 {
@@ -167,6 +173,9 @@ async fn member(
     }
     for door in metrics_doors {
         faces.spawn_local(serve_metrics(door, engine.clone(), face.clone(), faces_closing.clone()));
+    }
+    if let Some(tls) = client_tls {
+        faces.spawn_local(tls::keep(tls, TLS_FLAG, faces_closing.clone()));
     }
     faces.spawn_local(compactor::run(engine.clone(), config.retention, config.history, face, faces_closing));
     let ready = tokio::task::spawn_local(tell_when_ready(engine.clone(), announcement(&config), on_ready));
@@ -212,13 +221,49 @@ async fn member(
     Ok(())
 }
 
-async fn bind(addresses: &[SocketAddr], flag: &'static str) -> Result<Vec<TcpListener>, ServeError> {
+async fn bind(
+    places: &[Listen],
+    tls: Option<&Arc<ServerTls>>,
+    flag: &'static str,
+) -> Result<Vec<Doorway>, ServeError> {
     let mut doors = Vec::new();
-    for &address in addresses {
-        let door = TcpListener::bind(address).await;
-        doors.push(door.map_err(|error| ServeError::Port { address, flag, error })?);
+    for &Listen { at: address, plain, tls: has_tls } in places {
+        let listener = TcpListener::bind(address).await;
+        let listener = listener.map_err(|error| ServeError::Port { address, flag, error })?;
+        let speaks = match tls.filter(|_| has_tls) {
+            Some(tls) if plain => Speaks::Both(tls.clone()),
+            Some(tls) => Speaks::Tls(tls.clone()),
+            None => Speaks::Plain,
+        };
+        doors.push(Doorway { listener, speaks });
     }
     Ok(doors)
+}
+
+/// What clients are spoken to with, where that is TLS.
+fn client_tls(config: &ServeConfig) -> Result<Option<Arc<ServerTls>>, ServeError> {
+    let wrong = |error: FileError| ServeError::Config(format!("--{TLS_FLAG}: {error}"));
+    let files = match &config.client_tls {
+        None => return Ok(None),
+        Some(TlsSource::Files(files)) => files.clone(),
+        Some(TlsSource::SelfSigned { dir, hosts, days, rest }) => {
+            let made = kattu_tls::ensure_self_signed(dir, "client", hosts, *days).map_err(wrong)?;
+            TlsFiles { cert: made.cert, key: made.key, ..(**rest).clone() }
+        }
+    };
+    let tls = ServerTls::load(files).map_err(wrong)?;
+    let leaf = tls.current().leaf.clone();
+    report::info(format_args!("--{TLS_FLAG}: {}, for {}", tls::good_for(&leaf), leaf.names.join(", ")));
+    for url in config.advertise_client_urls.iter().filter_map(|url| Url::parse(url).ok()) {
+        if url.is_tls() && !tls.current().is_for(&url.host()) {
+            report::warn(format_args!(
+                "--{TLS_FLAG}: the certificate is not for {}, where clients reach this member (--advertise-client-urls): \
+                 they will refuse it",
+                url.host()
+            ));
+        }
+    }
+    Ok(Some(Arc::new(tls)))
 }
 
 fn start_error(error: StartError) -> ServeError {
@@ -295,7 +340,7 @@ fn quota(config: &ServeConfig) -> u64 {
     }
 }
 
-fn face_config(config: &ServeConfig) -> Arc<FaceConfig> {
+fn face_config(config: &ServeConfig, tls: Option<Arc<ServerTls>>) -> Arc<FaceConfig> {
     Arc::new(FaceConfig {
         name: config.name.clone(),
         max_request_bytes: config.max_request_bytes,
@@ -309,6 +354,7 @@ fn face_config(config: &ServeConfig) -> Arc<FaceConfig> {
         stall_deadline: config.patience.stall,
         idle_deadline: config.patience.idle,
         budget: Arc::new(budget(config)),
+        tls,
         ..FaceConfig::default()
     })
 }
@@ -316,18 +362,24 @@ fn face_config(config: &ServeConfig) -> Arc<FaceConfig> {
 /// Threads that accept from all doors, whoever is free, each with an event loop of its own.
 fn start_face_threads(
     count: usize,
-    doors: Vec<TcpListener>,
+    doors: Vec<Doorway>,
     engine: &Engine,
     face: &Arc<FaceConfig>,
     stop: &watch::Receiver<bool>,
 ) -> Result<Vec<tokio::sync::oneshot::Receiver<()>>, ServeError> {
     let failed = |error: io::Error| ServeError::Failed(format!("cannot start a thread for clients: {error}"));
-    let doors: Vec<std::net::TcpListener> =
-        doors.into_iter().map(TcpListener::into_std).collect::<Result<_, _>>().map_err(failed)?;
+    let doors: Vec<(std::net::TcpListener, Speaks)> = doors
+        .into_iter()
+        .map(|door| Ok((door.listener.into_std()?, door.speaks)))
+        .collect::<Result<_, _>>()
+        .map_err(failed)?;
     let mut threads = Vec::new();
     for number in 0..count {
-        let doors: Vec<std::net::TcpListener> =
-            doors.iter().map(std::net::TcpListener::try_clone).collect::<Result<_, _>>().map_err(failed)?;
+        let doors: Vec<(std::net::TcpListener, Speaks)> = doors
+            .iter()
+            .map(|(listener, speaks)| Ok((listener.try_clone()?, speaks.clone())))
+            .collect::<Result<_, _>>()
+            .map_err(failed)?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
         let (engine, face, stop) = (engine.clone(), face.clone(), stop.clone());
         let (ended, end) = tokio::sync::oneshot::channel();
@@ -335,11 +387,11 @@ fn start_face_threads(
         let work = move || {
             LocalSet::new().block_on(&runtime, async move {
                 let mut faces = JoinSet::new();
-                for door in doors {
-                    match TcpListener::from_std(door) {
-                        Ok(door) => {
+                for (listener, speaks) in doors {
+                    match TcpListener::from_std(listener) {
+                        Ok(listener) => {
                             faces.spawn_local(serve_clients(
-                                door,
+                                Doorway { listener, speaks },
                                 engine.clone(),
                                 face.clone(),
                                 stop.clone(),
@@ -362,7 +414,7 @@ fn start_face_threads(
 
 /// The line that scripts wait for.
 fn announcement(config: &ServeConfig) -> String {
-    let places: Vec<String> = config.listen_clients.iter().map(SocketAddr::to_string).collect();
+    let places: Vec<String> = config.listen_clients.iter().map(Listen::to_string).collect();
     format!("{} is ready to serve client requests on {}", config.name, places.join(", "))
 }
 

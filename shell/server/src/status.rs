@@ -7,13 +7,23 @@ use crate::errors;
 use crate::face::KATTU_VERSION;
 use crate::json;
 use crate::maintenance;
+use crate::tls::Certificate;
 use kattu_node::contract::Status;
 use kattu_raft::NodeId;
 
-/// The member's status as JSON. `log_bytes`: size of its log on disk; `history_seconds`: how far back history surely reaches.
+/// The member's status as JSON. `log_bytes`: size of its log on disk; `history_seconds`: how far back history surely reaches;
+/// `certificate`: that for clients, where TLS is spoken with them.
 #[must_use]
-pub fn status_json(status: &Status, name: &str, log_bytes: u64, history_seconds: u64) -> String {
+pub fn status_json(
+    status: &Status,
+    name: &str,
+    log_bytes: u64,
+    history_seconds: u64,
+    certificate: Option<Certificate>,
+) -> String {
     let mut problems = Vec::new();
+    let days = certificate.as_ref().map_or("null".to_string(), |it| it.days_left.to_string());
+    problems.extend(certificate.into_iter().flat_map(|it| it.problems));
     if status.leader.is_none() {
         problems.push(errors::NO_LEADER.text.to_string());
     }
@@ -51,7 +61,7 @@ pub fn status_json(status: &Status, name: &str, log_bytes: u64, history_seconds:
     format!(
         "{{\"member_id\":\"{:x}\",\"name\":{},\"role\":\"{}\",\"has_lease\":{},\"leader_id\":\"{:x}\",\"term\":{},\"revision\":{},\
          \"compact_revision\":{},\"history_seconds\":{},\"persisted\":{},\"committed\":{},\"applied\":{},\"first_index\":{},\"last_index\":{},\"log_bytes\":{},\
-         \"version\":\"{}\",\"feature_level\":{},\"errors\":[{}]}}",
+         \"version\":\"{}\",\"feature_level\":{},\"certificate_days\":{},\"errors\":[{}]}}",
         status.id.0,
         json::string(name),
         if status.learner { "learner" } else { status.role },
@@ -69,6 +79,7 @@ pub fn status_json(status: &Status, name: &str, log_bytes: u64, history_seconds:
         log_bytes,
         KATTU_VERSION,
         status.level,
+        days,
         problems.join(",")
     )
 }
@@ -98,16 +109,18 @@ mod tests {
         let expected = format!(
             "{{\"member_id\":\"ab\",\"name\":\"n\\\"1\",\"role\":\"follower\",\"has_lease\":false,\"leader_id\":\"cd\",\"term\":3,\
              \"revision\":6,\"compact_revision\":-1,\"history_seconds\":420,\"persisted\":9,\"committed\":8,\"applied\":7,\"first_index\":1,\"last_index\":10,\
-             \"log_bytes\":4096,\"version\":\"{KATTU_VERSION}\",\"feature_level\":1,\"errors\":[]}}"
+             \"log_bytes\":4096,\"version\":\"{KATTU_VERSION}\",\"feature_level\":1,\"certificate_days\":null,\"errors\":[]}}"
         );
-        assert_eq!(status_json(&status, "n\"1", 4096, 420), expected);
+        assert_eq!(status_json(&status, "n\"1", 4096, 420, None), expected);
     }
 
     #[test]
     fn a_learner_and_a_lease_are_shown() {
-        let json = status_json(&Status { role: "follower", learner: true, ..Status::default() }, "n", 0, 0);
+        let json =
+            status_json(&Status { role: "follower", learner: true, ..Status::default() }, "n", 0, 0, None);
         assert!(json.contains("\"role\":\"learner\",\"has_lease\":false,"), "{json}");
-        let json = status_json(&Status { role: "leader", has_lease: true, ..Status::default() }, "n", 0, 0);
+        let json =
+            status_json(&Status { role: "leader", has_lease: true, ..Status::default() }, "n", 0, 0, None);
         assert!(json.contains("\"role\":\"leader\",\"has_lease\":true,"), "{json}");
     }
 
@@ -119,7 +132,7 @@ mod tests {
             lease_without: vec![NodeId(0xab)],
             ..Status::default()
         };
-        let json = status_json(&status, "n", 0, 0);
+        let json = status_json(&status, "n", 0, 0, None);
         let said = "--lease-reads is on here, but member ab has it not, or a shorter --election-timeout";
         assert!(json.ends_with(&format!("\"errors\":[\"{said}\"]}}")), "{json}");
     }
@@ -132,7 +145,7 @@ mod tests {
             clocks_apart: vec![(NodeId(0xab), -12_000)],
             ..Status::default()
         };
-        let json = status_json(&status, "n", 0, 0);
+        let json = status_json(&status, "n", 0, 0, None);
         assert!(
             json.contains("\"errors\":[\"the clocks of member ab and of this one run apart by 12000 ppm"),
             "{json}"
@@ -140,9 +153,17 @@ mod tests {
     }
 
     #[test]
+    fn a_certificate_is_told_of_with_what_is_wrong_with_it() {
+        let certificate = Certificate { days_left: 12, problems: vec!["renew it".to_string()] };
+        let status = Status { leader: Some(NodeId(1)), ..Status::default() };
+        let json = status_json(&status, "n", 0, 0, Some(certificate));
+        assert!(json.ends_with("\"certificate_days\":12,\"errors\":[\"renew it\"]}"), "{json}");
+    }
+
+    #[test]
     fn what_is_wrong_is_said() {
         let status = Status { role: "candidate", no_space: true, ..Status::default() };
-        let json = status_json(&status, "n", 0, 0);
+        let json = status_json(&status, "n", 0, 0, None);
         assert!(json.ends_with("\"errors\":[\"etcdserver: no leader\",\"alarm: NOSPACE\"]}"), "{json}");
         assert!(json.contains("\"leader_id\":\"0\""), "{json}");
     }

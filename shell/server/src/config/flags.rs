@@ -55,7 +55,7 @@ const fn refused(name: &'static str, shape: Shape, why: &'static str) -> Flag {
     Flag { name, shape, fate: Fate::Refused(why), default: "", help: "" }
 }
 
-const NO_TLS: &str = "TLS is not supported yet";
+pub(crate) const NO_PEER_TLS: &str = "TLS between members is not supported yet";
 const NO_AUTH: &str = "authentication is not supported yet";
 const NO_DISCOVERY: &str = "discovery is not supported; list the members with --initial-cluster";
 const ONE_LOGGER: &str = "there is one: see --log-level, --log-format, --log-outputs";
@@ -91,6 +91,47 @@ pub const FLAGS: &[Flag] = &[
         "new, or existing: the cluster runs already; without data this member joins it (kattu member add)",
     ),
     works("initial-cluster-token", Text, "etcd-cluster", "tells clusters apart; the same on all members"),
+    works(
+        "cert-file",
+        Text,
+        "none",
+        "this member's certificate for clients, with those that lead to its authority (PEM)",
+    ),
+    works("key-file", Text, "none", "its key (PEM)"),
+    works(
+        "trusted-ca-file",
+        Text,
+        "none",
+        "authorities that sign clients' certificates; with it every client must show one (PEM)",
+    ),
+    works(
+        "client-cert-auth",
+        Switch,
+        "false",
+        "every client must show a certificate; needs --trusted-ca-file, which asks for the same",
+    ),
+    works("client-crl-file", Text, "none", "clients' certificates that were revoked (PEM or DER)"),
+    works(
+        "client-cert-allowed-hostname",
+        List,
+        "every name",
+        "hosts, one of which a client's certificate must be for",
+    ),
+    works(
+        "auto-tls",
+        Switch,
+        "false",
+        "make a certificate for clients that nobody signs: it encrypts and proves nothing",
+    ),
+    works(
+        "cipher-suites",
+        List,
+        "all good ones",
+        "cipher suites of TLS 1.2; those of TLS 1.3 are not to be chosen",
+    ),
+    works("tls-min-version", Text, "TLS1.2", "least version of TLS: TLS1.2 or TLS1.3"),
+    works("tls-max-version", Text, "TLS1.3", "greatest version of TLS"),
+    works("self-signed-cert-validity", Number, "1", "years that a certificate of --auto-tls is good"),
     works("heartbeat-interval", Number, "100", "milliseconds between heartbeats of the leader"),
     works(
         "election-timeout",
@@ -292,32 +333,21 @@ pub const FLAGS: &[Flag] = &[
     tolerated("pre-vote", Switch, "Kattu always asks before it campaigns"),
     tolerated("metrics", Text, "Kattu always serves the same metrics"),
     tolerated("enable-pprof", Switch, "Kattu has no profiling pages"),
-    refused("cert-file", Text, NO_TLS),
-    refused("key-file", Text, NO_TLS),
-    refused("trusted-ca-file", Text, NO_TLS),
-    refused("ca-file", Text, NO_TLS),
-    refused("client-cert-file", Text, NO_TLS),
-    refused("client-key-file", Text, NO_TLS),
-    refused("client-cert-auth", Switch, NO_TLS),
-    refused("client-crl-file", Text, NO_TLS),
-    refused("client-cert-allowed-hostname", Text, NO_TLS),
-    refused("auto-tls", Switch, NO_TLS),
-    refused("peer-cert-file", Text, NO_TLS),
-    refused("peer-key-file", Text, NO_TLS),
-    refused("peer-trusted-ca-file", Text, NO_TLS),
-    refused("peer-ca-file", Text, NO_TLS),
-    refused("peer-client-cert-file", Text, NO_TLS),
-    refused("peer-client-key-file", Text, NO_TLS),
-    refused("peer-client-cert-auth", Switch, NO_TLS),
-    refused("peer-crl-file", Text, NO_TLS),
-    refused("peer-cert-allowed-cn", Text, NO_TLS),
-    refused("peer-cert-allowed-hostname", Text, NO_TLS),
-    refused("peer-skip-client-san-verification", Switch, NO_TLS),
-    refused("peer-auto-tls", Switch, NO_TLS),
-    refused("cipher-suites", List, NO_TLS),
-    refused("tls-min-version", Text, NO_TLS),
-    refused("tls-max-version", Text, NO_TLS),
-    refused("self-signed-cert-validity", Number, NO_TLS),
+    refused("ca-file", Text, "it has another name: --trusted-ca-file"),
+    tolerated("client-cert-file", Text, "no member is a client of its own port"),
+    tolerated("client-key-file", Text, "no member is a client of its own port"),
+    refused("peer-cert-file", Text, NO_PEER_TLS),
+    refused("peer-key-file", Text, NO_PEER_TLS),
+    refused("peer-trusted-ca-file", Text, NO_PEER_TLS),
+    refused("peer-ca-file", Text, NO_PEER_TLS),
+    refused("peer-client-cert-file", Text, NO_PEER_TLS),
+    refused("peer-client-key-file", Text, NO_PEER_TLS),
+    refused("peer-client-cert-auth", Switch, NO_PEER_TLS),
+    refused("peer-crl-file", Text, NO_PEER_TLS),
+    refused("peer-cert-allowed-cn", Text, NO_PEER_TLS),
+    refused("peer-cert-allowed-hostname", Text, NO_PEER_TLS),
+    refused("peer-skip-client-san-verification", Switch, NO_PEER_TLS),
+    refused("peer-auto-tls", Switch, NO_PEER_TLS),
     refused("auth-token", Text, NO_AUTH),
     refused("auth-token-ttl", Number, NO_AUTH),
     refused("bcrypt-cost", Number, NO_AUTH),
@@ -394,7 +424,7 @@ pub fn help() -> String {
     }
     text.push_str("\nAccepted for etcd's sake, without effect:\n");
     push_names(&mut text, |fate| matches!(fate, Fate::Tolerated(_)));
-    text.push_str("\nRefused, because going on without would be wrong:\n  TLS, authentication, discovery, --force-new-cluster\n");
+    text.push_str("\nRefused, because going on without would be wrong:\n  TLS between members, authentication, discovery, --force-new-cluster\n");
     text.push_str(HELP_TAIL);
     text
 }

@@ -380,13 +380,17 @@ mod tests {
             Ok(Asked::Settings(settings)) => judge(settings).map(|(_, warnings)| warnings),
             _ => unreachable!("only settings are asked for"),
         };
-        for arg in
-            ["--cert-file=x", "--auto-tls", "--auth-token=jwt", "--discovery=http://x", "--force-new-cluster"]
-        {
+        for arg in [
+            "--peer-cert-file=x",
+            "--peer-auto-tls",
+            "--auth-token=jwt",
+            "--discovery=http://x",
+            "--force-new-cluster",
+        ] {
             let error = judged(&[arg]).unwrap_err().to_string();
             assert!(error.starts_with(arg.split('=').next().unwrap()), "{error}");
         }
-        assert_eq!(judged(&["--cert-file=", "--auto-tls=false"]), Ok(vec![]));
+        assert_eq!(judged(&["--peer-cert-file=", "--peer-auto-tls=false"]), Ok(vec![]));
         assert_eq!(
             judged(&["--snapshot-count=5", "--logger", "zap"]),
             Ok(vec![

@@ -19,8 +19,8 @@ fn refusal(args: &[&str]) -> String {
     load_with(args, &[]).expect_err(&format!("{args:?}")).to_string()
 }
 
-fn addresses(addresses: &[SocketAddr]) -> Vec<String> {
-    addresses.iter().map(SocketAddr::to_string).collect()
+fn addresses<T: ToString>(places: &[T]) -> Vec<String> {
+    places.iter().map(T::to_string).collect()
 }
 
 #[test]
@@ -157,7 +157,7 @@ fn timeouts_and_sizes_are_judged() {
         (&["--quota-backend-bytes=1G"], "not a whole number"),
         (&["--name="], "at least one character"),
         (&["--data-dir="], "directory is missing"),
-        (&["--listen-client-urls=https://127.0.0.1:1"], "https is refused"),
+        (&["--listen-client-urls=https://127.0.0.1:1"], "needs --cert-file and --key-file, or --auto-tls"),
     ] {
         let refused = refusal(args);
         let flag = args.last().unwrap().split('=').next().unwrap();
@@ -208,7 +208,9 @@ fn a_complaint_names_the_variable_it_came_from() {
     let error = load_with(&[], &[("ETCD_HEARTBEAT_INTERVAL", "soon")]).unwrap_err().to_string();
     assert!(error.starts_with("ETCD_HEARTBEAT_INTERVAL (--heartbeat-interval): \"soon\""), "{error}");
     let error = load_with(&[], &[("ETCD_CERT_FILE", "/x")]).unwrap_err().to_string();
-    assert_eq!(error, "ETCD_CERT_FILE (--cert-file): TLS is not supported yet");
+    assert_eq!(error, "ETCD_CERT_FILE (--cert-file): needs its key: --key-file");
+    let error = load_with(&[], &[("ETCD_PEER_CERT_FILE", "/x")]).unwrap_err().to_string();
+    assert_eq!(error, "ETCD_PEER_CERT_FILE (--peer-cert-file): TLS between members is not supported yet");
 }
 
 #[test]
@@ -242,4 +244,56 @@ fn the_store_gathers_no_more_for_an_answer_than_a_call_may_hold() {
     let gathers = |args: &[&str]| crate::serve::runtime_config(&config(args)).requests.answer_bytes_max;
     assert_eq!(gathers(&["--client-memory-bytes", "30000000"]), 10_000_000);
     assert_eq!(gathers(&["--client-memory-bytes", "1000000000"]), 64 << 20);
+}
+
+/// With a certificate for clients.
+fn with_files<'a>(args: &[&'a str]) -> Vec<&'a str> {
+    [&["--cert-file=c", "--key-file=k"], args].concat()
+}
+
+#[test]
+fn a_url_says_whether_tls_is_spoken_there() {
+    let tls = |args: &[&str]| {
+        let config = config(&with_files(args));
+        (addresses(&config.listen_clients), config.client_tls)
+    };
+    let (places, none) = tls(&["--listen-client-urls=http://127.0.0.1:1"]);
+    assert_eq!((places, none), (vec!["127.0.0.1:1".to_string()], None), "nobody asks for it");
+    let urls = "--listen-client-urls=https://127.0.0.1:1,http://127.0.0.1:2,http://127.0.0.1:1";
+    let (places, source) = tls(&[urls]);
+    assert_eq!(places, ["127.0.0.1:1 (with TLS and without)", "127.0.0.1:2"]);
+    assert!(matches!(source, Some(TlsSource::Files(files)) if files.trusted_ca.is_none()));
+    let (_, source) = tls(&["--listen-client-urls=https://127.0.0.1:1", "--trusted-ca-file=a"]);
+    assert!(source.is_some_and(|source| source.asks_clients()), "as in etcd, the file alone asks for it");
+    let (_, source) = tls(&["--listen-metrics-urls=https://127.0.0.1:3"]);
+    assert!(source.is_some(), "for pages, too");
+    let auto =
+        config(&["--listen-client-urls=https://127.0.0.1:1", "--auto-tls", "--data-dir=/d"]).client_tls;
+    let Some(TlsSource::SelfSigned { dir, hosts, days, .. }) = auto else { panic!("{auto:?}") };
+    assert_eq!((dir, days), (PathBuf::from("/d/.tls"), 365));
+    assert_eq!(hosts, ["127.0.0.1", "::1", "localhost"]);
+}
+
+#[test]
+fn members_do_not_speak_tls_yet_and_say_so() {
+    for args in [
+        &["--listen-peer-urls=https://127.0.0.1:2380"][..],
+        &["--initial-cluster=default=https://127.0.0.1:2380"],
+        &["--peer-auto-tls"],
+    ] {
+        assert!(refusal(args).contains("TLS between members is not supported yet"), "{}", refusal(args));
+    }
+}
+
+#[test]
+fn what_asks_clients_for_certificates_without_tls_is_refused() {
+    for args in [&["--trusted-ca-file=a"][..], &["--trusted-ca-file=a", "--cert-file=c", "--key-file=k"]] {
+        let refused = refusal(args);
+        assert!(refused.starts_with("--trusted-ca-file: ") && refused.contains("https://"), "{refused}");
+    }
+    let refused = refusal(&with_files(&[
+        "--tls-min-version=TLS1.3",
+        "--cipher-suites=TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256",
+    ]));
+    assert!(refused.starts_with("--cipher-suites: TLS 1.3 alone"), "{refused}");
 }

@@ -1,4 +1,4 @@
-//! `http://host:port`, and nothing else.
+//! `http://host:port`, or `https://host:port`, and nothing else.
 //!
 //! Knows nothing of: flags, sockets.
 
@@ -9,6 +9,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 /// An address in a flag. Its text is canonical: lower-case host, no trailing slash.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Url {
+    tls: bool,
     host: Host,
     port: u16,
 }
@@ -21,7 +22,7 @@ enum Host {
 
 impl fmt::Display for Url {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "http://{}", self.authority())
+        write!(f, "{}://{}", if self.tls { "https" } else { "http" }, self.authority())
     }
 }
 
@@ -36,8 +37,7 @@ impl Url {
             return wrong("expected http://host:port");
         };
         match scheme {
-            "http" => {}
-            "https" => return wrong("https is refused: TLS is not supported yet"),
+            "http" | "https" => {}
             "unix" | "unixs" => return wrong("unix sockets are not supported; use http://host:port"),
             _ => return wrong("expected http://host:port"),
         }
@@ -63,7 +63,22 @@ impl Url {
         } else {
             return wrong("expected a host name, an IPv4 address, or an IPv6 address in brackets");
         };
-        Ok(Url { host, port })
+        Ok(Url { tls: scheme == "https", host, port })
+    }
+
+    /// Whether TLS is spoken there.
+    #[must_use]
+    pub fn is_tls(&self) -> bool {
+        self.tls
+    }
+
+    /// The host alone, without brackets.
+    #[must_use]
+    pub fn host(&self) -> String {
+        match &self.host {
+            Host::Ip(ip) => ip.to_string(),
+            Host::Name(name) => name.clone(),
+        }
     }
 
     /// Reads a list separated by commas: at least one, no repeats.
@@ -116,7 +131,8 @@ impl Url {
     /// The same place, whichever way `localhost` is written.
     #[must_use]
     pub fn same_place(&self, other: &Url) -> bool {
-        self == other || (self.is_loopback() && self.listen_address() == other.listen_address())
+        let is_same = self.is_loopback() && self.listen_address() == other.listen_address();
+        self == other || (self.tls == other.tls && is_same)
     }
 }
 
@@ -140,6 +156,7 @@ mod tests {
             ("http://[0:0::1]:1", "http://[::1]:1"),
             ("http://n1.example.com:80", "http://n1.example.com:80"),
             ("http://my_host:80", "http://my_host:80"),
+            ("https://[0:0::1]:1/", "https://[::1]:1"),
         ] {
             assert_eq!(Url::parse(text).map(|url| url.to_string()), Ok(canonical.to_string()), "{text}");
         }
@@ -150,7 +167,6 @@ mod tests {
         for (text, why) in [
             ("", "expected http"),
             ("127.0.0.1:2379", "expected http"),
-            ("https://a:1", "https is refused"),
             ("unix:///tmp/x", "unix sockets"),
             ("ftp://a:1", "expected http"),
             ("http://a", "port is missing"),

@@ -1,0 +1,180 @@
+//! TLS on the ports for clients: which door speaks it, and who looks after its files.
+//!
+//! Knows nothing of: handshakes, what certificates say.
+
+use kattu_runtime::report::{self, Cause};
+use kattu_tls::{Leaf, Looked, Refused, ServerTls};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+
+/// Between two looks at the files.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Before a certificate ends, its operator is told every day.
+const WARN_BEFORE: Duration = Duration::from_secs(30 * 86_400);
+const WARN_EVERY: Duration = Duration::from_secs(86_400);
+
+/// What a door speaks.
+#[derive(Clone, Debug, Default)]
+pub enum Speaks {
+    /// HTTP as it is.
+    #[default]
+    Plain,
+    /// TLS only.
+    Tls(Arc<ServerTls>),
+    /// Whatever the client begins with: for a cluster that moves from one to the other.
+    Both(Arc<ServerTls>),
+}
+
+impl Speaks {
+    /// The TLS of it, if it has any.
+    #[must_use]
+    pub fn tls(&self) -> Option<&Arc<ServerTls>> {
+        match self {
+            Speaks::Plain => None,
+            Speaks::Tls(tls) | Speaks::Both(tls) => Some(tls),
+        }
+    }
+}
+
+/// A door for clients.
+#[derive(Debug)]
+pub struct Doorway {
+    /// Where they come in.
+    pub listener: TcpListener,
+    /// What is spoken there.
+    pub speaks: Speaks,
+}
+
+impl From<TcpListener> for Doorway {
+    fn from(listener: TcpListener) -> Doorway {
+        Doorway { listener, speaks: Speaks::Plain }
+    }
+}
+
+/// A client that is not let in, in a line; of one reason one line in a while.
+pub(crate) fn tell_of_refused(from: Option<SocketAddr>, why: &Refused) {
+    if let Refused::Left = why {
+        return; // that happens, and counts as a broken connection
+    }
+    let from = from.map_or_else(|| "somebody".to_string(), |from| from.to_string());
+    let cause = Cause { what: "a client refused by TLS", whose: reason_number(why) };
+    report::warn_of(cause, format_args!("a client at {from} is not let in: {why}"));
+}
+
+/// A reason of its own for each kind, so that many of one do not hide another.
+fn reason_number(why: &Refused) -> u64 {
+    match why {
+        Refused::NoCertificate => 1,
+        Refused::Revoked => 2,
+        Refused::Expired => 3,
+        Refused::NotYet => 4,
+        Refused::UnknownAuthority => 5,
+        Refused::WrongName => 6,
+        Refused::WrongPurpose => 7,
+        Refused::Certificate(_) => 8,
+        Refused::Distrusts(_) => 9,
+        Refused::NotTls => 10,
+        Refused::NothingInCommon(_) => 11,
+        Refused::Left => 12,
+        Refused::Other(_) => 13,
+    }
+}
+
+/// What status pages tell of a certificate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Certificate {
+    /// Whole days that it is still good; below 0 since it is good no more.
+    pub days_left: i64,
+    /// What its operator has to do.
+    pub problems: Vec<String>,
+}
+
+impl Certificate {
+    /// As of now.
+    #[must_use]
+    pub fn of(tls: &ServerTls) -> Certificate {
+        let (leaf, now) = (tls.current().leaf.clone(), SystemTime::now());
+        let days = |time: Duration| i64::try_from(time.as_secs() / 86_400).unwrap_or(i64::MAX);
+        let days_left = match leaf.not_after.duration_since(now) {
+            Ok(left) => days(left),
+            Err(since) => -1 - days(since.duration()),
+        };
+        let mut problems = Vec::new();
+        if is_nearly_over(&leaf, now) {
+            problems.push(format!("the certificate for clients is {}: renew its files", good_for(&leaf)));
+        }
+        if let Some(error) = tls.broken_now() {
+            problems.push(format!(
+                "the files of TLS cannot be used, and what was there before stays in force: {error}"
+            ));
+        }
+        Certificate { days_left, problems }
+    }
+}
+
+fn is_nearly_over(leaf: &Leaf, now: SystemTime) -> bool {
+    leaf.left(now).is_none_or(|left| left < WARN_BEFORE)
+}
+
+/// How long a certificate is good, for people.
+#[must_use]
+pub fn good_for(leaf: &Leaf) -> String {
+    match leaf.left(SystemTime::now()) {
+        Some(left) if left < Duration::from_secs(2 * 86_400) => {
+            format!("good for {} hours more", left.as_secs() / 3600)
+        }
+        Some(left) => format!("good for {} days more", left.as_secs() / 86_400),
+        None if SystemTime::now() < leaf.not_before => "not good yet".to_string(),
+        None => "expired".to_string(),
+    }
+}
+
+/// Looks after the files of a port until `stop` turns true, and at once whenever the process is told to (SIGHUP). `flag` is the
+/// one that names the certificate.
+pub async fn keep(tls: Arc<ServerTls>, flag: &'static str, mut stop: watch::Receiver<bool>) {
+    use tokio::signal::unix::{SignalKind, signal};
+    let mut hangups = signal(SignalKind::hangup()).ok();
+    let mut warned: Option<SystemTime> = None;
+    loop {
+        warn_in_time(&tls.current().leaf, flag, &mut warned);
+        let hangup = async {
+            match &mut hangups {
+                Some(hangups) => hangups.recv().await,
+                None => std::future::pending().await,
+            }
+        };
+        let at_once = tokio::select! {
+            () = tokio::time::sleep(LOOK_EVERY) => false,
+            _ = hangup => true,
+            _ = stop.wait_for(|stop| *stop) => return,
+        };
+        let looked = {
+            let tls = tls.clone();
+            tokio::task::spawn_blocking(move || tls.look(at_once)).await
+        };
+        match looked {
+            Ok(Looked::Renewed(leaf)) => {
+                warned = None;
+                report::info(format_args!("--{flag}: read anew, {}", good_for(&leaf)));
+            }
+            Ok(Looked::Broken(error)) => report::warn(format_args!(
+                "--{flag}: what is there now cannot be used, and what was there before stays in force, {}: {error}",
+                good_for(&tls.current().leaf)
+            )),
+            Ok(Looked::Same) | Err(_) => {}
+        }
+    }
+}
+
+fn warn_in_time(leaf: &Leaf, flag: &str, warned: &mut Option<SystemTime>) {
+    let now = SystemTime::now();
+    let is_soon = is_nearly_over(leaf, now);
+    let was_long_ago = warned.is_none_or(|at| now.duration_since(at).is_ok_and(|since| WARN_EVERY <= since));
+    if is_soon && was_long_ago {
+        *warned = Some(now);
+        report::warn(format_args!("--{flag}: the certificate is {}: renew its files", good_for(leaf)));
+    }
+}

@@ -1,0 +1,172 @@
+//! Files: certificate, key, authorities and revocations as they stand in files, and why they cannot work.
+//!
+//! Knows nothing of: when they are read again, what a connection makes of them.
+
+use crate::clients::{self, Allowed};
+use crate::leaf::Leaf;
+use crate::policy::Policy;
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::pem::{self, PemObject};
+use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
+use rustls::server::danger::ClientCertVerifier;
+use rustls::sign::CertifiedKey;
+use rustls::{RootCertStore, ServerConfig};
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Largest file that is read. A CRL of a large authority has some megabytes.
+const FILE_BYTES_MAX: u64 = 64 << 20;
+
+/// The files of one port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TlsFiles {
+    /// The certificate, and those that lead from it to the authority. PEM.
+    pub cert: PathBuf,
+    /// Its key. PEM: PKCS#8, PKCS#1 or SEC1, without a password.
+    pub key: PathBuf,
+    /// Authorities that sign clients' certificates; with it every client must show one. PEM.
+    pub trusted_ca: Option<PathBuf>,
+    /// Certificates that were revoked. PEM or DER.
+    pub crl: Option<PathBuf>,
+    /// What a client's certificate must say beside that.
+    pub allowed: Allowed,
+    /// Versions and suites.
+    pub policy: Policy,
+}
+
+/// A file that cannot work.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileError {
+    /// Which.
+    pub file: PathBuf,
+    /// What is wrong with it, in words for the operator.
+    pub what: String,
+}
+
+impl fmt::Display for FileError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.file.display(), self.what)
+    }
+}
+
+impl std::error::Error for FileError {}
+
+pub(crate) fn wrong(file: &Path, what: impl fmt::Display) -> FileError {
+    FileError { file: file.to_path_buf(), what: what.to_string() }
+}
+
+/// What was read.
+pub(crate) struct Read {
+    pub(crate) config: ServerConfig,
+    pub(crate) clients: Option<Arc<dyn ClientCertVerifier>>,
+    pub(crate) leaf: Leaf,
+}
+
+impl TlsFiles {
+    /// All files there are.
+    pub(crate) fn paths(&self) -> impl Iterator<Item = &Path> {
+        [Some(&self.cert), Some(&self.key), self.trusted_ca.as_ref(), self.crl.as_ref()]
+            .into_iter()
+            .flatten()
+            .map(PathBuf::as_path)
+    }
+
+    /// Reads all of them and puts them together.
+    pub(crate) fn read(&self) -> Result<Read, FileError> {
+        let provider = self.policy.provider();
+        let (key, leaf) = certified(&self.cert, &self.key, &provider)?;
+        let clients = self.clients(&provider)?;
+        let builder = ServerConfig::builder_with_provider(provider)
+            .with_protocol_versions(&self.policy.versions())
+            .map_err(|error| wrong(&self.cert, error))?;
+        let builder = match &clients {
+            Some(verifier) => builder.with_client_cert_verifier(verifier.clone()),
+            None => builder.with_no_client_auth(),
+        };
+        let mut config = builder.with_cert_resolver(Arc::new(rustls::sign::SingleCertAndKey::from(key)));
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        Ok(Read { config, clients, leaf })
+    }
+
+    fn clients(
+        &self,
+        provider: &Arc<CryptoProvider>,
+    ) -> Result<Option<Arc<dyn ClientCertVerifier>>, FileError> {
+        let Some(file) = &self.trusted_ca else { return Ok(None) };
+        let mut roots = RootCertStore::empty();
+        add_authorities(&mut roots, file)?;
+        let lists = self.crl.as_deref().map_or(Ok(Vec::new()), revocations)?;
+        let of = self.crl.as_ref().unwrap_or(file);
+        let verifier = clients::verifier(roots, lists, self.allowed.clone(), provider);
+        verifier.map(Some).map_err(|error| wrong(of, error))
+    }
+}
+
+/// A certificate with its key.
+pub(crate) fn certified(
+    cert: &Path,
+    key: &Path,
+    provider: &CryptoProvider,
+) -> Result<(CertifiedKey, Leaf), FileError> {
+    let chain = certificates(cert)?;
+    let leaf = Leaf::of(&chain[0])
+        .map_err(|what| wrong(cert, format!("its first certificate cannot be read: {what}")))?;
+    let text = read(key)?;
+    let parsed = PrivateKeyDer::from_pem_slice(&text).map_err(|error| match error {
+        pem::Error::NoItemsFound if text.windows(9).any(|it| it == b"ENCRYPTED") => {
+            wrong(key, "the key has a password; write it without one (openssl pkey)")
+        }
+        pem::Error::NoItemsFound => wrong(key, "no key in PEM is in it"),
+        error => wrong(key, format!("no key in PEM: {error}")),
+    })?;
+    let certified = CertifiedKey::from_der(chain, parsed, provider).map_err(|error| match error {
+        rustls::Error::InconsistentKeys(_) => {
+            wrong(key, format!("this key is not that of the certificate in {}", cert.display()))
+        }
+        error => wrong(key, format!("the key cannot be used: {error}")),
+    })?;
+    Ok((certified, leaf))
+}
+
+/// Adds the authorities in a file: at least one.
+pub(crate) fn add_authorities(roots: &mut RootCertStore, file: &Path) -> Result<(), FileError> {
+    for authority in certificates(file)? {
+        let added = roots.add(authority);
+        added.map_err(|error| wrong(file, format!("a certificate in it is of no authority: {error}")))?;
+    }
+    Ok(())
+}
+
+fn read(file: &Path) -> Result<Vec<u8>, FileError> {
+    let failed = |error: std::io::Error| wrong(file, format!("cannot be read: {error}"));
+    let len = std::fs::metadata(file).map_err(failed)?.len();
+    if FILE_BYTES_MAX < len {
+        return Err(wrong(file, format!("{len} bytes are too many")));
+    }
+    std::fs::read(file).map_err(failed)
+}
+
+/// At least one.
+fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, FileError> {
+    let text = read(file)?;
+    let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
+    match all {
+        Ok(all) if all.is_empty() => Err(wrong(file, "no certificate in PEM is in it")),
+        Ok(all) => Ok(all),
+        Err(error) => Err(wrong(file, format!("a certificate in it cannot be read: {error}"))),
+    }
+}
+
+/// In PEM, or one in DER.
+fn revocations(file: &Path) -> Result<Vec<CertificateRevocationListDer<'static>>, FileError> {
+    let bytes = read(file)?;
+    let all: Result<Vec<_>, _> = CertificateRevocationListDer::pem_slice_iter(&bytes).collect();
+    match all {
+        Ok(all) if !all.is_empty() => Ok(all),
+        // A sequence in DER begins so.
+        Ok(_) if bytes.first() == Some(&0x30) => Ok(vec![bytes.into()]),
+        Ok(_) => Err(wrong(file, "no list of revoked certificates is in it")),
+        Err(error) => Err(wrong(file, format!("a list in it cannot be read: {error}"))),
+    }
+}

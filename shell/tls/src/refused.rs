@@ -1,0 +1,122 @@
+//! Refused: why a handshake failed, in words for the operator. The other side learns an alert of the protocol, not words.
+//!
+//! Knows nothing of: where the words go.
+
+use rustls::{AlertDescription, CertificateError, Error};
+use std::fmt;
+
+/// Why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// It shows no certificate.
+    NoCertificate,
+    /// Its certificate was revoked.
+    Revoked,
+    /// Its certificate is good no more.
+    Expired,
+    /// Its certificate is not good yet.
+    NotYet,
+    /// Nobody that we trust has signed its certificate.
+    UnknownAuthority,
+    /// Its certificate says none of the names that are allowed.
+    WrongName,
+    /// Its certificate is not made for clients.
+    WrongPurpose,
+    /// Something else is wrong with its certificate.
+    Certificate(String),
+    /// It does not trust our certificate.
+    Distrusts(String),
+    /// It does not speak TLS.
+    NotTls,
+    /// It speaks no version or suite that we do.
+    NothingInCommon(String),
+    /// It took too long, or left.
+    Left,
+    /// Something else.
+    Other(String),
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Refused::NoCertificate => f.write_str("it shows no certificate, and every client must"),
+            Refused::Revoked => f.write_str("its certificate is revoked"),
+            Refused::Expired => f.write_str("its certificate has expired"),
+            Refused::NotYet => f.write_str("its certificate is not good yet; are both clocks right?"),
+            Refused::UnknownAuthority => {
+                f.write_str("its certificate is signed by no authority in the trusted CA file")
+            }
+            Refused::WrongName => f.write_str("its certificate says no name that is allowed"),
+            Refused::WrongPurpose => f.write_str("its certificate is not made for clients (clientAuth)"),
+            Refused::Certificate(what) => write!(f, "its certificate: {what}"),
+            Refused::Distrusts(what) => write!(f, "it does not trust the certificate of this member: {what}"),
+            Refused::NotTls => f.write_str("it does not speak TLS; use https://"),
+            Refused::NothingInCommon(what) => write!(f, "no version or cipher suite in common: {what}"),
+            Refused::Left => f.write_str("it left, or took too long"),
+            Refused::Other(what) => f.write_str(what),
+        }
+    }
+}
+
+/// What an error of a handshake means.
+#[must_use]
+pub fn refused(error: &std::io::Error) -> Refused {
+    let Some(error) = error.get_ref().and_then(|inner| inner.downcast_ref::<Error>()) else {
+        return Refused::Left;
+    };
+    match error {
+        Error::NoCertificatesPresented => Refused::NoCertificate,
+        Error::InvalidCertificate(why) => match why {
+            CertificateError::Revoked => Refused::Revoked,
+            CertificateError::Expired | CertificateError::ExpiredContext { .. } => Refused::Expired,
+            CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => Refused::NotYet,
+            // Another authority of the same name has signed it.
+            CertificateError::UnknownIssuer | CertificateError::BadSignature => Refused::UnknownAuthority,
+            CertificateError::ApplicationVerificationFailure => Refused::WrongName,
+            CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. } => {
+                Refused::WrongPurpose
+            }
+            other => Refused::Certificate(other.to_string()),
+        },
+        Error::AlertReceived(
+            alert @ (AlertDescription::BadCertificate
+            | AlertDescription::UnknownCA
+            | AlertDescription::CertificateExpired
+            | AlertDescription::CertificateUnknown
+            | AlertDescription::CertificateRevoked
+            | AlertDescription::UnsupportedCertificate),
+        ) => Refused::Distrusts(format!("{alert:?}")),
+        Error::InvalidMessage(_) => Refused::NotTls,
+        Error::PeerIncompatible(what) => Refused::NothingInCommon(format!("{what:?}")),
+        other => Refused::Other(other.to_string()),
+    }
+}
+
+/// Why a handshake with a server failed, for whoever asked: in words, where there are any.
+#[must_use]
+pub fn why_of_server(error: &std::io::Error) -> Option<String> {
+    let error = error.get_ref()?.downcast_ref::<Error>()?;
+    let why = match error {
+        Error::InvalidCertificate(why) => match why {
+            CertificateError::UnknownIssuer | CertificateError::BadSignature => {
+                "its certificate is signed by no authority that is trusted here; name that authority's file (--cacert)".into()
+            }
+            CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
+                format!("its certificate is not for this host: {why}")
+            }
+            CertificateError::Expired | CertificateError::ExpiredContext { .. } => "its certificate has expired".into(),
+            CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+                "its certificate is not good yet; are both clocks right?".into()
+            }
+            other => format!("its certificate: {other}"),
+        },
+        Error::AlertReceived(AlertDescription::CertificateRequired) => {
+            "it wants a client's certificate (--cert, --key)".into()
+        }
+        Error::AlertReceived(alert) => format!("it does not let us in: {alert:?}"),
+        Error::InvalidMessage(_) => "it does not speak TLS; use http://".into(),
+        Error::PeerIncompatible(what) => format!("no version or cipher suite in common: {what:?}"),
+        other => other.to_string(),
+    };
+    Some(why)
+}

@@ -1,0 +1,197 @@
+//! Server: a port's side of TLS. New connections take what was read last; its files are looked at now and then, and read again
+//! when they have changed and lie still.
+//!
+//! ```text
+//!  look ── as they were read ──▶ nothing
+//!       ── changed since the last look ──▶ wait for the next: whoever writes two files writes one of them first
+//!       ── changed, and as at the last look ──▶ read ── good ──▶ renewed: new connections take it, old ones are judged by it
+//!                                                    └─ bad ──▶ broken: everything stays, told once for each change
+//! ```
+//! Knows nothing of: when to look, sockets.
+
+use crate::files::{FileError, TlsFiles};
+use crate::leaf::Leaf;
+use crate::refused::{Refused, refused};
+use rustls::ServerConfig;
+use rustls::pki_types::{CertificateDer, UnixTime};
+use rustls::server::danger::ClientCertVerifier;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::watch;
+
+/// What was read last, and was good.
+#[derive(Debug)]
+pub struct Current {
+    /// For new connections.
+    pub config: Arc<ServerConfig>,
+    /// The port's certificate.
+    pub leaf: Leaf,
+    clients: Option<Arc<dyn ClientCertVerifier>>,
+}
+
+impl Current {
+    /// Whether every client must show a certificate.
+    #[must_use]
+    pub fn asks_clients(&self) -> bool {
+        self.clients.is_some()
+    }
+
+    /// Whether the certificate is for this host or address.
+    #[must_use]
+    pub fn is_for(&self, host: &str) -> bool {
+        self.leaf.names.iter().any(|name| names(name, host))
+    }
+
+    /// Judges a client anew that showed this chain when it came.
+    ///
+    /// # Errors
+    /// It would not be let in now, and why.
+    pub fn judge(&self, chain: Option<&[CertificateDer<'_>]>) -> Result<(), Refused> {
+        let Some(clients) = &self.clients else { return Ok(()) };
+        let Some((leaf, rest)) = chain.and_then(<[_]>::split_first) else {
+            return Err(Refused::NoCertificate);
+        };
+        let judged = clients.verify_client_cert(leaf, rest, UnixTime::now());
+        judged.map(|_| ()).map_err(|error| refused(&std::io::Error::other(error)))
+    }
+}
+
+/// What a look at the files has come to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Looked {
+    /// Nothing is new.
+    Same,
+    /// What they hold now is in force.
+    Renewed(Box<Leaf>),
+    /// What they hold now cannot work, and what was in force still is.
+    Broken(FileError),
+}
+
+/// How a file lay when it was looked at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Stamp(Option<(u64, u64, i64, i64, i64, i64)>);
+
+impl Stamp {
+    fn of(file: &Path) -> Stamp {
+        let found = std::fs::metadata(file).ok();
+        Stamp(found.map(|it| (it.ino(), it.len(), it.mtime(), it.mtime_nsec(), it.ctime(), it.ctime_nsec())))
+    }
+}
+
+#[derive(Debug)]
+struct State {
+    current: Arc<Current>,
+    /// How the files lay when they were read last, for better or worse.
+    read: Vec<Stamp>,
+    /// … and at the last look.
+    seen: Vec<Stamp>,
+    /// What is wrong with those that were read last, if they are not in force.
+    broken: Option<FileError>,
+}
+
+/// A port's side of TLS.
+#[derive(Debug)]
+pub struct ServerTls {
+    files: TlsFiles,
+    state: Mutex<State>,
+    renewed: watch::Sender<u64>,
+    broken: AtomicU64,
+}
+
+impl ServerTls {
+    /// Reads the files.
+    ///
+    /// # Errors
+    /// A file that cannot work.
+    pub fn load(files: TlsFiles) -> Result<ServerTls, FileError> {
+        let seen = stamps(&files);
+        let current = read(&files)?;
+        let state = State { current: Arc::new(current), read: seen.clone(), seen, broken: None };
+        Ok(ServerTls {
+            files,
+            state: Mutex::new(state),
+            renewed: watch::Sender::new(0),
+            broken: AtomicU64::new(0),
+        })
+    }
+
+    /// The files it was made from.
+    #[must_use]
+    pub fn files(&self) -> &TlsFiles {
+        &self.files
+    }
+
+    /// What new connections take.
+    #[must_use]
+    pub fn current(&self) -> Arc<Current> {
+        self.state().current.clone()
+    }
+
+    /// Counts renewals: changes with each.
+    #[must_use]
+    pub fn renewals(&self) -> watch::Receiver<u64> {
+        self.renewed.subscribe()
+    }
+
+    /// How often files could not be used.
+    #[must_use]
+    pub fn broken(&self) -> u64 {
+        self.broken.load(Relaxed)
+    }
+
+    /// What is wrong with the files as they are now, if they could not be used.
+    #[must_use]
+    pub fn broken_now(&self) -> Option<FileError> {
+        self.state().broken.clone()
+    }
+
+    /// Looks at the files; `at_once` does not wait until they lie still, because somebody says that they do.
+    pub fn look(&self, at_once: bool) -> Looked {
+        let now = stamps(&self.files);
+        let mut state = self.state();
+        let lies_still = state.seen == now || at_once;
+        state.seen.clone_from(&now);
+        if state.read == now || !lies_still {
+            return Looked::Same;
+        }
+        state.read = now;
+        match read(&self.files) {
+            Ok(current) => {
+                let leaf = Box::new(current.leaf.clone());
+                (state.current, state.broken) = (Arc::new(current), None);
+                drop(state);
+                self.renewed.send_modify(|count| *count += 1);
+                Looked::Renewed(leaf)
+            }
+            Err(error) => {
+                self.broken.fetch_add(1, Relaxed);
+                state.broken = Some(error.clone());
+                Looked::Broken(error)
+            }
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Whether a name in a certificate means this host: `*.x` means one label before `x`. [RFC 6125 §6.4.3]
+fn names(name: &str, host: &str) -> bool {
+    let is_same = |a: &str, b: &str| a.eq_ignore_ascii_case(b);
+    match name.strip_prefix("*.") {
+        Some(rest) => host.split_once('.').is_some_and(|(_, of)| is_same(rest, of)),
+        None => is_same(name, host),
+    }
+}
+
+fn stamps(files: &TlsFiles) -> Vec<Stamp> {
+    files.paths().map(Stamp::of).collect()
+}
+
+fn read(files: &TlsFiles) -> Result<Current, FileError> {
+    let read = files.read()?;
+    Ok(Current { config: Arc::new(read.config), leaf: read.leaf, clients: read.clients })
+}

@@ -1,0 +1,170 @@
+//! Files that are renewed, broken, made; what certificates say.
+
+use kattu_tls::{Allowed, Leaf, Looked, Policy, Refused, ServerTls, TlsFiles, ensure_self_signed};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+const DAY: Duration = Duration::from_secs(86_400);
+
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(what: &str) -> Folder {
+        let folder = std::env::temp_dir().join(format!("kattu-tls-{what}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&folder);
+        std::fs::create_dir_all(&folder).expect("a folder");
+        Folder(folder)
+    }
+
+    fn at(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn authority() -> CertifiedIssuer<'static, KeyPair> {
+    let mut params = CertificateParams::default();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    CertifiedIssuer::self_signed(params, KeyPair::generate().expect("a key")).expect("an authority")
+}
+
+fn sign(
+    authority: &CertifiedIssuer<'static, KeyPair>,
+    names: &[&str],
+    common_name: &str,
+) -> (String, String) {
+    let mut params =
+        CertificateParams::new(names.iter().map(|it| it.to_string()).collect::<Vec<_>>()).expect("names");
+    params.distinguished_name.push(DnType::CommonName, common_name);
+    params.not_after = (SystemTime::now() + DAY * 10).into();
+    let key = KeyPair::generate().expect("a key");
+    (params.signed_by(&key, authority).expect("signed").pem(), key.serialize_pem())
+}
+
+fn files(folder: &Folder, allowed: Allowed) -> TlsFiles {
+    let trusted_ca = Some(folder.at("ca"));
+    TlsFiles {
+        cert: folder.at("cert"),
+        key: folder.at("key"),
+        trusted_ca,
+        crl: None,
+        allowed,
+        policy: Policy::default(),
+    }
+}
+
+fn write(path: &Path, text: &str) {
+    std::fs::write(path, text).expect("the folder can be written");
+}
+
+/// Files that fit.
+fn fill(folder: &Folder) -> CertifiedIssuer<'static, KeyPair> {
+    let authority = authority();
+    let (cert, key) = sign(&authority, &["n1.example", "10.0.0.1", "::1"], "n1");
+    write(&folder.at("cert"), &cert);
+    write(&folder.at("key"), &key);
+    write(&folder.at("ca"), &authority.pem());
+    authority
+}
+
+#[test]
+fn a_certificate_says_until_when_and_for_whom_it_is_good() {
+    let folder = Folder::new("leaf");
+    fill(&folder);
+    let leaf =
+        Leaf::of(&CertificateDer::from_pem_file(folder.at("cert")).expect("PEM")).expect("a certificate");
+    assert_eq!(leaf.common_name, "n1");
+    assert_eq!(leaf.names, ["n1.example", "10.0.0.1", "::1"]);
+    let left = leaf.left(SystemTime::now()).expect("it is good");
+    assert!(DAY * 9 < left && left <= DAY * 10, "{left:?}");
+    assert_eq!(leaf.left(SystemTime::now() + DAY * 11), None);
+    assert!(Leaf::of(&CertificateDer::from(vec![0x30, 0x03, 1, 2, 3])).is_err());
+}
+
+#[test]
+fn new_files_are_taken_when_they_lie_still_and_broken_ones_change_nothing() {
+    let folder = Folder::new("renewed");
+    let authority = fill(&folder);
+    let tls = ServerTls::load(files(&folder, Allowed::default())).expect("they fit");
+    assert!(tls.current().is_for("N1.example") && tls.current().is_for("10.0.0.1"));
+    assert!(!tls.current().is_for("n2.example"));
+    let renewals = tls.renewals();
+    assert_eq!(tls.look(false), Looked::Same);
+
+    let (cert, key) = sign(&authority, &["n2.example"], "n2");
+    write(&folder.at("key"), &key);
+    assert_eq!(tls.look(false), Looked::Same, "the certificate may be on its way");
+    write(&folder.at("cert"), &cert);
+    assert_eq!(tls.look(false), Looked::Same, "it has just changed");
+    let Looked::Renewed(leaf) = tls.look(false) else { panic!("they lie still, and fit") };
+    assert_eq!(leaf.common_name, "n2");
+    assert!(tls.current().is_for("n2.example") && renewals.has_changed().expect("it is there"));
+    assert_eq!(tls.look(false), Looked::Same);
+
+    write(&folder.at("key"), "no key");
+    assert_eq!(tls.look(false), Looked::Same);
+    let Looked::Broken(error) = tls.look(false) else { panic!("it is no key") };
+    assert!(error.to_string().ends_with("key: no key in PEM is in it"), "{error}");
+    assert_eq!((tls.look(false), tls.broken()), (Looked::Same, 1), "it is said once");
+    assert!(tls.current().is_for("n2.example"), "what was there stays in force");
+    std::fs::remove_file(folder.at("cert")).expect("it is there");
+    assert!(matches!(tls.look(true), Looked::Broken(_)), "whoever says so is believed that they lie still");
+    write(&folder.at("cert"), &cert);
+    write(&folder.at("key"), &key);
+    assert!(matches!(tls.look(true), Looked::Renewed(_)));
+}
+
+#[test]
+fn clients_are_judged_by_what_is_in_force_now() {
+    let folder = Folder::new("judged");
+    let (authority, other) = (fill(&folder), authority());
+    let chain = |text: &str| vec![CertificateDer::from_pem_slice(text.as_bytes()).expect("PEM").into_owned()];
+    let good = chain(&sign(&authority, &["client.example"], "client").0);
+    let stranger = chain(&sign(&other, &["client.example"], "client").0);
+    let allowed = |hosts: &[&str], names: &[&str]| Allowed {
+        hostnames: hosts.iter().map(|it| it.to_string()).collect(),
+        common_names: names.iter().map(|it| it.to_string()).collect(),
+    };
+    let judge = |allowed, chain: Option<&[CertificateDer<'_>]>| {
+        ServerTls::load(files(&folder, allowed)).expect("they fit").current().judge(chain)
+    };
+    assert_eq!(judge(Allowed::default(), Some(&good)), Ok(()));
+    assert_eq!(judge(Allowed::default(), None), Err(Refused::NoCertificate));
+    assert_eq!(judge(Allowed::default(), Some(&stranger)), Err(Refused::UnknownAuthority));
+    assert_eq!(judge(allowed(&["x.example", "client.example"], &[]), Some(&good)), Ok(()));
+    assert_eq!(judge(allowed(&["x.example"], &[]), Some(&good)), Err(Refused::WrongName));
+    assert_eq!(judge(allowed(&[], &["client"]), Some(&good)), Ok(()));
+    assert_eq!(judge(allowed(&[], &["Client"]), Some(&good)), Err(Refused::WrongName));
+    let without = TlsFiles { trusted_ca: None, ..files(&folder, Allowed::default()) };
+    assert_eq!(ServerTls::load(without).expect("they fit").current().judge(None), Ok(()), "nobody is asked");
+}
+
+#[test]
+fn a_self_signed_certificate_is_kept_until_it_is_nearly_over_or_for_other_hosts() {
+    let folder = Folder::new("auto");
+    let made = |hosts: &[&str], days| {
+        let hosts: Vec<String> = hosts.iter().map(|it| it.to_string()).collect();
+        let files = ensure_self_signed(&folder.at("tls"), "client", &hosts, days).expect("it is made");
+        assert!(ServerTls::load(files.clone()).is_ok());
+        std::fs::read_to_string(files.cert).expect("it is there")
+    };
+    let first = made(&["n1.example", "10.0.0.1"], 365);
+    assert_eq!(made(&["10.0.0.1"], 365), first);
+    assert_ne!(made(&["n2.example"], 365), first, "it is for another host");
+    let second = made(&["n2.example"], 365);
+    assert_ne!(made(&["n2.example"], 36_500), second, "a tenth of that is longer than it is good");
+    use std::os::unix::fs::PermissionsExt;
+    for (file, mode) in [("tls", 0o700), ("tls/client.key", 0o600), ("tls/client.crt", 0o600)] {
+        let found = std::fs::metadata(folder.at(file)).expect("it is there").permissions().mode();
+        assert_eq!(found & 0o777, mode, "{file}");
+    }
+    assert!(ensure_self_signed(&folder.at("tls"), "x", &["\u{e9}".to_string()], 1).is_err());
+}
