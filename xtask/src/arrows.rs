@@ -50,6 +50,7 @@ const ROOMS: &[Room] = &[
         may_know: &["kattu-rebuild", "kattu-node", "kattu-wire", "kattu-wal", "kattu-raft", "kattu-kv"],
         never: ETCD,
     },
+    Room { name: "kattu-tls", may_know: &[], never: &[] },
     Room {
         name: "kattu-server",
         may_know: &[
@@ -65,7 +66,6 @@ const ROOMS: &[Room] = &[
         ],
         never: &[],
     },
-    Room { name: "kattu-tls", may_know: &[], never: &[] },
     Room { name: "kattu-client", may_know: &["kattu-wire", "kattu-proto", "kattu-tls"], never: &[] },
     Room { name: "kattu-verify", may_know: &["kattu-raft", "kattu-kv", "kattu-node"], never: ASYNC },
     Room { name: "kattu-explore", may_know: &["kattu-raft", "kattu-plant"], never: ASYNC },
