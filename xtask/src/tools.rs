@@ -5,6 +5,7 @@
 //! target/tools/faketime/libfaketimeMT.so.1        Debian's package libfaketime
 //! target/tools/etcd36/{etcd,etcdctl,benchmark}    built with Go from the module proxy
 //! target/tools/iptables/iptables                  Debian's package and its libraries, used where they lie
+//! target/tools/sslyze/                            a scanner of TLS and what it needs, from the index of Python packages
 //! target/tools/build/                             wrapper modules, unpacked packages
 //! target/tools/go/                                Go's caches, and a toolchain if the machine has none
 //! ```
@@ -21,6 +22,8 @@ use std::time::Duration;
 pub const ETCD_VERSION: &str = "v3.6.16";
 /// The newest version of etcd's root module that resolves on its own; it carries the benchmark tool.
 pub const BENCHMARK_VERSION: &str = "v3.6.8";
+/// The scanner of TLS.
+const SSLYZE_VERSION: &str = "6.3.1";
 /// etcd 3.6 asks for this Go or a newer one.
 const GO_MINOR_MIN: u32 = 24;
 
@@ -48,7 +51,7 @@ pub fn run() -> Result<(), Failure> {
 pub fn fetch_all() -> Vec<Tool> {
     let debian = [("etcd-server", "etcd34/etcd", "etcd"), ("etcd-client", "etcd34/etcdctl", "etcdctl")]
         .map(|(package, path, program)| (path, debian(package, path, program)));
-    let others = [("iptables", iptables()), (FAKETIME, faketime())];
+    let others = [("iptables", iptables()), (FAKETIME, faketime()), ("sslyze", sslyze())];
     let go = find_go();
     let built = [
         ("etcd36/etcd", "go.etcd.io/etcd/server/v3", ETCD_VERSION, "go.etcd.io/etcd/server/v3"),
@@ -92,6 +95,20 @@ fn debian(package: &str, path: &str, program: &str) -> Result<PathBuf, String> {
     let stamp = format!("debian {package} 3.4\n");
     let folder = tools.join("build").join(package);
     keep(to, &stamp, |to| fetch_debian(package, program, &folder, to))
+}
+
+/// A scanner of TLS; it runs with `python3 -m sslyze` where this folder is in `PYTHONPATH`.
+fn sslyze() -> Result<PathBuf, String> {
+    let stamp = format!("pip sslyze {SSLYZE_VERSION}\n");
+    keep(shell::tools_dir().join("sslyze"), &stamp, |to| {
+        println!("fetching sslyze {SSLYZE_VERSION}");
+        emptied(to)?;
+        let mut pip = Command::new("python3");
+        pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--target"]).arg(to);
+        pip.arg(format!("sslyze=={SSLYZE_VERSION}"));
+        shell::run_logged(&mut pip, &shell::log_path("tools"), Duration::from_secs(300))?;
+        Ok(())
+    })
 }
 
 /// Downloads one package into a folder; returns the file.

@@ -369,3 +369,54 @@ fn each_way_in_which_files_do_not_fit_has_its_line() {
     let ended = Client::of(&cluster, &authority, None).run(&["get", "k"]);
     assert!(ended.err.contains("its certificate has expired"), "{}", ended.err);
 }
+
+/// What of TLS 1.2 may be spoken.
+const GOOD: [&str; 6] = [
+    "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256",
+    "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384",
+    "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256",
+    "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256",
+    "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384",
+    "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256",
+];
+
+#[test]
+fn a_scanner_finds_nothing_below_tls_1_2_and_no_weak_suite() {
+    let scanner = need!("sslyze");
+    let folder = own_folder("tls-scanned");
+    let authority = Authority::new(&folder, "ca");
+    let mut cluster = plan("tls-scanned", &authority, 1, &[]);
+    cluster.start_all();
+    let out = folder.join("found.json");
+    let mut command = Command::new("python3");
+    command.env("PYTHONPATH", scanner).args(["-m", "sslyze", "--json_out"]).arg(&out);
+    let ended = run(command.arg(cluster.members[0].address()));
+    // Its exit code compares with what browsers want of public certificates.
+    let text = std::fs::read_to_string(&out).unwrap_or_else(|error| panic!("{error}: {}", ended.all()));
+    let found: serde_json::Value = serde_json::from_str(&text).expect("it writes JSON");
+    let result = &found["server_scan_results"][0]["scan_result"];
+    let accepted = |version: &str| -> Vec<String> {
+        let scan = &result[format!("{version}_cipher_suites")];
+        assert_eq!(scan["status"], "COMPLETED", "{version}: {scan}");
+        let suites = scan["result"]["accepted_cipher_suites"].as_array().expect("a list");
+        suites.iter().map(|it| it["cipher_suite"]["name"].as_str().expect("a name").to_string()).collect()
+    };
+    for old in ["ssl_2_0", "ssl_3_0", "tls_1_0", "tls_1_1"] {
+        assert_eq!(accepted(old), Vec::<String>::new(), "{old}");
+    }
+    let of_12 = accepted("tls_1_2");
+    assert!(!of_12.is_empty() && of_12.iter().all(|name| GOOD.contains(&&name[..])), "{of_12:?}");
+    assert_eq!(accepted("tls_1_3").len(), 3);
+    let says = |scan: &str, field: &str| result[scan]["result"][field].clone();
+    for (scan, field) in [
+        ("heartbleed", "is_vulnerable_to_heartbleed"),
+        ("openssl_ccs_injection", "is_vulnerable_to_ccs_injection"),
+        ("tls_compression", "supports_compression"),
+        ("session_renegotiation", "is_vulnerable_to_client_renegotiation_dos"),
+    ] {
+        assert_eq!(says(scan, field), false, "{scan}");
+    }
+    assert_eq!(says("session_renegotiation", "supports_secure_renegotiation"), true);
+    let robot = says("robot", "robot_result");
+    assert!(robot.as_str().is_some_and(|it| it.starts_with("NOT_VULNERABLE")), "{robot}");
+}
