@@ -52,9 +52,9 @@ cargo xtask <command>
   fuzz [--seconds N] [--only TARGET]
                              frames, records and files of arbitrary bytes, N seconds each (300)
   bench etcd [--pairs N] [--quick] [--only CELL] [--side etcd|kattu] [--against PATH] [--flag FLAG ...]
-             [--tool etcd|kattu]
+             [--tool etcd|kattu] [--tls]
                              etcd 3.6 and Kattu in alternating pairs; or another Kattu and this one, with these flags;
-                             the load comes from etcd's benchmark tool, or from kattu bench
+                             the load comes from etcd's benchmark tool, or from kattu bench; in TLS, with certificates of clients
   bench comeback [--keys N] [--only-load] [--times-not-judged]
                              a large member comes back, a new one comes, one comes back in the midst of puts at full speed
   bench counts [--total PUTS] [--against PATH] [--rounds N] [--flag FLAG ...]
@@ -66,6 +66,8 @@ cargo xtask <command>
   bench floods [--seconds N] [--strength PERCENT] [--only FLOOD]
                              clients and strangers that take what they can: memory, log lines, a good client's p99
   bench floor                what a put by a single client cannot go below on this machine
+  bench handshakes [--pairs N]
+                             connections in TLS, with certificates on both sides, a second, and what one costs; etcd beside it
   bench heavy [--scale PERCENT] [--only REQUEST]
                              requests about millions of keys: refused or whole, and what puts notice
   bench memory [--keys N]    bytes of memory per key and per older version above the data

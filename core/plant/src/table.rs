@@ -25,7 +25,7 @@ const WAL: &str = "kattu-wal";
 const REBUILD: &str = "kattu-rebuild";
 
 /// All bugs that can be planted.
-pub static BUGS: [Bug; 181] = [
+pub static BUGS: [Bug; 182] = [
     // core/raft: elections
     bug(
         RAFT,
@@ -1429,6 +1429,14 @@ pub static BUGS: [Bug; 181] = [
         "unreadable-entries-taken",
         "kin of F71: a committed command that ends every member that applies it",
         "A follower takes its leader's entries into its log whether or not it can read them.",
+        Trial::Scene,
+        &["lies_end_nobody"],
+    ),
+    bug(
+        RAFT,
+        "unasked-votes-counted",
+        "`many_lies_end_nobody` of core/raft/tests/distrust.rs, within 2,000,000 messages",
+        "A candidate counts votes that come before its own is on disk, and so before it has asked for any.",
         Trial::Scene,
         &["lies_end_nobody"],
     ),

@@ -12,7 +12,7 @@
 //!      Without this one frame could end all elections, for nothing follows the last term.
 //!   2. Numbers of entries, rounds and terms lie below [`COUNT_MAX`], so that whatever is added to them ends in a number.
 //!   3. One term has one leader; whoever else says that it leads it lies, or somebody does in its name.
-//!   4. Nobody acknowledges what the leader does not have, nor answers a round that has not begun.
+//!   4. Nobody acknowledges what the leader does not have, nor answers a round that has not begun, nor votes before it is asked.
 //!   5. What agreed with this term's leader once is not contradicted by it.
 //!   6. Entries follow each other, in terms that do not fall and are not of the future, and can be read.
 //!
@@ -46,6 +46,8 @@ pub enum Falsehood {
     BeyondLog(LogIndex),
     /// It answers a round that has not begun.
     RoundAhead(Round),
+    /// It votes for a candidate that has not asked it yet.
+    Unasked(Term),
     /// Its entry contradicts what agreed with it before.
     Contradiction(EntryId),
     /// Its entries do not follow each other, are of a term to come, or cannot be read.
@@ -64,6 +66,7 @@ impl Falsehood {
             Falsehood::SecondLeader(_) => "second-leader",
             Falsehood::BeyondLog(_) => "beyond-log",
             Falsehood::RoundAhead(_) => "round-ahead",
+            Falsehood::Unasked(_) => "unasked",
             Falsehood::Contradiction(_) => "contradiction",
             Falsehood::Entries(_) => "entries",
             Falsehood::Snapshot(_) => "snapshot",
@@ -83,6 +86,9 @@ impl fmt::Display for Falsehood {
                 write!(f, "it acknowledges entry {}, which its leader does not have", index.0)
             }
             Falsehood::RoundAhead(round) => write!(f, "it answers round {}, which has not begun", round.0),
+            Falsehood::Unasked(term) => {
+                write!(f, "it votes in term {}, in which nobody has asked it", term.0)
+            }
             Falsehood::Contradiction(id) => write!(f, "its entry {id} contradicts what agreed before"),
             Falsehood::Entries(id) => write!(f, "its entries after {id} are none that a leader could send"),
             Falsehood::Snapshot(id) => write!(f, "its snapshot up to {id} is none that a leader could send"),

@@ -17,6 +17,7 @@
 use crate::clocks::Beats;
 use crate::config::PRIORITY;
 use crate::contract::Effects;
+use crate::distrust::Falsehood;
 use crate::entry::EntryKind;
 use crate::lease::LeaseState;
 use crate::message::{Envelope, Message, PreVote, PreVoteReply, Vote, VoteReply};
@@ -277,8 +278,12 @@ impl Raft {
         reply: &VoteReply,
         effects: &mut Effects,
     ) {
+        let has_asked = self.durability.hard_state_is_durable() || planted!("unasked-votes-counted");
         if !reply.granted {
             self.note_refusal(now, from);
+        } else if matches!(self.role, Role::Candidate(_)) && !has_asked {
+            // The question leaves when this candidate's own vote is on disk.
+            Raft::distrust(from, Falsehood::Unasked(self.term), effects);
         } else if self.count_vote(from) {
             self.become_leader(now, effects);
         }

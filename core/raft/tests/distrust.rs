@@ -237,3 +237,27 @@ proptest! {
         prop_assert!(told.is_ok(), "{:?}", told);
     }
 }
+
+/// As many messages as `KATTU_LIES` says, 50,000 if it says nothing, in stories drawn from `KATTU_SEED`.
+#[test]
+fn many_lies_end_nobody() {
+    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    let (wanted, seed) = (number("KATTU_LIES").unwrap_or(50_000), number("KATTU_SEED").unwrap_or(1));
+    let (mut told, mut stories) = (0, 0_u64);
+    while told < wanted {
+        stories += 1;
+        // SplitMix64 [Steele et al. 2014], anew for each story, so that one can be told again alone.
+        let mut state = seed.wrapping_add(stories << 20);
+        let bytes: Vec<u8> = (0..1_500)
+            .map(|_| {
+                state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
+                let mixed = (state ^ state >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+                let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
+                (mixed ^ mixed >> 31) as u8
+            })
+            .collect();
+        let heard = liars::story(&bytes);
+        told += heard.unwrap_or_else(|violation| panic!("seed {seed}, story {stories}: {violation:?}"));
+    }
+    println!("{told} messages in {stories} stories of seed {seed}");
+}

@@ -59,6 +59,7 @@ const ELSEWHERE: &[&str] = &[
     "any-count-believed",
     "unreadable-entries-taken",
     "unreadable-snapshot-taken",
+    "unasked-votes-counted",
     "snapshot-of-a-term-to-come-taken",
     "acknowledgement-beyond-the-log-believed",
     "round-to-come-believed",

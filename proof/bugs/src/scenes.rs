@@ -33,7 +33,7 @@
 //! | `lease-counted-in-one-set` | while a lease holds nobody else leads, in the middle of a change of members either (`leases.rs`) |
 //! | `lease-kept-though-clocks-differ` | a leader with proof that clocks run apart has no lease (`clocks.rs`) |
 //! | `taken-back-but-for-its-digest`, `delete-counts-its-last-slice`, `missing-keys-cost-nothing`, `slices-as-long-as-the-request`, `reads-in-the-middle-of-a-change`, `read-goes-on-in-other-tables` | work in slices comes to what it would in one go, in short steps (`slices.rs`) |
-//! | `any-term-believed`, `any-count-believed`, `unreadable-entries-taken`, `unreadable-snapshot-taken`, `snapshot-of-a-term-to-come-taken`, `acknowledgement-beyond-the-log-believed`, `round-to-come-believed`, `lives-of-learners-without-end` | what others say ends nobody, and costs bounded memory (`lies.rs`) |
+//! | `any-term-believed`, `any-count-believed`, `unreadable-entries-taken`, `unreadable-snapshot-taken`, `unasked-votes-counted`, `snapshot-of-a-term-to-come-taken`, `acknowledgement-beyond-the-log-believed`, `round-to-come-believed`, `lives-of-learners-without-end` | what others say ends nobody, and costs bounded memory (`lies.rs`) |
 //! | `compacted-read-judged-by-tidying` | stores that forget at another pace answer and end alike |
 //! | `rebuilt-at-the-old-revision`, `rebuilt-under-the-old-id`, `restored-in-place` | a new cluster made of an old one is whole, above it, and another (`rebuilt.rs`) |
 //!
@@ -154,6 +154,7 @@ pub fn trial(name: &str, seed: u64) {
         | "snapshot-of-a-term-to-come-taken"
         | "acknowledgement-beyond-the-log-believed"
         | "round-to-come-believed" => lies::whatever_others_say(seed),
+        "unasked-votes-counted" => lies::votes_of_nobody_asked(seed),
         "lives-of-learners-without-end" => lies::a_learner_of_many_lives(seed),
         other => panic!("there is no scene for {other}"),
     }

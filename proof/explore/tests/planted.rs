@@ -134,6 +134,7 @@ const BEYOND: &[(&str, &str)] = &[
     ("any-count-believed", "nobody lies in a scope"),
     ("unreadable-entries-taken", "nobody lies in a scope"),
     ("unreadable-snapshot-taken", "nobody lies in a scope"),
+    ("unasked-votes-counted", "nobody lies in a scope"),
     ("snapshot-of-a-term-to-come-taken", "nobody lies in a scope"),
     ("acknowledgement-beyond-the-log-believed", "nobody lies in a scope"),
     ("round-to-come-believed", "nobody lies in a scope"),

@@ -3,6 +3,7 @@
 //! Every cluster gets loopback addresses of its own, so a stray server of another run is never measured by mistake.
 //! Knows nothing of: which side is which; both are a program with etcd's flags.
 
+use super::tls::Certificates;
 use crate::shell::{self, Failure};
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -40,9 +41,11 @@ impl Program {
 /// A running cluster; dropped, it is stopped and its data removed.
 pub struct Cluster {
     children: Vec<Child>,
+    /// As clients name them: with `https://` where TLS is spoken.
     client_addresses: Vec<String>,
     folder: PathBuf,
     etcdctl: PathBuf,
+    certificates: Option<Certificates>,
 }
 
 impl Cluster {
@@ -52,6 +55,17 @@ impl Cluster {
         folder: &Path,
         number: usize,
         etcdctl: &Path,
+    ) -> Result<Cluster, Failure> {
+        Cluster::start_in_tls(program, folder, number, etcdctl, false)
+    }
+
+    /// The same, in TLS with certificates on both sides if `in_tls`.
+    pub fn start_in_tls(
+        program: &Program,
+        folder: &Path,
+        number: usize,
+        etcdctl: &Path,
+        in_tls: bool,
     ) -> Result<Cluster, Failure> {
         if folder.exists() {
             std::fs::remove_dir_all(folder)?;
@@ -64,7 +78,10 @@ impl Cluster {
                 format!("127.{}.{}.{}", 64 + high, low, 1 + (number * MEMBERS + member) % 250)
             })
             .collect();
-        let client_addresses = hosts.iter().map(|host| format!("{host}:2379")).collect::<Vec<_>>();
+        let certificates = if in_tls { Some(Certificates::new(&hosts)?) } else { None };
+        let scheme = if in_tls { "https://" } else { "" };
+        let client_addresses = hosts.iter().map(|host| format!("{scheme}{host}:2379")).collect::<Vec<_>>();
+        let scheme = if in_tls { "https" } else { "http" };
         let initial: Vec<String> =
             hosts.iter().enumerate().map(|(i, host)| format!("n{i}=http://{host}:2380")).collect();
         let mut cluster = Cluster {
@@ -72,6 +89,7 @@ impl Cluster {
             client_addresses,
             folder: folder.to_path_buf(),
             etcdctl: etcdctl.to_path_buf(),
+            certificates,
         };
         for (i, host) in hosts.iter().enumerate() {
             let log = File::create(folder.join(format!("n{i}.log")))?;
@@ -80,8 +98,9 @@ impl Cluster {
                 .args(&program.words)
                 .args(["--name", &format!("n{i}"), "--data-dir"])
                 .arg(folder.join(format!("n{i}")))
-                .args(["--listen-client-urls", &format!("http://{host}:2379")])
-                .args(["--advertise-client-urls", &format!("http://{host}:2379")])
+                .args(["--listen-client-urls", &format!("{scheme}://{host}:2379")])
+                .args(["--advertise-client-urls", &format!("{scheme}://{host}:2379")])
+                .args(cluster.certificates.iter().flat_map(Certificates::of_server))
                 .args(["--listen-peer-urls", &format!("http://{host}:2380")])
                 .args(["--initial-advertise-peer-urls", &format!("http://{host}:2380")])
                 .args(["--initial-cluster", &initial.join(",")])
@@ -127,9 +146,26 @@ impl Cluster {
         &self.client_addresses[member]
     }
 
+    /// The same without a scheme.
+    pub fn address(&self, member: usize) -> &str {
+        let endpoint = self.endpoint(member);
+        endpoint.strip_prefix("https://").unwrap_or(endpoint)
+    }
+
+    /// What TLS is spoken with, if it is.
+    pub fn certificates(&self) -> Option<&Certificates> {
+        self.certificates.as_ref()
+    }
+
+    /// What clients must be told beside the endpoints.
+    pub fn client_flags(&self) -> Vec<String> {
+        self.certificates.iter().flat_map(Certificates::of_client).collect()
+    }
+
     /// Which member leads, asked through `Maintenance.Status`.
     pub fn leader(&self) -> Option<usize> {
         let mut ask = Command::new(&self.etcdctl);
+        ask.args(self.client_flags());
         ask.env("ETCDCTL_API", "3").args([
             "--endpoints",
             &self.endpoints(),
@@ -171,6 +207,7 @@ impl Cluster {
     pub fn etcdctl(&self, words: &[&str]) -> Result<String, Failure> {
         let mut ask = Command::new(&self.etcdctl);
         ask.env("ETCDCTL_API", "3").args(["--endpoints", &self.endpoints()]).args(words);
+        ask.args(self.client_flags());
         shell::output(&mut ask, Duration::from_secs(20))
     }
 }

@@ -16,11 +16,12 @@ mod replay;
 mod report;
 mod rotation;
 mod sectors;
+mod tls;
 
 use crate::rigs;
 use crate::shell::{self, Failure};
 
-/// `cargo xtask bench etcd|comeback|counts|digest|failover|floods|floor|heavy|instructions|memory|overload|replay|rotation|sectors|slow-link|snapshot-pause|soak|tail …`
+/// `cargo xtask bench etcd|comeback|counts|digest|failover|floods|floor|handshakes|heavy|instructions|memory|overload|replay|rotation|sectors|slow-link|snapshot-pause|soak|tail …`
 pub fn run(words: &[&str]) -> Result<(), Failure> {
     match words {
         ["etcd", rest @ ..] => pairs::run(rest),
@@ -30,6 +31,7 @@ pub fn run(words: &[&str]) -> Result<(), Failure> {
         ["failover", rest @ ..] => gaps(rest),
         ["floods", rest @ ..] => rigs::in_foreground("floods", rest),
         ["floor", rest @ ..] => floor::run(rest),
+        ["handshakes", rest @ ..] => tls::handshakes(rest),
         ["heavy", rest @ ..] => rigs::in_foreground("heavy", rest),
         ["instructions", rest @ ..] => instructions::run(rest),
         ["memory", rest @ ..] => memory::run(rest),

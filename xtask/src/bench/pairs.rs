@@ -27,6 +27,8 @@ struct Options {
     against: Option<PathBuf>,
     /// More flags for the members of this one.
     flags: Vec<String>,
+    /// Clients speak TLS, with certificates on both sides.
+    in_tls: bool,
 }
 
 fn options(words: &[&str]) -> Result<Options, Failure> {
@@ -39,6 +41,7 @@ fn options(words: &[&str]) -> Result<Options, Failure> {
         tool: Tool::Etcd,
         against: None,
         flags: Vec::new(),
+        in_tls: false,
     };
     let mut words = words.iter().copied();
     let mut pairs_given = false;
@@ -46,6 +49,7 @@ fn options(words: &[&str]) -> Result<Options, Failure> {
         let mut value = || words.next().ok_or_else(|| Failure::usage(format!("{word} needs a value")));
         match word {
             "--quick" => options.quick = true,
+            "--tls" => options.in_tls = true,
             "--no-wait" => options.wait_for_quiet = false,
             "--pairs" => {
                 let text = value()?;
@@ -135,6 +139,9 @@ pub fn run(words: &[&str]) -> Result<(), Failure> {
     }
     let header = Header::now(options.pairs, options.quick);
     header.print();
+    if options.in_tls {
+        println!("clients speak TLS 1.3, with certificates on both sides (ECDSA P-256)");
+    }
     if options.tool == Tool::Kattu {
         println!("load: kattu bench, for both sides");
     }
@@ -176,7 +183,7 @@ impl Bench<'_> {
     /// One side of one pair: a fresh cluster, idle, warm-up, every cell.
     fn side(&self, number: usize) -> Result<Vec<Run>, Failure> {
         let folder = shell::root().join("target/bench/data").join(self.side.name);
-        let cluster = Cluster::start(self.side, &folder, number, self.etcdctl)?;
+        let cluster = Cluster::start_in_tls(self.side, &folder, number, self.etcdctl, self.options.in_tls)?;
         let pids = cluster.pids();
         let idle = self.idle(&pids);
         cluster.etcdctl(&["put", cells::RANGE_KEY, &"x".repeat(256)])?;
@@ -247,6 +254,7 @@ impl Bench<'_> {
         tool.args(["--conns", &cell.conns.to_string(), "--clients", &cell.clients.to_string()])
             .args(cell.calls.words(self.options.tool))
             .args(["--total", &self.total(cell).to_string()])
+            .args(cluster.client_flags())
             .stderr(Stdio::null());
         shell::output(&mut tool, Duration::from_secs(240))
             .map_err(|failure| Failure::new(format!("{} {}: {failure}", self.side.name, cell.name)))

@@ -2,7 +2,7 @@
 //!
 //! Knows nothing of: what the lies are about.
 
-use kattu_raft::message::{AppendReply, Room};
+use kattu_raft::message::{AppendReply, PreVoteReply, Room, VoteReply};
 use kattu_raft::{Duration, Effects, Envelope, GroupId, Incarnation, LogIndex, Message, NodeId, Round};
 use kattu_wal::sim::Dice;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -30,6 +30,36 @@ pub(super) fn whatever_others_say(seed: u64) {
             }
         }
     }
+}
+
+/// Two of three vote for a candidate whose own vote is not on disk yet, so that it has asked nobody.
+pub(super) fn votes_of_nobody_asked(seed: u64) {
+    let (me, others) = (NodeId(1), [NodeId(2), NodeId(3)]);
+    let world = World::started((1..=3).map(|id| config(id, 3, 1)).collect(), seed);
+    let (mut raft, mut effects) = (world.raft(me).clone(), Effects::default());
+    let now = world.now + Duration::from_secs(60);
+    raft.tick(now, &mut effects);
+    let campaign_term = raft.term().next();
+    let says = |from: NodeId, term, message| {
+        let (group, incarnation) = (GroupId(0), Incarnation(from.0));
+        Envelope { group, from, incarnation, to: me, term, message }
+    };
+    for from in others {
+        let granted = PreVoteReply { campaign_term, granted: true, round: Round(0) };
+        raft.step(now, says(from, raft.term(), Message::PreVoteReply(granted)), &mut effects);
+    }
+    assert_eq!(raft.term(), campaign_term, "scene: it campaigns");
+    let heard = catch_unwind(AssertUnwindSafe(|| {
+        for from in others {
+            let granted = Message::VoteReply(VoteReply { granted: true });
+            raft.step(now, says(from, campaign_term, granted), &mut effects);
+        }
+        !raft.is_leader() && !effects.distrust.is_empty()
+    }));
+    assert!(
+        heard.unwrap_or(false),
+        "lies_end_nobody: it leads, or has ended, by votes that it has not asked for"
+    );
 }
 
 /// A learner answers from ever new directories: what is remembered of them is bounded.

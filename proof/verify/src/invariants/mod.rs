@@ -78,6 +78,7 @@ fn nobody_lies(by: NodeId, peer: NodeId, falsehood: Falsehood) -> Checked {
         Falsehood::TermAhead(_)
         | Falsehood::Count
         | Falsehood::RoundAhead(_)
+        | Falsehood::Unasked(_)
         | Falsehood::Entries(_)
         | Falsehood::Snapshot(_) => "nobody_lies",
     };
