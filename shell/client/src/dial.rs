@@ -9,6 +9,7 @@ use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
@@ -21,11 +22,13 @@ use tower_service::Service;
 pub(crate) struct Dialler {
     address: String,
     config: Arc<ClientConfig>,
+    /// A connection that takes longer was never made: nothing was sent on it.
+    limit: Duration,
 }
 
 impl Dialler {
-    pub(crate) fn new(address: String, config: Arc<ClientConfig>) -> Dialler {
-        Dialler { address, config }
+    pub(crate) fn new(address: String, config: Arc<ClientConfig>, limit: Duration) -> Dialler {
+        Dialler { address, config, limit }
     }
 }
 
@@ -41,8 +44,11 @@ impl Service<Uri> for Dialler {
     }
 
     fn call(&mut self, _: Uri) -> Self::Future {
-        let Dialler { address, config } = self.clone();
-        Box::pin(async move { dial(&address, config).await.map(TokioIo::new) })
+        let Dialler { address, config, limit } = self.clone();
+        Box::pin(async move {
+            let dialled = tokio::time::timeout(limit, dial(&address, config)).await;
+            dialled.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())).map(TokioIo::new)
+        })
     }
 }
 

@@ -61,15 +61,18 @@ impl Endpoint {
             channel = channel.origin(origin.map_err(|error: http::uri::InvalidUri| wrong(&error))?);
         }
         let channel = channel
-            .connect_timeout(connect_timeout)
             .tcp_nodelay(true)
             .http2_keep_alive_interval(Duration::from_secs(30))
             .keep_alive_timeout(Duration::from_secs(10))
             .initial_stream_window_size(1 << 20)
             .initial_connection_window_size(16 << 20);
         let channel = match &tls {
-            None => channel.connect_lazy(),
-            Some(tls) => channel.connect_with_connector_lazy(Dialler::new(address.clone(), tls.config())),
+            None => channel.connect_timeout(connect_timeout).connect_lazy(),
+            Some(tls) => channel.connect_with_connector_lazy(Dialler::new(
+                address.clone(),
+                tls.config(),
+                connect_timeout,
+            )),
         };
         Ok(Endpoint { name: name.to_string(), address, channel, tls })
     }

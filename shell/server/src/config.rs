@@ -278,7 +278,8 @@ fn build(given: &Reader<'_>, warnings: &mut Vec<String>) -> Result<ServeConfig, 
     let listen_peers = given.urls("listen-peer-urls")?;
     let listen_metrics = given.urls("listen-metrics-urls")?;
     let told: Vec<Url> = listen_clients.iter().chain(&listen_metrics).flatten().cloned().collect();
-    let client_tls = tls::for_clients(given, &told, &data_dir, warnings)?;
+    let of_clients: Vec<Url> = listen_clients.iter().flatten().cloned().collect();
+    let client_tls = tls::for_clients(given, &of_clients, &told, &data_dir, warnings)?;
     let must_exist = given.one_of("initial-cluster-state", &[("new", false), ("existing", true)])?;
     let members = members(given, &name, listen_peers.as_deref(), must_exist)?;
 

@@ -2,13 +2,13 @@
 //! thousands of clients may come at once.
 //!
 //! Rules: 1. Of all handshakes of a thread one takes a step between two looks at the sockets: heartbeats, answers and other
-//!           clients have their turn in between. Those that wait take their steps in the order in which they asked.
-//!        2. Whoever waits for its client holds nobody up.
+//!           clients have their turn in between. Those that wait take their steps in the order in which they asked, and those that
+//!           have begun before those that have not.
+//!        2. Whoever waits for its client holds nobody up, and nobody takes more than a stated number of steps.
 //!        3. A client that does not speak TLS is told so in its own protocol.
 //! Knows nothing of: certificates, deadlines.
 
 use crate::listen::PREFACE;
-use std::cell::RefCell;
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
@@ -28,35 +28,70 @@ pub const RECORD_OF_HANDSHAKE: u8 = 22;
 /// counted.
 const UNSENT_BYTES_MAX: usize = 16 << 10;
 
+/// Steps of one handshake. Those of a client come in three pieces or four; one that dribbles would buy a turn with each byte.
+const STEPS_MAX: u32 = 32;
+
 thread_local! {
     /// Whose step it is.
-    static STEP: RefCell<Arc<Semaphore>> = RefCell::new(Arc::new(Semaphore::new(1)));
+    static STEP: Arc<Semaphore> = Arc::new(Semaphore::new(1));
+    /// Which of those that have taken none yet stands among those that have: the others wait behind all of them, so that
+    /// handshakes that have begun come to their end however many begin.
+    static FIRST: Arc<Semaphore> = Arc::new(Semaphore::new(1));
 }
 
-type Turn = Pin<Box<dyn Future<Output = Result<OwnedSemaphorePermit, AcquireError>>>>;
+type Turn = Pin<Box<dyn Future<Output = Result<[Option<OwnedSemaphorePermit>; 2], AcquireError>>>>;
+
+fn turn(is_first: bool) -> Turn {
+    Box::pin(async move {
+        let first = match is_first {
+            true => Some(FIRST.with(Arc::clone).acquire_owned().await?),
+            false => None,
+        };
+        Ok([Some(STEP.with(Arc::clone).acquire_owned().await?), first])
+    })
+}
 
 /// A future that takes a step when it is its turn.
 struct InTurn<F> {
-    steps: F,
+    future: F,
     turn: Option<Turn>,
+    /// Steps taken.
+    steps: u32,
 }
 
-impl<F: Future + Unpin> Future for InTurn<F> {
-    type Output = F::Output;
+impl<F> InTurn<F> {
+    fn new(future: F) -> InTurn<F> {
+        InTurn { future, turn: None, steps: 0 }
+    }
+}
 
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
-        let InTurn { steps, turn } = self.get_mut();
-        let asked = turn.get_or_insert_with(|| Box::pin(STEP.with_borrow(Arc::clone).acquire_owned()));
-        let permit = ready!(asked.as_mut().poll(context));
-        *turn = None;
-        let stepped = Pin::new(steps).poll(context);
+/// None where it wants too many steps.
+impl<F: Future + Unpin> Future for InTurn<F> {
+    type Output = Option<F::Output>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<F::Output>> {
+        let InTurn { future, turn: asked, steps } = self.get_mut();
+        let is_first = *steps == 0;
+        let permits = ready!(asked.get_or_insert_with(|| turn(is_first)).as_mut().poll(context));
+        *asked = None;
+        *steps += 1;
+        let stepped = Pin::new(future).poll(context);
         // The next one's turn comes when the thread has looked at its sockets again.
         tokio::task::spawn_local(async move {
             tokio::task::yield_now().await;
-            drop(permit);
+            drop(permits);
         });
-        stepped
+        match stepped {
+            Poll::Pending if STEPS_MAX <= *steps => Poll::Ready(None),
+            stepped => stepped.map(Some),
+        }
     }
+}
+
+/// Does something that takes as long as a step, when it is its turn.
+pub async fn in_turn<T>(step: impl FnOnce() -> T) -> T {
+    let step = Box::pin(async move { step() });
+    InTurn::new(step).await.expect("one step is not too many")
 }
 
 /// Carries out the handshake of a client that has just come.
@@ -64,8 +99,8 @@ impl<F: Future + Unpin> Future for InTurn<F> {
 /// # Errors
 /// Why it failed; [`kattu_tls::refused`] has words for it.
 pub async fn accept(stream: TcpStream, config: Arc<ServerConfig>) -> io::Result<Box<TlsStream<TcpStream>>> {
-    let steps = TlsAcceptor::from(config).accept(stream);
-    let mut stream = InTurn { steps, turn: None }.await?;
+    let accepted = InTurn::new(TlsAcceptor::from(config).accept(stream)).await;
+    let mut stream = accepted.unwrap_or_else(|| Err(io::Error::other("it comes in too many pieces")))?;
     stream.get_mut().1.set_buffer_limit(Some(UNSENT_BYTES_MAX));
     Ok(Box::new(stream))
 }
@@ -156,7 +191,7 @@ mod tests {
             };
             let all = (0..100).map(|_| {
                 let steps = Steps { left: 2, in_round: in_round.clone(), most: most.clone() };
-                tokio::task::spawn_local(InTurn { steps, turn: None })
+                tokio::task::spawn_local(InTurn::new(steps))
             });
             for one in all.collect::<Vec<_>>() {
                 one.await.expect("it ends");

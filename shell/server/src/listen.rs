@@ -53,6 +53,9 @@ const PREFACE_PAUSE_MAX: Duration = Duration::from_millis(320);
 /// What an HTTP/1 connection may gather of a request's head, or of pages to send, in bytes.
 const PLAIN_BUFFER_BYTES: usize = 16 << 10;
 
+/// A client that does not speak TLS where it must is told so for this long.
+const FAREWELL_MAX: Duration = Duration::from_secs(1);
+
 /// After a failed accept (no more files, mostly) the door stays shut this long.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
@@ -156,13 +159,13 @@ async fn serve_connection<R: Replica>(
         Ok(Ok(Begun::Plain(stream, protocol))) => {
             serve_protocol(Socket::Plain(stream), protocol, Arc::clone(&face), door, open).await
         }
-        Ok(Ok(Begun::Tls(stream, protocol))) => {
+        Ok(Ok(Begun::Tls(stream, protocol, rejudged))) => {
             counters.handshakes.add(1);
             let chain = stream.get_ref().1.peer_certificates().map(<[_]>::to_vec);
             let socket = Socket::Tls(stream);
             tokio::select! {
                 served = serve_protocol(socket, protocol, Arc::clone(&face), door, open) => served,
-                why = trusted_no_more(&speaks, chain) => {
+                why = trusted_no_more(&speaks, rejudged, chain) => {
                     counters.handshakes_refused.add(1);
                     tls::tell_of_refused(from, &why);
                     Err("the client is let in no more".into())
@@ -178,7 +181,8 @@ async fn serve_connection<R: Replica>(
 /// What a client has begun with.
 enum Begun {
     Plain(TcpStream, Protocol),
-    Tls(Box<TlsStream<TcpStream>>, Protocol),
+    /// With what tells that it is to be judged anew, as of before it was judged.
+    Tls(Box<TlsStream<TcpStream>>, Protocol, watch::Receiver<u64>),
     Refused(Refused),
     /// It left before it said enough.
     Closed,
@@ -194,10 +198,12 @@ async fn begin(mut stream: TcpStream, speaks: &Speaks) -> std::io::Result<Begun>
             "it speaks TLS, and this port does not: use http://, or listen on https://".into(),
         ))),
         Speaks::Tls(tls) | Speaks::Both(tls) if begins_tls => {
+            let rejudged = tls.rejudged();
             match handshake::accept(stream, tls.current().config.clone()).await {
                 Ok(stream) => {
                     let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
-                    Ok(Begun::Tls(stream, if is_http2 { Protocol::Http2 } else { Protocol::Http1 }))
+                    let protocol = if is_http2 { Protocol::Http2 } else { Protocol::Http1 };
+                    Ok(Begun::Tls(stream, protocol, rejudged))
                 }
                 Err(error) => match kattu_tls::refused(&error) {
                     Refused::Left => Err(error),
@@ -206,8 +212,12 @@ async fn begin(mut stream: TcpStream, speaks: &Speaks) -> std::io::Result<Begun>
             }
         }
         Speaks::Tls(_) => {
-            let told = handshake::refuse_plain(&mut stream, handshake::begins_http2(&first[..len])).await;
-            told.map(|()| Begun::Refused(Refused::NotTls))
+            let speaks_http2 = handshake::begins_http2(&first[..len]);
+            tokio::task::spawn_local(async move {
+                let told = handshake::refuse_plain(&mut stream, speaks_http2);
+                let _ = tokio::time::timeout(FAREWELL_MAX, told).await; // whoever does not listen is not told
+            });
+            Ok(Begun::Refused(Refused::NotTls))
         }
         Speaks::Plain | Speaks::Both(_) => Ok(match recognize(&stream).await? {
             Protocol::Closed => Begun::Closed,
@@ -216,19 +226,20 @@ async fn begin(mut stream: TcpStream, speaks: &Speaks) -> std::io::Result<Begun>
     }
 }
 
-/// Ends when the files of a door have been renewed in such a way that a client which has shown this chain would not be let in.
-/// [fault-model SE3]
-async fn trusted_no_more(speaks: &Speaks, chain: Option<Vec<CertificateDer<'static>>>) -> Refused {
+/// Ends when the files of a door have changed in such a way that a client which has shown this chain would not be let in any
+/// more. [fault-model SE3]
+async fn trusted_no_more(
+    speaks: &Speaks,
+    mut rejudged: watch::Receiver<u64>,
+    chain: Option<Vec<CertificateDer<'static>>>,
+) -> Refused {
     let Some(tls) = speaks.tls() else { return std::future::pending().await };
-    let mut renewals = tls.renewals();
-    loop {
-        if renewals.changed().await.is_err() {
-            return std::future::pending().await;
-        }
-        if let Err(why) = tls.current().judge(chain.as_deref()) {
+    while rejudged.changed().await.is_ok() {
+        if let Err(why) = handshake::in_turn(|| tls.current().judge(chain.as_deref())).await {
             return why;
         }
     }
+    std::future::pending().await
 }
 
 enum Protocol {

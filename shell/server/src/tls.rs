@@ -12,7 +12,7 @@ use tokio::sync::watch;
 
 /// Between two looks at the files.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Before a certificate ends, its operator is told every day.
+/// Before a certificate ends, its operator is told every day; for the last third of one that is good for a short time.
 const WARN_BEFORE: Duration = Duration::from_secs(30 * 86_400);
 const WARN_EVERY: Duration = Duration::from_secs(86_400);
 
@@ -116,7 +116,8 @@ impl Certificate {
 }
 
 fn is_nearly_over(leaf: &Leaf, now: SystemTime) -> bool {
-    leaf.left(now).is_none_or(|left| left < WARN_BEFORE)
+    let whole = leaf.not_after.duration_since(leaf.not_before).unwrap_or_default();
+    leaf.left(now).is_none_or(|left| left < WARN_BEFORE.min(whole / 3))
 }
 
 /// How long a certificate is good, for people.

@@ -1,15 +1,14 @@
 //! Auto: a certificate that nobody signed but its own key. It encrypts, and proves nothing to anybody. [`--auto-tls`]
 //!
-//! It is made once, kept, and made anew when its time is nearly over or the hosts that it is for have changed.
+//! It is made once, kept, and made anew at a start when its time is nearly over, when it does not fit its key, or when the hosts
+//! that it is for have changed.
 //! Knows nothing of: ports.
 
 use crate::Allowed;
-use crate::files::{FileError, TlsFiles};
+use crate::files::{self, FileError, TlsFiles};
 use crate::leaf::Leaf;
 use crate::policy::Policy;
 use rcgen::{CertificateParams, DnType, ExtendedKeyUsagePurpose, KeyPair};
-use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject;
 use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
@@ -36,8 +35,8 @@ pub fn ensure_self_signed(
         leaf.left(SystemTime::now()).is_some_and(|left| least < left)
             && hosts.iter().all(|host| leaf.names.contains(host))
     };
-    let there = CertificateDer::from_pem_file(&cert).ok().and_then(|it| Leaf::of(&it).ok());
-    if !there.as_ref().is_some_and(is_good) || !key.exists() {
+    let there = files::certified(&cert, &key, &Policy::default().provider()).map(|(_, leaf)| leaf);
+    if !there.as_ref().is_ok_and(is_good) {
         make(dir, &cert, &key, hosts, days)?;
     }
     Ok(TlsFiles {
@@ -70,6 +69,7 @@ fn make(dir: &Path, cert: &Path, key: &Path, hosts: &[String], days: u64) -> Res
             let mut options = std::fs::OpenOptions::new();
             let mut out = options.write(true).create(true).truncate(true).mode(0o600).open(&aside)?;
             out.write_all(text.as_bytes())?;
+            out.sync_all()?;
             std::fs::rename(aside, file)
         };
         write().map_err(|error| wrong(file, format!("cannot be written: {error}")))?;

@@ -28,6 +28,10 @@ impl ClientTls {
                 roots.add_parsable_certificates(found.certs);
             }
         }
+        if roots.is_empty() {
+            let what = "the system trusts no authority; name a file of those to trust (--cacert)";
+            return Err(files::wrong(Path::new("TLS"), what));
+        }
         let builder = ClientConfig::builder_with_provider(provider.clone())
             .with_protocol_versions(&Policy::default().versions())
             .map_err(|error| files::wrong(ca.unwrap_or(Path::new("TLS")), error))?

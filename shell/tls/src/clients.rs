@@ -17,6 +17,16 @@ use rustls::{
 };
 use std::sync::Arc;
 
+/// Certificates that a client may show beside its own. The search for a way to an authority tries them in every order, before
+/// anybody has proved anything: hundreds of them would take minutes.
+pub const INTERMEDIATES_MAX: usize = 5;
+
+/// Whether a certificate could be for this host or address.
+#[must_use]
+pub fn is_name(host: &str) -> bool {
+    ServerName::try_from(host).is_ok()
+}
+
 /// What a certificate must say. Nothing, if both are empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Allowed {
@@ -69,6 +79,9 @@ impl ClientCertVerifier for Clients {
         intermediates: &[CertificateDer<'_>],
         now: UnixTime,
     ) -> Result<ClientCertVerified, Error> {
+        if INTERMEDIATES_MAX < intermediates.len() {
+            return Err(Error::General("it shows too many certificates".into()));
+        }
         let verified = self.signed.verify_client_cert(end_entity, intermediates, now)?;
         match self.allowed.allows(end_entity) {
             true => Ok(verified),

@@ -8,15 +8,20 @@ use crate::policy::Policy;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
+use rustls::server::NoServerSessionStorage;
 use rustls::server::danger::ClientCertVerifier;
 use rustls::sign::CertifiedKey;
 use rustls::{RootCertStore, ServerConfig};
+use std::collections::BTreeSet;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use x509_cert::crl::CertificateList;
+use x509_cert::der::Decode;
 
-/// Largest file that is read. A CRL of a large authority has some megabytes.
-const FILE_BYTES_MAX: u64 = 64 << 20;
+/// Largest file that is read. Of a list of revoked certificates, some 25,000: the signature over all of it is checked for each
+/// client, on the thread that the member lives on.
+const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// The files of one port.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -86,6 +91,11 @@ impl TlsFiles {
         };
         let mut config = builder.with_cert_resolver(Arc::new(rustls::sign::SingleCertAndKey::from(key)));
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        if clients.is_some() {
+            // A session that is taken up again asks for no certificate, and so for none that is still good.
+            config.session_storage = Arc::new(NoServerSessionStorage {});
+            config.send_tls13_tickets = 0;
+        }
         Ok(Read { config, clients, leaf })
     }
 
@@ -142,7 +152,7 @@ fn read(file: &Path) -> Result<Vec<u8>, FileError> {
     let failed = |error: std::io::Error| wrong(file, format!("cannot be read: {error}"));
     let len = std::fs::metadata(file).map_err(failed)?.len();
     if FILE_BYTES_MAX < len {
-        return Err(wrong(file, format!("{len} bytes are too many")));
+        return Err(wrong(file, format!("{len} bytes are too many: {FILE_BYTES_MAX} at most")));
     }
     std::fs::read(file).map_err(failed)
 }
@@ -162,11 +172,24 @@ fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, FileError> 
 fn revocations(file: &Path) -> Result<Vec<CertificateRevocationListDer<'static>>, FileError> {
     let bytes = read(file)?;
     let all: Result<Vec<_>, _> = CertificateRevocationListDer::pem_slice_iter(&bytes).collect();
-    match all {
-        Ok(all) if !all.is_empty() => Ok(all),
+    let all = match all {
+        Ok(all) if !all.is_empty() => all,
         // A sequence in DER begins so.
-        Ok(_) if bytes.first() == Some(&0x30) => Ok(vec![bytes.into()]),
-        Ok(_) => Err(wrong(file, "no list of revoked certificates is in it")),
-        Err(error) => Err(wrong(file, format!("a list in it cannot be read: {error}"))),
+        Ok(_) if bytes.first() == Some(&0x30) => vec![bytes.into()],
+        Ok(_) => return Err(wrong(file, "no list of revoked certificates is in it")),
+        Err(error) => return Err(wrong(file, format!("a list in it cannot be read: {error}"))),
+    };
+    let mut issuers = BTreeSet::new();
+    for list in &all {
+        let parsed = CertificateList::from_der(list);
+        let parsed = parsed.map_err(|error| wrong(file, format!("a list in it cannot be read: {error}")))?;
+        let issuer = parsed.tbs_cert_list.issuer.to_string();
+        if !issuers.insert(issuer.clone()) {
+            return Err(wrong(
+                file,
+                format!("two lists in it are of one authority, {issuer}: only one would count"),
+            ));
+        }
     }
+    Ok(all)
 }

@@ -26,7 +26,7 @@ mod server;
 
 pub use auto::{SELF_SIGNED_DAYS, ensure_self_signed};
 pub use client::ClientTls;
-pub use clients::Allowed;
+pub use clients::{Allowed, INTERMEDIATES_MAX, is_name};
 pub use files::{FileError, TlsFiles};
 pub use leaf::Leaf;
 pub use policy::{Policy, PolicyError, Version};

@@ -4,8 +4,9 @@
 //! ```text
 //!  look ── as they were read ──▶ nothing
 //!       ── changed since the last look ──▶ wait for the next: whoever writes two files writes one of them first
-//!       ── changed, and as at the last look ──▶ read ── good ──▶ renewed: new connections take it, old ones are judged by it
-//!                                                    └─ bad ──▶ broken: everything stays, told once for each change
+//!       ── changed, and as at the last look ──▶ read ── good ──▶ renewed: new connections take it; if other clients are let in
+//!                                                    │           than before, those who are in are judged by it
+//!                                                    └─ bad ──▶ broken: everything stays, told once, and tried again
 //! ```
 //! Knows nothing of: when to look, sockets.
 
@@ -29,6 +30,8 @@ pub struct Current {
     /// The port's certificate.
     pub leaf: Leaf,
     clients: Option<Arc<dyn ClientCertVerifier>>,
+    /// How the files lay that rule whose certificates are taken.
+    of_clients: Vec<Stamp>,
 }
 
 impl Current {
@@ -96,7 +99,7 @@ struct State {
 pub struct ServerTls {
     files: TlsFiles,
     state: Mutex<State>,
-    renewed: watch::Sender<u64>,
+    rejudged: watch::Sender<u64>,
     broken: AtomicU64,
 }
 
@@ -107,12 +110,12 @@ impl ServerTls {
     /// A file that cannot work.
     pub fn load(files: TlsFiles) -> Result<ServerTls, FileError> {
         let seen = stamps(&files);
-        let current = read(&files)?;
+        let current = read(&files, &seen)?;
         let state = State { current: Arc::new(current), read: seen.clone(), seen, broken: None };
         Ok(ServerTls {
             files,
             state: Mutex::new(state),
-            renewed: watch::Sender::new(0),
+            rejudged: watch::Sender::new(0),
             broken: AtomicU64::new(0),
         })
     }
@@ -129,10 +132,10 @@ impl ServerTls {
         self.state().current.clone()
     }
 
-    /// Counts renewals: changes with each.
+    /// Changes when other clients are let in than before: those who are in are to be judged anew.
     #[must_use]
-    pub fn renewals(&self) -> watch::Receiver<u64> {
-        self.renewed.subscribe()
+    pub fn rejudged(&self) -> watch::Receiver<u64> {
+        self.rejudged.subscribe()
     }
 
     /// How often files could not be used.
@@ -147,24 +150,35 @@ impl ServerTls {
         self.state().broken.clone()
     }
 
-    /// Looks at the files; `at_once` does not wait until they lie still, because somebody says that they do.
+    /// Looks at the files; `at_once` does not wait until they lie still, because somebody says that they do. Reads files: not for
+    /// a thread that must not wait, and one look at a time.
     pub fn look(&self, at_once: bool) -> Looked {
         let now = stamps(&self.files);
+        let before = {
+            let mut state = self.state();
+            let lies_still = state.seen == now || at_once;
+            state.seen.clone_from(&now);
+            // What could not be used is tried again and again: a file may have been out of reach for a moment.
+            if state.read == now && state.broken.is_none() || !lies_still {
+                return Looked::Same;
+            }
+            state.broken.clone()
+        };
+        let read = read(&self.files, &now);
         let mut state = self.state();
-        let lies_still = state.seen == now || at_once;
-        state.seen.clone_from(&now);
-        if state.read == now || !lies_still {
-            return Looked::Same;
-        }
         state.read = now;
-        match read(&self.files) {
+        match read {
             Ok(current) => {
                 let leaf = Box::new(current.leaf.clone());
+                let is_for_clients = state.current.of_clients != current.of_clients;
                 (state.current, state.broken) = (Arc::new(current), None);
                 drop(state);
-                self.renewed.send_modify(|count| *count += 1);
+                if is_for_clients {
+                    self.rejudged.send_modify(|count| *count += 1);
+                }
                 Looked::Renewed(leaf)
             }
+            Err(error) if before.as_ref() == Some(&error) => Looked::Same,
             Err(error) => {
                 self.broken.fetch_add(1, Relaxed);
                 state.broken = Some(error.clone());
@@ -191,7 +205,9 @@ fn stamps(files: &TlsFiles) -> Vec<Stamp> {
     files.paths().map(Stamp::of).collect()
 }
 
-fn read(files: &TlsFiles) -> Result<Current, FileError> {
+fn read(files: &TlsFiles, stamps: &[Stamp]) -> Result<Current, FileError> {
     let read = files.read()?;
-    Ok(Current { config: Arc::new(read.config), leaf: read.leaf, clients: read.clients })
+    // Behind the certificate and its key.
+    let of_clients = stamps[2..].to_vec();
+    Ok(Current { config: Arc::new(read.config), leaf: read.leaf, clients: read.clients, of_clients })
 }

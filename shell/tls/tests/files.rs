@@ -96,7 +96,7 @@ fn new_files_are_taken_when_they_lie_still_and_broken_ones_change_nothing() {
     let tls = ServerTls::load(files(&folder, Allowed::default())).expect("they fit");
     assert!(tls.current().is_for("N1.example") && tls.current().is_for("10.0.0.1"));
     assert!(!tls.current().is_for("n2.example"));
-    let renewals = tls.renewals();
+    let rejudged = tls.rejudged();
     assert_eq!(tls.look(false), Looked::Same);
 
     let (cert, key) = sign(&authority, &["n2.example"], "n2");
@@ -106,7 +106,8 @@ fn new_files_are_taken_when_they_lie_still_and_broken_ones_change_nothing() {
     assert_eq!(tls.look(false), Looked::Same, "it has just changed");
     let Looked::Renewed(leaf) = tls.look(false) else { panic!("they lie still, and fit") };
     assert_eq!(leaf.common_name, "n2");
-    assert!(tls.current().is_for("n2.example") && renewals.has_changed().expect("it is there"));
+    assert!(tls.current().is_for("n2.example"));
+    assert!(!rejudged.has_changed().expect("it is there"), "the same clients are let in");
     assert_eq!(tls.look(false), Looked::Same);
 
     write(&folder.at("key"), "no key");
@@ -120,6 +121,42 @@ fn new_files_are_taken_when_they_lie_still_and_broken_ones_change_nothing() {
     write(&folder.at("cert"), &cert);
     write(&folder.at("key"), &key);
     assert!(matches!(tls.look(true), Looked::Renewed(_)));
+    write(&folder.at("ca"), &crate::authority().pem());
+    assert!(matches!(tls.look(true), Looked::Renewed(_)));
+    assert!(rejudged.has_changed().expect("it is there"), "others are let in now");
+}
+
+#[test]
+fn files_that_were_out_of_reach_for_a_moment_are_taken_when_they_are_back() {
+    let folder = Folder::new("away");
+    let authority = fill(&folder);
+    let tls = ServerTls::load(files(&folder, Allowed::default())).expect("they fit");
+    let (cert, key) = sign(&authority, &["n2.example"], "n2");
+    write(&folder.at("key"), &key);
+    write(&folder.at("cert"), &cert);
+    // It is there, and cannot be read: as where a process may open no more files.
+    std::fs::rename(folder.at("ca"), folder.at("ca-away")).expect("it is there");
+    std::os::unix::fs::symlink(folder.at("nowhere"), folder.at("ca")).expect("a link");
+    assert!(matches!(tls.look(true), Looked::Broken(_)));
+    assert!(tls.broken_now().is_some());
+    assert_eq!((tls.look(true), tls.look(false), tls.broken()), (Looked::Same, Looked::Same, 1));
+    // What the link leads to is there again; how the link lies has changed as little as the files.
+    std::fs::rename(folder.at("ca-away"), folder.at("nowhere")).expect("it is there");
+    assert!(matches!(tls.look(true), Looked::Renewed(_)));
+    assert_eq!(tls.broken_now(), None);
+}
+
+#[test]
+fn a_client_that_shows_more_certificates_than_a_way_to_an_authority_has_is_not_looked_at() {
+    let folder = Folder::new("many");
+    let authority = fill(&folder);
+    let one = CertificateDer::from_pem_slice(sign(&authority, &["client.example"], "client").0.as_bytes());
+    let one = one.expect("PEM").into_owned();
+    let current = ServerTls::load(files(&folder, Allowed::default())).expect("they fit").current();
+    let judge = |count: usize| current.judge(Some(&vec![one.clone(); 1 + count]));
+    assert_eq!(judge(kattu_tls::INTERMEDIATES_MAX), Ok(()));
+    let refused = judge(kattu_tls::INTERMEDIATES_MAX + 1).expect_err("that is one too many");
+    assert!(refused.to_string().contains("too many certificates"), "{refused}");
 }
 
 #[test]

@@ -13,7 +13,10 @@ use std::path::{Path, PathBuf};
 use toml::de::{DeTable, DeValue};
 
 /// Variables that other verbs of the command read, or the project's own tests.
-const OTHERS: [&str; 15] = [
+const OTHERS: [&str; 18] = [
+    "KATTU_CACERT",
+    "KATTU_CERT",
+    "KATTU_KEY",
     "KATTU_ENDPOINTS",
     "KATTU_TIMEOUT",
     "KATTU_BIN",

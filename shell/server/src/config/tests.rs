@@ -287,7 +287,10 @@ fn members_do_not_speak_tls_yet_and_say_so() {
 
 #[test]
 fn what_asks_clients_for_certificates_without_tls_is_refused() {
-    for args in [&["--trusted-ca-file=a"][..], &["--trusted-ca-file=a", "--cert-file=c", "--key-file=k"]] {
+    let pages_only = ["--trusted-ca-file=a", "--auto-tls", "--listen-metrics-urls=https://127.0.0.1:3"];
+    for args in
+        [&["--trusted-ca-file=a"][..], &["--trusted-ca-file=a", "--cert-file=c", "--key-file=k"], &pages_only]
+    {
         let refused = refusal(args);
         assert!(refused.starts_with("--trusted-ca-file: ") && refused.contains("https://"), "{refused}");
     }

@@ -41,6 +41,7 @@ impl TlsSource {
 /// TLS for clients, if any of these URLs asks for it; with what the operator should see.
 pub(super) fn for_clients(
     given: &Reader<'_>,
+    listen_clients: &[Url],
     listen: &[Url],
     data_dir: &Path,
     warnings: &mut Vec<String>,
@@ -63,6 +64,23 @@ pub(super) fn for_clients(
             return Err(given.wrong(flag, what));
         }
     }
+    if given.text("client-cert-allowed-hostname").is_some_and(|text| !text.is_empty())
+        && (hostnames.is_empty() || !hostnames.iter().all(|name| kattu_tls::is_name(name)))
+    {
+        let what = "expected hosts or addresses, separated by commas; no certificate could be for these";
+        return Err(given.wrong("client-cert-allowed-hostname", what));
+    }
+    let asks_nobody = trusted_ca.is_some() && !listen_clients.iter().any(Url::is_tls);
+    if asks_nobody {
+        let what = "clients shall show certificates, and no URL of --listen-client-urls is https://";
+        return Err(given.wrong("trusted-ca-file", what));
+    }
+    if trusted_ca.is_some() && listen_clients.iter().any(|url| !url.is_tls()) {
+        warnings.push(
+            "clients show certificates where they come by https:// only; those of http:// in --listen-client-urls are not asked"
+                .into(),
+        );
+    }
     let wants = listen.iter().any(Url::is_tls);
     let files = |cert, key| TlsFiles {
         cert,
@@ -81,24 +99,19 @@ pub(super) fn for_clients(
         }
         (Some(_), None) => return Err(given.wrong("cert-file", "needs its key: --key-file")),
         (None, Some(_)) => return Err(given.wrong("key-file", "needs its certificate: --cert-file")),
-        (None, None) => auto.then(|| TlsSource::SelfSigned {
+        (None, None) if auto => Some(TlsSource::SelfSigned {
             dir: data_dir.join(".tls"),
-            hosts: hosts(listen),
+            hosts: hosts(given, listen)?,
             days,
             rest: Box::new(files(PathBuf::new(), PathBuf::new())),
         }),
+        (None, None) => None,
     };
     match (source, wants) {
         (None, true) => {
             let url = listen.iter().find(|url| url.is_tls()).expect("one wants it");
             let what = format!("{url} needs --cert-file and --key-file, or --auto-tls");
             Err(given.wrong("listen-client-urls", what))
-        }
-        (None, false) if trusted_ca.is_some() => Err(given
-            .wrong("trusted-ca-file", "asks for clients' certificates, and no URL to listen at is https://")),
-        (Some(source), false) if source.asks_clients() => {
-            let what = "clients shall show certificates, and no URL to listen at is https://";
-            Err(given.wrong("trusted-ca-file", what))
         }
         (Some(_), false) => {
             warnings.push(
@@ -126,13 +139,14 @@ fn names(given: &Reader<'_>, flag: &str) -> Vec<String> {
     names.filter(|name| !name.is_empty()).map(str::to_string).collect()
 }
 
-/// Hosts that a certificate made here is for: those listened at, and the machine's own for "every address".
-fn hosts(listen: &[Url]) -> Vec<String> {
+/// Hosts that a certificate made here is for: this machine's, those listened at, and those where clients reach this member.
+fn hosts(given: &Reader<'_>, listen: &[Url]) -> Result<Vec<String>, ConfigError> {
     let mut hosts = vec!["localhost".to_string(), "127.0.0.1".to_string(), "::1".to_string()];
-    hosts.extend(listen.iter().filter(|url| url.is_reachable()).map(Url::host));
+    let advertised = given.urls("advertise-client-urls")?.unwrap_or_default();
+    hosts.extend(listen.iter().chain(&advertised).filter(|url| url.is_reachable()).map(Url::host));
     hosts.sort_unstable();
     hosts.dedup();
-    hosts
+    Ok(hosts)
 }
 
 fn policy(given: &Reader<'_>) -> Result<Policy, ConfigError> {
