@@ -201,4 +201,41 @@ mod tests {
             assert!(100 < rounds.get(), "{} rounds", rounds.get());
         });
     }
+
+    #[test]
+    fn a_handshake_that_never_ends_takes_so_many_steps_and_no_more() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        LocalSet::new().block_on(&runtime, async {
+            let taken = |left| {
+                let steps = Steps { left, in_round: Rc::default(), most: Rc::default() };
+                let in_round = steps.in_round.clone();
+                async move { (InTurn::new(steps).await, in_round.get()) }
+            };
+            assert_eq!(taken(STEPS_MAX - 1).await, (Some(()), STEPS_MAX));
+            assert_eq!(taken(STEPS_MAX).await, (None, STEPS_MAX));
+        });
+    }
+
+    #[test]
+    fn a_handshake_that_has_begun_ends_before_the_last_of_many_has_begun() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        LocalSet::new().block_on(&runtime, async {
+            const ALL: u32 = 100;
+            // Steps that any of them has taken; and how many those were when each came to its end.
+            let (all, ends) = (Rc::<Cell<u32>>::default(), Rc::new(std::cell::RefCell::new(Vec::new())));
+            let tasks = (0..ALL).map(|_| {
+                let steps = Steps { left: 2, in_round: all.clone(), most: Rc::default() };
+                let (all, ends) = (all.clone(), ends.clone());
+                tokio::task::spawn_local(async move {
+                    assert_eq!(InTurn::new(steps).await, Some(()));
+                    ends.borrow_mut().push(all.get());
+                })
+            });
+            for one in tasks.collect::<Vec<_>>() {
+                one.await.expect("it ends");
+            }
+            let first = ends.borrow()[0];
+            assert!(first < ALL, "the first came to its end when {first} steps had been taken");
+        });
+    }
 }

@@ -35,12 +35,6 @@ pub struct Current {
 }
 
 impl Current {
-    /// Whether every client must show a certificate.
-    #[must_use]
-    pub fn asks_clients(&self) -> bool {
-        self.clients.is_some()
-    }
-
     /// Whether the certificate is for this host or address.
     #[must_use]
     pub fn is_for(&self, host: &str) -> bool {
@@ -118,12 +112,6 @@ impl ServerTls {
             rejudged: watch::Sender::new(0),
             broken: AtomicU64::new(0),
         })
-    }
-
-    /// The files it was made from.
-    #[must_use]
-    pub fn files(&self) -> &TlsFiles {
-        &self.files
     }
 
     /// What new connections take.
