@@ -45,12 +45,20 @@ const ROOMS: &[Room] = &[
         never: ASYNC,
     },
     Room { name: "kattu-proto", may_know: &[], never: &[] },
+    Room { name: "kattu-tls", may_know: &[], never: &[] },
     Room {
         name: "kattu-runtime",
-        may_know: &["kattu-rebuild", "kattu-node", "kattu-wire", "kattu-wal", "kattu-raft", "kattu-kv"],
+        may_know: &[
+            "kattu-rebuild",
+            "kattu-tls",
+            "kattu-node",
+            "kattu-wire",
+            "kattu-wal",
+            "kattu-raft",
+            "kattu-kv",
+        ],
         never: ETCD,
     },
-    Room { name: "kattu-tls", may_know: &[], never: &[] },
     Room {
         name: "kattu-server",
         may_know: &[

@@ -9,7 +9,8 @@ use kattu_proto::etcdserverpb::kv_client::KvClient;
 use kattu_proto::etcdserverpb::maintenance_client::MaintenanceClient;
 use kattu_proto::etcdserverpb::{
     Member, MemberAddRequest, MemberListRequest, MemberPromoteRequest, MemberRemoveRequest,
-    MoveLeaderRequest, PutRequest, PutResponse, RangeRequest, RangeResponse, StatusRequest, StatusResponse,
+    MemberUpdateRequest, MoveLeaderRequest, PutRequest, PutResponse, RangeRequest, RangeResponse,
+    StatusRequest, StatusResponse,
 };
 use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
@@ -190,6 +191,13 @@ impl Kv {
         let mut client = self.cluster();
         let removed = self.block_on(async { client.member_remove(MemberRemoveRequest { id }).await })?;
         Ok(removed.into_inner().members)
+    }
+
+    /// Cluster.MemberUpdate: another peer URL.
+    pub fn member_update(&self, id: u64, peer_url: &str) -> Result<(), Status> {
+        let request = MemberUpdateRequest { id, peer_ur_ls: vec![peer_url.to_string()] };
+        let mut client = self.cluster();
+        self.block_on(async { client.member_update(request).await }).map(|_| ())
     }
 
     /// Cluster.MemberPromote; everybody.

@@ -3,8 +3,14 @@
 //! Written from that page alone, with code of its own, so that what it can say is what anybody could.
 //! Knows nothing of: keys, the members' directories, the network between members.
 
+use crate::authority::Signed;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
+use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How long it waits for an answer.
@@ -84,13 +90,20 @@ pub struct Told {
 /// # Errors
 /// Nobody answers, or something else.
 pub fn join(address: &str) -> io::Result<Told> {
-    let mut socket = connect(address)?;
+    join_on(&mut connect(address)?)
+}
+
+/// The same on a connection that is there.
+///
+/// # Errors
+/// It is closed, or something else comes back.
+pub fn join_on(socket: &mut (impl Read + Write)) -> io::Result<Told> {
     let mut fields = Vec::new();
     fields.extend(1_u16.to_le_bytes());
     fields.extend(99_u16.to_le_bytes());
     texts(&mut fields, &["http://10.9.9.9:2380"]);
     socket.write_all(&frame(kind::JOIN, &fields))?;
-    let (said, fields) = hear(&mut socket)?;
+    let (said, fields) = hear(socket)?;
     if said != kind::ROLL {
         return Err(io::Error::other(format!("it answers with a frame of kind {said}")));
     }
@@ -208,14 +221,21 @@ impl Name {
     /// # Errors
     /// Nobody is there.
     pub fn says(&self, address: &str, frames: &[Vec<u8>]) -> io::Result<(bool, usize)> {
-        let mut socket = connect(address)?;
+        self.says_on(&mut connect(address)?, frames)
+    }
+
+    /// The same on a connection that is there.
+    ///
+    /// # Errors
+    /// It is closed.
+    pub fn says_on(&self, socket: &mut impl Connection, frames: &[Vec<u8>]) -> io::Result<(bool, usize)> {
         socket.write_all(&self.hello())?;
-        let is_welcome = matches!(hear(&mut socket), Ok((kind::WELCOME, _)));
+        let is_welcome = matches!(hear(socket), Ok((kind::WELCOME, _)));
         for frame in frames {
             let _ = socket.write_all(frame); // it may be closed by now
         }
         // What it is answered, until it is closed; or for a moment, if it is not.
-        socket.set_read_timeout(Some(Duration::from_millis(100)))?;
+        socket.tcp().set_read_timeout(Some(Duration::from_millis(100)))?;
         let mut rest = Vec::new();
         let _ = socket.take(1 << 20).read_to_end(&mut rest);
         Ok((is_welcome, rest.len()))
@@ -259,6 +279,60 @@ pub fn proof(secret: u64) -> Vec<u8> {
     frame(kind::PROOF, &secret.to_le_bytes())
 }
 
+/// A connection, in TLS or without.
+pub trait Connection: Read + Write {
+    /// The one below.
+    fn tcp(&self) -> &TcpStream;
+}
+
+impl Connection for TcpStream {
+    fn tcp(&self) -> &TcpStream {
+        self
+    }
+}
+
+impl Connection for StreamOwned<ClientConnection, TcpStream> {
+    fn tcp(&self) -> &TcpStream {
+        &self.sock
+    }
+}
+
+/// A connection in TLS to a peer port whose certificate this authority has signed, or which is this one; shows a certificate, if
+/// it has one. What the other side makes of that comes to light when something is read.
+///
+/// # Errors
+/// Nobody is there, or no such one; files that do not work.
+pub fn connect_in_tls(
+    address: &str,
+    ca: &Path,
+    shows: Option<&Signed>,
+) -> io::Result<StreamOwned<ClientConnection, TcpStream>> {
+    let mut roots = RootCertStore::empty();
+    let authority = CertificateDer::from_pem_file(ca).map_err(io::Error::other)?;
+    roots.add(authority).map_err(io::Error::other)?;
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(io::Error::other)?
+        .with_root_certificates(roots);
+    let config = match shows {
+        None => config.with_no_client_auth(),
+        Some(signed) => {
+            let cert = CertificateDer::from_pem_file(&signed.cert).map_err(io::Error::other)?;
+            let key = PrivateKeyDer::from_pem_file(&signed.key).map_err(io::Error::other)?;
+            config.with_client_auth_cert(vec![cert], key).map_err(io::Error::other)?
+        }
+    };
+    let host = address.rsplit_once(':').map_or(address, |(host, _)| host).to_string();
+    let name = ServerName::try_from(host).map_err(io::Error::other)?;
+    let mut connection = ClientConnection::new(Arc::new(config), name).map_err(io::Error::other)?;
+    let mut socket = connect(address)?;
+    while connection.is_handshaking() {
+        connection.complete_io(&mut socket)?;
+    }
+    Ok(StreamOwned::new(connection, socket))
+}
+
 /// A connection.
 ///
 /// # Errors
@@ -272,7 +346,7 @@ pub fn connect(address: &str) -> io::Result<TcpStream> {
 }
 
 /// One frame: its kind and its fields.
-fn hear(socket: &mut TcpStream) -> io::Result<(u8, Vec<u8>)> {
+fn hear(socket: &mut impl Read) -> io::Result<(u8, Vec<u8>)> {
     let mut head = [0; 24];
     socket.read_exact(&mut head)?;
     let len = u32::from_le_bytes(head[8..12].try_into().expect("four bytes")) as usize;

@@ -60,5 +60,7 @@ pub(crate) async fn dial(address: &str, config: Arc<ClientConfig>) -> io::Result
     let stream = TcpStream::connect(address).await?;
     stream.set_nodelay(true)?;
     let dialled = TlsConnector::from(config).connect(name, stream).await;
-    dialled.map_err(|error| kattu_tls::why_of_server(&error).map_or(error, io::Error::other))
+    dialled.map_err(|error| {
+        kattu_tls::why_of_server(&error, kattu_tls::Asker::Client).map_or(error, io::Error::other)
+    })
 }

@@ -15,21 +15,30 @@
 //! Knows nothing of: what is said afterwards.
 
 use crate::links::Failure;
+use crate::peer_address::PeerAddress;
 use crate::proofs::{Asked, Proofs};
 use crate::report;
+use crate::tls;
 use kattu_node::contract::{MemberInfo, Members};
 use kattu_node::level;
 use kattu_raft::{Incarnation, Leadership, NodeId, SharedBytes};
+use kattu_tls::ServerTls;
 use kattu_wire::{ASK_ME, Introduction, Join, Known, Removed, Roll};
 use kattu_wire::{
     Frame, FrameWriter, Hello, Lane, PROTOCOL_MAX, PROTOCOL_MIN, PROTOCOL_PROOFS, Refused, Welcome,
 };
+use rustls::pki_types::CertificateDer;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use std::sync::Arc;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::Notify;
+
+/// A connection, in TLS or in the clear.
+pub(crate) trait Duplex: AsyncRead + AsyncWrite + Unpin {}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Duplex for S {}
 
 /// A greeting is a few dozen bytes, a reason a sentence.
 pub(crate) const GREETING_BYTES_MAX: usize = 4096;
@@ -50,6 +59,8 @@ pub(crate) struct Greeting {
     pub(crate) began_with: Vec<MemberInfo>,
     /// Whom other members named, when this one joined or asked them since, for want of better knowledge.
     pub(crate) found: RefCell<BTreeMap<NodeId, Vec<String>>>,
+    /// What other members are dialled with, where TLS is spoken.
+    pub(crate) tls: Option<Arc<ServerTls>>,
     /// Who has proved to be whom.
     pub(crate) proofs: Rc<Proofs>,
     /// The feature level of the cluster, as far as it is known here.
@@ -111,14 +122,19 @@ impl Greeting {
 
     /// Who is reached where, this member aside: by the table; and those whom it does not know yet by the word of others whom it
     /// knows.
-    pub(crate) fn places(&self) -> BTreeMap<NodeId, Vec<String>> {
+    pub(crate) fn places(&self) -> BTreeMap<NodeId, Vec<PeerAddress>> {
         let members = self.members.borrow();
         let mut urls: BTreeMap<NodeId, Vec<String>> = self.found.borrow().clone();
         urls.extend(members.list.iter().map(|member| (member.id, member.peer_urls.clone())));
         urls.retain(|id, _| *id != self.id && !members.removed.contains(id));
         urls.into_iter()
-            .map(|(id, urls)| (id, urls.iter().filter_map(|url| address_of(url)).collect()))
+            .map(|(id, urls)| (id, urls.iter().filter_map(|url| PeerAddress::of(url)).collect()))
             .collect()
+    }
+
+    /// The hosts at which a member is reached, as far as this one knows.
+    fn hosts_of(&self, id: NodeId) -> BTreeSet<String> {
+        self.places().remove(&id).into_iter().flatten().map(|address| address.host).collect()
     }
 
     /// Whether this member knows, or was told, that it is none any more.
@@ -215,16 +231,9 @@ impl Greeting {
     }
 }
 
-/// `host:port` of a peer URL; none if it is no such thing.
-pub(crate) fn address_of(url: &str) -> Option<String> {
-    let authority = url.strip_prefix("http://")?.split('/').next()?;
-    let (host, port) = authority.rsplit_once(':')?;
-    (!host.is_empty() && port.parse::<u16>().is_ok()).then(|| authority.to_string())
-}
-
 /// Opens a connection towards `to`: how far it has come.
 pub(crate) async fn greet(
-    socket: &mut TcpStream,
+    socket: &mut impl Duplex,
     greeting: &Greeting,
     to: NodeId,
     lane: Lane,
@@ -235,7 +244,7 @@ pub(crate) async fn greet(
         learner: greeting.is_learner(),
         ..first_hello(greeting.cluster, greeting.id, to)
     };
-    say(socket, &Frame::Hello(hello)).await.map_err(|_| Failure::Away)?;
+    say(socket, &Frame::Hello(hello)).await.map_err(|error| tls::failed(&error))?;
     match hear(socket, GREETING_BYTES_MAX).await {
         Ok(Frame::Welcome(welcome)) if welcome.from == to => {
             let protocol = welcome.protocol;
@@ -262,7 +271,7 @@ pub(crate) async fn greet(
                 .into(),
         )),
         Ok(_) => Err(Failure::Refused("it answered the greeting with something else".into())),
-        Err(Unheard::Gone) => Err(Failure::Away),
+        Err(Unheard::Gone(error)) => Err(tls::failed(&error)),
         Err(Unheard::Nonsense(reason)) => Err(Failure::Refused(reason)),
     }
 }
@@ -270,7 +279,7 @@ pub(crate) async fn greet(
 /// Gives the proof that a welcome asked for, as soon as the member that asked has told us the secret; meanwhile tells it what
 /// it is asked itself. Must be given up from outside.
 pub(crate) async fn prove(
-    socket: &mut TcpStream,
+    socket: &mut impl Duplex,
     greeting: &Greeting,
     welcome: &Welcome,
 ) -> Result<(), Failure> {
@@ -296,23 +305,19 @@ pub(crate) async fn prove(
 }
 
 /// Comes back when the other side closes, which says nothing on this connection.
-async fn ends(socket: &TcpStream) -> Failure {
+async fn ends(socket: &mut impl Duplex) -> Failure {
     let mut scrap = [0; 64];
     loop {
-        if socket.readable().await.is_err() {
-            return Failure::Away;
-        }
-        match socket.try_read(&mut scrap) {
+        match socket.read(&mut scrap).await {
             Ok(0) => return Failure::Away,
             Ok(_) => {}
-            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
-            Err(_) => return Failure::Away,
+            Err(error) => return tls::failed(&error),
         }
     }
 }
 
 /// Says who we are, to somebody who believes us.
-pub(crate) async fn introduce(socket: &mut TcpStream, greeting: &Greeting) -> Result<(), Failure> {
+pub(crate) async fn introduce(socket: &mut impl Duplex, greeting: &Greeting) -> Result<(), Failure> {
     let introduction = Frame::Introduction(greeting.introduction());
     for frame in [introduction, Frame::Level(level::KNOWN), Frame::Quota(greeting.quota)] {
         say(socket, &frame).await.map_err(|_| Failure::Away)?;
@@ -334,32 +339,37 @@ fn first_hello(cluster: u64, from: NodeId, to: NodeId) -> Hello {
 }
 
 /// Asks `to` whether it knows `from`, which has no directory, from one that it had.
-pub(crate) async fn is_known(socket: &mut TcpStream, cluster: u64, from: NodeId, to: NodeId) -> bool {
+pub(crate) async fn is_known(socket: &mut impl Duplex, cluster: u64, from: NodeId, to: NodeId) -> bool {
     say(socket, &Frame::Hello(first_hello(cluster, from, to))).await.is_ok()
         && matches!(hear(socket, GREETING_BYTES_MAX).await, Ok(Frame::Known(known))
             if (known.cluster, known.member) == (cluster, from))
 }
 
 /// Asks whoever listens here who is in the cluster.
-pub(crate) async fn ask(socket: &mut TcpStream, peer_urls: &[String]) -> Result<Roll, Failure> {
+pub(crate) async fn ask(socket: &mut impl Duplex, peer_urls: &[String]) -> Result<Roll, Failure> {
     let join = Join { protocol_min: PROTOCOL_MIN, protocol_max: PROTOCOL_MAX, peer_urls: peer_urls.to_vec() };
     say(socket, &Frame::Join(join)).await.map_err(|_| Failure::Away)?;
     match hear(socket, ROLL_BYTES_MAX).await {
         Ok(Frame::Roll(roll)) => Ok(roll),
         Ok(Frame::Refused(refused)) => Err(Failure::Refused(refused.reason)),
         Ok(_) => Err(Failure::Refused("it answered the question for its members with something else".into())),
-        Err(Unheard::Gone) => Err(Failure::Away),
+        Err(Unheard::Gone(error)) => Err(tls::failed(&error)),
         Err(Unheard::Nonsense(reason)) => Err(Failure::Refused(reason)),
     }
 }
 
-/// Answers a connection that somebody opened towards us: who it is, and for what; or why it was closed.
-pub(crate) async fn receive(socket: &mut TcpStream, greeting: &Greeting) -> Result<Received, String> {
+/// Answers a connection that somebody opened towards us, and on which it has shown this certificate, if it has one that an
+/// authority of ours has signed: who it is, and for what; or why it was closed.
+pub(crate) async fn receive(
+    socket: &mut impl Duplex,
+    greeting: &Greeting,
+    signed: Option<&CertificateDer<'_>>,
+) -> Result<Received, String> {
     let hello = match hear(socket, GREETING_BYTES_MAX).await {
         Ok(Frame::Hello(hello)) => hello,
         Ok(Frame::Join(join)) => return accept(socket, join).await,
         Ok(_) => return refuse(socket, "a peer connection starts with a greeting".into()).await,
-        Err(Unheard::Gone) => return Err("closed before the greeting".into()),
+        Err(Unheard::Gone(_)) => return Err("closed before the greeting".into()),
         Err(Unheard::Nonsense(reason)) => return refuse(socket, reason).await,
     };
     let protocol = match hello.judge(greeting.cluster, greeting.id) {
@@ -371,6 +381,17 @@ pub(crate) async fn receive(socket: &mut TcpStream, greeting: &Greeting) -> Resu
         let _ = say(socket, &Frame::Removed(removed)).await;
         let _ = socket.shutdown().await;
         return Err(format!("member {:x} was removed", hello.from.0));
+    }
+    // Of whoever is not known yet nobody can say what its certificate must be for.
+    let knows = greeting.knows(hello.from);
+    let signed = signed.filter(|_| knows);
+    if let Some(certificate) = signed {
+        let hosts = greeting.hosts_of(hello.from);
+        if !hosts.iter().any(|host| kattu_tls::is_for(certificate, host)) {
+            let (member, hosts) = (hello.from.0, hosts.into_iter().collect::<Vec<_>>().join(", "));
+            let reason = format!("its certificate is not for {hosts}, where member {member:x} is reached");
+            return refuse(socket, reason).await;
+        }
     }
     if greeting.knows_otherwise(&hello) {
         let known = Known { cluster: greeting.cluster, member: hello.from };
@@ -384,13 +405,13 @@ pub(crate) async fn receive(socket: &mut TcpStream, greeting: &Greeting) -> Resu
         let _ = socket.shutdown().await;
         return Ok(Received::Beginner);
     }
-    let knows = greeting.knows(hello.from);
     if !knows {
         greeting.stranger_came.notify_one();
     }
-    let asked = (PROTOCOL_PROOFS <= protocol).then(|| greeting.proofs.ask(hello.from));
+    let asked = (signed.is_none() && PROTOCOL_PROOFS <= protocol).then(|| greeting.proofs.ask(hello.from));
     match &asked {
         Some(asked) => welcome.proof = asked.number,
+        None if signed.is_some() => {} // the certificate says who it is
         None if level::PROOFS <= greeting.level.get() => {
             let reason = "the members of this cluster prove who they are, and your version cannot: run the version of the others";
             return refuse(socket, reason.into()).await;
@@ -405,7 +426,7 @@ pub(crate) async fn receive(socket: &mut TcpStream, greeting: &Greeting) -> Resu
     Ok(Received::Member(hello, asked))
 }
 
-async fn accept(socket: &mut TcpStream, join: Join) -> Result<Received, String> {
+async fn accept(socket: &mut impl Duplex, join: Join) -> Result<Received, String> {
     if join.protocol_max < PROTOCOL_MIN || PROTOCOL_MAX < join.protocol_min {
         let reason = format!(
             "the newcomer speaks protocol versions {}..={}, this member speaks {PROTOCOL_MIN}..={PROTOCOL_MAX}: upgrade \
@@ -420,7 +441,7 @@ async fn accept(socket: &mut TcpStream, join: Join) -> Result<Received, String> 
 /// Answers a newcomer: with the members that a quorum has confirmed just now, or why they are not known. Members know of
 /// each other what is in the table, so nothing of it is a secret among them.
 pub(crate) async fn tell(
-    socket: &mut TcpStream,
+    socket: &mut impl Duplex,
     greeting: &Greeting,
     members: Result<Members, String>,
 ) -> Result<(), String> {
@@ -433,36 +454,42 @@ pub(crate) async fn tell(
     Ok(())
 }
 
-async fn refuse<T>(socket: &mut TcpStream, reason: String) -> Result<T, String> {
+/// Says why this connection is closed, and closes it.
+pub(crate) async fn turn_away(socket: &mut impl Duplex, reason: &str) {
+    let _: Result<(), String> = refuse(socket, reason.to_string()).await;
+}
+
+async fn refuse<T>(socket: &mut impl Duplex, reason: String) -> Result<T, String> {
     let _ = say(socket, &Frame::Refused(Refused { reason: reason.clone() })).await;
     let _ = socket.shutdown().await;
     Err(reason)
 }
 
-async fn say(socket: &mut TcpStream, frame: &Frame) -> std::io::Result<()> {
+async fn say(socket: &mut impl Duplex, frame: &Frame) -> std::io::Result<()> {
     let mut writer = FrameWriter::default();
     crate::codec().encode(frame, &mut writer);
     let bytes: Vec<u8> = writer.pieces().flatten().copied().collect();
-    socket.write_all(&bytes).await
+    socket.write_all(&bytes).await?;
+    socket.flush().await // what TLS holds back
 }
 
 enum Unheard {
-    Gone,
+    Gone(std::io::Error),
     Nonsense(String),
 }
 
 /// Reads exactly one frame, so that nothing of what follows is swallowed.
-async fn hear(socket: &mut TcpStream, bytes_max: usize) -> Result<Frame, Unheard> {
+async fn hear(socket: &mut impl Duplex, bytes_max: usize) -> Result<Frame, Unheard> {
     let codec = crate::codec();
     let mut bytes = vec![0; kattu_wire::frame::HEADER_BYTES];
-    socket.read_exact(&mut bytes).await.map_err(|_| Unheard::Gone)?;
+    socket.read_exact(&mut bytes).await.map_err(Unheard::Gone)?;
     let len = codec
         .peek_len(&bytes, bytes_max)
         .map_err(|error| Unheard::Nonsense(error.to_string()))?
         .expect("a whole header was read");
     let header = bytes.len();
     bytes.resize(len, 0);
-    socket.read_exact(&mut bytes[header..]).await.map_err(|_| Unheard::Gone)?;
+    socket.read_exact(&mut bytes[header..]).await.map_err(Unheard::Gone)?;
     codec.decode(&SharedBytes::from(bytes)).map_err(|error| Unheard::Nonsense(error.to_string()))
 }
 
@@ -481,7 +508,8 @@ mod tests {
         greeting.follow(Members { list: list.clone(), ..Members::default() });
         let places = |greeting: &Greeting| {
             let all = greeting.places().into_iter();
-            all.map(|(id, addresses)| format!("{} {}", id.0, addresses.join(","))).collect::<Vec<_>>()
+            all.map(|(id, addresses)| format!("{} {}", id.0, crate::peer_address::join(&addresses)))
+                .collect::<Vec<_>>()
         };
         assert_eq!(places(&greeting), ["2 b:2"]);
         assert!(!greeting.knows(NodeId(3)));
@@ -517,18 +545,5 @@ mod tests {
         assert_eq!(told(3, 90), Some(70), "it was started with another");
         assert_eq!(follow(&[1, 2, 3, 4]), Some(10), "it is a member now");
         assert_eq!(follow(&[1, 3]), Some(90), "it is none any more");
-    }
-
-    #[test]
-    fn a_peer_url_is_a_host_and_a_port() {
-        for (url, address) in [
-            ("http://127.0.0.1:2380", Some("127.0.0.1:2380")),
-            ("http://[::1]:2380/", Some("[::1]:2380")),
-            ("http://n1", None),
-            ("http://:2380", None),
-            ("https://n1:2380", None),
-        ] {
-            assert_eq!(address_of(url).as_deref(), address, "{url}");
-        }
     }
 }

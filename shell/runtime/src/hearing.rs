@@ -10,15 +10,17 @@
 //! Knows nothing of: what messages mean.
 
 use crate::engine::Engine;
-use crate::greeting::{self, Greeting, Received};
+use crate::greeting::{self, Duplex, Greeting, Received};
 use crate::inbox::Inbox;
 use crate::metrics::Metrics;
 use crate::proofs::Asked;
 use crate::report::{self, Cause};
+use crate::tls::{self, Shown, Unaccepted};
 use crate::vouching;
 use kattu_node::contract::{Event, PeerMessage};
 use kattu_node::newcomer;
 use kattu_raft::{Duration, GroupId, LinkEnd, NodeId, SharedBytes};
+use kattu_tls::{Refused, Speaks};
 use kattu_wire::{ASK_ME, Codec, Frame, Hello, Lane, PROTOCOL_MIN};
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::BTreeMap;
@@ -174,6 +176,21 @@ impl Drop for EndsWithIt {
     }
 }
 
+/// Ends a reading when whoever speaks would not be let in any more.
+fn end_when_let_in_no_more(shown: Shown, caller: &Rc<Caller>) -> AbortHandle {
+    let caller = caller.clone();
+    let judge = task::spawn_local(async move {
+        let why = shown.let_in_no_more().await;
+        let from = caller.hello.from.0;
+        let cause = Cause { what: "a member let in no more", whose: from };
+        report::warn_of(cause, format_args!("connection of member {from:x} closed: {why}"));
+        if let Some(reader) = caller.reader.get() {
+            reader.abort();
+        }
+    });
+    judge.abort_handle()
+}
+
 impl Caller {
     fn is_believed(&self) -> bool {
         self.asked.borrow().is_none()
@@ -194,19 +211,42 @@ impl Turn {
 }
 
 impl Hearing {
-    pub(crate) fn start(self, listeners: Vec<TcpListener>) {
+    pub(crate) fn start(self, listeners: Vec<(TcpListener, Speaks)>) {
         let hearing = Rc::new(self);
         tokio::task::spawn_local(vouching::run(hearing.greeting.clone()));
-        for listener in listeners {
-            tokio::task::spawn_local(accept(listener, hearing.clone()));
+        for (listener, speaks) in listeners {
+            tokio::task::spawn_local(accept(listener, speaks, hearing.clone()));
         }
     }
 
     /// `place` is this connection's among those that have not greeted.
-    async fn hear(self: Rc<Self>, mut socket: TcpStream, address: &str, host: IpAddr, place: u64) {
+    async fn hear(
+        self: Rc<Self>,
+        socket: TcpStream,
+        speaks: &Speaks,
+        address: &str,
+        host: IpAddr,
+        place: u64,
+    ) {
         crate::prepare(&socket);
-        let greeted =
-            tokio::time::timeout(GREETING_MAX, greeting::receive(&mut socket, &self.greeting)).await;
+        let (mut socket, shown) = match tokio::time::timeout(GREETING_MAX, tls::accept(socket, speaks)).await
+        {
+            Ok(Ok(accepted)) => accepted,
+            Ok(Err(Unaccepted::Left)) => return self.refused(address, "closed before the greeting"),
+            Ok(Err(Unaccepted::Refused(why))) => {
+                return self.refused_by_tls(address, why.kind(), &why.to_string());
+            }
+            Ok(Err(Unaccepted::Told(reason, mut socket))) => {
+                self.refused_by_tls(address, Refused::NotTls.kind(), reason);
+                let said = greeting::turn_away(&mut socket, reason);
+                let _ = tokio::time::timeout(GREETING_MAX, said).await;
+                return;
+            }
+            Err(_) => return self.refused(address, "no greeting in 5 s"),
+        };
+        let signed = shown.as_ref().and_then(Shown::signed);
+        let received = greeting::receive(&mut socket, &self.greeting, signed);
+        let greeted = tokio::time::timeout(GREETING_MAX, received).await;
         let (hello, asked) = match greeted {
             Ok(Ok(Received::Member(hello, asked))) => (hello, asked),
             Ok(Ok(Received::Newcomer(join))) => {
@@ -243,6 +283,7 @@ impl Hearing {
         let mut reading = task::spawn_local(async move { hearing.frames(&mut socket, &speaker).await });
         let _ = caller.reader.set(reading.abort_handle()); // it has not begun
         let _ends = EndsWithIt(reading.abort_handle());
+        let _judge = shown.map(|shown| EndsWithIt(end_when_let_in_no_more(shown, &caller)));
         self.places.ungreeted.leave(place);
         let ended = if caller.is_believed() {
             self.believe(&caller);
@@ -303,6 +344,12 @@ impl Hearing {
         report::warn_of(stranger(address), format_args!("peer connection from {address} refused: {reason}"));
     }
 
+    fn refused_by_tls(&self, address: &str, kind: u64, reason: &str) {
+        self.metrics.peer_rejected.add(1);
+        let cause = Cause { what: "peer connections refused by TLS", whose: kind };
+        report::warn_of(cause, format_args!("peer connection from {address} refused: {reason}"));
+    }
+
     /// A caller is who it says it is: what it says is heard, and not any more what it said on a connection before.
     fn believe(&self, caller: &Caller) {
         let Hello { from, lane, .. } = caller.hello;
@@ -317,7 +364,7 @@ impl Hearing {
     }
 
     /// Tells a newcomer who the members are, if a quorum confirms it.
-    async fn tell(&self, socket: &mut TcpStream) -> Result<(), String> {
+    async fn tell(&self, socket: &mut impl Duplex) -> Result<(), String> {
         let asked = tokio::time::timeout(CONFIRM_MAX, self.engine.call(newcomer::question())).await;
         greeting::tell(socket, &self.greeting, newcomer::confirmed(asked.ok())).await
     }
@@ -331,7 +378,7 @@ impl Hearing {
     }
 
     /// Reads frames until the connection ends, and tells how; the error says what was wrong with one.
-    async fn frames(&self, socket: &mut TcpStream, caller: &Caller) -> Result<LinkEnd, String> {
+    async fn frames(&self, socket: &mut impl Duplex, caller: &Caller) -> Result<LinkEnd, String> {
         let mut buffer = Vec::with_capacity(READ_BYTES);
         let mut wanted = 0_usize;
         // What comes before the proof, and the frame behind it, is as short as a greeting.
@@ -355,7 +402,7 @@ impl Hearing {
                 };
                 match read_within(socket, &mut buffer, most, patience, &mut waited).await? {
                     Ok(0) => return Ok(LinkEnd::ByPeer),
-                    Err(error) => return Ok(crate::lane::how_it_ended(&error)),
+                    Err(error) => return Ok(crate::outgoing::how_it_ended(&error)),
                     Ok(count) => {
                         self.metrics.peer_received_bytes.add(count as u64);
                         turn.bytes += count;
@@ -523,7 +570,7 @@ fn split_off_front(buffer: &mut Vec<u8>, count: usize) -> SharedBytes {
 /// One read of at most so many bytes, for the buffer has more room where it had to grow; the error says that there was no
 /// patience left. What it took is added to `waited`.
 async fn read_within(
-    socket: &mut TcpStream,
+    socket: &mut impl Duplex,
     buffer: &mut Vec<u8>,
     most: usize,
     patience: Option<Duration>,
@@ -542,17 +589,17 @@ async fn read_within(
     read.map_err(|_| "a frame has begun and does not go on".to_string())
 }
 
-async fn accept(listener: TcpListener, hearing: Rc<Hearing>) {
+async fn accept(listener: TcpListener, speaks: Speaks, hearing: Rc<Hearing>) {
     loop {
         let Ok((socket, address)) = listener.accept().await else {
             tokio::time::sleep(Duration::from_millis(50)).await; // out of descriptors: let some close
             continue;
         };
         let (place_is, place) = tokio::sync::oneshot::channel();
-        let heard = hearing.clone();
+        let (heard, speaks) = (hearing.clone(), speaks.clone());
         let task = tokio::task::spawn_local(async move {
             let Ok(place) = place.await else { return };
-            heard.clone().hear(socket, &address.to_string(), address.ip(), place).await;
+            heard.clone().hear(socket, &speaks, &address.to_string(), address.ip(), place).await;
             heard.places.ungreeted.leave(place);
         });
         let (place, one_too_many) = hearing.places.ungreeted.enter(address.ip(), task.abort_handle());
@@ -566,6 +613,7 @@ mod tests {
     use super::*;
     use crate::engine::Call;
     use crate::links::Failure;
+    use crate::peer_address::PeerAddress;
     use kattu_node::contract::{MemberInfo, Members, Outcome, Refusal, Reply, ReplyBody};
     use kattu_node::level;
     use kattu_raft::{Incarnation, Term};
@@ -677,7 +725,7 @@ mod tests {
                 places: Places::default(),
                 frame_patience: Duration::from_millis(200),
             };
-            hearing.start(vec![listener]);
+            hearing.start(vec![(listener, Speaks::Plain)]);
             test(address, us, inbox, readers).await;
         });
     }
@@ -755,7 +803,10 @@ mod tests {
             let peer_urls = vec!["http://10.0.0.2:2380".to_string()];
             let list = vec![MemberInfo { id: PEER, peer_urls, ..MemberInfo::default() }];
             us.vouched_for(Members { list, ..Members::default() });
-            assert_eq!(us.places(), [(PEER, vec!["10.0.0.2:2380".to_string()])].into());
+            assert_eq!(
+                us.places(),
+                [(PEER, PeerAddress::of("http://10.0.0.2:2380").into_iter().collect())].into()
+            );
             until("it is asked for its proof", || TOLD.with_borrow(|told| told.contains_key(&number))).await;
             let secret = TOLD.with_borrow(|told| told[&number]);
             assert!(us.heard.borrow().is_empty());

@@ -11,15 +11,18 @@
 //! who knows it can be reached, nobody can tell a lost directory from one that never was. [fault-model F61]
 //! Knows nothing of: how members are added, what a member does next.
 
-use crate::greeting::{self, address_of, ask};
+use crate::greeting::{self, ask};
 use crate::links::Failure;
+use crate::peer_address::{self, PeerAddress};
 use crate::start::Member;
+use crate::tls;
 use kattu_node::contract::MemberInfo;
 use kattu_node::newcomer::{CannotJoin, admit};
 use kattu_raft::{Duration, GroupId, Incarnation, NodeId};
+use kattu_tls::ServerTls;
 use kattu_wal::{Identity, InitialMember};
 use kattu_wire::Roll;
-use tokio::net::TcpStream;
+use std::sync::Arc;
 use tokio::task::JoinSet;
 
 /// How long the others may take to say whether they know somebody who begins: longer than a disk may hold them up.
@@ -37,8 +40,10 @@ pub(crate) struct Newcomer<'a> {
     pub(crate) name: &'a str,
     /// Where it will be reached.
     pub(crate) peer_urls: &'a [String],
-    /// `host:port` of the others.
-    pub(crate) others: Vec<String>,
+    /// Where the others are reached.
+    pub(crate) others: Vec<PeerAddress>,
+    /// What they are dialled with, where TLS is spoken.
+    pub(crate) tls: Option<&'a Arc<ServerTls>>,
     /// The group whose log will be in its directory.
     pub(crate) group: GroupId,
 }
@@ -48,7 +53,7 @@ pub(crate) struct Newcomer<'a> {
 /// # Errors
 /// Why it cannot join, in words for the operator.
 pub(crate) async fn identity(newcomer: &Newcomer<'_>) -> Result<Identity, String> {
-    let others = newcomer.others.join(", ");
+    let others = peer_address::join(&newcomer.others);
     if newcomer.others.is_empty() {
         return Err("nobody to ask: --initial-cluster names no other member".into());
     }
@@ -57,7 +62,7 @@ pub(crate) async fn identity(newcomer: &Newcomer<'_>) -> Result<Identity, String
         let mut rolls = Vec::new();
         reasons.clear();
         for address in &newcomer.others {
-            match one(address, newcomer.peer_urls).await {
+            match one(address, newcomer.tls, newcomer.peer_urls).await {
                 Ok(roll) => rolls.push(roll),
                 Err(Failure::Refused(reason)) => reasons.push(format!("{address}: {reason}")),
                 Err(Failure::Away | Failure::Removed | Failure::Unproven) => {}
@@ -73,11 +78,14 @@ pub(crate) async fn identity(newcomer: &Newcomer<'_>) -> Result<Identity, String
 }
 
 /// Asks one member who belongs to the cluster.
-pub(crate) async fn one(address: &str, peer_urls: &[String]) -> Result<Roll, Failure> {
+pub(crate) async fn one(
+    address: &PeerAddress,
+    tls: Option<&Arc<ServerTls>>,
+    peer_urls: &[String],
+) -> Result<Roll, Failure> {
     let asking = async {
-        let mut socket = TcpStream::connect(address).await.map_err(|_| Failure::Away)?;
-        crate::prepare(&socket);
-        ask(&mut socket, peer_urls).await
+        let mut dialled = tls::dial(address, tls).await?;
+        ask(&mut dialled.socket, peer_urls).await
     };
     tokio::time::timeout(ANSWER_MAX, asking).await.unwrap_or(Err(Failure::Away))
 }
@@ -91,7 +99,7 @@ fn judge(newcomer: &Newcomer<'_>, rolls: Vec<Roll>) -> Result<Identity, String> 
         ));
     }
     let newest = rolls.into_iter().max_by_key(|roll| roll.members.at).expect("somebody has answered");
-    let places = |urls: &[String]| urls.iter().filter_map(|url| address_of(url)).collect::<Vec<_>>();
+    let places = |urls: &[String]| urls.iter().filter_map(|url| PeerAddress::of(url)).collect::<Vec<_>>();
     let mine = places(newcomer.peer_urls);
     let is_me = |member: &MemberInfo| places(&member.peer_urls).iter().any(|place| mine.contains(place));
     let id = admit(&newest.members, &heard, is_me)
@@ -114,15 +122,19 @@ fn judge(newcomer: &Newcomer<'_>, rolls: Vec<Roll>) -> Result<Identity, String> 
 ///
 /// # Errors
 /// Somebody does; in words for the operator.
-pub(crate) async fn begin(cluster: u64, own: &Member, members: &[Member]) -> Result<(), String> {
+pub(crate) async fn begin(
+    cluster: u64,
+    own: &Member,
+    members: &[Member],
+    tls: Option<&Arc<ServerTls>>,
+) -> Result<(), String> {
     let mut asked = JoinSet::new();
     for other in members.iter().filter(|other| other.id != own.id) {
-        for address in other.peer_addresses.clone() {
-            let (id, to) = (own.id, other.id);
+        for address in other.peer_urls.iter().filter_map(|url| PeerAddress::of(url)) {
+            let (id, to, tls) = (own.id, other.id, tls.cloned());
             let asking = async move {
-                let Ok(mut socket) = TcpStream::connect(address).await else { return false };
-                crate::prepare(&socket);
-                greeting::is_known(&mut socket, cluster, id, to).await
+                let Ok(mut dialled) = tls::dial(&address, tls.as_ref()).await else { return false };
+                greeting::is_known(&mut dialled.socket, cluster, id, to).await
             };
             asked.spawn_local(async move { tokio::time::timeout(KNOWN_MAX, asking).await.unwrap_or(false) });
         }
@@ -155,7 +167,8 @@ mod tests {
 
     fn joins(rolls: Vec<Roll>) -> Result<Identity, String> {
         let peer_urls = ["http://n4:2380/".to_string()];
-        let newcomer = Newcomer { name: "n4", peer_urls: &peer_urls, others: vec![], group: GroupId(0) };
+        let newcomer =
+            Newcomer { name: "n4", peer_urls: &peer_urls, others: vec![], tls: None, group: GroupId(0) };
         judge(&newcomer, rolls)
     }
 

@@ -6,13 +6,13 @@
 //! Knows nothing of: what frames say, who decides.
 
 use crate::metrics::Metrics;
+use crate::outgoing::{Outgoing, how_it_ended};
 use kattu_node::contract::PeerMessage;
 use kattu_raft::LinkEnd;
 use kattu_wire::{Frame, FrameWriter};
 use std::cell::{Cell, RefCell};
 use std::io::{ErrorKind, IoSlice};
 use std::rc::Rc;
-use tokio::net::TcpStream;
 use tokio::sync::Notify;
 
 /// Bytes a lane may hold back; one message always passes.
@@ -23,7 +23,7 @@ const PIECES_PER_CALL: usize = 256;
 /// One lane. Up while it has a socket.
 #[derive(Default)]
 pub(crate) struct Lane {
-    socket: RefCell<Option<Rc<TcpStream>>>,
+    socket: RefCell<Option<Rc<Outgoing>>>,
     queue: RefCell<Queue>,
     /// Wakes the connection's task: there is something unsent, or the socket has failed.
     kick: Notify,
@@ -100,7 +100,7 @@ impl Lane {
     }
 
     /// Takes over a fresh, greeted connection.
-    pub(crate) fn open(&self, socket: Rc<TcpStream>, protocol: u16) {
+    pub(crate) fn open(&self, socket: Rc<Outgoing>, protocol: u16) {
         self.protocol.set(protocol);
         if !self.on_demand {
             self.queue.borrow_mut().clear();
@@ -142,6 +142,11 @@ impl Lane {
         let socket = self.socket.borrow().clone();
         let Some(socket) = socket else { return };
         let mut queue = self.queue.borrow_mut();
+        if let Err(error) = socket.send_rest()
+            && error.kind() != ErrorKind::WouldBlock
+        {
+            return self.fail(how_it_ended(&error));
+        }
         while queue.turn() {
             let mut slices = [IoSlice::new(&[]); PIECES_PER_CALL];
             let mut count = 0;
@@ -159,6 +164,9 @@ impl Lane {
                 Err(error) => return self.fail(how_it_ended(&error)),
             }
         }
+        if socket.has_unsent() {
+            self.kick.notify_one();
+        }
     }
 
     fn fail(&self, end: LinkEnd) {
@@ -168,18 +176,18 @@ impl Lane {
 
     /// Runs while the connection lives: sends what was held back, and notices its end.
     /// Tells how.
-    pub(crate) async fn run(&self, socket: &TcpStream, metrics: &Metrics) -> LinkEnd {
+    pub(crate) async fn run(&self, socket: &Outgoing, metrics: &Metrics) -> LinkEnd {
         loop {
             if let Some(end) = self.failed.get() {
                 return end;
             }
-            let has_unsent = self.unsent_bytes() > 0;
+            let has_unsent = self.unsent_bytes() > 0 || socket.has_unsent();
             tokio::select! {
                 ready = socket.readable() => {
                     if let Err(error) = ready {
                         return how_it_ended(&error);
                     }
-                    if let Some(end) = has_ended(socket) {
+                    if let Some(end) = socket.has_ended() {
                         return end;
                     }
                 }
@@ -192,24 +200,5 @@ impl Lane {
                 () = self.kick.notified() => {}
             }
         }
-    }
-}
-
-/// A peer says nothing on a lane that is ours to speak on; bytes are read and ignored, an end is an end.
-fn has_ended(socket: &TcpStream) -> Option<LinkEnd> {
-    let mut scrap = [0u8; 256];
-    match socket.try_read(&mut scrap) {
-        Ok(0) => Some(LinkEnd::ByPeer),
-        Ok(_) => None,
-        Err(error) if error.kind() == ErrorKind::WouldBlock => None,
-        Err(error) => Some(how_it_ended(&error)),
-    }
-}
-
-/// Whether an error of a socket is the other end's kernel speaking, which it does at once when a process dies.
-pub(crate) fn how_it_ended(error: &std::io::Error) -> LinkEnd {
-    match error.kind() {
-        ErrorKind::ConnectionReset | ErrorKind::ConnectionAborted | ErrorKind::BrokenPipe => LinkEnd::ByPeer,
-        _ => LinkEnd::Otherwise,
     }
 }

@@ -5,7 +5,7 @@
 //! (docs/performance.md). Three settings move work to threads of its own: log I/O, apply, and the client face.
 //!
 //! Reading order: `start` (putting the parts together) · `driver` (the loop) · `disk` · `seat` (where the keeper sits) ·
-//! `snapshots` (the worker beside) · `links`, `lane`, `greeting`, `proofs`, `hearing`, `vouching`, `join` (peers) · `engine` (the door), `asked` ·
+//! `snapshots` (the worker beside) · `links`, `lane`, `outgoing`, `peer_address`, `tls`, `greeting`, `proofs`, `hearing`, `vouching`, `join` (peers) · `engine` (the door), `asked` ·
 //! `room` · `groups` · `allocator` · `memory` · `watchdog` · `clock`.
 //! Knows nothing of: etcd, protobuf, the simulator.
 
@@ -25,6 +25,8 @@ mod likeness;
 mod links;
 pub mod memory;
 pub mod metrics;
+mod outgoing;
+mod peer_address;
 mod proofs;
 mod readings;
 pub mod report;
@@ -33,6 +35,7 @@ mod scrub;
 mod seat;
 mod snapshots;
 mod start;
+mod tls;
 mod vouching;
 mod waiting;
 mod watchdog;

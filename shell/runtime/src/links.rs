@@ -13,7 +13,10 @@ use crate::hearing::Readers;
 use crate::inbox::Inbox;
 use crate::lane::Lane;
 use crate::metrics::Metrics;
+use crate::outgoing::Outgoing;
+use crate::peer_address::{self, PeerAddress};
 use crate::report;
+use crate::tls;
 use kattu_node::contract::{Event, Forward, PeerMessage};
 use kattu_raft::{Duration, LinkEnd, NodeId};
 use kattu_wire::{Frame, Lane as LaneKind};
@@ -22,20 +25,19 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
-use tokio::net::TcpStream;
 use tokio::task::AbortHandle;
 
 /// One peer to speak to.
 #[derive(Clone, Debug)]
 pub(crate) struct Peer {
     pub(crate) id: NodeId,
-    /// `host:port`, tried in turn; resolved anew for every attempt.
-    pub(crate) addresses: Vec<String>,
+    /// Tried in turn.
+    pub(crate) addresses: Vec<PeerAddress>,
 }
 
 #[derive(Default)]
 struct Link {
-    addresses: Vec<String>,
+    addresses: Vec<PeerAddress>,
     bulk: Rc<Lane>,
     control: Rc<Lane>,
     snapshot: Rc<Lane>,
@@ -264,10 +266,11 @@ impl Dialler {
                 self.lane.wanted().await;
             }
             match self.connect().await {
-                Ok((socket, protocol)) => {
+                Ok((dialled, protocol)) => {
                     last_refusal.clear();
                     let opened = Instant::now();
-                    let socket = Rc::new(socket);
+                    let (socket, believed_no_more) = dialled.split();
+                    let socket = Rc::new(Outgoing::new(socket));
                     self.lane.open(socket.clone(), protocol);
                     let run = async {
                         match self.kind {
@@ -277,6 +280,12 @@ impl Dialler {
                     };
                     let end = tokio::select! {
                         end = run => end,
+                        why = believed_no_more => {
+                            report::warn(format_args!(
+                                "closes its connection to member {:x}: {why}", self.peer.id.0
+                            ));
+                            LinkEnd::Otherwise
+                        }
                         never = self.tell_challenges() => match never {},
                     };
                     self.lane.close();
@@ -296,7 +305,7 @@ impl Dialler {
                         report::warn(format_args!(
                             "member {:x} at {} refused us: {reason}",
                             self.peer.id.0,
-                            self.peer.addresses.join(",")
+                            peer_address::join(&self.peer.addresses)
                         ));
                         last_refusal = reason;
                     }
@@ -315,7 +324,7 @@ impl Dialler {
                             "member {:x} at {} {NOT_REACHED} ({}): check --initial-advertise-peer-urls, or `kattu member \
                              update`, and the network on the way back",
                             self.peer.id.0,
-                            self.peer.addresses.join(","),
+                            peer_address::join(&self.peer.addresses),
                             self.greeting.own_peer_urls().join(","),
                         ));
                         last_refusal = NOT_REACHED.to_string();
@@ -360,7 +369,7 @@ impl Dialler {
     }
 
     /// Runs while the connection lives and something is sent on it now and then.
-    async fn while_used(&self, socket: &TcpStream) -> LinkEnd {
+    async fn while_used(&self, socket: &Outgoing) -> LinkEnd {
         let mut sent = self.lane.pushed();
         let unused = async {
             loop {
@@ -379,7 +388,7 @@ impl Dialler {
     }
 
     /// A connection on which this member is believed, and the protocol version that was agreed on.
-    async fn connect(&self) -> Result<(TcpStream, u16), Failure> {
+    async fn connect(&self) -> Result<(tls::Dialled, u16), Failure> {
         let mut failure = Failure::Away;
         for address in &self.peer.addresses {
             match self.connect_to(address).await {
@@ -391,22 +400,21 @@ impl Dialler {
         Err(failure)
     }
 
-    async fn connect_to(&self, address: &str) -> Result<(TcpStream, u16), Failure> {
+    async fn connect_to(&self, address: &PeerAddress) -> Result<(tls::Dialled, u16), Failure> {
         let greeting = &self.greeting;
         let attempt = async {
-            let mut socket = TcpStream::connect(address).await.map_err(|_| Failure::Away)?;
-            crate::prepare(&socket);
-            let welcome = greeting::greet(&mut socket, greeting, self.peer.id, self.kind).await?;
-            Ok((socket, welcome))
+            let mut dialled = tls::dial(address, greeting.tls.as_ref()).await?;
+            let welcome = greeting::greet(&mut dialled.socket, greeting, self.peer.id, self.kind).await?;
+            Ok((dialled, welcome))
         };
         let patience = self.retry_max.max(Duration::from_millis(500));
         let attempt = tokio::time::timeout(patience, attempt).await;
-        let (mut socket, welcome) = attempt.unwrap_or(Err(Failure::Away))?;
-        let proof = greeting::prove(&mut socket, greeting, &welcome);
+        let (mut dialled, welcome) = attempt.unwrap_or(Err(Failure::Away))?;
+        let proof = greeting::prove(&mut dialled.socket, greeting, &welcome);
         tokio::time::timeout(PROOF_MAX, proof).await.unwrap_or(Err(Failure::Unproven))?;
-        let introduced = tokio::time::timeout(patience, greeting::introduce(&mut socket, greeting)).await;
-        introduced.unwrap_or(Err(Failure::Away))?;
-        Ok((socket, welcome.protocol))
+        let introduced = greeting::introduce(&mut dialled.socket, greeting);
+        tokio::time::timeout(patience, introduced).await.unwrap_or(Err(Failure::Away))?;
+        Ok((dialled, welcome.protocol))
     }
 }
 
@@ -471,7 +479,8 @@ mod tests {
         tokio::task::LocalSet::new().block_on(&runtime, async {
             let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
             let address = listener.local_addr().expect("it is bound");
-            let socket = TcpStream::connect(address).await.expect("somebody listens");
+            let socket = tokio::net::TcpStream::connect(address).await.expect("somebody listens");
+            let socket = Outgoing::new(kattu_tls::Socket::Plain(socket));
             let link = Link::default();
             link.bulk.open(Rc::new(socket), kattu_wire::PROTOCOL_MAX);
             let readers = Rc::new(Readers::default());

@@ -5,12 +5,13 @@
 use crate::disk::{Disk, Log};
 use crate::driver::Driver;
 use crate::engine::{Engine, Facts, INBOX_MAX};
-use crate::greeting::{Greeting, address_of};
+use crate::greeting::Greeting;
 use crate::hearing::{FRAME_PATIENCE, Hearing, Places, Readers};
 use crate::inbox::Inbox;
 use crate::join::{self, Newcomer};
 use crate::links::Links;
 use crate::metrics::Metrics;
+use crate::peer_address::PeerAddress;
 use crate::room::Room;
 use crate::scrub;
 use crate::seat::Seat;
@@ -22,6 +23,7 @@ use kattu_node::contract::{Event, MemberInfo};
 use kattu_node::{Keeper, Node, NodeConfig, RequestLimits, SnapshotLimits};
 use kattu_raft::newest_found;
 use kattu_raft::{Config, Duration, GroupId, Incarnation, Leadership, Limits, NodeId, Policies, Recovered};
+use kattu_tls::{ServerTls, Speaks};
 use kattu_wal::{DataDir, Identity, InitialMember, RealFiles, Wal, WalError, WalOptions};
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -57,10 +59,8 @@ pub struct Member {
     pub id: NodeId,
     /// Its name.
     pub name: String,
-    /// Where its peers reach it, as given.
+    /// Where its peers reach it: `http://host:port`, or `https://host:port`.
     pub peer_urls: Vec<String>,
-    /// The same as `host:port`.
-    pub peer_addresses: Vec<String>,
 }
 
 /// All that one member is told.
@@ -70,6 +70,9 @@ pub struct RuntimeConfig {
     pub data_dir: PathBuf,
     /// The cluster it belongs to.
     pub cluster_id: u64,
+    /// What its directory may call cluster and member beside that: they were named when the cluster began, after URLs that may
+    /// have another scheme by now.
+    pub began_as: Vec<(u64, NodeId)>,
     /// This member, among `members`.
     pub id: NodeId,
     /// All members that the cluster begins with, this one included; of one that is there already, those to ask.
@@ -77,8 +80,10 @@ pub struct RuntimeConfig {
     /// The cluster is there already: the directory says which member of which cluster this is, and an empty directory
     /// becomes that of the member that was added with this one's peer URLs. Ids of `members` then mean nothing.
     pub join: bool,
-    /// Where it listens for peers.
-    pub listen_peers: Vec<SocketAddr>,
+    /// Where it listens for peers, and what is spoken there.
+    pub listen_peers: Vec<(SocketAddr, Speaks)>,
+    /// What it dials peers with, where TLS is spoken.
+    pub peer_tls: Option<Arc<ServerTls>>,
     /// Where clients reach it, published to the others.
     pub client_urls: Vec<String>,
     /// Minimum election timeout.
@@ -259,7 +264,9 @@ pub async fn start(config: RuntimeConfig) -> Result<Running, StartError> {
     }
     if !config.join && !config.data_dir.join(kattu_wal::IDENTITY).exists() {
         // Before it listens itself: of members that begin together, none waits for another one's answer.
-        join::begin(config.cluster_id, &own, &config.members).await.map_err(StartError::Join)?;
+        join::begin(config.cluster_id, &own, &config.members, config.peer_tls.as_ref())
+            .await
+            .map_err(StartError::Join)?;
     }
     let listeners = listen(&config.listen_peers).await?;
 
@@ -318,6 +325,7 @@ pub async fn start(config: RuntimeConfig) -> Result<Running, StartError> {
         began_with: began_with(&identity),
         found: RefCell::new(found.map(|member| (member.id, member.peer_urls.clone())).collect()),
         own_urls: own.peer_urls.clone(),
+        tls: config.peer_tls.clone(),
         priority: config.leadership.priority,
         quota: room.quota(),
         ..Greeting::default()
@@ -441,6 +449,7 @@ async fn open(
         None => dir.create(config.first_identity(), &options)?,
         // Flags do not say who joined: others gave it its id.
         Some(identity) if config.join || identity.joined.is_some() => {}
+        Some(identity) if config.began_as.contains(&(identity.cluster, identity.node)) => {}
         Some(_) => dir.expect(config.cluster_id, config.id)?,
     }
     let identity = dir.identity().expect("it has one by now").clone();
@@ -479,11 +488,14 @@ async fn joined_identity(
     own: &Member,
     group: GroupId,
 ) -> Result<Identity, StartError> {
-    let others =
-        config.members.iter().flat_map(|member| member.peer_urls.iter().filter_map(|url| address_of(url)));
-    let mine = |address: &String| own.peer_urls.iter().any(|url| address_of(url).as_ref() == Some(address));
+    let urls = config.members.iter().flat_map(|member| &member.peer_urls);
+    let others = urls.filter_map(|url| PeerAddress::of(url));
+    let mine = |address: &PeerAddress| {
+        own.peer_urls.iter().any(|url| PeerAddress::of(url).as_ref() == Some(address))
+    };
     let others = others.filter(|address| !mine(address)).collect();
-    let newcomer = Newcomer { name: &own.name, peer_urls: &own.peer_urls, others, group };
+    let tls = config.peer_tls.as_ref();
+    let newcomer = Newcomer { name: &own.name, peer_urls: &own.peer_urls, others, tls, group };
     join::identity(&newcomer).await.map_err(StartError::Join)
 }
 
@@ -540,12 +552,12 @@ fn first_members(identity: &Identity) -> Vec<MemberInfo> {
     began_with(identity).into_iter().map(|member| MemberInfo { name: String::new(), ..member }).collect()
 }
 
-async fn listen(addresses: &[SocketAddr]) -> Result<Vec<TcpListener>, StartError> {
+async fn listen(places: &[(SocketAddr, Speaks)]) -> Result<Vec<(TcpListener, Speaks)>, StartError> {
     let mut listeners = Vec::new();
-    for &address in addresses {
-        let listener =
-            TcpListener::bind(address).await.map_err(|error| StartError::Listen { address, error })?;
-        listeners.push(listener);
+    for (address, speaks) in places {
+        let listener = TcpListener::bind(address).await;
+        let listener = listener.map_err(|error| StartError::Listen { address: *address, error })?;
+        listeners.push((listener, speaks.clone()));
     }
     Ok(listeners)
 }

@@ -33,7 +33,7 @@ pub(crate) async fn run(greeting: Rc<Greeting>) {
 async fn ask(greeting: &Greeting) -> bool {
     let own_urls = greeting.own_urls.clone();
     for address in greeting.places().into_values().flatten() {
-        let Ok(roll) = join::one(&address, &own_urls).await else { continue };
+        let Ok(roll) = join::one(&address, greeting.tls.as_ref(), &own_urls).await else { continue };
         if roll.cluster != greeting.cluster || roll.members.at <= greeting.members.borrow().at {
             continue;
         }

@@ -189,8 +189,7 @@ fn judge_urls(texts: Vec<String>) -> Result<Vec<String>, EtcdError> {
     }
     let urls = texts.iter().map(|text| Url::parse(text.trim())).collect::<Result<Vec<_>, _>>();
     let urls = urls.map_err(|_| errors::BAD_MEMBER_URLS)?;
-    // Members speak without TLS among themselves.
-    if !urls.iter().all(|url| url.is_reachable() && !url.is_tls()) {
+    if !urls.iter().all(Url::is_reachable) {
         return Err(errors::BAD_MEMBER_URLS);
     }
     let mut texts: Vec<String> = urls.iter().map(Url::to_string).collect();
@@ -222,11 +221,11 @@ mod tests {
         assert_eq!(kept, ["http://10.0.0.1:2380", "http://b.example:2380"]);
         let long = format!("http://{}:1", "a".repeat(URL_BYTES_MAX));
         let many = ["http://a:1"; URLS_MAX + 1];
-        let wrong: [&[&str]; 9] = [
+        assert_eq!(judge(&["https://A:1/"]).unwrap(), ["https://a:1"]);
+        let wrong: [&[&str]; 8] = [
             &[],
             &[""],
             &["10.0.0.1:2380"],
-            &["https://a:1"],
             &["http://a"],
             &["http://0.0.0.0:2380"],
             &["http://a:1", "http://b:0"],

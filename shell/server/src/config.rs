@@ -63,7 +63,9 @@ pub struct ServeConfig {
     /// Where clients reach it.
     pub advertise_client_urls: Vec<String>,
     /// Where it listens for the other members.
-    pub listen_peers: Vec<SocketAddr>,
+    pub listen_peers: Vec<Listen>,
+    /// TLS between members, where it is spoken.
+    pub peer_tls: Option<TlsSource>,
     /// More places to serve metrics and health.
     pub listen_metrics: Vec<Listen>,
     /// All members, itself included, ascending by id.
@@ -72,6 +74,8 @@ pub struct ServeConfig {
     pub id: NodeId,
     /// The cluster.
     pub cluster_id: u64,
+    /// What cluster and member are called in a directory from before the cluster moved to TLS, or from it.
+    pub began_as: Vec<(u64, NodeId)>,
     /// Whether the cluster is there already: an empty directory becomes that of a member that was added.
     pub must_exist: bool,
     /// Time between heartbeats.
@@ -216,8 +220,8 @@ impl ServeConfig {
     fn advice(&self) -> Vec<String> {
         let mut lines = Vec::new();
         // [fault-model SE1]
-        let plain = self.listen_clients.iter().chain(&self.listen_metrics).filter(|it| it.plain);
-        let open = open_places(plain.map(|it| it.at).chain(self.listen_peers.iter().copied()));
+        let all = self.listen_clients.iter().chain(&self.listen_metrics).chain(&self.listen_peers);
+        let open = open_places(all.filter(|it| it.plain).map(|it| it.at));
         if !open.is_empty() {
             lines.push(format!(
                 "{open} can be reached by other machines, and neither TLS nor authentication protects it"
@@ -282,6 +286,8 @@ fn build(given: &Reader<'_>, warnings: &mut Vec<String>) -> Result<ServeConfig, 
     let client_tls = tls::for_clients(given, &of_clients, &told, &data_dir, warnings)?;
     let must_exist = given.one_of("initial-cluster-state", &[("new", false), ("existing", true)])?;
     let members = members(given, &name, listen_peers.as_deref(), must_exist)?;
+    let of_peers = listen_peers.clone().unwrap_or_else(|| vec![default_url(2380)]);
+    let peer_tls = tls::for_members(given, &of_peers, &members.own_urls, &members.urls, &data_dir, warnings)?;
 
     let heartbeat = given.number("heartbeat-interval", 100, 1, ELECTION_TIMEOUT_MAX)?;
     let election = given.number("election-timeout", 1000, 1, ELECTION_TIMEOUT_MAX)?;
@@ -296,14 +302,12 @@ fn build(given: &Reader<'_>, warnings: &mut Vec<String>) -> Result<ServeConfig, 
         advertise_client_urls: advertised_clients(given, listen_clients.as_deref())?,
         listen_clients: given.listen("listen-client-urls", listen_clients, Some(2379))?,
         client_tls,
-        listen_peers: plain_only(
-            given,
-            "listen-peer-urls",
-            given.listen("listen-peer-urls", listen_peers, Some(2380))?,
-        )?,
+        listen_peers: given.listen("listen-peer-urls", listen_peers, Some(2380))?,
+        peer_tls,
         listen_metrics: given.listen("listen-metrics-urls", listen_metrics, None)?,
         id: members.own,
         cluster_id: members.cluster_id,
+        began_as: members.before,
         members: members.all,
         must_exist,
         heartbeat_interval: Duration::from_millis(heartbeat),
@@ -344,22 +348,16 @@ fn build(given: &Reader<'_>, warnings: &mut Vec<String>) -> Result<ServeConfig, 
     })
 }
 
-/// Members speak without TLS among themselves.
-fn plain_only(
-    given: &Reader<'_>,
-    flag: &'static str,
-    places: Vec<Listen>,
-) -> Result<Vec<SocketAddr>, ConfigError> {
-    match places.iter().find(|place| place.tls) {
-        Some(place) => Err(given.wrong(flag, format!("https://{}: {}", place.at, flags::NO_PEER_TLS))),
-        None => Ok(places.into_iter().map(|place| place.at).collect()),
-    }
-}
-
 struct Members {
     own: NodeId,
+    /// Where the others reach this one.
+    own_urls: Vec<Url>,
     all: Vec<Member>,
+    /// Where any of them is reached.
+    urls: Vec<Url>,
     cluster_id: u64,
+    /// [`membership::names_before`]
+    before: Vec<(u64, NodeId)>,
 }
 
 /// Who is in the cluster, and which one this is. What others are told about this member must be what it says itself.
@@ -390,9 +388,6 @@ fn members(
             membership::Roll::from([(name.to_string(), own)])
         }
     };
-    if let Some(url) = roll.values().flatten().find(|url| url.is_tls()) {
-        return Err(given.wrong("initial-cluster", format!("{url}: {}", flags::NO_PEER_TLS)));
-    }
     let Some(listed) = roll.get(name) else {
         let names: Vec<&str> = roll.keys().map(String::as_str).collect();
         let what = format!("this member is called {name:?} (--name), but the list has {}", names.join(", "));
@@ -415,7 +410,9 @@ fn members(
     let (all, cluster_id) =
         membership::identify(token, &roll).map_err(|what| given.wrong("initial-cluster-token", what))?;
     let own = all.iter().find(|member| member.peer_urls.contains(&own_url)).expect("it was just listed");
-    Ok(Members { own: own.id, cluster_id, all })
+    let urls = roll.values().flatten().cloned().collect();
+    let before = membership::names_before(token, &roll, name);
+    Ok(Members { own: own.id, own_urls: listed.clone(), urls, cluster_id, before, all })
 }
 
 fn advertised_clients(given: &Reader<'_>, listen: Option<&[Url]>) -> Result<Vec<String>, ConfigError> {

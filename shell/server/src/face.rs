@@ -86,6 +86,8 @@ pub struct FaceConfig {
     pub counters: Arc<Counters>,
     /// TLS of those listeners that speak it.
     pub tls: Option<Arc<ServerTls>>,
+    /// TLS between members, of which pages tell.
+    pub peer_tls: Option<Arc<ServerTls>>,
 }
 
 impl Default for FaceConfig {
@@ -112,6 +114,7 @@ impl Default for FaceConfig {
             drain_deadline: Duration::from_secs(2),
             counters: Arc::default(),
             tls: None,
+            peer_tls: None,
         }
     }
 }

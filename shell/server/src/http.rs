@@ -105,7 +105,7 @@ async fn status_page<R: Replica>(face: &Face<R>, hold: &mut Hold) -> Response<Fa
     match face.status(hold).await {
         Ok(status) => {
             let history_seconds = face.config.counters.history_seconds.get();
-            let certificate = face.config.tls.as_deref().map(Certificate::of);
+            let certificate = Certificate::of_all(&face.config);
             let json = status_json(&status, &face.config.name, log_bytes, history_seconds, certificate);
             page(StatusCode::OK, JSON, json)
         }

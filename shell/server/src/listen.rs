@@ -8,12 +8,11 @@
 use crate::body::{FaceBody, Held};
 use crate::budget::{Account, CALL_BYTES, Hold};
 use crate::face::{Face, FaceConfig};
-use crate::handshake::{self, RECORD_OF_HANDSHAKE};
 use crate::http as plain;
+use crate::no_tls;
 use crate::patience::{Limits, Patience};
 use crate::replica::Replica;
-use crate::socket::Socket;
-use crate::tls::{self, Doorway, Speaks};
+use crate::tls::{self, Doorway};
 use crate::{grpc, http2};
 use bytes::Bytes;
 use futures_util::future::Either;
@@ -22,7 +21,8 @@ use http_body::Body;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use kattu_tls::Refused;
+use kattu_tls::handshake::{self, Line, RECORD_OF_HANDSHAKE};
+use kattu_tls::{Refused, Socket, Speaks};
 use socket2::{SockRef, TcpKeepalive};
 use std::error::Error;
 use std::future::Future;
@@ -35,8 +35,8 @@ use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
+use tokio_rustls::TlsStream;
 use tokio_rustls::rustls::pki_types::CertificateDer;
-use tokio_rustls::server::TlsStream;
 
 /// What every HTTP/2 client with prior knowledge says first. [RFC 9113 §3.4]
 pub(crate) const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -199,7 +199,7 @@ async fn begin(mut stream: TcpStream, speaks: &Speaks) -> std::io::Result<Begun>
         ))),
         Speaks::Tls(tls) | Speaks::Both(tls) if begins_tls => {
             let rejudged = tls.rejudged();
-            match handshake::accept(stream, tls.current().config.clone()).await {
+            match handshake::accept(Line::Clients, stream, tls.current().config.clone()).await {
                 Ok(stream) => {
                     let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
                     let protocol = if is_http2 { Protocol::Http2 } else { Protocol::Http1 };
@@ -212,9 +212,9 @@ async fn begin(mut stream: TcpStream, speaks: &Speaks) -> std::io::Result<Begun>
             }
         }
         Speaks::Tls(_) => {
-            let speaks_http2 = handshake::begins_http2(&first[..len]);
+            let speaks_http2 = no_tls::begins_http2(&first[..len]);
             tokio::task::spawn_local(async move {
-                let told = handshake::refuse_plain(&mut stream, speaks_http2);
+                let told = no_tls::refuse(&mut stream, speaks_http2);
                 let _ = tokio::time::timeout(FAREWELL_MAX, told).await; // whoever does not listen is not told
             });
             Ok(Begun::Refused(Refused::NotTls))
@@ -235,7 +235,7 @@ async fn trusted_no_more(
 ) -> Refused {
     let Some(tls) = speaks.tls() else { return std::future::pending().await };
     while rejudged.changed().await.is_ok() {
-        if let Err(why) = handshake::in_turn(|| tls.current().judge(chain.as_deref())).await {
+        if let Err(why) = handshake::in_turn(Line::Clients, || tls.current().judge(chain.as_deref())).await {
             return why;
         }
     }

@@ -16,7 +16,6 @@ use kattu_runtime::metrics::{
     ALLOCATED_BYTES, ALLOCATIONS, LOG_LINES_DROPPED, LOG_LINES_HELD_BACK, Metrics, SYNC_BUCKETS_US,
     records_encoded,
 };
-use kattu_tls::ServerTls;
 use std::fmt::{Display, Write};
 use std::sync::PoisonError;
 use std::time::SystemTime;
@@ -30,9 +29,7 @@ pub fn render<R: Replica>(face: &Face<R>, status: &Status) -> String {
     member(&mut page, face, status);
     store(&mut page, face, status);
     clients(&mut page, &face.config.counters);
-    if let Some(tls) = &face.config.tls {
-        of_tls(&mut page, tls, &face.config.counters);
-    }
+    of_tls(&mut page, &face.config);
     held(&mut page, &face.config);
     if let Some(metrics) = face.replica.metrics() {
         engine(&mut page, metrics);
@@ -41,19 +38,31 @@ pub fn render<R: Replica>(face: &Face<R>, status: &Status) -> String {
     page.0
 }
 
-fn of_tls(page: &mut Page, tls: &ServerTls, counters: &Counters) {
-    let since_1970 = tls.current().leaf.not_after.duration_since(SystemTime::UNIX_EPOCH);
+fn of_tls(page: &mut Page, config: &FaceConfig) {
+    let ports = [("port=\"client\"", &config.tls), ("port=\"peer\"", &config.peer_tls)];
+    let ports: Vec<_> = ports.into_iter().filter_map(|(port, tls)| Some((port, tls.as_deref()?))).collect();
+    if ports.is_empty() {
+        return;
+    }
     let name = "kattu_tls_certificate_not_after_seconds";
     page.head(name, "When the certificate ends, in seconds since 1970", "gauge");
-    page.line(name, "port=\"client\"", since_1970.map_or(0, |since| since.as_secs()));
+    for (port, tls) in &ports {
+        let since_1970 = tls.current().leaf.not_after.duration_since(SystemTime::UNIX_EPOCH);
+        page.line(name, port, since_1970.map_or(0, |since| since.as_secs()));
+    }
     let name = "kattu_tls_files_broken_total";
     page.head(name, "Times new files could not be used, and the old ones stayed in force", "counter");
-    page.line(name, "port=\"client\"", tls.broken());
+    for (port, tls) in &ports {
+        page.line(name, port, tls.broken());
+    }
+    if config.tls.is_none() {
+        return;
+    }
     let name = "kattu_tls_handshakes_total";
-    page.counter(name, "Handshakes of TLS with clients", counters.handshakes.get());
+    page.counter(name, "Handshakes of TLS with clients", config.counters.handshakes.get());
     let name = "kattu_tls_refused_total";
     let about = "Clients that TLS has not let in, or lets in no more";
-    page.counter(name, about, counters.handshakes_refused.get());
+    page.counter(name, about, config.counters.handshakes_refused.get());
 }
 
 fn member<R: Replica>(page: &mut Page, face: &Face<R>, status: &Status) {

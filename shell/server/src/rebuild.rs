@@ -29,6 +29,6 @@ pub fn recover(config: &ServeConfig, raise_by: u64) -> Result<Recovery, RebuildE
 }
 
 fn new_member(config: &ServeConfig) -> NewMember {
-    let config = runtime_config(config);
+    let config = runtime_config(config, None);
     NewMember { identity: config.first_identity(), options: config.wal_options(), place: config.data_dir }
 }

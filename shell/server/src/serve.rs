@@ -18,13 +18,13 @@ use crate::config::urls::Url;
 use crate::config::{Listen, ServeConfig, TlsSource};
 use crate::face::{FaceConfig, GRPC_OVERHEAD_BYTES, KATTU_VERSION};
 use crate::listen::{serve_clients, serve_metrics};
-use crate::tls::{self, Doorway, Speaks};
+use crate::tls::{self, Doorway};
 use kattu_kv::api::{KeyRange, Query, Range};
 use kattu_node::contract::{Consistency, Outcome, Request};
 use kattu_node::{RequestLimits, SnapshotLimits};
 use kattu_raft::{Duration, Limits};
 use kattu_runtime::{End, Engine, RuntimeConfig, StartError, report};
-use kattu_tls::{FileError, ServerTls, TlsFiles};
+use kattu_tls::{FileError, ServerTls, Speaks, TlsFiles};
 use kattu_wal::WalError;
 use std::fmt;
 use std::io;
@@ -34,8 +34,10 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::{JoinSet, LocalSet};
 
-/// The flag that names the certificate for clients.
+/// The flag that names the certificate for clients, …
 const TLS_FLAG: &str = "cert-file";
+/// … and for members.
+const PEER_TLS_FLAG: &str = "peer-cert-file";
 /// Pause between two looks at whether the member can serve.
 const READY_PAUSE: Duration = Duration::from_millis(10);
 /// Handing over takes a few milliseconds, or does not work.
@@ -149,10 +151,12 @@ async fn member(
     on_ready: impl FnOnce() + 'static,
 ) -> Result<(), ServeError> {
     let client_tls = client_tls(&config)?;
+    let peer_tls = peer_tls(&config)?;
     let client_doors = bind(&config.listen_clients, client_tls.as_ref(), "--listen-client-urls").await?;
     let metrics_doors = bind(&config.listen_metrics, client_tls.as_ref(), "--listen-metrics-urls").await?;
     report::info(format_args!("version {KATTU_VERSION}, data in {}", config.data_dir.display()));
-    let running = kattu_runtime::start(runtime_config(&config)).await.map_err(start_error)?;
+    let running =
+        kattu_runtime::start(runtime_config(&config, peer_tls.clone())).await.map_err(start_error)?;
     let engine = running.engine.clone();
     let (member, cluster) = (engine.member_id(), engine.cluster_id());
     report::info(format_args!("member {} ({:x}) of cluster {cluster:x}", config.name, member.0));
@@ -160,7 +164,7 @@ async fn member(
     // The replica outlives the faces, so that calls under way can finish; both outlive the signal.
     let (close, closing) = watch::channel(false);
     let (close_faces, faces_closing) = watch::channel(false);
-    let face = face_config(&config, client_tls.clone());
+    let face = face_config(&config, client_tls.clone(), peer_tls.clone());
     let mut faces = JoinSet::new();
     let mut face_threads = Vec::new();
     if config.client_threads == 0 {
@@ -174,8 +178,10 @@ async fn member(
     for door in metrics_doors {
         faces.spawn_local(serve_metrics(door, engine.clone(), face.clone(), faces_closing.clone()));
     }
-    if let Some(tls) = client_tls {
-        faces.spawn_local(tls::keep(tls, TLS_FLAG, faces_closing.clone()));
+    for (tls, flag) in [(client_tls, TLS_FLAG), (peer_tls, PEER_TLS_FLAG)] {
+        if let Some(tls) = tls {
+            faces.spawn_local(tls::keep(tls, flag, faces_closing.clone()));
+        }
     }
     faces.spawn_local(compactor::run(engine.clone(), config.retention, config.history, face, faces_closing));
     let ready = tokio::task::spawn_local(tell_when_ready(engine.clone(), announcement(&config), on_ready));
@@ -230,11 +236,7 @@ async fn bind(
     for &Listen { at: address, plain, tls: has_tls } in places {
         let listener = TcpListener::bind(address).await;
         let listener = listener.map_err(|error| ServeError::Port { address, flag, error })?;
-        let speaks = match tls.filter(|_| has_tls) {
-            Some(tls) if plain => Speaks::Both(tls.clone()),
-            Some(tls) => Speaks::Tls(tls.clone()),
-            None => Speaks::Plain,
-        };
+        let speaks = Speaks::as_asked(plain, tls.filter(|_| has_tls));
         doors.push(Doorway { listener, speaks });
     }
     Ok(doors)
@@ -242,28 +244,46 @@ async fn bind(
 
 /// What clients are spoken to with, where that is TLS.
 fn client_tls(config: &ServeConfig) -> Result<Option<Arc<ServerTls>>, ServeError> {
-    let wrong = |error: FileError| ServeError::Config(format!("--{TLS_FLAG}: {error}"));
-    let files = match &config.client_tls {
-        None => return Ok(None),
-        Some(TlsSource::Files(files)) => files.clone(),
-        Some(TlsSource::SelfSigned { dir, hosts, days, rest }) => {
-            let made = kattu_tls::ensure_self_signed(dir, "client", hosts, *days).map_err(wrong)?;
+    let Some(source) = &config.client_tls else { return Ok(None) };
+    let tls = load_tls(source, "client", TLS_FLAG)?;
+    warn_of_other_hosts(&tls, TLS_FLAG, &config.advertise_client_urls, "clients", "--advertise-client-urls");
+    Ok(Some(tls))
+}
+
+/// What members are spoken to with, where that is TLS.
+fn peer_tls(config: &ServeConfig) -> Result<Option<Arc<ServerTls>>, ServeError> {
+    let Some(source) = &config.peer_tls else { return Ok(None) };
+    let tls = load_tls(source, "peer", PEER_TLS_FLAG)?;
+    let own = config.members.iter().find(|member| member.id == config.id);
+    let urls = own.map_or(&[][..], |own| &own.peer_urls);
+    warn_of_other_hosts(&tls, PEER_TLS_FLAG, urls, "the other members", "--initial-cluster");
+    Ok(Some(tls))
+}
+
+fn load_tls(source: &TlsSource, stem: &str, flag: &str) -> Result<Arc<ServerTls>, ServeError> {
+    let wrong = |error: FileError| ServeError::Config(format!("--{flag}: {error}"));
+    let files = match source {
+        TlsSource::Files(files) => files.clone(),
+        TlsSource::SelfSigned { dir, hosts, days, rest } => {
+            let made = kattu_tls::ensure_self_signed(dir, stem, hosts, *days).map_err(wrong)?;
             TlsFiles { cert: made.cert, key: made.key, ..(**rest).clone() }
         }
     };
     let tls = ServerTls::load(files).map_err(wrong)?;
     let leaf = tls.current().leaf.clone();
-    report::info(format_args!("--{TLS_FLAG}: {}, for {}", tls::good_for(&leaf), leaf.names.join(", ")));
-    for url in config.advertise_client_urls.iter().filter_map(|url| Url::parse(url).ok()) {
+    report::info(format_args!("--{flag}: {}, for {}", tls::good_for(&leaf), leaf.names.join(", ")));
+    Ok(Arc::new(tls))
+}
+
+fn warn_of_other_hosts(tls: &ServerTls, flag: &str, urls: &[String], who: &str, where_said: &str) {
+    for url in urls.iter().filter_map(|url| Url::parse(url).ok()) {
         if url.is_tls() && !tls.current().is_for(&url.host()) {
             report::warn(format_args!(
-                "--{TLS_FLAG}: the certificate is not for {}, where clients reach this member (--advertise-client-urls): \
-                 they will refuse it",
+                "--{flag}: the certificate is not for {}, where {who} reach this member ({where_said}): they will refuse it",
                 url.host()
             ));
         }
     }
-    Ok(Some(Arc::new(tls)))
 }
 
 fn start_error(error: StartError) -> ServeError {
@@ -279,17 +299,21 @@ fn start_error(error: StartError) -> ServeError {
     }
 }
 
-pub(crate) fn runtime_config(config: &ServeConfig) -> RuntimeConfig {
+pub(crate) fn runtime_config(config: &ServeConfig, peer_tls: Option<Arc<ServerTls>>) -> RuntimeConfig {
     let limits = Limits::default();
     // One request must always fit. [fault-model §10]
     let in_flight = limits.inflight_bytes_max.max(config.max_request_bytes + (64 << 10));
     RuntimeConfig {
         data_dir: config.data_dir.clone(),
         cluster_id: config.cluster_id,
+        began_as: config.began_as.clone(),
         id: config.id,
         members: config.members.clone(),
         join: config.must_exist,
-        listen_peers: config.listen_peers.clone(),
+        listen_peers: (config.listen_peers.iter())
+            .map(|it| (it.at, Speaks::as_asked(it.plain, peer_tls.as_ref().filter(|_| it.tls))))
+            .collect(),
+        peer_tls,
         client_urls: config.advertise_client_urls.clone(),
         election_timeout: config.election_timeout,
         heartbeat_interval: config.heartbeat_interval,
@@ -340,7 +364,11 @@ fn quota(config: &ServeConfig) -> u64 {
     }
 }
 
-fn face_config(config: &ServeConfig, tls: Option<Arc<ServerTls>>) -> Arc<FaceConfig> {
+fn face_config(
+    config: &ServeConfig,
+    tls: Option<Arc<ServerTls>>,
+    peer_tls: Option<Arc<ServerTls>>,
+) -> Arc<FaceConfig> {
     Arc::new(FaceConfig {
         name: config.name.clone(),
         max_request_bytes: config.max_request_bytes,
@@ -355,6 +383,7 @@ fn face_config(config: &ServeConfig, tls: Option<Arc<ServerTls>>) -> Arc<FaceCon
         idle_deadline: config.patience.idle,
         budget: Arc::new(budget(config)),
         tls,
+        peer_tls,
         ..FaceConfig::default()
     })
 }

@@ -12,7 +12,7 @@ use kattu_node::contract::Status;
 use kattu_raft::NodeId;
 
 /// The member's status as JSON. `log_bytes`: size of its log on disk; `history_seconds`: how far back history surely reaches;
-/// `certificate`: that for clients, where TLS is spoken with them.
+/// `certificate`: those of this member, where TLS is spoken.
 #[must_use]
 pub fn status_json(
     status: &Status,

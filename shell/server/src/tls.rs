@@ -1,9 +1,10 @@
-//! TLS on the ports for clients: which door speaks it, and who looks after its files.
+//! TLS on the ports of a member: which door for clients speaks it, and who looks after the files.
 //!
 //! Knows nothing of: handshakes, what certificates say.
 
+use crate::face::FaceConfig;
 use kattu_runtime::report::{self, Cause};
-use kattu_tls::{Leaf, Looked, Refused, ServerTls};
+use kattu_tls::{Leaf, Looked, Refused, ServerTls, Speaks};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -15,29 +16,6 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Before a certificate ends, its operator is told every day; for the last third of one that is good for a short time.
 const WARN_BEFORE: Duration = Duration::from_secs(30 * 86_400);
 const WARN_EVERY: Duration = Duration::from_secs(86_400);
-
-/// What a door speaks.
-#[derive(Clone, Debug, Default)]
-pub enum Speaks {
-    /// HTTP as it is.
-    #[default]
-    Plain,
-    /// TLS only.
-    Tls(Arc<ServerTls>),
-    /// Whatever the client begins with: for a cluster that moves from one to the other.
-    Both(Arc<ServerTls>),
-}
-
-impl Speaks {
-    /// The TLS of it, if it has any.
-    #[must_use]
-    pub fn tls(&self) -> Option<&Arc<ServerTls>> {
-        match self {
-            Speaks::Plain => None,
-            Speaks::Tls(tls) | Speaks::Both(tls) => Some(tls),
-        }
-    }
-}
 
 /// A door for clients.
 #[derive(Debug)]
@@ -60,42 +38,32 @@ pub(crate) fn tell_of_refused(from: Option<SocketAddr>, why: &Refused) {
         return; // that happens, and counts as a broken connection
     }
     let from = from.map_or_else(|| "somebody".to_string(), |from| from.to_string());
-    let cause = Cause { what: "a client refused by TLS", whose: reason_number(why) };
+    let cause = Cause { what: "a client refused by TLS", whose: why.kind() };
     report::warn_of(cause, format_args!("a client at {from} is not let in: {why}"));
 }
 
-/// A reason of its own for each kind, so that many of one do not hide another.
-fn reason_number(why: &Refused) -> u64 {
-    match why {
-        Refused::NoCertificate => 1,
-        Refused::Revoked => 2,
-        Refused::Expired => 3,
-        Refused::NotYet => 4,
-        Refused::UnknownAuthority => 5,
-        Refused::WrongName => 6,
-        Refused::WrongPurpose => 7,
-        Refused::Certificate(_) => 8,
-        Refused::Distrusts(_) => 9,
-        Refused::NotTls => 10,
-        Refused::NothingInCommon(_) => 11,
-        Refused::Left => 12,
-        Refused::Other(_) => 13,
-    }
-}
-
-/// What status pages tell of a certificate.
+/// What status pages tell of the certificates of a member.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Certificate {
-    /// Whole days that it is still good; below 0 since it is good no more.
+    /// Whole days that the one that ends first is still good; below 0 since it is good no more.
     pub days_left: i64,
     /// What its operator has to do.
     pub problems: Vec<String>,
 }
 
 impl Certificate {
-    /// As of now.
+    /// As of now; none where TLS is not spoken.
     #[must_use]
-    pub fn of(tls: &ServerTls) -> Certificate {
+    pub fn of_all(config: &FaceConfig) -> Option<Certificate> {
+        let ports = [(&config.tls, "clients"), (&config.peer_tls, "members")];
+        let all = ports.into_iter().filter_map(|(tls, whom)| Some(Certificate::of(tls.as_ref()?, whom)));
+        all.reduce(|one, other| Certificate {
+            days_left: one.days_left.min(other.days_left),
+            problems: [one.problems, other.problems].concat(),
+        })
+    }
+
+    fn of(tls: &ServerTls, whom: &str) -> Certificate {
         let (leaf, now) = (tls.current().leaf.clone(), SystemTime::now());
         let days = |time: Duration| i64::try_from(time.as_secs() / 86_400).unwrap_or(i64::MAX);
         let days_left = match leaf.not_after.duration_since(now) {
@@ -104,11 +72,11 @@ impl Certificate {
         };
         let mut problems = Vec::new();
         if is_nearly_over(&leaf, now) {
-            problems.push(format!("the certificate for clients is {}: renew its files", good_for(&leaf)));
+            problems.push(format!("the certificate for {whom} is {}: renew its files", good_for(&leaf)));
         }
         if let Some(error) = tls.broken_now() {
             problems.push(format!(
-                "the files of TLS cannot be used, and what was there before stays in force: {error}"
+                "the files of TLS with {whom} cannot be used, and what was there before stays in force: {error}"
             ));
         }
         Certificate { days_left, problems }

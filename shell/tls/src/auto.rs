@@ -1,4 +1,4 @@
-//! Auto: a certificate that nobody signed but its own key. It encrypts, and proves nothing to anybody. [`--auto-tls`]
+//! Auto: a certificate that nobody signed but its own key. It encrypts, and proves nothing to anybody. [`--auto-tls`, `--peer-auto-tls`]
 //!
 //! It is made once, kept, and made anew at a start when its time is nearly over, when it does not fit its key, or when the hosts
 //! that it is for have changed.
@@ -7,6 +7,7 @@
 use crate::Allowed;
 use crate::files::{self, FileError, TlsFiles};
 use crate::leaf::Leaf;
+use crate::members::Dials;
 use crate::policy::Policy;
 use rcgen::{CertificateParams, DnType, ExtendedKeyUsagePurpose, KeyPair};
 use std::io::Write;
@@ -46,6 +47,7 @@ pub fn ensure_self_signed(
         crl: None,
         allowed: Allowed::default(),
         policy: Policy::default(),
+        dials: Dials::default(),
     })
 }
 

@@ -23,14 +23,7 @@ impl ClientTls {
         let mut roots = RootCertStore::empty();
         match ca {
             Some(file) => files::add_authorities(&mut roots, file)?,
-            None => {
-                let found = rustls_native_certs::load_native_certs();
-                roots.add_parsable_certificates(found.certs);
-            }
-        }
-        if roots.is_empty() {
-            let what = "the system trusts no authority; name a file of those to trust (--cacert)";
-            return Err(files::wrong(Path::new("TLS"), what));
+            None => files::add_authorities_of_system(&mut roots)?,
         }
         let builder = ClientConfig::builder_with_provider(provider.clone())
             .with_protocol_versions(&Policy::default().versions())

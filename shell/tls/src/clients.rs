@@ -6,12 +6,12 @@
 //! Knows nothing of: files, connections.
 
 use crate::leaf::Leaf;
+use crate::members::is_for;
 use rustls::client::danger::HandshakeSignatureValid;
-use rustls::client::verify_server_name;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, ServerName, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
-use rustls::server::{ParsedCertificate, VerifierBuilderError, WebPkiClientVerifier};
+use rustls::server::{VerifierBuilderError, WebPkiClientVerifier};
 use rustls::{
     CertificateError, DigitallySignedStruct, DistinguishedName, Error, RootCertStore, SignatureScheme,
 };
@@ -37,15 +37,10 @@ pub struct Allowed {
 }
 
 impl Allowed {
-    fn allows(&self, certificate: &CertificateDer<'_>) -> bool {
+    pub(crate) fn allows(&self, certificate: &CertificateDer<'_>) -> bool {
         let by_name = self.common_names.is_empty()
             || Leaf::of(certificate).is_ok_and(|leaf| self.common_names.contains(&leaf.common_name));
-        let parsed = ParsedCertificate::try_from(certificate);
-        let is_for = |host: &String| {
-            let name = ServerName::try_from(host.as_str());
-            name.is_ok_and(|name| parsed.as_ref().is_ok_and(|it| verify_server_name(it, &name).is_ok()))
-        };
-        by_name && (self.hostnames.is_empty() || self.hostnames.iter().any(is_for))
+        by_name && (self.hostnames.is_empty() || self.hostnames.iter().any(|host| is_for(certificate, host)))
     }
 }
 

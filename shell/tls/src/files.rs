@@ -4,6 +4,7 @@
 
 use crate::clients::{self, Allowed};
 use crate::leaf::Leaf;
+use crate::members::{self, Dial, Dialled, Dials};
 use crate::policy::Policy;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::{self, PemObject};
@@ -38,6 +39,8 @@ pub struct TlsFiles {
     pub allowed: Allowed,
     /// Versions and suites.
     pub policy: Policy,
+    /// Whether members are dialled with them, and whom of those that are dialled is believed.
+    pub dials: Dials,
 }
 
 /// A file that cannot work.
@@ -65,16 +68,24 @@ pub(crate) fn wrong(file: &Path, what: impl fmt::Display) -> FileError {
 pub(crate) struct Read {
     pub(crate) config: ServerConfig,
     pub(crate) clients: Option<Arc<dyn ClientCertVerifier>>,
+    pub(crate) dial: Option<Dial>,
     pub(crate) leaf: Leaf,
 }
 
 impl TlsFiles {
     /// All files there are.
     pub(crate) fn paths(&self) -> impl Iterator<Item = &Path> {
-        [Some(&self.cert), Some(&self.key), self.trusted_ca.as_ref(), self.crl.as_ref()]
-            .into_iter()
-            .flatten()
-            .map(PathBuf::as_path)
+        let shown = match &self.dials {
+            Dials::Trusted { shows: Some((cert, key)) } => [Some(cert), Some(key)],
+            Dials::Trusted { shows: None } | Dials::Nobody | Dials::Anybody => [None, None],
+        };
+        let own = [Some(&self.cert), Some(&self.key)].into_iter().chain(shown);
+        own.flatten().map(PathBuf::as_path).chain(self.judges())
+    }
+
+    /// Those that rule whose certificates are taken.
+    pub(crate) fn judges(&self) -> impl Iterator<Item = &Path> {
+        [&self.trusted_ca, &self.crl].into_iter().flatten().map(PathBuf::as_path)
     }
 
     /// Reads all of them and puts them together.
@@ -82,6 +93,7 @@ impl TlsFiles {
         let provider = self.policy.provider();
         let (key, leaf) = certified(&self.cert, &self.key, &provider)?;
         let clients = self.clients(&provider)?;
+        let dial = self.dial(&key, &provider)?;
         let builder = ServerConfig::builder_with_provider(provider)
             .with_protocol_versions(&self.policy.versions())
             .map_err(|error| wrong(&self.cert, error))?;
@@ -90,13 +102,16 @@ impl TlsFiles {
             None => builder.with_no_client_auth(),
         };
         let mut config = builder.with_cert_resolver(Arc::new(rustls::sign::SingleCertAndKey::from(key)));
-        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        config.alpn_protocols = match self.dials {
+            Dials::Nobody => vec![b"h2".to_vec(), b"http/1.1".to_vec()],
+            Dials::Trusted { .. } | Dials::Anybody => vec![members::PROTOCOL.to_vec()],
+        };
         if clients.is_some() {
             // A session that is taken up again asks for no certificate, and so for none that is still good.
             config.session_storage = Arc::new(NoServerSessionStorage {});
             config.send_tls13_tickets = 0;
         }
-        Ok(Read { config, clients, leaf })
+        Ok(Read { config, clients, dial, leaf })
     }
 
     fn clients(
@@ -110,6 +125,30 @@ impl TlsFiles {
         let of = self.crl.as_ref().unwrap_or(file);
         let verifier = clients::verifier(roots, lists, self.allowed.clone(), provider);
         verifier.map(Some).map_err(|error| wrong(of, error))
+    }
+
+    /// What members are dialled with.
+    fn dial(&self, own: &CertifiedKey, provider: &Arc<CryptoProvider>) -> Result<Option<Dial>, FileError> {
+        let (shows, dialled) = match &self.dials {
+            Dials::Nobody => return Ok(None),
+            Dials::Anybody => (own.clone(), Dialled::anybody(provider)),
+            Dials::Trusted { shows } => {
+                let shows = match shows {
+                    Some((cert, key)) => certified(cert, key, provider)?.0,
+                    None => own.clone(),
+                };
+                let mut roots = RootCertStore::empty();
+                match &self.trusted_ca {
+                    Some(file) => add_authorities(&mut roots, file)?,
+                    None => add_authorities_of_system(&mut roots)?,
+                }
+                let lists = self.crl.as_deref().map_or(Ok(Vec::new()), revocations)?;
+                let of = self.crl.as_ref().or(self.trusted_ca.as_ref()).unwrap_or(&self.cert);
+                let dialled = Dialled::trusted(roots, lists, self.allowed.clone(), provider);
+                (shows, dialled.map_err(|error| wrong(of, error))?)
+            }
+        };
+        Dial::new(dialled, shows, &self.policy, &self.cert).map(Some)
     }
 }
 
@@ -146,6 +185,19 @@ pub(crate) fn add_authorities(roots: &mut RootCertStore, file: &Path) -> Result<
         added.map_err(|error| wrong(file, format!("a certificate in it is of no authority: {error}")))?;
     }
     Ok(())
+}
+
+/// Adds the authorities that the system trusts: at least one.
+pub(crate) fn add_authorities_of_system(roots: &mut RootCertStore) -> Result<(), FileError> {
+    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    match roots.is_empty() {
+        true => {
+            let what = "the system trusts no authority; name a file of those to trust (--cacert, \
+                        --peer-trusted-ca-file)";
+            Err(wrong(Path::new("TLS"), what))
+        }
+        false => Ok(()),
+    }
 }
 
 fn read(file: &Path) -> Result<Vec<u8>, FileError> {

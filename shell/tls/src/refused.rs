@@ -39,7 +39,7 @@ pub enum Refused {
 impl fmt::Display for Refused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Refused::NoCertificate => f.write_str("it shows no certificate, and every client must"),
+            Refused::NoCertificate => f.write_str("it shows no certificate, and must"),
             Refused::Revoked => f.write_str("its certificate is revoked"),
             Refused::Expired => f.write_str("its certificate has expired"),
             Refused::NotYet => f.write_str("its certificate is not good yet; are both clocks right?"),
@@ -47,13 +47,37 @@ impl fmt::Display for Refused {
                 f.write_str("its certificate is signed by no authority in the trusted CA file")
             }
             Refused::WrongName => f.write_str("its certificate says no name that is allowed"),
-            Refused::WrongPurpose => f.write_str("its certificate is not made for clients (clientAuth)"),
+            Refused::WrongPurpose => {
+                f.write_str("its certificate is not made for clients (clientAuth), which whoever connects is")
+            }
             Refused::Certificate(what) => write!(f, "its certificate: {what}"),
             Refused::Distrusts(what) => write!(f, "it does not trust the certificate of this member: {what}"),
             Refused::NotTls => f.write_str("it does not speak TLS; use https://"),
             Refused::NothingInCommon(what) => write!(f, "no version or cipher suite in common: {what}"),
             Refused::Left => f.write_str("it left, or took too long"),
             Refused::Other(what) => f.write_str(what),
+        }
+    }
+}
+
+impl Refused {
+    /// A number of its own for each kind, so that many of one do not hide another.
+    #[must_use]
+    pub fn kind(&self) -> u64 {
+        match self {
+            Refused::NoCertificate => 1,
+            Refused::Revoked => 2,
+            Refused::Expired => 3,
+            Refused::NotYet => 4,
+            Refused::UnknownAuthority => 5,
+            Refused::WrongName => 6,
+            Refused::WrongPurpose => 7,
+            Refused::Certificate(_) => 8,
+            Refused::Distrusts(_) => 9,
+            Refused::NotTls => 10,
+            Refused::NothingInCommon(_) => 11,
+            Refused::Left => 12,
+            Refused::Other(_) => 13,
         }
     }
 }
@@ -92,26 +116,50 @@ pub fn refused(error: &std::io::Error) -> Refused {
     }
 }
 
+/// Whose flags the words name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asker {
+    /// A client's.
+    Client,
+    /// A member's that dials another.
+    Member,
+}
+
 /// Why a handshake with a server failed, for whoever asked: in words, where there are any.
 #[must_use]
-pub fn why_of_server(error: &std::io::Error) -> Option<String> {
+pub fn why_of_server(error: &std::io::Error, asker: Asker) -> Option<String> {
+    let (authority, own) = match asker {
+        Asker::Client => ("--cacert", "--cert, --key"),
+        Asker::Member => ("--peer-trusted-ca-file", "--peer-cert-file, --peer-key-file"),
+    };
     let error = error.get_ref()?.downcast_ref::<Error>()?;
     let why = match error {
         Error::InvalidCertificate(why) => match why {
             CertificateError::UnknownIssuer | CertificateError::BadSignature => {
-                "its certificate is signed by no authority that is trusted here; name that authority's file (--cacert)".into()
+                format!(
+                    "its certificate is signed by no authority that is trusted here; name that authority's file ({authority})"
+                )
+            }
+            CertificateError::Revoked => "its certificate is revoked".into(),
+            CertificateError::ApplicationVerificationFailure => {
+                "its certificate says no name that is allowed".into()
+            }
+            CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. } => {
+                "its certificate is not made for servers (serverAuth)".into()
             }
             CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
                 format!("its certificate is not for this host: {why}")
             }
-            CertificateError::Expired | CertificateError::ExpiredContext { .. } => "its certificate has expired".into(),
+            CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
+                "its certificate has expired".into()
+            }
             CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
                 "its certificate is not good yet; are both clocks right?".into()
             }
             other => format!("its certificate: {other}"),
         },
         Error::AlertReceived(AlertDescription::CertificateRequired) => {
-            "it wants a client's certificate (--cert, --key)".into()
+            format!("it wants a client's certificate ({own})")
         }
         Error::AlertReceived(alert) => format!("it does not let us in: {alert:?}"),
         Error::InvalidMessage(_) => "it does not speak TLS; use http://".into(),

@@ -12,10 +12,12 @@
 
 use crate::files::{FileError, TlsFiles};
 use crate::leaf::Leaf;
+use crate::members::Dial;
 use crate::refused::{Refused, refused};
-use rustls::ServerConfig;
-use rustls::pki_types::{CertificateDer, UnixTime};
+use rustls::client::danger::ServerCertVerifier;
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::danger::ClientCertVerifier;
+use rustls::{ClientConfig, ServerConfig};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -30,6 +32,7 @@ pub struct Current {
     /// The port's certificate.
     pub leaf: Leaf,
     clients: Option<Arc<dyn ClientCertVerifier>>,
+    dial: Option<Dial>,
     /// How the files lay that rule whose certificates are taken.
     of_clients: Vec<Stamp>,
 }
@@ -51,6 +54,32 @@ impl Current {
             return Err(Refused::NoCertificate);
         };
         let judged = clients.verify_client_cert(leaf, rest, UnixTime::now());
+        judged.map(|_| ()).map_err(|error| refused(&std::io::Error::other(error)))
+    }
+
+    /// What members are dialled with, if they are.
+    #[must_use]
+    pub fn dial(&self) -> Option<Arc<ClientConfig>> {
+        self.dial.as_ref().map(|dial| dial.config.clone())
+    }
+
+    /// Whether who comes shows a certificate that an authority of ours has signed.
+    #[must_use]
+    pub fn asks_clients(&self) -> bool {
+        self.clients.is_some()
+    }
+
+    /// Judges a member anew that was dialled at `host` and showed this chain.
+    ///
+    /// # Errors
+    /// It would not be believed now, and why.
+    pub fn judge_dialled(&self, chain: Option<&[CertificateDer<'_>]>, host: &str) -> Result<(), Refused> {
+        let Some(dial) = &self.dial else { return Ok(()) };
+        let Some((leaf, rest)) = chain.and_then(<[_]>::split_first) else {
+            return Err(Refused::NoCertificate);
+        };
+        let name = ServerName::try_from(host).map_err(|error| Refused::Other(error.to_string()))?;
+        let judged = dial.verifier.verify_server_cert(leaf, rest, &name, &[], UnixTime::now());
         judged.map(|_| ()).map_err(|error| refused(&std::io::Error::other(error)))
     }
 }
@@ -180,6 +209,39 @@ impl ServerTls {
     }
 }
 
+/// What a port speaks.
+#[derive(Clone, Debug, Default)]
+pub enum Speaks {
+    /// Its protocol as it is.
+    #[default]
+    Plain,
+    /// TLS only.
+    Tls(Arc<ServerTls>),
+    /// Whatever whoever comes begins with: for a cluster that moves from one to the other.
+    Both(Arc<ServerTls>),
+}
+
+impl Speaks {
+    /// What a port speaks whose URLs ask for it, with and without TLS.
+    #[must_use]
+    pub fn as_asked(plain: bool, tls: Option<&Arc<ServerTls>>) -> Speaks {
+        match tls {
+            Some(tls) if plain => Speaks::Both(tls.clone()),
+            Some(tls) => Speaks::Tls(tls.clone()),
+            None => Speaks::Plain,
+        }
+    }
+
+    /// The TLS of it, if it has any.
+    #[must_use]
+    pub fn tls(&self) -> Option<&Arc<ServerTls>> {
+        match self {
+            Speaks::Plain => None,
+            Speaks::Tls(tls) | Speaks::Both(tls) => Some(tls),
+        }
+    }
+}
+
 /// Whether a name in a certificate means this host: `*.x` means one label before `x`. [RFC 6125 §6.4.3]
 fn names(name: &str, host: &str) -> bool {
     let is_same = |a: &str, b: &str| a.eq_ignore_ascii_case(b);
@@ -195,7 +257,13 @@ fn stamps(files: &TlsFiles) -> Vec<Stamp> {
 
 fn read(files: &TlsFiles, stamps: &[Stamp]) -> Result<Current, FileError> {
     let read = files.read()?;
-    // Behind the certificate and its key.
-    let of_clients = stamps[2..].to_vec();
-    Ok(Current { config: Arc::new(read.config), leaf: read.leaf, clients: read.clients, of_clients })
+    // Those stand at the end.
+    let of_clients = stamps[stamps.len() - files.judges().count()..].to_vec();
+    Ok(Current {
+        config: Arc::new(read.config),
+        leaf: read.leaf,
+        clients: read.clients,
+        dial: read.dial,
+        of_clients,
+    })
 }

@@ -58,6 +58,7 @@ fn files(folder: &Folder, allowed: Allowed) -> TlsFiles {
         crl: None,
         allowed,
         policy: Policy::default(),
+        dials: kattu_tls::Dials::Nobody,
     }
 }
 

@@ -7,6 +7,7 @@ use kattu_node::contract::{Consistency, Outcome, Reply, ReplyBody, Request, Stat
 use kattu_node::{RequestLimits, SnapshotLimits};
 use kattu_raft::{Duration, Limits, NodeId};
 use kattu_runtime::{End, Engine, Member, Place, RuntimeConfig, start};
+use kattu_tls::Speaks;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -81,7 +82,6 @@ impl Cluster {
                 id: NodeId(i.into()),
                 name: format!("n{i}"),
                 peer_urls: vec![format!("http://{}", address(i))],
-                peer_addresses: vec![address(i).to_string()],
             })
             .collect();
         let mut configs: Vec<RuntimeConfig> = (1..=size)
@@ -92,7 +92,9 @@ impl Cluster {
                 id: NodeId(i.into()),
                 members: members.clone(),
                 join: false,
-                listen_peers: vec![address(i)],
+                listen_peers: vec![(address(i), Speaks::Plain)],
+                peer_tls: None,
+                began_as: vec![],
                 client_urls: vec![format!("http://n{i}")],
                 election_timeout: election,
                 heartbeat_interval: heartbeat,
@@ -169,7 +171,7 @@ impl Cluster {
     /// One more member, for a cluster that is there: it would ask everybody so far. It has a place, and does not run.
     pub fn newcomer(&mut self) -> usize {
         let mut config = self.configs.last().expect("there is a first one").clone();
-        let mut address = config.listen_peers[0];
+        let mut address = config.listen_peers[0].0;
         let SocketAddr::V4(place) = &mut address else { panic!("a loopback address") };
         place.set_ip(std::net::Ipv4Addr::from(u32::from(*place.ip()) + 1));
         let i = self.configs.len();
@@ -177,12 +179,11 @@ impl Cluster {
             id: NodeId(i as u64 + 1),
             name: format!("n{}", i + 1),
             peer_urls: vec![format!("http://{address}")],
-            peer_addresses: vec![address.to_string()],
         });
         config.id = NodeId(i as u64 + 1);
         config.join = true;
         config.cluster_id = 0; // the others know
-        config.listen_peers = vec![address];
+        config.listen_peers = vec![(address, Speaks::Plain)];
         config.client_urls = vec![format!("http://n{}", i + 1)];
         config.data_dir = self.root.join(format!("n{}", i + 1));
         self.configs.push(config);
@@ -192,7 +193,7 @@ impl Cluster {
 
     /// Where peers reach it.
     pub fn peer_urls(&self, i: usize) -> Vec<String> {
-        vec![format!("http://{}", self.configs[i].listen_peers[0])]
+        vec![format!("http://{}", self.configs[i].listen_peers[0].0)]
     }
 
     /// Waits for the end that a member comes to by itself.

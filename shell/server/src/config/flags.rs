@@ -55,7 +55,6 @@ const fn refused(name: &'static str, shape: Shape, why: &'static str) -> Flag {
     Flag { name, shape, fate: Fate::Refused(why), default: "", help: "" }
 }
 
-pub(crate) const NO_PEER_TLS: &str = "TLS between members is not supported yet";
 const NO_AUTH: &str = "authentication is not supported yet";
 const NO_DISCOVERY: &str = "discovery is not supported; list the members with --initial-cluster";
 const ONE_LOGGER: &str = "there is one: see --log-level, --log-format, --log-outputs";
@@ -124,6 +123,51 @@ pub const FLAGS: &[Flag] = &[
         "make a certificate for clients that nobody signs: it encrypts and proves nothing",
     ),
     works(
+        "peer-cert-file",
+        Text,
+        "none",
+        "this member's certificate for the other members, for a host at which they reach it (PEM)",
+    ),
+    works("peer-key-file", Text, "none", "its key (PEM)"),
+    works(
+        "peer-trusted-ca-file",
+        Text,
+        "the system's",
+        "authorities that sign members' certificates; with it every member must show one (PEM)",
+    ),
+    works(
+        "peer-client-cert-auth",
+        Switch,
+        "false",
+        "every member must show a certificate; needs --peer-trusted-ca-file, which asks for the same",
+    ),
+    works("peer-crl-file", Text, "none", "members' certificates that were revoked (PEM or DER)"),
+    works(
+        "peer-cert-allowed-cn",
+        List,
+        "every name",
+        "common names, one of which a member's certificate must say",
+    ),
+    works(
+        "peer-cert-allowed-hostname",
+        List,
+        "every name",
+        "hosts, one of which a member's certificate must be for, beside one at which the member is reached",
+    ),
+    works(
+        "peer-client-cert-file",
+        Text,
+        "--peer-cert-file",
+        "another certificate, to be shown to the members that this one connects to (PEM)",
+    ),
+    works("peer-client-key-file", Text, "--peer-key-file", "its key (PEM)"),
+    works(
+        "peer-auto-tls",
+        Switch,
+        "false",
+        "make a certificate for members that nobody signs: it encrypts and proves nothing",
+    ),
+    works(
         "cipher-suites",
         List,
         "all good ones",
@@ -131,7 +175,12 @@ pub const FLAGS: &[Flag] = &[
     ),
     works("tls-min-version", Text, "TLS1.2", "least version of TLS: TLS1.2 or TLS1.3"),
     works("tls-max-version", Text, "TLS1.3", "greatest version of TLS"),
-    works("self-signed-cert-validity", Number, "1", "years that a certificate of --auto-tls is good"),
+    works(
+        "self-signed-cert-validity",
+        Number,
+        "1",
+        "years that a certificate of --auto-tls or --peer-auto-tls is good",
+    ),
     works("heartbeat-interval", Number, "100", "milliseconds between heartbeats of the leader"),
     works(
         "election-timeout",
@@ -336,18 +385,12 @@ pub const FLAGS: &[Flag] = &[
     refused("ca-file", Text, "it has another name: --trusted-ca-file"),
     tolerated("client-cert-file", Text, "no member is a client of its own port"),
     tolerated("client-key-file", Text, "no member is a client of its own port"),
-    refused("peer-cert-file", Text, NO_PEER_TLS),
-    refused("peer-key-file", Text, NO_PEER_TLS),
-    refused("peer-trusted-ca-file", Text, NO_PEER_TLS),
-    refused("peer-ca-file", Text, NO_PEER_TLS),
-    refused("peer-client-cert-file", Text, NO_PEER_TLS),
-    refused("peer-client-key-file", Text, NO_PEER_TLS),
-    refused("peer-client-cert-auth", Switch, NO_PEER_TLS),
-    refused("peer-crl-file", Text, NO_PEER_TLS),
-    refused("peer-cert-allowed-cn", Text, NO_PEER_TLS),
-    refused("peer-cert-allowed-hostname", Text, NO_PEER_TLS),
-    refused("peer-skip-client-san-verification", Switch, NO_PEER_TLS),
-    refused("peer-auto-tls", Switch, NO_PEER_TLS),
+    refused("peer-ca-file", Text, "it has another name: --peer-trusted-ca-file"),
+    refused(
+        "peer-skip-client-san-verification",
+        Switch,
+        "a member's certificate must be for a host at which the member is reached",
+    ),
     refused("auth-token", Text, NO_AUTH),
     refused("auth-token-ttl", Number, NO_AUTH),
     refused("bcrypt-cost", Number, NO_AUTH),

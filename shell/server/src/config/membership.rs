@@ -57,12 +57,7 @@ pub(crate) fn identify(token: &str, roll: &Roll) -> Result<(Vec<Member>, u64), S
             let mut urls = urls.clone();
             urls.sort_unstable_by_key(Url::to_string);
             let texts: Vec<String> = urls.iter().map(Url::to_string).collect();
-            Member {
-                id: NodeId(hash("kattu member", token, &texts)),
-                name: name.clone(),
-                peer_addresses: urls.iter().map(Url::authority).collect(),
-                peer_urls: texts,
-            }
+            Member { id: NodeId(hash("kattu member", token, &texts)), name: name.clone(), peer_urls: texts }
         })
         .collect();
     members.sort_unstable_by_key(|member| member.id);
@@ -71,6 +66,18 @@ pub(crate) fn identify(token: &str, roll: &Roll) -> Result<(Vec<Member>, u64), S
     }
     let ids: Vec<String> = members.iter().map(|member| format!("{:016x}", member.id.0)).collect();
     Ok((members, hash("kattu cluster", token, &ids)))
+}
+
+/// What the cluster and one of its members are called if the cluster began in the clear, and if it began in TLS: flags say where
+/// members are reached now, directories what they were called first.
+pub(crate) fn names_before(token: &str, roll: &Roll, own: &str) -> Vec<(u64, NodeId)> {
+    let began = |in_tls| {
+        let urls = |urls: &Vec<Url>| urls.iter().map(|url| url.clone().with_tls(in_tls)).collect();
+        let roll: Roll = roll.iter().map(|(name, its)| (name.clone(), urls(its))).collect();
+        let (members, cluster) = identify(token, &roll).ok()?;
+        Some((cluster, members.iter().find(|member| member.name == own)?.id))
+    };
+    [false, true].into_iter().filter_map(began).collect()
 }
 
 fn hash(what: &str, token: &str, texts: &[String]) -> u64 {

@@ -384,8 +384,8 @@ mod tests {
             _ => unreachable!("only settings are asked for"),
         };
         for arg in [
-            "--peer-cert-file=x",
-            "--peer-auto-tls",
+            "--peer-ca-file=x",
+            "--peer-skip-client-san-verification",
             "--auth-token=jwt",
             "--discovery=http://x",
             "--force-new-cluster",
@@ -393,7 +393,7 @@ mod tests {
             let error = judged(&[arg]).unwrap_err().to_string();
             assert!(error.starts_with(arg.split('=').next().unwrap()), "{error}");
         }
-        assert_eq!(judged(&["--peer-cert-file=", "--peer-auto-tls=false"]), Ok(vec![]));
+        assert_eq!(judged(&["--peer-ca-file=", "--peer-skip-client-san-verification=false"]), Ok(vec![]));
         assert_eq!(
             judged(&["--snapshot-count=5", "--logger", "zap"]),
             Ok(vec![

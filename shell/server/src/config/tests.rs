@@ -112,7 +112,7 @@ fn one_of_three_members_as_etcds_documents_start_it() {
     assert_eq!(one.cluster_id, two.cluster_id);
     assert_ne!(one.id, two.id);
     let own = one.members.iter().find(|member| member.id == one.id).unwrap();
-    assert_eq!((own.name.as_str(), own.peer_addresses[0].as_str()), ("n1", "10.0.0.1:2380"));
+    assert_eq!((own.name.as_str(), own.peer_urls[0].as_str()), ("n1", "http://10.0.0.1:2380"));
 }
 
 #[test]
@@ -210,7 +210,7 @@ fn a_complaint_names_the_variable_it_came_from() {
     let error = load_with(&[], &[("ETCD_CERT_FILE", "/x")]).unwrap_err().to_string();
     assert_eq!(error, "ETCD_CERT_FILE (--cert-file): needs its key: --key-file");
     let error = load_with(&[], &[("ETCD_PEER_CERT_FILE", "/x")]).unwrap_err().to_string();
-    assert_eq!(error, "ETCD_PEER_CERT_FILE (--peer-cert-file): TLS between members is not supported yet");
+    assert_eq!(error, "ETCD_PEER_CERT_FILE (--peer-cert-file): needs its key: --peer-key-file");
 }
 
 #[test]
@@ -241,7 +241,7 @@ fn log_lines_go_where_etcds_flags_say() {
 
 #[test]
 fn the_store_gathers_no_more_for_an_answer_than_a_call_may_hold() {
-    let gathers = |args: &[&str]| crate::serve::runtime_config(&config(args)).requests.answer_bytes_max;
+    let gathers = |args: &[&str]| crate::serve::runtime_config(&config(args), None).requests.answer_bytes_max;
     assert_eq!(gathers(&["--client-memory-bytes", "30000000"]), 10_000_000);
     assert_eq!(gathers(&["--client-memory-bytes", "1000000000"]), 64 << 20);
 }
@@ -274,14 +274,60 @@ fn a_url_says_whether_tls_is_spoken_there() {
     assert_eq!(hosts, ["127.0.0.1", "::1", "localhost"]);
 }
 
+/// With a certificate for members.
+fn with_peer_files<'a>(args: &[&'a str]) -> Vec<&'a str> {
+    [&["--peer-cert-file=c", "--peer-key-file=k"], args].concat()
+}
+
 #[test]
-fn members_do_not_speak_tls_yet_and_say_so() {
-    for args in [
-        &["--listen-peer-urls=https://127.0.0.1:2380"][..],
-        &["--initial-cluster=default=https://127.0.0.1:2380"],
-        &["--peer-auto-tls"],
-    ] {
-        assert!(refusal(args).contains("TLS between members is not supported yet"), "{}", refusal(args));
+fn members_speak_tls_where_their_urls_say_so() {
+    let listen = "--listen-peer-urls=https://10.0.0.1:2380";
+    let tls = config(&with_peer_files(&[listen, "--peer-trusted-ca-file=a", "--peer-cert-allowed-cn=x,y"]));
+    assert_eq!(addresses(&tls.listen_peers), ["10.0.0.1:2380 (TLS)"]);
+    let Some(TlsSource::Files(files)) = &tls.peer_tls else { panic!("{:?}", tls.peer_tls) };
+    assert_eq!(files.dials, kattu_tls::Dials::Trusted { shows: None });
+    assert_eq!(files.allowed.common_names, ["x", "y"]);
+    assert_eq!(tls.members[0].peer_urls, ["https://10.0.0.1:2380"]);
+    let plain = config(&["--listen-peer-urls=http://10.0.0.1:2380"]);
+    assert_ne!((plain.cluster_id, plain.id), (tls.cluster_id, tls.id), "members that begin must agree");
+    for moved in [&plain, &tls] {
+        let names = [(plain.cluster_id, plain.id), (tls.cluster_id, tls.id)];
+        assert_eq!(moved.began_as, names, "whoever moves stays the same");
+    }
+
+    let auto = config(&[listen, "--peer-auto-tls", "--data-dir=/d"]).peer_tls;
+    let Some(TlsSource::SelfSigned { rest, hosts, .. }) = auto else { panic!("{auto:?}") };
+    assert_eq!(rest.dials, kattu_tls::Dials::Anybody);
+    assert!(hosts.contains(&"10.0.0.1".to_string()), "{hosts:?}");
+    let both = "--listen-peer-urls=https://10.0.0.1:2380,http://10.0.0.1:2380";
+    let both = config(&with_peer_files(&[both, "--initial-advertise-peer-urls=http://10.0.0.1:2380"]));
+    assert_eq!(addresses(&both.listen_peers), ["10.0.0.1:2380 (with TLS and without)"]);
+    assert!(both.peer_tls.is_some());
+}
+
+#[test]
+fn members_that_contradict_themselves_about_tls_are_told_so() {
+    let https = "--listen-peer-urls=https://127.0.0.1:2380";
+    let other = "--initial-cluster=default=http://127.0.0.1:2380,b=https://127.0.0.2:2380";
+    let cases: [(&[&str], &str); 8] = [
+        (&[https], "--listen-peer-urls: https://127.0.0.1:2380 needs --peer-cert-file and --peer-key-file"),
+        (&[other], "--initial-cluster: https://127.0.0.2:2380 needs --peer-cert-file"),
+        (&[https, "--peer-cert-file=c"], "--peer-cert-file: needs its key: --peer-key-file"),
+        (&[https, "--peer-key-file=k"], "--peer-key-file: needs its certificate"),
+        (&["--peer-client-cert-auth"], "--peer-client-cert-auth: needs --peer-trusted-ca-file"),
+        (&["--peer-crl-file=r"], "--peer-crl-file: says something about members' certificates"),
+        (&["--peer-client-cert-file=c"], "--peer-client-cert-file: needs its key"),
+        (&["--peer-skip-client-san-verification"], "a host at which the member is reached"),
+    ];
+    for (args, says) in cases {
+        let refused = refusal(args);
+        assert!(refused.contains(says), "{args:?}: {refused}");
+    }
+    for (listen, own, says) in [("https", "http", "by http://"), ("http", "https", "by https://")] {
+        let listen = format!("--listen-peer-urls={listen}://127.0.0.1:2380");
+        let own = format!("--initial-cluster=default={own}://127.0.0.1:2380");
+        let refused = refusal(&with_peer_files(&[&listen, &own]));
+        assert!(refused.starts_with("--listen-peer-urls: ") && refused.contains(says), "{refused}");
     }
 }
 

@@ -5,7 +5,7 @@
 
 use super::urls::Url;
 use super::{ConfigError, Reader};
-use kattu_tls::{Allowed, Policy, SELF_SIGNED_DAYS, TlsFiles, Version};
+use kattu_tls::{Allowed, Dials, Policy, SELF_SIGNED_DAYS, TlsFiles, Version};
 use std::path::{Path, PathBuf};
 
 /// Where a port gets its certificate from.
@@ -27,7 +27,7 @@ pub enum TlsSource {
 }
 
 impl TlsSource {
-    /// Whether every client must show a certificate.
+    /// Whether whoever comes must show a certificate.
     #[must_use]
     pub fn asks_clients(&self) -> bool {
         let files = match self {
@@ -35,6 +35,120 @@ impl TlsSource {
             TlsSource::SelfSigned { rest, .. } => rest,
         };
         files.trusted_ca.is_some()
+    }
+}
+
+/// The flags of one kind of port.
+struct Flags {
+    cert: &'static str,
+    key: &'static str,
+    trusted_ca: &'static str,
+    asks: &'static str,
+    crl: &'static str,
+    common_names: Option<&'static str>,
+    hostnames: &'static str,
+    auto: &'static str,
+    listen: &'static str,
+    /// Whose certificates are asked for.
+    whose: &'static str,
+}
+
+const CLIENTS: Flags = Flags {
+    cert: "cert-file",
+    key: "key-file",
+    trusted_ca: "trusted-ca-file",
+    asks: "client-cert-auth",
+    crl: "client-crl-file",
+    common_names: None,
+    hostnames: "client-cert-allowed-hostname",
+    auto: "auto-tls",
+    listen: "listen-client-urls",
+    whose: "clients'",
+};
+
+const MEMBERS: Flags = Flags {
+    cert: "peer-cert-file",
+    key: "peer-key-file",
+    trusted_ca: "peer-trusted-ca-file",
+    asks: "peer-client-cert-auth",
+    crl: "peer-crl-file",
+    common_names: Some("peer-cert-allowed-cn"),
+    hostnames: "peer-cert-allowed-hostname",
+    auto: "peer-auto-tls",
+    listen: "listen-peer-urls",
+    whose: "members'",
+};
+
+/// Where a self-signed certificate is kept, and whom it is for.
+struct SelfSigned {
+    dir: PathBuf,
+    hosts: Vec<String>,
+}
+
+/// What the flags say, but for whether anybody asks for TLS.
+fn source(
+    given: &Reader<'_>,
+    flags: &Flags,
+    dials: impl Fn(&TlsFiles) -> Dials,
+    own: SelfSigned,
+    warnings: &mut Vec<String>,
+) -> Result<Option<TlsSource>, ConfigError> {
+    let (cert, key) = (path(given, flags.cert), path(given, flags.key));
+    let trusted_ca = path(given, flags.trusted_ca);
+    let (auto, asks) = (given.switch(flags.auto)?, given.switch(flags.asks)?);
+    let list = |flag: &'static str| names(given, flag);
+    let hostnames = list(flags.hostnames);
+    let common_names = flags.common_names.map(list).unwrap_or_default();
+    let policy = policy(given)?;
+    let days = given.number("self-signed-cert-validity", 1, 1, 100)? * SELF_SIGNED_DAYS;
+    if asks && trusted_ca.is_none() {
+        let what =
+            format!("needs --{}: the authorities that sign {} certificates", flags.trusted_ca, flags.whose);
+        return Err(given.wrong(flags.asks, what));
+    }
+    for flag in [Some(flags.crl), Some(flags.hostnames), flags.common_names].into_iter().flatten() {
+        if path(given, flag).is_some() && trusted_ca.is_none() {
+            let what = format!(
+                "says something about {} certificates, which are not asked for; add --{}",
+                flags.whose, flags.trusted_ca
+            );
+            return Err(given.wrong(flag, what));
+        }
+    }
+    if path(given, flags.hostnames).is_some()
+        && (hostnames.is_empty() || !hostnames.iter().all(|name| kattu_tls::is_name(name)))
+    {
+        let what = "expected hosts or addresses, separated by commas; no certificate could be for these";
+        return Err(given.wrong(flags.hostnames, what));
+    }
+    let files = |cert, key| {
+        let files = TlsFiles {
+            cert,
+            key,
+            trusted_ca: trusted_ca.clone(),
+            crl: path(given, flags.crl),
+            allowed: Allowed { hostnames: hostnames.clone(), common_names: common_names.clone() },
+            policy: policy.clone(),
+            dials: Dials::Nobody,
+        };
+        TlsFiles { dials: dials(&files), ..files }
+    };
+    match (cert, key) {
+        (Some(cert), Some(key)) => {
+            if auto {
+                warnings.push(format!("--{} has no effect beside --{}", flags.auto, flags.cert));
+            }
+            Ok(Some(TlsSource::Files(files(cert, key))))
+        }
+        (Some(_), None) => Err(given.wrong(flags.cert, format!("needs its key: --{}", flags.key))),
+        (None, Some(_)) => Err(given.wrong(flags.key, format!("needs its certificate: --{}", flags.cert))),
+        (None, None) if auto => Ok(Some(TlsSource::SelfSigned {
+            dir: own.dir,
+            hosts: own.hosts,
+            days,
+            rest: Box::new(files(PathBuf::new(), PathBuf::new())),
+        })),
+        (None, None) => Ok(None),
     }
 }
 
@@ -46,81 +160,30 @@ pub(super) fn for_clients(
     data_dir: &Path,
     warnings: &mut Vec<String>,
 ) -> Result<Option<TlsSource>, ConfigError> {
-    let path = |flag: &str| given.text(flag).filter(|text| !text.is_empty()).map(PathBuf::from);
-    let (cert, key, trusted_ca) = (path("cert-file"), path("key-file"), path("trusted-ca-file"));
-    let (auto, asks) = (given.switch("auto-tls")?, given.switch("client-cert-auth")?);
-    let crl = path("client-crl-file");
-    let hostnames = names(given, "client-cert-allowed-hostname");
-    let policy = policy(given)?;
-    let days = given.number("self-signed-cert-validity", 1, 1, 100)? * SELF_SIGNED_DAYS;
-    if asks && trusted_ca.is_none() {
-        let what = "needs --trusted-ca-file: the authorities that sign clients' certificates";
-        return Err(given.wrong("client-cert-auth", what));
-    }
-    for flag in ["client-crl-file", "client-cert-allowed-hostname"] {
-        if given.text(flag).is_some_and(|text| !text.is_empty()) && trusted_ca.is_none() {
-            let what =
-                "says something about clients' certificates, which are not asked for; add --trusted-ca-file";
-            return Err(given.wrong(flag, what));
-        }
-    }
-    if given.text("client-cert-allowed-hostname").is_some_and(|text| !text.is_empty())
-        && (hostnames.is_empty() || !hostnames.iter().all(|name| kattu_tls::is_name(name)))
-    {
-        let what = "expected hosts or addresses, separated by commas; no certificate could be for these";
-        return Err(given.wrong("client-cert-allowed-hostname", what));
-    }
-    let asks_nobody = trusted_ca.is_some() && !listen_clients.iter().any(Url::is_tls);
-    if asks_nobody {
+    let advertised = given.urls("advertise-client-urls")?.unwrap_or_default();
+    let own = SelfSigned { dir: data_dir.join(".tls"), hosts: hosts(listen.iter().chain(&advertised)) };
+    let source = source(given, &CLIENTS, |_| Dials::Nobody, own, warnings)?;
+    let asks = path(given, CLIENTS.trusted_ca).is_some();
+    if asks && !listen_clients.iter().any(Url::is_tls) {
         let what = "clients shall show certificates, and no URL of --listen-client-urls is https://";
-        return Err(given.wrong("trusted-ca-file", what));
+        return Err(given.wrong(CLIENTS.trusted_ca, what));
     }
-    if trusted_ca.is_some() && listen_clients.iter().any(|url| !url.is_tls()) {
+    if asks && listen_clients.iter().any(|url| !url.is_tls()) {
         warnings.push(
             "clients show certificates where they come by https:// only; those of http:// in --listen-client-urls are not asked"
                 .into(),
         );
     }
-    let wants = listen.iter().any(Url::is_tls);
-    let files = |cert, key| TlsFiles {
-        cert,
-        key,
-        trusted_ca: trusted_ca.clone(),
-        crl: crl.clone(),
-        allowed: Allowed { hostnames: hostnames.clone(), ..Allowed::default() },
-        policy: policy.clone(),
-    };
-    let source = match (cert, key) {
-        (Some(cert), Some(key)) => {
-            if auto {
-                warnings.push("--auto-tls has no effect beside --cert-file".into());
-            }
-            Some(TlsSource::Files(files(cert, key)))
-        }
-        (Some(_), None) => return Err(given.wrong("cert-file", "needs its key: --key-file")),
-        (None, Some(_)) => return Err(given.wrong("key-file", "needs its certificate: --cert-file")),
-        (None, None) if auto => Some(TlsSource::SelfSigned {
-            dir: data_dir.join(".tls"),
-            hosts: hosts(given, listen)?,
-            days,
-            rest: Box::new(files(PathBuf::new(), PathBuf::new())),
-        }),
-        (None, None) => None,
-    };
-    match (source, wants) {
-        (None, true) => {
-            let url = listen.iter().find(|url| url.is_tls()).expect("one wants it");
-            let what = format!("{url} needs --cert-file and --key-file, or --auto-tls");
-            Err(given.wrong("listen-client-urls", what))
-        }
-        (Some(_), false) => {
+    match (source, listen.iter().find(|url| url.is_tls())) {
+        (None, Some(url)) => Err(needs_certificate(given, &CLIENTS, CLIENTS.listen, url)),
+        (Some(_), None) => {
             warnings.push(
                 "there is a certificate for clients, and none of the URLs to listen at is https://: TLS is not spoken"
                     .into(),
             );
             Ok(None)
         }
-        (source, true) => {
+        (source, Some(_)) => {
             if let Some(TlsSource::SelfSigned { .. }) = source {
                 warnings.push(
                     "--auto-tls encrypts, and proves to no client whom it talks to: whoever stands between can read and \
@@ -130,8 +193,84 @@ pub(super) fn for_clients(
             }
             Ok(source)
         }
-        (None, false) => Ok(None),
+        (None, None) => Ok(None),
     }
+}
+
+/// TLS between members, if this one is to speak it: where it listens, or with a member that others say listens so. `own` is where
+/// the others reach this one, `all` where any is reached.
+pub(super) fn for_members(
+    given: &Reader<'_>,
+    listen: &[Url],
+    own: &[Url],
+    all: &[Url],
+    data_dir: &Path,
+    warnings: &mut Vec<String>,
+) -> Result<Option<TlsSource>, ConfigError> {
+    let shown = (path(given, "peer-client-cert-file"), path(given, "peer-client-key-file"));
+    let shows = match shown {
+        (Some(cert), Some(key)) => Some((cert, key)),
+        (None, None) => None,
+        (Some(_), None) => {
+            return Err(given.wrong("peer-client-cert-file", "needs its key: --peer-client-key-file"));
+        }
+        (None, Some(_)) => {
+            return Err(given.wrong("peer-client-key-file", "needs its certificate: --peer-client-cert-file"));
+        }
+    };
+    let is_auto = given.switch(MEMBERS.auto)? && path(given, MEMBERS.cert).is_none();
+    // Without authorities of its own such a member has nobody to trust.
+    let dials = |files: &TlsFiles| match is_auto && files.trusted_ca.is_none() {
+        true => Dials::Anybody,
+        false => Dials::Trusted { shows: shows.clone() },
+    };
+    let kept = SelfSigned { dir: data_dir.join(".tls"), hosts: hosts(listen.iter().chain(own)) };
+    let source = source(given, &MEMBERS, dials, kept, warnings)?;
+    let Some(source) = source else {
+        if let Some(url) = listen.iter().find(|url| url.is_tls()) {
+            return Err(needs_certificate(given, &MEMBERS, MEMBERS.listen, url));
+        }
+        if let Some(url) = all.iter().find(|url| url.is_tls()) {
+            return Err(needs_certificate(given, &MEMBERS, "initial-cluster", url));
+        }
+        return Ok(None);
+    };
+    for is_tls in [true, false] {
+        let speaks = |urls: &[Url]| urls.iter().any(|url| url.is_tls() == is_tls);
+        if speaks(own) && !speaks(listen) {
+            let (has, needs) = if is_tls { ("https", "http") } else { ("http", "https") };
+            let what = format!(
+                "the others reach this member by {has}://, and all of these are {needs}://; with both, at one port, a \
+                 cluster can be moved from one to the other"
+            );
+            return Err(given.wrong(MEMBERS.listen, what));
+        }
+    }
+    if is_auto && path(given, MEMBERS.trusted_ca).is_none() {
+        warnings.push(
+            "--peer-auto-tls encrypts, and proves to no member whom it talks to: members believe each other by where they \
+             are reached, as without TLS"
+                .into(),
+        );
+    }
+    let plain: Vec<String> = all.iter().filter(|url| !url.is_tls()).map(Url::to_string).collect();
+    if !plain.is_empty() {
+        warnings.push(format!(
+            "there is a certificate for members, and TLS is not spoken with {}, unless the table of members says otherwise \
+             by now (`kattu member list`)",
+            plain.join(", ")
+        ));
+    }
+    Ok(Some(source))
+}
+
+fn needs_certificate(given: &Reader<'_>, flags: &Flags, flag: &'static str, url: &Url) -> ConfigError {
+    let what = format!("{url} needs --{} and --{}, or --{}", flags.cert, flags.key, flags.auto);
+    given.wrong(flag, what)
+}
+
+fn path(given: &Reader<'_>, flag: &str) -> Option<PathBuf> {
+    given.text(flag).filter(|text| !text.is_empty()).map(PathBuf::from)
 }
 
 fn names(given: &Reader<'_>, flag: &str) -> Vec<String> {
@@ -139,14 +278,13 @@ fn names(given: &Reader<'_>, flag: &str) -> Vec<String> {
     names.filter(|name| !name.is_empty()).map(str::to_string).collect()
 }
 
-/// Hosts that a certificate made here is for: this machine's, those listened at, and those where clients reach this member.
-fn hosts(given: &Reader<'_>, listen: &[Url]) -> Result<Vec<String>, ConfigError> {
+/// Hosts that a certificate made here is for: this machine's, and those where this member is reached.
+fn hosts<'a>(urls: impl Iterator<Item = &'a Url>) -> Vec<String> {
     let mut hosts = vec!["localhost".to_string(), "127.0.0.1".to_string(), "::1".to_string()];
-    let advertised = given.urls("advertise-client-urls")?.unwrap_or_default();
-    hosts.extend(listen.iter().chain(&advertised).filter(|url| url.is_reachable()).map(Url::host));
+    hosts.extend(urls.filter(|url| url.is_reachable()).map(Url::host));
     hosts.sort_unstable();
     hosts.dedup();
-    Ok(hosts)
+    hosts
 }
 
 fn policy(given: &Reader<'_>) -> Result<Policy, ConfigError> {

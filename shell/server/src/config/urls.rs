@@ -72,6 +72,12 @@ impl Url {
         self.tls
     }
 
+    /// The same place, in TLS or in the clear.
+    #[must_use]
+    pub fn with_tls(self, tls: bool) -> Url {
+        Url { tls, ..self }
+    }
+
     /// The host alone, without brackets.
     #[must_use]
     pub fn host(&self) -> String {

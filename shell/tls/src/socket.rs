@@ -1,4 +1,4 @@
-//! A client's socket, in the clear or in TLS.
+//! A socket, in the clear or in TLS, of a client or of a member.
 //!
 //! Knows nothing of: how TLS came about, what is said.
 
@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
-use tokio_rustls::server::TlsStream;
+use tokio_rustls::TlsStream;
 
 /// The socket.
 #[derive(Debug)]

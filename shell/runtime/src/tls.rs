@@ -1,0 +1,163 @@
+//! TLS between members: which connections speak it, and who has shown what.
+//!
+//! ```text
+//!   who dials    goes by the member's URL; believes whoever shows a certificate for that host          [kattu_tls::Dials]
+//!   who listens  goes by its own URLs and the first byte; asks for a certificate if it has authorities to judge one by
+//! ```
+//! A certificate that was shown and is signed says who somebody is if it is for a host at which the table says that this member
+//! is reached; then no proof is asked for. Without one, proofs are asked for in TLS as without. [`crate::proofs`]
+//! Knows nothing of: what is said inside, who belongs to the cluster.
+
+use crate::links::Failure;
+use crate::peer_address::PeerAddress;
+use kattu_tls::handshake::{self, Line, RECORD_OF_HANDSHAKE};
+use kattu_tls::{Asker, Refused, ServerTls, Socket, Speaks};
+use rustls::pki_types::{CertificateDer, ServerName};
+use std::sync::Arc;
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+use tokio_rustls::TlsConnector;
+
+/// What whoever is on the other side has shown, its own certificate first.
+pub(crate) type Chain = Vec<CertificateDer<'static>>;
+
+/// A connection that judges what the other side has shown whenever others may be believed than before. [fault-model SE3]
+pub(crate) struct Shown {
+    tls: Arc<ServerTls>,
+    /// As of before it was judged first.
+    rejudged: watch::Receiver<u64>,
+    chain: Option<Chain>,
+}
+
+impl Shown {
+    /// Comes back when whoever has shown this would not be let in any more.
+    pub(crate) async fn let_in_no_more(mut self) -> Refused {
+        self.judged_by(|tls, chain| tls.current().judge(chain)).await
+    }
+
+    /// Comes back when whoever was dialled at this host would not be believed any more.
+    async fn believed_no_more(mut self, host: &str) -> Refused {
+        self.judged_by(|tls, chain| tls.current().judge_dialled(chain, host)).await
+    }
+
+    async fn judged_by(
+        &mut self,
+        judge: impl Fn(&ServerTls, Option<&[CertificateDer<'static>]>) -> Result<(), Refused>,
+    ) -> Refused {
+        while self.rejudged.changed().await.is_ok() {
+            let judged = handshake::in_turn(Line::Members, || judge(&self.tls, self.chain.as_deref())).await;
+            if let Err(why) = judged {
+                return why;
+            }
+        }
+        std::future::pending().await
+    }
+
+    /// The certificate, if an authority of ours has signed it.
+    pub(crate) fn signed(&self) -> Option<&CertificateDer<'static>> {
+        // Without authorities nothing is asked for.
+        self.chain.as_deref().and_then(<[_]>::first)
+    }
+}
+
+/// A connection that this member has opened.
+pub(crate) struct Dialled {
+    pub(crate) socket: Socket,
+    shown: Option<Shown>,
+    host: String,
+}
+
+impl Dialled {
+    /// The socket, and what comes back when whoever is there is not believed any more.
+    pub(crate) fn split(self) -> (Socket, impl Future<Output = Refused>) {
+        let Dialled { socket, shown, host } = self;
+        (socket, async move {
+            match shown {
+                Some(shown) => shown.believed_no_more(&host).await,
+                None => std::future::pending().await,
+            }
+        })
+    }
+}
+
+/// Opens a connection to this address. Must be given up from outside.
+pub(crate) async fn dial(at: &PeerAddress, tls: Option<&Arc<ServerTls>>) -> Result<Dialled, Failure> {
+    let refused = |why: &str| Err(Failure::Refused(why.to_string()));
+    let dials = match at.is_tls {
+        false => None,
+        true => match tls.and_then(|tls| Some((tls.clone(), tls.rejudged(), tls.current().dial()?))) {
+            None => {
+                return refused("its URL is https://, and this member has no certificate (--peer-cert-file)");
+            }
+            some => some,
+        },
+    };
+    let socket = TcpStream::connect(&at.authority).await.map_err(|_| Failure::Away)?;
+    crate::prepare(&socket);
+    let host = at.host.clone();
+    let Some((tls, rejudged, config)) = dials else {
+        return Ok(Dialled { socket: Socket::Plain(socket), shown: None, host });
+    };
+    let Ok(name) = ServerName::try_from(at.host.clone()) else {
+        return refused("no certificate can be for the host of its URL");
+    };
+    match TlsConnector::from(config).connect(name, socket).await {
+        Ok(stream) => {
+            let chain = stream.get_ref().1.peer_certificates().map(<[_]>::to_vec);
+            let socket = Socket::Tls(Box::new(stream.into()));
+            Ok(Dialled { socket, shown: Some(Shown { tls, rejudged, chain }), host })
+        }
+        Err(error) => Err(failed(&error)),
+    }
+}
+
+/// What an error of a connection that this member has opened means: words, if the other side gave any.
+pub(crate) fn failed(error: &std::io::Error) -> Failure {
+    kattu_tls::why_of_server(error, Asker::Member).map_or(Failure::Away, Failure::Refused)
+}
+
+/// Why a connection that somebody has opened came to nothing.
+pub(crate) enum Unaccepted {
+    /// It was closed, or broke.
+    Left,
+    /// What it showed, or how it spoke, is refused; it has learnt that as TLS says it.
+    Refused(Refused),
+    /// It does not speak as it must, and is to be told so.
+    Told(&'static str, TcpStream),
+}
+
+/// What a caller is told that speaks no TLS where it must.
+const SPEAKS_TLS: &str =
+    "this port speaks TLS: its URL must be https:// (--initial-cluster, `kattu member update`)";
+/// … and that speaks TLS where it is not spoken; both sides say so to their operators.
+const SPEAKS_NO_TLS: &str =
+    "it speaks TLS, and this port does not: its URL must be http://, or --listen-peer-urls https://";
+
+/// A connection that somebody has opened, with TLS or without; what was shown, where TLS is spoken; or why it is to be closed.
+/// Must be given up from outside, and be awaited inside a `LocalSet`.
+pub(crate) async fn accept(
+    socket: TcpStream,
+    speaks: &Speaks,
+) -> Result<(Socket, Option<Shown>), Unaccepted> {
+    let mut first = [0];
+    let len = socket.peek(&mut first).await.map_err(|_| Unaccepted::Left)?;
+    let begins_tls = len == 1 && first[0] == RECORD_OF_HANDSHAKE;
+    match speaks {
+        Speaks::Plain if begins_tls => Err(Unaccepted::Told(SPEAKS_NO_TLS, socket)),
+        Speaks::Tls(_) if len == 0 => Err(Unaccepted::Left),
+        Speaks::Tls(_) if !begins_tls => Err(Unaccepted::Told(SPEAKS_TLS, socket)),
+        Speaks::Tls(tls) | Speaks::Both(tls) if begins_tls => {
+            let (rejudged, current) = (tls.rejudged(), tls.current());
+            let accepted = handshake::accept(Line::Members, socket, current.config.clone()).await;
+            let stream = accepted.map_err(|error| match kattu_tls::refused(&error) {
+                Refused::Left => Unaccepted::Left,
+                why => Unaccepted::Refused(why),
+            })?;
+            let shown = stream.get_ref().1.peer_certificates().filter(|_| current.asks_clients());
+            let chain = shown.map(<[_]>::to_vec);
+            let shown = current.asks_clients().then(|| Shown { tls: tls.clone(), rejudged, chain });
+            Ok((Socket::Tls(stream), shown))
+        }
+        Speaks::Plain | Speaks::Tls(_) | Speaks::Both(_) => Ok((Socket::Plain(socket), None)),
+    }
+}
