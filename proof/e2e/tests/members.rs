@@ -243,7 +243,7 @@ fn changes_that_make_no_sense_are_refused_and_change_nothing() {
     refused(&run(&mut at(&e, &["member", "promote", &hex(own)])), &["can only promote a learner member"]);
     let url = "http://127.0.0.1:1";
     refused(&run(&mut at(&e, &["member", "update", "abc", "--peer-urls", url])), &["member not found"]);
-    for bad in ["127.0.0.1:1", "https://127.0.0.1:1", "http://0.0.0.0:2380", "http://127.0.0.1"] {
+    for bad in ["127.0.0.1:1", "ftp://127.0.0.1:1", "https://0.0.0.0:2380", "http://127.0.0.1"] {
         refused(
             &run(&mut at(&e, &["member", "add", "x", "--peer-urls", bad])),
             &["etcdserver: given member URLs are invalid", "http://host:port"],
