@@ -149,6 +149,7 @@ fn whoever_must_be_refused_is_refused_and_a_line_says_why() {
     for (own, why) in cases {
         let ended = Client::of(&cluster, &authority, own).run(&["put", "k", "v", "--timeout", "3s"]);
         assert_ne!(ended.code, Some(0), "{why}: {}", ended.all());
+        assert!(!ended.all().contains("outcome"), "nothing was sent: {}", ended.all());
         assert!(cluster.members[0].log_text().contains(why), "{why}:\n{}", cluster.members[0].log_text());
     }
     // A client that does not trust the member says so itself, and the member hears it.
@@ -172,6 +173,28 @@ fn whoever_must_be_refused_is_refused_and_a_line_says_why() {
     let client = Client::of(&cluster, &authority, Some(&good));
     client.says(&["put", "k", "v"]);
     assert_eq!(client.says(&["get", "k"]), "k\nv\n", "the good one is served all the while");
+}
+
+#[test]
+fn a_port_without_tls_says_so_to_who_speaks_it_and_a_hangup_ends_nobody() {
+    let folder = own_folder("tls-none");
+    let authority = Authority::new(&folder, "ca");
+    let cluster = Cluster::start("tls-none", 1);
+    let member = &cluster.members[0];
+    let client = Client {
+        program: process::kattu(),
+        endpoints: format!("https://{}", member.address()),
+        ca: authority.ca(),
+        own: None,
+    };
+    let ended = client.run(&["put", "k", "v", "--timeout", "2s"]);
+    assert!(ended.err.contains("it does not speak TLS; use http://"), "{}", ended.all());
+    until("the member says it, too", || {
+        member.log_text().contains("it speaks TLS, and this port does not").then_some(())
+    });
+    signal(member.pid(), "HUP");
+    until("the member has heard it", || member.log_text().contains("SIGHUP").then_some(()));
+    member.kv().put_surely("k", "v");
 }
 
 #[test]

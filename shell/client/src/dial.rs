@@ -1,5 +1,8 @@
 //! Dialling in TLS: a connection, a handshake, and a name that must be the certificate's.
 //!
+//! In TLS 1.3 a client is done with the handshake before the server has judged its certificate. So that a request is never sent to
+//! whoever refuses it, which would leave its outcome open, the first word of the server is waited for: in HTTP/2 it speaks
+//! first, its settings. [RFC 9113 §3.4]
 //! Knows nothing of: requests, when to dial.
 
 use http::Uri;
@@ -10,6 +13,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
@@ -32,7 +36,63 @@ impl Dialler {
     }
 }
 
-type Dialled = TokioIo<TlsStream<TcpStream>>;
+/// How long the first word is waited for: not every server is as quick to say it.
+const FIRST_WORD_MAX: Duration = Duration::from_secs(1);
+
+/// A connection whose first bytes have been read.
+pub(crate) struct Heard {
+    stream: TlsStream<TcpStream>,
+    first: Vec<u8>,
+    /// Those that were taken.
+    taken: usize,
+}
+
+impl Heard {
+    async fn hear(mut stream: TlsStream<TcpStream>) -> io::Result<Heard> {
+        let mut first = vec![0; 1024];
+        let len = match tokio::time::timeout(FIRST_WORD_MAX, stream.read(&mut first)).await {
+            Ok(Ok(0)) => return Err(io::ErrorKind::ConnectionReset.into()),
+            Ok(heard) => heard.map_err(in_words)?,
+            Err(_) => 0, // it says nothing: it may yet
+        };
+        first.truncate(len);
+        Ok(Heard { stream, first, taken: 0 })
+    }
+}
+
+impl AsyncRead for Heard {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        into: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let heard = self.get_mut();
+        let rest = &heard.first[heard.taken..];
+        if rest.is_empty() {
+            return Pin::new(&mut heard.stream).poll_read(context, into);
+        }
+        let len = rest.len().min(into.remaining());
+        into.put_slice(&rest[..len]);
+        heard.taken += len;
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Heard {
+    fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.get_mut().stream).poll_write(context, bytes)
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().stream).poll_shutdown(context)
+    }
+}
+
+type Dialled = TokioIo<Heard>;
 
 impl Service<Uri> for Dialler {
     type Response = Dialled;
@@ -46,7 +106,8 @@ impl Service<Uri> for Dialler {
     fn call(&mut self, _: Uri) -> Self::Future {
         let Dialler { address, config, limit } = self.clone();
         Box::pin(async move {
-            let dialled = tokio::time::timeout(limit, dial(&address, config)).await;
+            let dialled = async { Heard::hear(dial(&address, config).await?).await };
+            let dialled = tokio::time::timeout(limit, dialled).await;
             dialled.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())).map(TokioIo::new)
         })
     }
@@ -60,7 +121,9 @@ pub(crate) async fn dial(address: &str, config: Arc<ClientConfig>) -> io::Result
     let stream = TcpStream::connect(address).await?;
     stream.set_nodelay(true)?;
     let dialled = TlsConnector::from(config).connect(name, stream).await;
-    dialled.map_err(|error| {
-        kattu_tls::why_of_server(&error, kattu_tls::Asker::Client).map_or(error, io::Error::other)
-    })
+    dialled.map_err(in_words)
+}
+
+fn in_words(error: io::Error) -> io::Error {
+    kattu_tls::why_of_server(&error, kattu_tls::Asker::Client).map_or(error, io::Error::other)
 }

@@ -40,7 +40,10 @@ pub struct Endpoint {
 
 impl Endpoint {
     /// TLS is spoken where the name asks for it, and where there is `tls` and the name does not forbid it. [etcd clientv3]
-    pub(crate) fn new(
+    ///
+    /// # Errors
+    /// The name is not an address of a member.
+    pub fn new(
         name: &str,
         connect_timeout: Duration,
         tls: Option<&ClientTls>,
@@ -75,6 +78,12 @@ impl Endpoint {
             )),
         };
         Ok(Endpoint { name: name.to_string(), address, channel, tls })
+    }
+
+    /// The connection, for services that have no method here.
+    #[must_use]
+    pub fn channel(&self) -> Channel {
+        self.channel.clone()
     }
 }
 

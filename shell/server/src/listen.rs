@@ -194,9 +194,15 @@ async fn begin(mut stream: TcpStream, speaks: &Speaks) -> std::io::Result<Begun>
     let begins_tls = first[..len].first() == Some(&RECORD_OF_HANDSHAKE);
     match speaks {
         _ if len == 0 => Ok(Begun::Closed),
-        Speaks::Plain if begins_tls => Ok(Begun::Refused(Refused::Other(
-            "it speaks TLS, and this port does not: use http://, or listen on https://".into(),
-        ))),
+        Speaks::Plain if begins_tls => {
+            tokio::task::spawn_local(async move {
+                let told = no_tls::refuse_tls(&mut stream);
+                let _ = tokio::time::timeout(FAREWELL_MAX, told).await;
+            });
+            Ok(Begun::Refused(Refused::Other(
+                "it speaks TLS, and this port does not: use http://, or listen on https://".into(),
+            )))
+        }
         Speaks::Tls(tls) | Speaks::Both(tls) if begins_tls => {
             let rejudged = tls.rejudged();
             match handshake::accept(Line::Clients, stream, tls.current().config.clone()).await {

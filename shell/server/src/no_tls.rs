@@ -24,6 +24,12 @@ pub async fn refuse(stream: &mut TcpStream, speaks_http2: bool) -> io::Result<()
     finish(stream, &frames).await
 }
 
+/// What a client is told that speaks TLS where it is not spoken: in the clear, so that its TLS says that this is none.
+pub async fn refuse_tls(stream: &mut TcpStream) -> io::Result<()> {
+    const ANSWER: &[u8] = b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+    finish(stream, ANSWER).await
+}
+
 /// Writes it, and takes what was asked meanwhile: a socket that is closed over unread bytes resets, and the words are lost.
 async fn finish(stream: &mut TcpStream, bytes: &[u8]) -> io::Result<()> {
     stream.write_all(bytes).await?;

@@ -110,15 +110,23 @@ pub fn stop_on_signal() -> io::Result<watch::Receiver<bool>> {
     use tokio::signal::unix::{SignalKind, signal};
     let (sender, stop) = watch::channel(false);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let (mut terminate, mut interrupt) = {
+    let (mut terminate, mut interrupt, mut hangup) = {
         let _inside = runtime.enter();
-        (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?)
+        (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?, signal(SignalKind::hangup())?)
     };
     std::thread::Builder::new().name("signals".to_string()).spawn(move || {
         runtime.block_on(async {
+            // It asks for files to be read anew, and never ends a member, whether there are any or not.
+            let hung_up = async {
+                while hangup.recv().await.is_some() {
+                    report::info(format_args!("SIGHUP: certificates are read anew, where there are any"));
+                }
+                std::future::pending::<()>().await;
+            };
             tokio::select! {
                 _ = terminate.recv() => report::info(format_args!("SIGTERM: stopping")),
                 _ = interrupt.recv() => report::info(format_args!("SIGINT: stopping")),
+                () = hung_up => {}
             }
             let _ = sender.send(true);
             tokio::time::sleep(SIGNAL_DEADLINE).await;

@@ -133,7 +133,8 @@ pub async fn keep(tls: Arc<ServerTls>, flag: &'static str, mut stop: watch::Rece
                 "--{flag}: what is there now cannot be used, and what was there before stays in force, {}: {error}",
                 good_for(&tls.current().leaf)
             )),
-            Ok(Looked::Same) | Err(_) => {}
+            Ok(Looked::Same) => {}
+            Err(panicked) => std::panic::resume_unwind(panicked.into_panic()), // nobody cancels it
         }
     }
 }

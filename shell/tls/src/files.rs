@@ -6,6 +6,7 @@ use crate::clients::{self, Allowed};
 use crate::leaf::Leaf;
 use crate::members::{self, Dial, Dialled, Dials};
 use crate::policy::Policy;
+use crate::signed;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
@@ -121,10 +122,32 @@ impl TlsFiles {
         let Some(file) = &self.trusted_ca else { return Ok(None) };
         let mut roots = RootCertStore::empty();
         add_authorities(&mut roots, file)?;
-        let lists = self.crl.as_deref().map_or(Ok(Vec::new()), revocations)?;
+        let lists = self.revocations(provider)?;
         let of = self.crl.as_ref().unwrap_or(file);
         let verifier = clients::verifier(roots, lists, self.allowed.clone(), provider);
         verifier.map(Some).map_err(|error| wrong(of, error))
+    }
+
+    /// The lists of revoked certificates, each signed by the authority whose name it has, if that is one of those in the file:
+    /// with another one's list everybody whom that authority has signed would be refused.
+    fn revocations(
+        &self,
+        provider: &CryptoProvider,
+    ) -> Result<Vec<CertificateRevocationListDer<'static>>, FileError> {
+        let Some(file) = &self.crl else { return Ok(Vec::new()) };
+        let lists = revocations(file)?;
+        let authorities = self.trusted_ca.as_deref().map_or(Ok(Vec::new()), certificates)?;
+        for list in &lists {
+            let issuer = signed::is_by_its_issuer(list, &authorities, provider);
+            if let Err(issuer) = issuer {
+                let what = format!(
+                    "a list in it says that it is of {issuer}, and the authority of this name that is trusted has not signed it, \
+                     or in a way that is not supported: it would refuse all its certificates"
+                );
+                return Err(wrong(file, what));
+            }
+        }
+        Ok(lists)
     }
 
     /// What members are dialled with.
@@ -142,7 +165,7 @@ impl TlsFiles {
                     Some(file) => add_authorities(&mut roots, file)?,
                     None => add_authorities_of_system(&mut roots)?,
                 }
-                let lists = self.crl.as_deref().map_or(Ok(Vec::new()), revocations)?;
+                let lists = self.revocations(provider)?;
                 let of = self.crl.as_ref().or(self.trusted_ca.as_ref()).unwrap_or(&self.cert);
                 let dialled = Dialled::trusted(roots, lists, self.allowed.clone(), provider);
                 (shows, dialled.map_err(|error| wrong(of, error))?)

@@ -9,6 +9,7 @@
 //! | `client.rs` | the side that asks: whom it trusts, what it shows |
 //! | `members.rs` | how one member dials another, and which hosts a certificate is for |
 //! | `handshake.rs` | handshakes of those who come, a step at a time |
+//! | `signed.rs` | whether a list of revoked certificates is its authority's |
 //! | `socket.rs` | a socket with TLS or without |
 //! | `server.rs` | a port's side of TLS, renewed when its files are |
 //! | `auto.rs` | a certificate that nobody signed but its own key, for `--auto-tls` |
@@ -28,6 +29,7 @@ mod members;
 mod policy;
 mod refused;
 mod server;
+mod signed;
 mod socket;
 
 pub use auto::{SELF_SIGNED_DAYS, ensure_self_signed};

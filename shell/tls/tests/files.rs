@@ -206,3 +206,40 @@ fn a_self_signed_certificate_is_kept_until_it_is_nearly_over_or_for_other_hosts(
     }
     assert!(ensure_self_signed(&folder.at("tls"), "x", &["\u{e9}".to_string()], 1).is_err());
 }
+
+/// A list of nobody, by this authority.
+fn list(of: &CertifiedIssuer<'static, KeyPair>) -> String {
+    let now = SystemTime::now();
+    let params = rcgen::CertificateRevocationListParams {
+        this_update: (now - DAY).into(),
+        next_update: (now + DAY).into(),
+        crl_number: rcgen::SerialNumber::from(1_u64),
+        issuing_distribution_point: None,
+        revoked_certs: Vec::new(),
+        key_identifier_method: rcgen::KeyIdMethod::Sha256,
+    };
+    params.signed_by(of).expect("it is signed").pem().expect("text")
+}
+
+#[test]
+fn a_list_that_its_authority_has_not_signed_is_refused_before_it_refuses_everybody() {
+    let folder = Folder::new("lists");
+    let authority = fill(&folder);
+    let with_list = |text: &str| {
+        write(&folder.at("crl"), text);
+        let files = files(&folder, Allowed::default());
+        ServerTls::load(TlsFiles { crl: Some(folder.at("crl")), ..files }).map(|_| ())
+    };
+    assert_eq!(with_list(&list(&authority)), Ok(()));
+    // The same name, another key: an authority that has begun anew.
+    let anew = with_list(&list(&crate::authority())).expect_err("it would refuse all").to_string();
+    assert!(anew.contains("has not signed it"), "{anew}");
+    // Of somebody between the two there is no telling.
+    let mut params = CertificateParams::default();
+    params.distinguished_name.push(DnType::CommonName, "somebody else");
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    params.key_usages = vec![rcgen::KeyUsagePurpose::KeyCertSign, rcgen::KeyUsagePurpose::CrlSign];
+    let other =
+        CertifiedIssuer::self_signed(params, KeyPair::generate().expect("a key")).expect("an authority");
+    assert_eq!(with_list(&list(&other)), Ok(()));
+}
