@@ -113,7 +113,7 @@ const ROOMS: &[Room] = &[
     },
     Room {
         name: "kattu-chaos",
-        may_know: &["kattu-verify", "kattu-e2e", "kattu-client", "kattu-proto", "kattu-wire"],
+        may_know: &["kattu-verify", "kattu-e2e", "kattu-client", "kattu-proto", "kattu-tls", "kattu-wire"],
         never: &[],
     },
     Room { name: "kattu-power", may_know: &["kattu-verify", "kattu-e2e", "kattu-chaos"], never: &[] },

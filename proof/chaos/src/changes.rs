@@ -129,10 +129,6 @@ impl Cluster {
         }
     }
 
-    fn peer_url(&self, i: usize) -> String {
-        format!("http://{}:2380", self.members[i].seat.face)
-    }
-
     fn entry_of<'a>(&self, i: usize, listed: &'a [Listed]) -> Option<&'a Listed> {
         let url = self.peer_url(i);
         listed.iter().find(|member| member.peer_ur_ls.contains(&url))

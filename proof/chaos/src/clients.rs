@@ -5,12 +5,15 @@
 use crate::record::Recorder;
 use crate::words;
 use crate::workload::{Questions, Shape};
+use kattu_client::Endpoint;
 use kattu_proto::etcdserverpb::kv_client::KvClient;
+use kattu_tls::ClientTls;
 use kattu_verify::history::What;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::Channel;
 
 /// After this a client calls an outcome unknown and goes on.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -27,7 +30,19 @@ pub struct Clients {
 
 impl Clients {
     /// Starts them against the members' client addresses.
-    pub fn start(hosts: &[String], shape: &Shape, seed: u64, recorder: &Arc<Recorder>) -> Clients {
+    /// In TLS, if there is an authority to trust.
+    ///
+    /// # Errors
+    /// Its file does not work.
+    pub fn start(
+        hosts: &[String],
+        ca: Option<&Path>,
+        shape: &Shape,
+        seed: u64,
+        recorder: &Arc<Recorder>,
+    ) -> Result<Clients, String> {
+        let tls = ca.map(|ca| ClientTls::load(Some(ca), None)).transpose();
+        let tls = tls.map_err(|error| error.to_string())?;
         let stop = Arc::new(AtomicBool::new(false));
         let rest = Arc::new(AtomicBool::new(false));
         let rests = rest.clone();
@@ -40,7 +55,7 @@ impl Clients {
                 let clients: Vec<_> = (0..shape.clients)
                     .map(|client| {
                         let questions = Questions::new(seed, client, &shape);
-                        let channels = hosts.iter().map(|host| channel(host)).collect();
+                        let channels = hosts.iter().map(|host| channel(host, tls.as_ref())).collect();
                         let told = (stopped.clone(), rests.clone());
                         tokio::spawn(run(client, questions, channels, recorder.clone(), told))
                     })
@@ -50,7 +65,7 @@ impl Clients {
                 }
             });
         });
-        Clients { stop, rest, thread: Some(thread) }
+        Ok(Clients { stop, rest, thread: Some(thread) })
     }
 
     /// They ask nothing more until they are told to go on.
@@ -79,13 +94,9 @@ impl Drop for Clients {
 }
 
 /// A connection to one member, made when first used and again when lost.
-pub fn channel(host: &str) -> KvClient<Channel> {
-    let channel = Endpoint::from_shared(format!("http://{host}:2379"))
-        .expect("an address")
-        .connect_timeout(Duration::from_millis(500))
-        .tcp_nodelay(true)
-        .connect_lazy();
-    KvClient::new(channel).max_decoding_message_size(MESSAGE_BYTES_MAX)
+pub fn channel(host: &str, tls: Option<&ClientTls>) -> KvClient<Channel> {
+    let endpoint = Endpoint::new(&format!("{host}:2379"), Duration::from_millis(500), tls);
+    KvClient::new(endpoint.expect("an address").channel()).max_decoding_message_size(MESSAGE_BYTES_MAX)
 }
 
 async fn run(

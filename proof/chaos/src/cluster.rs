@@ -8,6 +8,7 @@ use crate::place::Place;
 use crate::proxy::Processes;
 use crate::target::{Naming, Target};
 use crate::words;
+use kattu_e2e::authority::{Authority, Signed};
 use kattu_proto::etcdserverpb::RangeRequest;
 use kattu_verify::judges::FinalState;
 use std::path::{Path, PathBuf};
@@ -24,6 +25,9 @@ pub struct Cluster {
     pub target: Target,
     /// What the seed adds to their command lines.
     pub flags: Flags,
+    /// Who has signed all certificates, where TLS is spoken.
+    pub ca: Option<PathBuf>,
+    certificates: Vec<Signed>,
     /// Process ids of those that run, for whoever must know a member by them.
     pub processes: Processes,
     spare: usize,
@@ -69,16 +73,28 @@ impl Cluster {
             .iter()
             .take(count)
             .enumerate()
-            .map(|(i, seat)| format!("n{i}=http://{}:2380", seat.face))
+            .map(|(i, seat)| format!("n{i}={}://{}:2380", flags.scheme(), seat.face))
             .collect();
         let roll = roll.join(",");
+        let authority = flags.tls.then(|| Authority::new(logs, "ca"));
+        let certificates: Vec<Signed> = match &authority {
+            Some(authority) => place
+                .seats
+                .iter()
+                .enumerate()
+                .map(|(i, seat)| authority.sign(&format!("n{i}"), &[&seat.host, &seat.face]))
+                .collect(),
+            None => Vec::new(),
+        };
+        let ca = authority.as_ref().map(Authority::ca);
         let mut members = Vec::new();
         let processes = Processes::default();
         for (i, (seat, home)) in place.seats.iter().zip(homes).enumerate() {
             need_real_disk(home)?;
             let (name, data) = (format!("n{i}"), home.join("data"));
-            let naming =
-                Naming { name: &name, host: &seat.host, face: &seat.face, data: &data, roll: &roll, token };
+            let tls = certificates.get(i).zip(ca.as_deref());
+            let (host, face) = (&seat.host, &seat.face);
+            let naming = Naming { name: &name, host, face, data: &data, roll: &roll, token, tls };
             let mut arguments = target.command_line(&naming);
             arguments.extend(flags.words(i));
             let log = logs.join(format!("{name}.log"));
@@ -89,7 +105,24 @@ impl Cluster {
             members.push(member);
         }
         let spare = members.len() - count;
-        Ok(Cluster { members, target, flags, processes, spare, token: token.into(), lives: 0, _place: place })
+        let token = token.into();
+        Ok(Cluster {
+            members,
+            target,
+            flags,
+            ca,
+            certificates,
+            processes,
+            spare,
+            token,
+            lives: 0,
+            _place: place,
+        })
+    }
+
+    /// Where the others reach the member at this place.
+    pub fn peer_url(&self, i: usize) -> String {
+        format!("{}://{}:2380", self.flags.scheme(), self.members[i].seat.face)
     }
 
     /// Gives a place that is free an empty directory and the command line of somebody who joins these members.
@@ -97,7 +130,7 @@ impl Cluster {
     /// # Errors
     /// What is left of an earlier life cannot be removed.
     pub fn join_as_new(&mut self, i: usize, with: &[usize]) -> Result<(), String> {
-        let url = |i: &usize| format!("n{i}=http://{}:2380", self.members[*i].seat.face);
+        let url = |i: &usize| format!("n{i}={}", self.peer_url(*i));
         let roll = with.iter().map(url).collect::<Vec<_>>().join(",");
         self.lives += 1;
         let member = &mut self.members[i];
@@ -112,6 +145,7 @@ impl Cluster {
             data: &data,
             roll: &roll,
             token: &self.token,
+            tls: self.certificates.get(i).zip(self.ca.as_deref()),
         };
         let mut arguments = self.target.command_line(&naming);
         arguments.extend(self.flags.words(i));

@@ -6,8 +6,10 @@
 //! | a comparison of members every 0.3 to 2 s | every trial must see some; as delivered there is one a minute |
 //! | a scrub of all files every 0.3 to 3 s, or none | the same; as delivered there is one a day |
 //! | log and apply inline, or on threads | other orders of the same steps |
+//! | TLS on all ports, in a third of the trials | what is said goes through it; a certificate says who a member is |
 //! | priorities with a hand-over, suspicion, leaving slow disks | leadership moves, or stays, for other reasons |
 //!
+//! TLS is never drawn where clocks lie: a certificate is good from one day to another.
 //! Leases are never drawn where the clocks of members go at other rates or leap: answers would be as wrong as the clocks
 //! are, and lawfully so until a leader has proof. Wall clocks may jump: leases do not look at them.
 //! Knows nothing of: what is done to members; what they make of their flags.
@@ -26,6 +28,8 @@ pub struct Flags {
     pub digest_ms: u64,
     /// `--scrub-period`, in milliseconds; 0 is as the program is delivered.
     pub scrub_ms: u64,
+    /// Certificates for all, and TLS wherever one speaks to another.
+    pub tls: bool,
     /// `--log-io=thread`.
     pub log_thread: bool,
     /// `--apply=thread`.
@@ -56,7 +60,9 @@ impl Flags {
         let stays_on_slow_disk = random.per_mille(300);
         let has_priorities = random.per_mille(300);
         let priorities: Vec<u8> = (0..PLACES).map(|_| *random.pick(&[0, 50, 100, 100, 200, 255])).collect();
+        let tls = Random::of_part(seed, "tls").per_mille(334) && lie.is_none();
         Flags {
+            tls,
             leases: leases && lie != Some(Lie::All),
             digest_ms,
             scrub_ms,
@@ -68,7 +74,12 @@ impl Flags {
         }
     }
 
-    /// The words of the command line of the member at this place.
+    /// What URLs of members begin with.
+    pub fn scheme(&self) -> &'static str {
+        if self.tls { "https" } else { "http" }
+    }
+
+    /// The words of the command line of the member at this place, but for its certificate.
     pub fn words(&self, place: usize) -> Vec<String> {
         let mut words = Vec::new();
         if self.leases {
@@ -98,6 +109,7 @@ impl Flags {
 impl fmt::Display for Flags {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let common = self.words(PLACES).join(" ");
+        f.write_str(if self.tls { "TLS, " } else { "" })?;
         f.write_str(if common.is_empty() { "no flags of its own" } else { &common })?;
         if self.priorities.is_empty() { Ok(()) } else { write!(f, " priorities {:?}", self.priorities) }
     }
@@ -117,6 +129,7 @@ mod tests {
         assert_eq!(all, drawn(None), "decided by the seed");
         let count = |is: &dyn Fn(&Flags) -> bool| all.iter().filter(|flags| is(flags)).count();
         assert!((75..=135).contains(&count(&|flags| flags.leases)), "{}", count(&|flags| flags.leases));
+        assert!((70..=130).contains(&count(&|flags| flags.tls)), "{}", count(&|flags| flags.tls));
         assert!((150..300).contains(&count(&|flags| 0 < flags.scrub_ms)));
         assert!((50..250).contains(&count(&|flags| flags.log_thread)));
         assert!((50..250).contains(&count(&|flags| flags.apply_thread)));
@@ -128,7 +141,10 @@ mod tests {
     #[test]
     fn no_lease_rests_on_clocks_that_lie_and_wall_clocks_are_no_matter() {
         assert!(drawn(Some(Lie::All)).iter().all(|flags| !flags.leases));
-        assert_eq!(drawn(Some(Lie::Wall)), drawn(None));
+        let without = |flags: Flags| Flags { tls: false, ..flags };
+        assert!(drawn(Some(Lie::Wall)).iter().all(|flags| !flags.tls), "certificates do look at them");
+        let plain: Vec<Flags> = drawn(None).into_iter().map(without).collect();
+        assert_eq!(drawn(Some(Lie::Wall)), plain);
     }
 
     #[test]

@@ -125,7 +125,7 @@ fn one(
     let recorder = Arc::new(Recorder::default());
     // Without compaction every revision can be compared. Segments of 1 MiB and snapshots as large come and go.
     let shape = Shape { clients: 4, hot_keys: 8, pause_ms_max: 4, value_bytes: (100, 8 << 10), compact: 0 };
-    let clients = Clients::start(&hosts, &shape, seed, &recorder);
+    let clients = Clients::start(&hosts, cluster.ca.as_deref(), &shape, seed, &recorder)?;
     let mut trial = Trial { cluster, clients, recorder, random: Random::of_part(seed, "flips") };
     let result = trial.go(flips, outcome, timeline);
     let result = result.and_then(|()| {

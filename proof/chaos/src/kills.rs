@@ -210,7 +210,7 @@ impl Trial {
         // Who catches up shares the machine with the load: large values take all of it if nobody rests.
         let pause_ms_max = if is_large { 10 } else { 1 };
         let shape = Shape { clients: 4, hot_keys: 8, pause_ms_max, value_bytes, compact: 2 };
-        let clients = Clients::start(&hosts, &shape, seed, &recorder);
+        let clients = Clients::start(&hosts, cluster.ca.as_deref(), &shape, seed, &recorder)?;
         Ok(Trial {
             cluster,
             clients: Some(clients),

@@ -2,6 +2,7 @@
 //!
 //! Knows nothing of: where a member runs, what is done to it.
 
+use kattu_e2e::authority::Signed;
 use std::path::{Path, PathBuf};
 
 /// The system under attack.
@@ -43,9 +44,15 @@ impl Target {
 
     /// The command line of one member. `face` is the address at which the others reach it.
     pub fn command_line(self, member: &Naming<'_>) -> Vec<String> {
-        let Naming { name, host, face, data, roll, token } = member;
-        let (clients, peers) = (format!("http://{host}:2379"), format!("http://{host}:2380"));
-        let (face, data) = (format!("http://{face}:2380"), data.display().to_string());
+        let Naming { name, host, face, data, roll, token, tls } = member;
+        let scheme = if tls.is_some() { "https" } else { "http" };
+        // Whoever only looks at pages does so without TLS: one port speaks both.
+        let clients = match tls {
+            Some(_) => format!("http://{host}:2379,https://{host}:2379"),
+            None => format!("http://{host}:2379"),
+        };
+        let peers = format!("{scheme}://{host}:2380");
+        let (face, data) = (format!("{scheme}://{face}:2380"), data.display().to_string());
         let mut words: Vec<&str> = match self {
             Target::Kattu => vec!["serve"],
             Target::Etcd => vec![],
@@ -70,7 +77,19 @@ impl Target {
             // Few entries between snapshots, for the same reason.
             Target::Etcd => words.extend(["--log-level", "warn", "--snapshot-count", "1000"]),
         }
-        words.into_iter().map(str::to_string).collect()
+        let mut words: Vec<String> = words.into_iter().map(str::to_string).collect();
+        if let Some((own, ca)) = tls {
+            for (flag, file) in [
+                ("cert-file", &own.cert),
+                ("key-file", &own.key),
+                ("peer-cert-file", &own.cert),
+                ("peer-key-file", &own.key),
+                ("peer-trusted-ca-file", &ca.to_path_buf()),
+            ] {
+                words.push(format!("--{flag}={}", file.display()));
+            }
+        }
+        words
     }
 
     /// Words in a member's log that no fault excuses.
@@ -97,4 +116,6 @@ pub struct Naming<'a> {
     pub roll: &'a str,
     /// Tells clusters apart.
     pub token: &'a str,
+    /// Its certificate, and the authority that has signed those of all; where TLS is spoken.
+    pub tls: Option<(&'a Signed, &'a Path)>,
 }

@@ -197,7 +197,7 @@ impl Trial {
         let recorder = Arc::new(Recorder::default());
         let shape = Shape::of_storm(&mut Random::of_part(seed, "shape"));
         self.timeline.say(format!("{shape:?}"));
-        let clients = Clients::start(&hosts, &shape, seed, &recorder);
+        let clients = Clients::start(&hosts, cluster.ca.as_deref(), &shape, seed, &recorder)?;
         let mut storm = Storm::new(
             &mut cluster,
             &proxy,

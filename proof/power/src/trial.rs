@@ -197,7 +197,9 @@ impl Trial {
             self.start(cluster, None)?;
         }
         self.await_service(cluster)?;
-        let clients = Clients::start(hosts, &self.plan.shape, self.plan.seed, recorder);
+        let (shape, seed) = (&self.plan.shape, self.plan.seed);
+        let clients = Clients::start(hosts, cluster.ca.as_deref(), shape, seed, recorder);
+        let clients = clients.map_err(Trouble::Rig)?;
         for blow in blows {
             let When::Load { after, point } = blow.when else { continue };
             self.await_writes(cluster, after)?;
