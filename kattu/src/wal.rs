@@ -116,6 +116,8 @@ fn item_json(item: &Item) -> Value {
         Item::Promise { state: Ok(promise) } => {
             json!({"kind": "promise", "milliseconds": promise.as_millis() as u64})
         }
+        Item::Lives { state: Ok(count) } => json!({"kind": "lives", "voters": count}),
+        Item::Lives { state: Err(what) } => json!({"kind": "lives", "bad": what}),
         Item::Promise { state: Err(what) } => json!({"kind": "promise", "bad": what}),
         Item::Entry { at, group, head, payload_bytes } => json!({
             "kind": "entry",

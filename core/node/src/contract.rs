@@ -412,7 +412,9 @@ impl PeerMessage {
                 | Message::ReadIndexReply(_)
                 | Message::SnapshotReply(_)
                 | Message::TimeoutNow(_)
-                | Message::Lost(_) => true,
+                | Message::Lost(_)
+                | Message::Remind(_)
+                | Message::Reminder(_) => true,
                 Message::SnapshotChunk(_) => false,
             },
             PeerMessage::Forward(_) | PeerMessage::ForwardReply(_) => false,

@@ -25,7 +25,7 @@ const WAL: &str = "kattu-wal";
 const REBUILD: &str = "kattu-rebuild";
 
 /// All bugs that can be planted.
-pub static BUGS: [Bug; 182] = [
+pub static BUGS: [Bug; 188] = [
     // core/raft: elections
     bug(
         RAFT,
@@ -1398,6 +1398,54 @@ pub static BUGS: [Bug; 182] = [
         "A member whose log came back shorter than it was hears so from its leader, and goes on voting by what is left.",
         Trial::Scene,
         &["told_of_a_loss_votes_by_it"],
+    ),
+    bug(
+        RAFT,
+        "returns-without-asking",
+        "mutant of rule ST18",
+        "A member that has just started votes before the others have told it what it has promised.",
+        Trial::Scene,
+        &["who_returns_asks_first"],
+    ),
+    bug(
+        RAFT,
+        "reminded-of-a-term-and-votes-in-it",
+        "mutant of rule ST18; kin of every store that comes back from an older copy of its directory",
+        "A member that comes back from an older copy hears of a newer term, and votes in it as if for the first time.",
+        Trial::Scene,
+        &["who_returns_votes_in_a_new_term"],
+    ),
+    bug(
+        RAFT,
+        "reminded-of-acknowledgements-and-owes-none",
+        "mutant of rules ST14, ST18",
+        "A member that comes back from an older copy hears of its leader what it had acknowledged, and votes by what is there.",
+        Trial::Scene,
+        &["who_returns_owes_what_it_acknowledged"],
+    ),
+    bug(
+        RAFT,
+        "reminded-of-commits-and-votes-below",
+        "mutant of rule ST18",
+        "A member that has just started hears what is committed, and votes for a log without that.",
+        Trial::Scene,
+        &["who_returns_votes_for_what_is_committed"],
+    ),
+    bug(
+        RAFT,
+        "reminded-of-commits-and-leads-below",
+        "mutant of rule ST18",
+        "A member that has just started hears what is committed, and campaigns with a log without that.",
+        Trial::Scene,
+        &["who_returns_leads_with_what_is_committed"],
+    ),
+    bug(
+        RAFT,
+        "begins-without-the-others",
+        "mutant of rule ST18",
+        "A voter without a past waits for the others as long as one with a past does, and one that has lost its directory begins anew.",
+        Trial::Scene,
+        &["who_has_no_past_meets_everybody"],
     ),
     bug(
         WAL,

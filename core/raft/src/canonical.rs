@@ -247,6 +247,7 @@ impl Raft {
             later => later,
         };
         self.grace_until = Instant(0); // as if the start were long ago: what it refuses until then is as good as lost
+        self.returning = None; // whoever explores leaves [`Leadership::asks_first`](crate::Leadership) off
         self.disk_time = DiskTime::default();
         self.handover.canonicalize(&canonical);
         self.rng = Rng::new(0, 0);

@@ -66,6 +66,8 @@ pub struct Leadership {
     pub suspicion: Option<Duration>,
     /// Reads by the leader's clock, and what everybody promises for them. [replication-protocols §9.4]
     pub lease: Option<Lease>,
+    /// Whoever starts asks the other voters what it has promised before it takes part. [`crate::reminder`]
+    pub asks_first: bool,
 }
 
 impl Default for Leadership {
@@ -76,6 +78,7 @@ impl Default for Leadership {
             leave_slow_disk: false,
             suspicion: Some(Duration::from_millis(2)),
             lease: None,
+            asks_first: false,
         }
     }
 }

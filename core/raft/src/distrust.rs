@@ -21,7 +21,8 @@
 
 use crate::contract::Effects;
 use crate::message::{
-    Append, AppendReply, Envelope, Lost, Message, PreVote, ReadIndexReply, SnapshotChunk, SnapshotReply, Vote,
+    Append, AppendReply, Envelope, Lost, Message, PreVote, ReadIndexReply, Reminder, SnapshotChunk,
+    SnapshotReply, Vote,
 };
 use crate::raft::Raft;
 use crate::types::{EntryId, LogIndex, NodeId, Round, Term};
@@ -134,9 +135,13 @@ fn highest_count(message: &Message) -> u64 {
         }
         Message::SnapshotReply(SnapshotReply { last, next, .. }) => of(last).max(*next),
         Message::Lost(Lost { upto }) => of(upto),
+        Message::Reminder(Reminder { committed, acknowledged, standing: _ }) => {
+            of(committed).max(of(acknowledged))
+        }
         Message::PreVoteReply(_)
         | Message::VoteReply(_)
         | Message::ReadIndex(_)
+        | Message::Remind(_)
         | Message::TimeoutNow(_)
         | Message::StaleTerm(_) => 0,
     }

@@ -65,7 +65,9 @@ impl Raft {
             | Message::SnapshotReply(_)
             | Message::StaleTerm(_)
             | Message::TimeoutNow(_)
-            | Message::Lost(_) => false,
+            | Message::Lost(_)
+            | Message::Remind(_)
+            | Message::Reminder(_) => false,
         };
         let may_have_one = matches!(envelope.message, Message::PreVote(_)) && self.gives_grace(now);
         let heeds_a_leader = self.config.check_quorum && (self.hears_leader(now) || may_have_one);
@@ -103,7 +105,7 @@ impl Raft {
         }
     }
 
-    fn enter_term(&mut self, term: Term, vote: Option<NodeId>, effects: &mut Effects) {
+    pub(crate) fn enter_term(&mut self, term: Term, vote: Option<NodeId>, effects: &mut Effects) {
         assert!(self.term < term, "term went from {:?} to {term:?}", self.term);
         self.term = term;
         self.vote = vote;
@@ -138,7 +140,8 @@ impl Raft {
         }
         let may_not = !self.is_voter()
             || self.needs_snapshot()
-            || self.is_damaged() && !planted!("damaged-member-leads");
+            || self.is_damaged() && !planted!("damaged-member-leads")
+            || self.log.last() < self.bar && !planted!("reminded-of-commits-and-leads-below");
         if may_not {
             // It asks itself again after a while: by then it may vote, hold a state, or have a whole log.
             let timer = match planted!("unfit-member-never-asks-again") {

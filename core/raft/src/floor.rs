@@ -47,9 +47,13 @@ impl Raft {
 
     /// The end of the most complete log that this member has ever promised to keep: by this it votes.
     pub(crate) fn promised(&self) -> EntryId {
+        let here = match planted!("reminded-of-commits-and-votes-below") {
+            true => self.log.last(),
+            false => self.log.last().max(self.bar),
+        };
         match self.floor {
-            Some(floor) if !planted!("vote-by-truncated-log") => floor.max(self.log.last()),
-            Some(_) | None => self.log.last(),
+            Some(floor) if !planted!("vote-by-truncated-log") => floor.max(here),
+            Some(_) | None => here,
         }
     }
 
@@ -58,13 +62,20 @@ impl Raft {
         if !self.follow(now, from, effects) {
             return;
         }
+        if !planted!("told-of-lost-entries-and-votes-on") {
+            self.stand_by(lost.upto, effects);
+        }
+    }
+
+    /// The log once went up to here, somebody says who was shown it.
+    pub(crate) fn stand_by(&mut self, upto: EntryId, effects: &mut Effects) {
         let last = self.log.last();
-        let is_known = self.floor.max(Some(last)) >= Some(lost.upto);
-        if is_known || self.term < lost.upto.term || planted!("told-of-lost-entries-and-votes-on") {
+        let is_known = self.floor.max(Some(last)) >= Some(upto);
+        if is_known || self.term < upto.term {
             return; // it is there again, or was told before; no peer of ours names an entry of a term to come
         }
-        self.floor = Some(lost.upto);
-        self.record(LogBody::Floor(lost.upto), effects);
-        effects.trace.push(Trace::ToldOfLoss { floor: lost.upto, last });
+        self.floor = Some(upto);
+        self.record(LogBody::Floor(upto), effects);
+        effects.trace.push(Trace::ToldOfLoss { floor: upto, last });
     }
 }

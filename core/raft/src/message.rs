@@ -57,6 +57,10 @@ pub enum Message {
     Lost(Lost),
     /// "You are of an older term than I am." [replication-protocols E5]
     StaleTerm(StaleTerm),
+    /// "I have just started: what have I promised?" [fault-model F19, F61]
+    Remind(Remind),
+    /// Answer to `Remind`; the term is the envelope's.
+    Reminder(Reminder),
 }
 
 /// Leader → peer. Without entries it is a heartbeat.
@@ -229,6 +233,32 @@ pub struct TimeoutNow;
 pub struct Lost {
     /// What it had acknowledged; where the leader's log is pruned further than that, the leader's base.
     pub upto: EntryId,
+}
+
+/// Whoever has just started → every other voter, until that has answered. (`reminder.rs`)
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Remind;
+
+/// Voter → whoever asked it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Reminder {
+    /// How far the sender has come itself.
+    pub standing: Standing,
+    /// What is committed as far as the sender knows.
+    pub committed: EntryId,
+    /// What the one that asks has acknowledged to the sender, if that leads; 0.0 if it does not, or nothing.
+    pub acknowledged: EntryId,
+}
+
+/// How far a voter has come that may have no past.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Standing {
+    /// It has no past, and has not met all others.
+    Alone,
+    /// It has no past, and has met all others.
+    HasMetAll,
+    /// It takes part, or has before.
+    TakesPart,
 }
 
 /// Peer → whoever leads an older term; the envelope carries the newer one, which is all there is to say.

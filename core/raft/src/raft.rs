@@ -18,6 +18,7 @@ use crate::log::Log;
 use crate::marks::Marks;
 use crate::membership::Membership;
 use crate::message::{Envelope, Message};
+use crate::reminder::Returning;
 use crate::rng::Rng;
 use crate::role::{Follower, Role, Timer};
 use crate::slow_disk::DiskTime;
@@ -74,6 +75,10 @@ pub struct Raft {
     pub(crate) read_nonce: u64,
     /// Where the log ended that the disk has lost, as the disk says or a leader. [crate::floor]
     pub(crate) floor: Option<EntryId>,
+    /// Up to where the group had committed when this member started, as others said. [crate::reminder]
+    pub(crate) bar: EntryId,
+    /// While it has not begun to take part. [crate::reminder]
+    pub(crate) returning: Option<Returning>,
 }
 
 /// Why a proposal was certainly not taken.
@@ -119,6 +124,9 @@ impl Raft {
         let belongs =
             |at: &LogIndex, membership: &Membership| *at <= committed && membership.contains(config.id);
         let belonged = configurations.all().any(|(at, membership)| belongs(at, membership));
+        let others = configurations.newest().all_voters().filter(|voter| *voter != config.id);
+        let returning = Returning::begin(now, others, (lsn > Lsn(0), hard), config.heartbeat_interval)
+            .filter(|_| config.leadership.asks_first);
         let timer = Timer { started: now, timeout: Duration::ZERO }; // until the state is there that it is drawn from
         let mut raft = Raft {
             log,
@@ -141,6 +149,8 @@ impl Raft {
             priorities: Vec::new(),
             read_nonce,
             floor: floor.filter(|floor| last < *floor),
+            bar: EntryId::default(),
+            returning,
             term: hard.term,
             vote: hard.vote,
             role: Role::Follower(Follower { timer, following: None }),
@@ -166,12 +176,17 @@ impl Raft {
     /// Call [`Raft::tick`] no later than this.
     #[must_use]
     pub fn deadline(&self) -> Instant {
+        if let Some(returning) = &self.returning {
+            return returning.deadline().min(self.durability.mark_at()).min(self.handover.retry_at());
+        }
         self.role.deadline(&self.config).min(self.durability.mark_at()).min(self.handover.retry_at())
     }
 
     /// Time has passed.
     pub fn tick(&mut self, now: Instant, effects: &mut Effects) {
+        self.tick_returning(now, effects);
         match &self.role {
+            _ if self.is_returning() => {}
             Role::Follower(_) | Role::PreCandidate(_) | Role::Candidate(_) => {
                 self.tick_election(now, effects);
                 self.tick_asked_reads(now, effects);
@@ -207,6 +222,14 @@ impl Raft {
         }
         if let Some(falsehood) = self.falsehood_of(&envelope) {
             return Raft::distrust(from, falsehood, effects);
+        }
+        match &envelope.message {
+            Message::Remind(_) => return self.on_remind(&envelope, effects),
+            Message::Reminder(reminder) => {
+                return self.on_reminder(now, from, envelope.term, reminder, effects);
+            }
+            _ if self.is_returning() => return,
+            _ => {}
         }
         if self.is_sticky_against(now, &envelope) {
             return;
@@ -312,7 +335,7 @@ impl Raft {
             // Its term was all that it had to say.
             (
                 Role::Follower(_) | Role::PreCandidate(_) | Role::Candidate(_) | Role::Leader(_),
-                Message::StaleTerm(_),
+                Message::StaleTerm(_) | Message::Remind(_) | Message::Reminder(_),
             ) => {}
         }
     }
@@ -379,14 +402,16 @@ impl Raft {
             | Message::TimeoutNow(_)
             | Message::Lost(_)
             | Message::PreVote(_)
-            | Message::Vote(_) => true,
+            | Message::Vote(_)
+            | Message::Remind(_) => true,
             Message::AppendReply(_)
             | Message::StaleTerm(_)
             | Message::SnapshotReply(_)
             | Message::PreVoteReply(_)
             | Message::VoteReply(_)
             | Message::ReadIndex(_)
-            | Message::ReadIndexReply(_) => {
+            | Message::ReadIndexReply(_)
+            | Message::Reminder(_) => {
                 let from = envelope.from;
                 let member = self.configurations.all().any(|(_, membership)| membership.contains(from));
                 member || matches!(&self.role, Role::Leader(leader) if leader.peers.contains_key(&from))

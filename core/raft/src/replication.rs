@@ -408,7 +408,9 @@ impl Raft {
             | Message::ReadIndexReply(_)
             | Message::SnapshotReply(_)
             | Message::StaleTerm(_)
-            | Message::TimeoutNow(_) => return,
+            | Message::TimeoutNow(_)
+            | Message::Remind(_)
+            | Message::Reminder(_) => return,
         };
         self.send_when_durable(self.envelope(from, reply), effects);
     }

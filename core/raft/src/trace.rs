@@ -87,6 +87,11 @@ pub enum Trace {
         /// Where its log ends now, or what it lacks begins.
         last: LogIndex,
     },
+    /// It has asked the other voters what it has promised, and takes part from here on.
+    TakesPart {
+        /// Those that did not answer in time.
+        unasked: usize,
+    },
     /// This member's own log is shorter than what it had acknowledged to its leader, who says so: its disk has lost
     /// something that nothing on it tells of. [fault-model F18, F19]
     ToldOfLoss {

@@ -66,6 +66,8 @@ pub(crate) mod kind {
     pub const TIMEOUT_NOW: u8 = 26;
     pub const LOST: u8 = 27;
     pub const STALE_TERM: u8 = 28;
+    pub const REMIND: u8 = 29;
+    pub const REMINDER: u8 = 30;
     pub const FORWARD: u8 = 48;
     pub const FORWARD_REPLY: u8 = 49;
 }

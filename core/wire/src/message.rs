@@ -15,8 +15,8 @@ use crate::record::record_decode;
 use alloc::vec::Vec;
 use kattu_node::contract::{Forward, ForwardReply, MemberRefusal, PeerMessage, Refusal};
 use kattu_raft::message::{
-    Append, AppendReply, Gap, Lost, PreVote, PreVoteReply, ReadIndex, ReadIndexReply, Room, SnapshotChunk,
-    SnapshotReply, StaleTerm, TimeoutNow, Vote, VoteReply,
+    Append, AppendReply, Gap, Lost, PreVote, PreVoteReply, ReadIndex, ReadIndexReply, Remind, Reminder, Room,
+    SnapshotChunk, SnapshotReply, StaleTerm, Standing, TimeoutNow, Vote, VoteReply,
 };
 use kattu_raft::{
     ClockReading, Duration, Entry, EntryId, Envelope, GroupId, Incarnation, Instant, LogIndex, Membership,
@@ -44,6 +44,8 @@ pub(crate) fn kind_of(message: &PeerMessage, protocol: u16) -> u8 {
             Message::SnapshotReply(_) => kind::SNAPSHOT_REPLY,
             Message::TimeoutNow(_) => kind::TIMEOUT_NOW,
             Message::Lost(_) => kind::LOST,
+            Message::Remind(_) => kind::REMIND,
+            Message::Reminder(_) => kind::REMINDER,
             Message::StaleTerm(_) if protocol < PRODUCT => kind::APPEND_REPLY,
             Message::StaleTerm(_) => kind::STALE_TERM,
         },
@@ -55,7 +57,7 @@ pub(crate) fn kind_of(message: &PeerMessage, protocol: u16) -> u8 {
 pub(crate) fn is_known(kind: u8, protocol: u16) -> bool {
     match kind {
         kind::STALE_TERM => PRODUCT <= protocol,
-        kind => matches!(kind, kind::APPEND..=kind::LOST | kind::FORWARD..=kind::FORWARD_REPLY),
+        kind => matches!(kind, kind::APPEND..=kind::REMINDER | kind::FORWARD..=kind::FORWARD_REPLY),
     }
 }
 
@@ -180,6 +182,16 @@ fn put_raft(crc: Crc, protocol: u16, message: &Message, out: &mut Vec<u8>) {
         }
         Message::TimeoutNow(TimeoutNow) => {}
         Message::Lost(lost) => put_id(lost.upto, out),
+        Message::Remind(_) => {}
+        Message::Reminder(reminder) => {
+            out.put_u8(match reminder.standing {
+                Standing::Alone => 0,
+                Standing::HasMetAll => 1,
+                Standing::TakesPart => 2,
+            });
+            put_id(reminder.committed, out);
+            put_id(reminder.acknowledged, out);
+        }
     }
 }
 
@@ -490,6 +502,17 @@ fn take_raft(protocol: u16, kind: u8, reader: &mut Reader<'_>) -> Result<Message
         }),
         kind::TIMEOUT_NOW => Message::TimeoutNow(TimeoutNow),
         kind::LOST => Message::Lost(Lost { upto: take_id(reader, "upto")? }),
+        kind::REMIND => Message::Remind(Remind),
+        kind::REMINDER => Message::Reminder(Reminder {
+            standing: match reader.u8("standing")? {
+                0 => Standing::Alone,
+                1 => Standing::HasMetAll,
+                2 => Standing::TakesPart,
+                value => return Err(FieldError::Value { field: "standing", value: value.into() }),
+            },
+            committed: take_id(reader, "committed")?,
+            acknowledged: take_id(reader, "acknowledged")?,
+        }),
         other => return Err(FieldError::Value { field: "kind", value: other.into() }),
     })
 }

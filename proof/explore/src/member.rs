@@ -577,7 +577,9 @@ impl Member {
             | Message::SnapshotChunk(_)
             | Message::SnapshotReply(_)
             | Message::TimeoutNow(_)
-            | Message::Lost(_) => Ok(()),
+            | Message::Lost(_)
+            | Message::Remind(_)
+            | Message::Reminder(_) => Ok(()),
         }
     }
 }

@@ -371,7 +371,9 @@ fn parcel(envelope: &Envelope) -> Parcel {
         | Message::ReadIndex(_)
         | Message::SnapshotChunk(_)
         | Message::TimeoutNow(_)
-        | Message::Lost(_) => false,
+        | Message::Lost(_)
+        | Message::Remind(_)
+        | Message::Reminder(_) => false,
     };
     Parcel {
         to: envelope.to.0 as usize - 1,

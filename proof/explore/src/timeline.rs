@@ -158,6 +158,7 @@ fn trace(event: &Trace) -> Option<String> {
         Trace::LostMatch { peer, matched, last } => {
             Some(format!("notices that {} has lost its log from {} to {}", peer.0, last.0 + 1, matched.0))
         }
+        Trace::TakesPart { .. } => Some("takes part".to_string()),
         Trace::ToldOfLoss { floor, .. } => Some(format!("is told that its log went up to {floor}")),
         Trace::TransferFailed(target) => Some(format!("gives up handing over to {}", target.0)),
         Trace::Pruned(base) => Some(format!("prunes up to {base}")),
@@ -203,6 +204,13 @@ pub fn envelope(envelope: &Envelope) -> String {
         }
         Message::SnapshotReply(reply) => format!("snapshot: from byte {}?", reply.next),
         Message::TimeoutNow(_) => "campaign now".into(),
+        Message::Remind(_) => "what have I promised?".to_string(),
+        Message::Reminder(reminder) => {
+            format!(
+                "it is committed up to {}, and you hold up to {}",
+                reminder.committed, reminder.acknowledged
+            )
+        }
         Message::Lost(lost) => format!("lost up to {}", lost.upto),
     };
     format!("{}→{} t{} {text}", from.0, to.0, term.0)

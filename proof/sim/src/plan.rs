@@ -245,6 +245,7 @@ impl Plan {
         let mut pace = draw_pace(&mut Dice::new(seed, "pace"), &settings);
         draw_leadership(&mut Dice::new(seed, "leadership"), options.leases, &mut settings, &mut pace);
         settings.leadership.leave_slow_disk = !Dice::new(seed, "leave slow disk").one_in(3);
+        settings.leadership.asks_first = !Dice::new(seed, "asks first").one_in(4);
         draw_disagreement(&mut Dice::new(seed, "disagreement"), &mut settings);
         let mut load = draw_load(&mut Dice::new(seed, "load"), &settings);
         if options.levels != Some(false) {
@@ -402,7 +403,7 @@ fn default_settings() -> Settings {
         election_timeout: Duration::from_millis(1000),
         heartbeat_interval: Duration::from_millis(100),
         pre_vote: true,
-        leadership: Leadership { leave_slow_disk: true, ..Leadership::default() },
+        leadership: Leadership { leave_slow_disk: true, asks_first: true, ..Leadership::default() },
         priorities: Vec::new(),
         disagree: Vec::new(),
         leases: Leases::Off,

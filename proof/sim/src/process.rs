@@ -58,6 +58,8 @@ pub(crate) enum End {
     Fuse,
     /// Its log failed.
     Log(WalError),
+    /// It would take part with an older copy of its directory, of which not everybody has reminded it who could.
+    NotReminded,
     /// What must hold does not.
     Violation(crate::report::Violation),
 }
@@ -417,6 +419,9 @@ impl Process {
             self.watch_lease(sh)?;
         }
         note(sh, self.id(), &self.scratch);
+        if sh.older_copies.get(&self.id()).is_some_and(|copy| copy.is_over && !copy.is_reminded) {
+            return Err(End::NotReminded);
+        }
         self.note_taken(sh);
         let records = &self.scratch.persist;
         let sent = self.scratch.send.iter().map(load_of).sum::<u64>();
@@ -1130,6 +1135,8 @@ impl Process {
 
     fn less_underway(&mut self, completion: Completion) -> Completion {
         let Some(thread) = &mut self.log_thread else { return completion };
+        // What its thread tells when a call has ended is how the log is then: a segment may have been made during the call.
+        let room_now = self.log.room();
         let mut less = |lsn: Lsn, room: LogRoom| {
             while thread.underway.front().is_some_and(|&(last, _)| last <= lsn) {
                 thread.underway.pop_front();
@@ -1138,7 +1145,7 @@ impl Process {
             LogRoom { free: room.free.saturating_sub(bytes), ..room }
         };
         match completion {
-            Completion::Persisted(lsn, room, took) => Completion::Persisted(lsn, less(lsn, room), took),
+            Completion::Persisted(lsn, _, took) => Completion::Persisted(lsn, less(lsn, room_now), took),
             Completion::Room(room) => Completion::Room(less(Lsn(0), room)),
             fetched @ Completion::Fetched(..) => fetched,
         }
@@ -1312,6 +1319,16 @@ fn note(sh: &mut Shared, id: NodeId, effects: &Effects) {
                 }
                 sh.trace.line(now, member, "role", || {
                     format!("n{} has lost its log from {} to {}", peer.0, last.0 + 1, matched.0)
+                });
+            }
+            Trace::TakesPart { unasked } => {
+                if let Some(copy) = sh.older_copies.get_mut(&id) {
+                    copy.is_reminded = *unasked == 0 && copy.are_others_as_they_were;
+                    copy.is_over = true;
+                }
+                sh.trace.line(now, member, "role", || match unasked {
+                    0 => "takes part: every other voter has answered".to_string(),
+                    unasked => format!("takes part, although {unasked} have not answered"),
                 });
             }
             Trace::ToldOfLoss { floor, last } => {

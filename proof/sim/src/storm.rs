@@ -9,7 +9,7 @@ use crate::faults::Fault;
 use crate::inject::{Inject, Who, pairs};
 use crate::net::{BULK, CLUSTER, Weather, id_of};
 use crate::report::Violation;
-use crate::world::{Event, World};
+use crate::world::{Event, OlderCopy, World};
 use kattu_node::contract::Event as Input;
 use kattu_raft::{LinkEnd, LogIndex};
 use kattu_verify::history::What;
@@ -427,6 +427,9 @@ impl World {
     /// Files are damaged while their member is down.
     fn damage(&mut self, who: Who, how: Damage, down: u64, pick: u64) -> Result<bool, Violation> {
         let Some(member) = self.find(who) else { return Ok(false) };
+        if self.sh.watch.committed() == LogIndex(0) {
+            return Ok(false); // a first member that does not start again keeps a cluster from beginning
+        }
         let of_snapshot = matches!(place_of(how), Some(Place::Snapshot | Place::SnapshotBefore));
         // Of two faults in one member nothing is promised; alone, one has the other snapshot, if the log goes on from it:
         // among others it was pruned by the newest alone.
@@ -469,6 +472,12 @@ impl World {
     /// vote it is safe only while everybody else knows all that it knew: so it happens only then. [fault-model F61]
     fn wipe(&mut self, who: Who, down: u64) -> Result<bool, Violation> {
         let Some(member) = self.running(who) else { return Ok(false) };
+        if self.sh.watch.committed() == LogIndex(0) {
+            return Ok(false); // a cluster that has lost a first member before it began never begins
+        }
+        if self.plan.spares == 0 && self.plan.settings.leadership.asks_first {
+            return Ok(false); // nobody lets it in again
+        }
         if self.plan.spares > 0 {
             return self.lose_directory(member, down);
         }
@@ -496,10 +505,28 @@ impl World {
         if self.plan.spares > 0 || !self.is_whole(member) || raft.persisted_index() == LogIndex(0) {
             return Ok(false);
         }
+        let asks_first = self.plan.settings.leadership.asks_first;
         if self.members[member].older.is_none() {
             let copy = self.members[member].disk.copy();
             let _ = copy.power_fails(self.dice.roll(), u64::MAX);
             self.members[member].older = Some(copy);
+            return Ok(true);
+        }
+        if asks_first && self.can_be_reminded(member) {
+            // What is committed, and what a leader counts of it.
+            let rafts =
+                self.members.iter().filter_map(|other| other.process.as_ref().map(|it| it.node.raft()));
+            let counted = rafts.filter_map(|raft| raft.matched(id_of(member))).max();
+            let owed = self.sh.watch.committed().max(counted.unwrap_or_default());
+            self.members[member].down = down;
+            self.kill(member, "its directory is rolled back")?;
+            let older = self.members[member].older.take().expect("just seen");
+            let newest = std::mem::replace(&mut self.members[member].disk, older);
+            self.members[member].newest = Some(newest);
+            self.members[member].hurt = None;
+            let copy = OlderCopy { are_others_as_they_were: true, is_over: false, is_reminded: false };
+            self.sh.older_copies.insert(id_of(member), copy);
+            self.sh.watch.returns_older(id_of(member), Some(owed));
             return Ok(true);
         }
         if !self.can_be_forgotten(member) {
@@ -511,6 +538,46 @@ impl World {
         self.members[member].disk = older;
         self.forgets(member, Fault::F19);
         Ok(true)
+    }
+
+    /// Whether the others, as they are, know all that this member has promised to anybody: none of them is down, whole only
+    /// those count, and one knows to be committed whatever is. A leader counts its own copy for commits, and nobody is shown
+    /// that. [fault-model §4]
+    fn can_be_reminded(&self, member: usize) -> bool {
+        let own = self.members[member].process.as_ref().expect("it runs").node.raft();
+        let others = self.current().into_iter().filter(|&other| other != member);
+        let rafts: Vec<_> =
+            others.map(|other| self.members[other].process.as_ref().map(|p| p.node.raft())).collect();
+        let is_up = |raft: &Option<&kattu_raft::Raft>| raft.is_some_and(|raft| !raft.is_returning());
+        let committed = self.sh.watch.committed();
+        2 < self.plan.members
+            && !own.is_leader()
+            && !own.is_returning()
+            && self.sh.older_copies.is_empty()
+            && rafts.iter().all(is_up)
+            && rafts.iter().flatten().any(|raft| committed <= raft.committed())
+            && self.are_all_whole()
+            && !self.members.iter().any(|member| member.wedged)
+    }
+
+    /// A member takes part with an older copy of its directory: there is no way back.
+    pub(crate) fn forget_newest(&mut self, member: usize) {
+        let id = id_of(member);
+        if self.sh.older_copies.get(&id).is_some_and(|copy| copy.is_over && copy.is_reminded) {
+            self.sh.older_copies.remove(&id);
+            self.members[member].newest = None;
+            self.sh.tally.add(Fault::F19);
+        }
+    }
+
+    /// Not everybody who could has reminded it: such a member must not come back so. The operator finds the right directory.
+    pub(crate) fn put_newest_back(&mut self, member: usize) -> Result<(), Violation> {
+        self.kill(member, "its directory is older than others have seen, and not all can be asked")?;
+        self.sh.older_copies.remove(&id_of(member));
+        let newest = self.members[member].newest.take().expect("it was kept");
+        self.members[member].disk = newest;
+        self.sh.watch.returns_older(id_of(member), None);
+        Ok(())
     }
 
     /// The disk has said that the last block is synced, and it is not when the power goes. [fault-model F18]

@@ -112,6 +112,14 @@ impl Watch {
         }
     }
 
+    /// A member starts from another state of its directory than its last one, and is to learn from the others what it has
+    /// promised.
+    pub(crate) fn returns_older(&mut self, member: NodeId, owed: Option<LogIndex>) {
+        if !self.blind {
+            self.invariants.returns_older(member, owed);
+        }
+    }
+
     /// A member starts from an older state of its directory.
     pub(crate) fn rolled_back(&mut self, member: NodeId) {
         if !self.blind {

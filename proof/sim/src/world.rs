@@ -229,6 +229,8 @@ pub(crate) struct Shared {
     pub(crate) caught: Vec<(NodeId, NodeId)>,
     /// Who has come back with less than it had promised, by which fault, and nobody has noticed yet.
     pub(crate) forgot: BTreeMap<NodeId, Fault>,
+    /// Who starts from an older copy of its directory, and has not taken part since.
+    pub(crate) older_copies: BTreeMap<NodeId, OlderCopy>,
     /// Events handled by members.
     pub(crate) events: u64,
 }
@@ -304,6 +306,20 @@ pub(crate) struct Member {
     pub(crate) lied_to: bool,
     /// Its directory as it was some time ago.
     pub(crate) older: Option<SimDisk>,
+    /// Its directory as it was before an older copy was put in its place, until it takes part with that.
+    pub(crate) newest: Option<SimDisk>,
+}
+
+/// A start from an older copy of a directory. What the others know then must be what they knew when the copy was put back: who
+/// starts anew has forgotten what it was shown. [fault-model F19]
+#[derive(Debug)]
+pub(crate) struct OlderCopy {
+    /// No other member has ended meanwhile.
+    pub(crate) are_others_as_they_were: bool,
+    /// It takes part.
+    pub(crate) is_over: bool,
+    /// All others have reminded it, as they were.
+    pub(crate) is_reminded: bool,
 }
 
 /// Everything.
@@ -388,6 +404,7 @@ impl World {
             older: draw_older(seed, plan.members as usize),
             diverged: Diverged::new(plan.kinds.has(crate::inject::Kind::Diverge)),
             forgot: BTreeMap::new(),
+            older_copies: BTreeMap::new(),
             events: 0,
         };
         let members = (0..count)
@@ -420,6 +437,7 @@ impl World {
                     half_mended: None,
                     lied_to: false,
                     older: None,
+                    newest: None,
                     in_use: number < plan.members as usize,
                     called: false,
                     gone: false,
@@ -667,6 +685,7 @@ impl World {
         let mut process = self.members[member].process.take().expect("it runs");
         let ended = what(&mut process, &mut self.sh).and_then(|()| process.turn(&mut self.sh));
         self.members[member].process = Some(process);
+        self.forget_newest(member);
         self.part_from_liars();
         match ended {
             Ok(()) if self.members[member].process.as_ref().is_some_and(|process| process.is_gone) => {
@@ -746,6 +765,7 @@ impl World {
     fn on_end(&mut self, member: usize, end: End) -> Result<(), Violation> {
         match end {
             End::Violation(violation) => Err(violation),
+            End::NotReminded => self.put_newest_back(member),
             End::Fuse => {
                 self.sh.tally.add(Fault::F01);
                 self.kill(member, "killed between two effects")
@@ -791,6 +811,9 @@ impl World {
             return Ok(());
         }
         self.look_at_floor(member);
+        for (of, copy) in &mut self.sh.older_copies {
+            copy.are_others_as_they_were &= *of == id_of(member);
+        }
         let state = &mut self.members[member];
         let mut process = state.process.take().expect("just seen");
         let elapsed = process.at_disk_for(self.sh.now).unwrap_or(u64::MAX);

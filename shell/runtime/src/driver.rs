@@ -46,6 +46,8 @@ const FETCHES_PER_BATCH: usize = 1;
 
 /// How often what goes to peers is told to whoever reads metrics.
 const FLOWS_EVERY: Duration = Duration::from_millis(100);
+/// So long a member that begins waits for the others before it says that it does.
+const WAITS_QUIETLY: Duration = Duration::from_secs(5);
 
 /// One node with everything it is connected to.
 pub(crate) struct Driver {
@@ -68,6 +70,8 @@ pub(crate) struct Driver {
     pub(crate) likeness: Likeness,
     /// When what goes to peers is told again to whoever reads metrics.
     pub(crate) flows_at: Instant,
+    /// When this member started.
+    pub(crate) started: Instant,
     /// Pieces of the log that are still to be read back.
     pub(crate) fetches: VecDeque<Fetch>,
     /// Keeps the call queue open while faces come and go.
@@ -377,6 +381,7 @@ impl Driver {
         let raft = self.node.raft();
         if self.flows_at <= now {
             self.flows_at = now + FLOWS_EVERY;
+            self.note_who_is_waited_for(now);
             self.metrics.slows_clients.set(raft.slows_clients().into());
             let mut flows = self.metrics.peer_flows.lock().unwrap_or_else(PoisonError::into_inner);
             flows.clear();
@@ -464,6 +469,11 @@ impl Driver {
                         matched.0
                     ));
                 }
+                Trace::TakesPart { unasked: 0 } => {}
+                Trace::TakesPart { unasked } => crate::report::info(format_args!(
+                    "takes part without an answer of {unasked} of the other voters: what only those know of its promises it \
+                     does not know"
+                )),
                 Trace::ToldOfLoss { floor, last } => {
                     self.metrics.lost_log.add(1);
                     crate::report::warn(format_args!(
@@ -493,6 +503,28 @@ impl Driver {
                 ),
             );
         }
+    }
+
+    /// Says on whom the beginning of the cluster waits.
+    fn note_who_is_waited_for(&self, now: Instant) {
+        let mut absent = self.node.raft().waits_for().peekable();
+        if absent.peek().is_none() || now.since(self.started) < WAITS_QUIETLY {
+            return;
+        }
+        let places = self.greeting.places();
+        let place = |id: NodeId| {
+            let at = places.get(&id).map(|at| crate::peer_address::join(at)).unwrap_or_default();
+            format!("member {:x} ({at})", id.0)
+        };
+        let absent = absent.map(place).collect::<Vec<_>>().join(", ");
+        let cause = Cause { what: "the cluster has not begun", whose: 0 };
+        crate::report::warn_of(
+            cause,
+            format_args!(
+                "waits for {absent}: a cluster begins when all its first members have met. If one of them was here with another \
+                 data directory, nothing was ever written to this cluster: empty the directories of all, and start them again"
+            ),
+        );
     }
 
     /// Says so when a log that was cut has grown back to where it ended. [fault-model ST7]

@@ -23,6 +23,7 @@ use kattu_node::contract::{MemberInfo, Members};
 use kattu_node::level;
 use kattu_raft::{Incarnation, Leadership, NodeId, SharedBytes};
 use kattu_tls::ServerTls;
+use kattu_wal::Lives;
 use kattu_wire::{ASK_ME, Introduction, Join, Known, Removed, Roll};
 use kattu_wire::{
     Frame, FrameWriter, Hello, Lane, PROTOCOL_MAX, PROTOCOL_MIN, PROTOCOL_PROOFS, Refused, Welcome,
@@ -85,6 +86,10 @@ pub(crate) struct Greeting {
     pub(crate) heard: RefCell<BTreeSet<NodeId>>,
     /// The directories from which voters have.
     pub(crate) lives: RefCell<BTreeMap<NodeId, Incarnation>>,
+    /// The same on disk.
+    pub(crate) book: RefCell<Option<Lives>>,
+    /// The directory from which each member came last.
+    pub(crate) came_from: RefCell<BTreeMap<NodeId, Incarnation>>,
     /// Who is reached where may have changed since the driver looked.
     pub(crate) is_news: Cell<bool>,
     /// A member of this cluster said that we are none any more.
@@ -102,9 +107,21 @@ pub(crate) enum Received {
 }
 
 impl Greeting {
+    /// Whom this member has met in earlier runs.
+    pub(crate) fn remember(&self, book: Lives) {
+        self.heard.borrow_mut().extend(book.all().map(|(voter, _)| voter));
+        self.lives.borrow_mut().extend(book.all());
+        *self.book.borrow_mut() = Some(book);
+    }
+
     /// The table of members has changed.
     pub(crate) fn follow(&self, members: Members) {
         *self.members.borrow_mut() = members;
+        self.came_from.borrow_mut().retain(|id, _| !self.members.borrow().removed.contains(id));
+        let came_from = self.came_from.borrow().clone();
+        for (member, life) in came_from {
+            self.meet(member, life); // it may vote by now
+        }
         let removed = &self.members.borrow().removed;
         self.quotas.borrow_mut().retain(|id, _| !removed.contains(id));
         self.find_least_quota();
@@ -225,8 +242,25 @@ impl Greeting {
     /// A member has proved who it is.
     pub(crate) fn let_in(&self, hello: &Hello) {
         self.heard.borrow_mut().insert(hello.from);
-        if self.members.borrow().list.iter().any(|member| member.id == hello.from && !member.learner) {
-            self.lives.borrow_mut().insert(hello.from, hello.incarnation);
+        self.came_from.borrow_mut().insert(hello.from, hello.incarnation);
+        self.meet(hello.from, hello.incarnation);
+    }
+
+    /// A member speaks from this directory. A voter has no other from here on, and this member knows that for ever.
+    fn meet(&self, member: NodeId, life: Incarnation) {
+        let is_voter = |other: &MemberInfo| other.id == member && !other.learner;
+        if !self.members.borrow().list.iter().any(is_voter) || self.lives.borrow().contains_key(&member) {
+            return;
+        }
+        self.lives.borrow_mut().insert(member, life);
+        if let Some(book) = &mut *self.book.borrow_mut()
+            && let Err(error) = book.meet(member, life)
+        {
+            report::warn(format_args!(
+                "cannot note from which data directory member {:x} comes: {error}; after a restart this member may admit it \
+                 from another one, which has forgotten what it promised",
+                member.0
+            ));
         }
     }
 }

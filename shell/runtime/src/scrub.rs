@@ -27,6 +27,8 @@ const SECOND_LOOK: Duration = Duration::from_secs(1);
 /// The first scrub begins soon after the start: the files have just been read once.
 const FIRST: u32 = 8;
 
+/// From which directories other voters came.
+const LIVES: &str = "lives";
 /// What this member may have promised to leaders.
 const PROMISE: &str = "promise";
 
@@ -109,6 +111,9 @@ fn look(place: &std::path::Path) -> Found {
             Item::Snapshot { file, state: Err(what) } => {
                 let what = format!("{file}: {what}; the one before it, or a peer's, stands in for it");
                 found.insert((file, what));
+            }
+            Item::Lives { state: Err(what) } => {
+                found.insert((LIVES.into(), format!("lives: {what}; the next start notes them anew")));
             }
             Item::Promise { state: Err(what) } => {
                 let what = format!(

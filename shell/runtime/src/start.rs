@@ -24,7 +24,7 @@ use kattu_node::{Keeper, Node, NodeConfig, RequestLimits, SnapshotLimits};
 use kattu_raft::newest_found;
 use kattu_raft::{Config, Duration, GroupId, Incarnation, Leadership, Limits, NodeId, Policies, Recovered};
 use kattu_tls::{ServerTls, Speaks};
-use kattu_wal::{DataDir, Identity, InitialMember, RealFiles, Wal, WalError, WalOptions};
+use kattu_wal::{DataDir, Identity, InitialMember, Lives, RealFiles, Wal, WalError, WalOptions};
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::fmt;
@@ -270,7 +270,7 @@ pub async fn start(config: RuntimeConfig) -> Result<Running, StartError> {
     }
     let listeners = listen(&config.listen_peers).await?;
 
-    let (wal, recovered, identity) = open(&config, &own, group).await?;
+    let (wal, recovered, identity, lives) = open(&config, &own, group).await?;
     // From here on the directory says who this is.
     let config = RuntimeConfig { id: identity.node, cluster_id: identity.cluster, ..config };
     let incarnation = identity.incarnation;
@@ -330,6 +330,7 @@ pub async fn start(config: RuntimeConfig) -> Result<Running, StartError> {
         quota: room.quota(),
         ..Greeting::default()
     });
+    greeting.remember(lives);
     greeting.follow(members.clone());
     let frame_bytes_max = config.limits.inflight_bytes_max.max(config.request_bytes_max + (64 << 10));
     let readers = Rc::new(Readers::default());
@@ -378,6 +379,7 @@ pub async fn start(config: RuntimeConfig) -> Result<Running, StartError> {
         alarms: Default::default(),
         likeness: Default::default(),
         flows_at: kattu_raft::Instant(0),
+        started: now,
         fetches: VecDeque::new(),
         _engine: engine.clone(),
     };
@@ -434,7 +436,7 @@ async fn open(
     config: &RuntimeConfig,
     own: &Member,
     group: GroupId,
-) -> Result<(Wal, Recovered, Identity), StartError> {
+) -> Result<(Wal, Recovered, Identity, Lives), StartError> {
     let options = config.wal_options();
     let mut dir = DataDir::open(Arc::new(RealFiles::create(&config.data_dir)?))?;
     match dir.identity() {
@@ -454,9 +456,15 @@ async fn open(
     }
     let identity = dir.identity().expect("it has one by now").clone();
     outlast_promise(&dir, config).await?;
+    let (lives, wrong) = dir.lives()?;
+    if let Some(what) = wrong {
+        crate::report::warn(format_args!(
+            "nobody knows from which data directories the other members came: lives: {what}; they are noted anew"
+        ));
+    }
     let (wal, mut recovered) = Wal::mend(dir, options)?;
     let recovered = recovered.remove(&group).unwrap_or_default();
-    Ok((wal, recovered, identity))
+    Ok((wal, recovered, identity, lives))
 }
 
 /// What this member promises to leaders, for as long as its election timeout, was longer when it ran last: then that is

@@ -448,6 +448,7 @@ fn leadership(given: &Reader<'_>) -> Result<Leadership, ConfigError> {
         leave_slow_disk: given.one_of("leave-slow-disk", &[("true", true), ("false", false)])?,
         suspicion: (0 < suspicion).then(|| Duration::from_millis(suspicion)),
         lease: leases.then_some(lease),
+        asks_first: true,
     })
 }
 

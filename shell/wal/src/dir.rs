@@ -14,6 +14,7 @@ use crate::wal::WalOptions;
 use std::io;
 use std::sync::Arc;
 
+pub(crate) mod lives;
 pub(crate) mod promise;
 
 /// The file that says whose directory this is: without it, the directory is nobody's yet. `docs/formats/identity.md`
@@ -152,7 +153,7 @@ impl DataDir {
             if leftover || name.starts_with('.') || name == "lost+found" {
                 continue;
             }
-            if name.starts_with("floor-") || name == promise::PROMISE {
+            if name.starts_with("floor-") || name == promise::PROMISE || name == lives::LIVES {
                 let what = format!("the file is missing although {name} holds a promise");
                 return Err(WalError::damaged(IDENTITY, 0, what));
             }

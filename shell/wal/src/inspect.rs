@@ -3,6 +3,7 @@
 //! Knows nothing of: how a line is printed, exit codes.
 
 use crate::block::flags;
+use crate::dir::lives::{self, LIVES};
 use crate::dir::promise::{self, PROMISE};
 use crate::dir::{IDENTITY, read_identity};
 use crate::error::WalError;
@@ -41,6 +42,11 @@ pub enum Item {
         group: GroupId,
         /// The position; or why it cannot be read.
         state: Result<EntryId, String>,
+    },
+    /// From which directories other voters came; only where any was met.
+    Lives {
+        /// How many; or why that cannot be read.
+        state: Result<usize, String>,
     },
     /// How long this member's promises to leaders last; only where there were leases.
     Promise {
@@ -126,6 +132,8 @@ impl fmt::Display for Item {
             }
             Item::Floor { group, state: Ok(floor) } => write!(f, "floor     group {}  at {floor}", group.0),
             Item::Floor { group, state: Err(what) } => write!(f, "floor     group {}  bad: {what}", group.0),
+            Item::Lives { state: Ok(count) } => write!(f, "lives     of {count} other voters"),
+            Item::Lives { state: Err(what) } => write!(f, "lives     bad: {what}"),
             Item::Promise { state: Ok(promise) } => write!(f, "promise   lasts {promise:?}"),
             Item::Promise { state: Err(what) } => write!(f, "promise   bad: {what}"),
             Item::Entry { at, group, head, payload_bytes } => write!(
@@ -215,6 +223,10 @@ fn look(files: &dyn Files, visit: &mut dyn FnMut(Item)) -> Result<Verdict, WalEr
             visit(Item::Floor { group, state });
         }
     }
+    let lives = lives::look(files, &identity)?.map(|lives| lives.map(|known| known.len()));
+    if let Some(state) = lives.clone() {
+        visit(Item::Lives { state });
+    }
     let promise = promise::look(files, &identity)?;
     if let Some(state) = promise.clone() {
         visit(Item::Promise { state });
@@ -289,6 +301,9 @@ fn look(files: &dyn Files, visit: &mut dyn FnMut(Item)) -> Result<Verdict, WalEr
         }
     }
     // It is only ever replaced as a whole: no loss of power leaves it like this. A log that is damaged was told of first.
+    if let Some(Err(what)) = lives {
+        return Err(WalError::damaged(LIVES, 0, what));
+    }
     if let Some(Err(what)) = promise {
         return Err(WalError::damaged(PROMISE, 0, what));
     }

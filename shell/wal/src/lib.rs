@@ -71,6 +71,7 @@ mod wal;
 mod walk;
 
 pub use cold::ColdFiles;
+pub use dir::lives::Lives;
 pub use dir::{DataDir, IDENTITY};
 pub use error::WalError;
 pub use files::{Files, LogFile};

@@ -7,8 +7,8 @@
 use kattu_raft::distrust::TERMS_AHEAD_MAX;
 use kattu_raft::invariants::{self, Violation};
 use kattu_raft::message::{
-    Append, AppendReply, Gap, Lost, PreVote, PreVoteReply, ReadIndex, ReadIndexReply, Room, SnapshotChunk,
-    SnapshotReply, StaleTerm, TimeoutNow, Vote, VoteReply,
+    Append, AppendReply, Gap, Lost, PreVote, PreVoteReply, ReadIndex, ReadIndexReply, Remind, Reminder, Room,
+    SnapshotChunk, SnapshotReply, StaleTerm, Standing, TimeoutNow, Vote, VoteReply,
 };
 use kattu_raft::{
     ChunkRead, ChunkStored, ClockReading, Config, Duration, Effects, Entry, EntryHead, EntryId, EntryKind,
@@ -145,7 +145,7 @@ impl Bytes<'_> {
 
     /// Mostly what belongs to this term and this log, or nobody would listen.
     fn message(&mut self, raft: &Raft) -> Message {
-        match self.byte() % 20 {
+        match self.byte() % 22 {
             0..=4 => {
                 let prev = if self.byte().is_multiple_of(4) { self.position() } else { raft.last_id() };
                 let entries = self.entries(prev);
@@ -184,6 +184,13 @@ impl Bytes<'_> {
                 Message::SnapshotReply(SnapshotReply { last, next, refused })
             }
             18 => Message::Lost(Lost { upto: self.position() }),
+            19 => {
+                let (committed, acknowledged) = (self.position(), self.position());
+                let standings = [Standing::Alone, Standing::HasMetAll, Standing::TakesPart];
+                let standing = standings[usize::from(self.byte() % 3)];
+                Message::Reminder(Reminder { standing, committed, acknowledged })
+            }
+            20 => Message::Remind(Remind),
             _ => match self.flag() {
                 true => Message::TimeoutNow(TimeoutNow),
                 false => Message::StaleTerm(StaleTerm),

@@ -232,6 +232,8 @@ fn check_honesty(id: NodeId, peers: &Peers, envelope: &Envelope) {
         | Message::SnapshotReply(_)
         | Message::TimeoutNow(_)
         | Message::StaleTerm(_)
-        | Message::Lost(_) => {}
+        | Message::Lost(_)
+        | Message::Remind(_)
+        | Message::Reminder(_) => {}
     }
 }

@@ -73,6 +73,13 @@ pub fn envelope(envelope: &Envelope) -> String {
             format!("snapshot {} next {}{refused}", reply.last, reply.next)
         }
         Message::TimeoutNow(_) => "campaign now".into(),
+        Message::Remind(_) => "what have I promised?".to_string(),
+        Message::Reminder(reminder) => {
+            format!(
+                "it is committed up to {}, and you hold up to {}",
+                reminder.committed, reminder.acknowledged
+            )
+        }
         Message::Lost(lost) => format!("you have lost what you had up to {}", lost.upto),
     };
     format!("{}→{} t{} {text}", from.0, to.0, term.0)
@@ -151,6 +158,7 @@ pub fn trace(trace: &Trace) -> String {
         Trace::LostMatch { peer, matched, last } => {
             format!("{} has lost its log from {} to {}", peer.0, last.0 + 1, matched.0)
         }
+        Trace::TakesPart { unasked } => format!("takes part, {unasked} have not answered"),
         Trace::ToldOfLoss { floor, last } => {
             format!("is told that its log, which ends at {last}, went up to {floor}")
         }

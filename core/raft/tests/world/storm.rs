@@ -91,6 +91,7 @@ fn draw_leadership(dice: &mut Dice, configs: &mut [Config], clocks: Clocks) {
             leave_slow_disk: false,
             suspicion: Some(Duration::from_millis(1 + dice.roll(10) as u64)).filter(|_| suspicious),
             lease: Some(lease).filter(|_| may),
+            ..Leadership::default()
         };
     }
 }

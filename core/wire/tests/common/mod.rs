@@ -3,8 +3,8 @@
 
 use kattu_node::contract::{Forward, ForwardReply, MemberInfo, MemberRefusal, Members, PeerMessage, Refusal};
 use kattu_raft::message::{
-    Append, AppendReply, Gap, Lost, PreVote, PreVoteReply, ReadIndex, ReadIndexReply, Room, SnapshotChunk,
-    SnapshotReply, StaleTerm, TimeoutNow, Vote, VoteReply,
+    Append, AppendReply, Gap, Lost, PreVote, PreVoteReply, ReadIndex, ReadIndexReply, Remind, Reminder, Room,
+    SnapshotChunk, SnapshotReply, StaleTerm, Standing, TimeoutNow, Vote, VoteReply,
 };
 use kattu_raft::{
     ClockReading, Duration, Entry, EntryHead, EntryId, EntryKind, Envelope, Form, GroupId, Incarnation,
@@ -230,6 +230,15 @@ pub fn one_of_each() -> Vec<(&'static str, Frame)> {
         ),
         ("timeout-now", envelope(Message::TimeoutNow(TimeoutNow))),
         ("lost", envelope(Message::Lost(Lost { upto: last }))),
+        ("remind", envelope(Message::Remind(Remind))),
+        (
+            "reminder",
+            envelope(Message::Reminder(Reminder {
+                standing: Standing::HasMetAll,
+                committed: last,
+                acknowledged: last,
+            })),
+        ),
         ("read-index-later", envelope(Message::ReadIndexReply(ReadIndexReply { batch: 3, index: None }))),
         (
             "forward",

@@ -168,7 +168,12 @@ fn harmed(ghost: &mut Ghost, place: usize, recovered: &Recovered, harm: Harm) ->
     let had = std::mem::replace(&mut member.disk, found);
     member.has_lost = true;
     if harm == Harm::Older {
-        member.lost = None;
+        let owed = member.owed.take().map(|upto| {
+            let mut owed = had;
+            owed.truncate(upto.next());
+            owed
+        });
+        member.lost = owed.filter(|owed| recovered.last < owed.last());
     } else if lost < had.last() && recovered.last < had.last() {
         member.lost = Some(had);
     } else if lost <= recovered.last {

@@ -170,6 +170,8 @@ pub(super) struct Member {
     pub(super) installs: bool,
     /// What becomes of its log before it starts again, by no fault of its own.
     pub(super) harm: Option<Harm>,
+    /// Up to where it owes what it had, when it starts from an older state.
+    pub(super) owed: Option<LogIndex>,
     /// Its disk has lost something in one of its lives.
     pub(super) has_lost: bool,
     /// The log that it once promised to keep, as long as its disk does not hold one that is as complete.
@@ -215,6 +217,7 @@ impl Member {
             snapshot: EntryId::default(),
             installs: false,
             harm: None,
+            owed: None,
             has_lost: false,
             lost: None,
             floor: None,

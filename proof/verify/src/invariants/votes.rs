@@ -3,8 +3,8 @@
 
 use super::Checked;
 use super::ghost::{Ghost, expect};
-use kattu_raft::HardState;
 use kattu_raft::message::{Envelope, Message};
+use kattu_raft::{HardState, SPENT};
 
 const NAME: &str = "votes";
 
@@ -20,10 +20,12 @@ pub(super) fn recorded(ghost: &mut Ghost, place: usize, hard: HardState) -> Chec
     // all others, also those that the member has forgotten.
     let in_this_life = member.hard.vote.filter(|_| member.hard.term == hard.term);
     let before = in_this_life.or_else(|| ghost.votes.get(&(hard.term, id)).copied());
-    expect(before.is_none() || before == hard.vote, NAME, || {
+    // Whoever has forgotten it may only know that there may have been one.
+    let is_spent = hard.vote == Some(SPENT) && in_this_life.is_none();
+    expect(before.is_none() || before == hard.vote || is_spent, NAME, || {
         format!("{id:?} votes for {:?} in {:?}; it had voted for {before:?}", hard.vote, hard.term)
     })?;
-    let Some(candidate) = hard.vote else { return Ok(()) };
+    let Some(candidate) = hard.vote.filter(|vote| *vote != SPENT) else { return Ok(()) };
     if candidate == id {
         expect(member.log.last() == last, NAME, || {
             format!("{id:?} campaigns with a log up to {}; it had promised to keep {last}", member.log.last())
@@ -42,7 +44,7 @@ pub(super) fn recorded(ghost: &mut Ghost, place: usize, hard: HardState) -> Chec
 
 /// Term and vote are on the disk.
 pub(super) fn durable(ghost: &mut Ghost, place: usize, hard: HardState) {
-    if let Some(candidate) = hard.vote {
+    if let Some(candidate) = hard.vote.filter(|vote| *vote != SPENT) {
         let id = ghost.at(place).id;
         ghost.votes.insert((hard.term, id), candidate);
         ghost.ballots.entry((hard.term, candidate)).or_default().insert(id);

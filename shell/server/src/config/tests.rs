@@ -44,7 +44,10 @@ fn without_flags_it_is_a_cluster_of_one_on_etcds_ports() {
 #[test]
 fn leadership_is_etcds_unless_somebody_chooses_otherwise() {
     let plain = config(&[]);
-    assert_eq!(plain.leadership, Leadership { leave_slow_disk: true, ..Leadership::default() });
+    assert_eq!(
+        plain.leadership,
+        Leadership { leave_slow_disk: true, asks_first: true, ..Leadership::default() }
+    );
     assert_eq!(plain.read_consistency, Consistency::Linearizable);
     let chosen = config(&[
         "--election-priority=200",
@@ -58,8 +61,14 @@ fn leadership_is_etcds_unless_somebody_chooses_otherwise() {
     ]);
     let lease = Lease { rho: 1000, margin: Duration::from_millis(5), watch: true };
     let (hand_over, leave_slow_disk) = (true, false);
-    let leadership =
-        Leadership { priority: 200, hand_over, leave_slow_disk, suspicion: None, lease: Some(lease) };
+    let leadership = Leadership {
+        priority: 200,
+        hand_over,
+        leave_slow_disk,
+        suspicion: None,
+        lease: Some(lease),
+        asks_first: true,
+    };
     assert_eq!(chosen.leadership, leadership);
     assert_eq!(chosen.read_consistency, Consistency::Bounded(Duration::from_millis(100)));
 }

@@ -1,0 +1,71 @@
+//! Goal: a member never forgets from which directory a voter came that it has met. Method: the file is written, lost with the
+//! power, damaged bit by bit, and put into a directory of another member.
+
+use kattu_raft::{Incarnation, NodeId};
+use kattu_wal::sim::SimDisk;
+use kattu_wal::{DataDir, Identity, Item, Verdict, WalError, WalOptions, inspect};
+use std::sync::Arc;
+
+const A: (NodeId, Incarnation) = (NodeId(2), Incarnation(20));
+const B: (NodeId, Incarnation) = (NodeId(3), Incarnation(30));
+
+fn made(incarnation: u64) -> SimDisk {
+    let disk = SimDisk::new();
+    let options = WalOptions { segment_bytes: 1 << 16, reserve_bytes: 0, ..WalOptions::default() };
+    let mut dir = open(&disk);
+    dir.create(Identity::single(0xC1, NodeId(1), Incarnation(incarnation), "n1"), &options).unwrap();
+    disk
+}
+
+fn open(disk: &SimDisk) -> DataDir {
+    DataDir::open(Arc::new(disk.clone())).unwrap()
+}
+
+fn known(disk: &SimDisk) -> Result<Vec<(NodeId, Incarnation)>, String> {
+    let (lives, wrong) = open(disk).lives().unwrap();
+    wrong.map_or_else(|| Ok(lives.all().collect()), Err)
+}
+
+#[test]
+fn whoever_was_met_is_known_after_a_loss_of_power() {
+    let disk = made(42);
+    assert_eq!(known(&disk), Ok(vec![]), "nobody was met");
+    let (mut lives, _) = open(&disk).lives().unwrap();
+    lives.meet(A.0, A.1).unwrap();
+    for image in disk.crash_images(1, 8) {
+        assert_eq!(known(&image), Ok(vec![A]), "it was durable when it was said");
+    }
+    lives.meet(B.0, B.1).unwrap();
+    lives.meet(A.0, A.1).unwrap();
+    assert_eq!((known(&disk), lives.of(A.0), lives.of(NodeId(9))), (Ok(vec![A, B]), Some(A.1), None));
+}
+
+#[test]
+fn damage_is_seen_and_so_is_the_file_of_another() {
+    let disk = made(42);
+    let (mut lives, _) = open(&disk).lives().unwrap();
+    lives.meet(A.0, A.1).unwrap();
+    let whole = disk.contents("lives").unwrap();
+    for bit in 0..whole.len() * 8 {
+        let mut bytes = whole.clone();
+        bytes[bit / 8] ^= 1 << (bit % 8);
+        disk.set_contents("lives", Some(bytes));
+        assert!(known(&disk).is_err(), "bit {bit}");
+        let mut bad = 0;
+        let verdict =
+            inspect(&disk, &mut |item| bad += usize::from(matches!(item, Item::Lives { state: Err(_) })));
+        assert!(matches!(verdict, Ok(Verdict::Damaged { file, .. }) if file == "lives"), "bit {bit}");
+        assert_eq!(bad, 1, "bit {bit}");
+    }
+    for short in [0, 23, 39] {
+        disk.set_contents("lives", Some(whole[..short].to_vec()));
+        assert!(known(&disk).is_err(), "{short} bytes");
+    }
+    let other = made(43);
+    other.set_contents("lives", Some(whole.clone()));
+    assert!(known(&other).is_err());
+    disk.set_contents("lives", Some(whole));
+    disk.set_contents("identity", None);
+    let refused = DataDir::open(Arc::new(disk)).expect_err("it has a past");
+    assert!(matches!(refused, WalError::Damaged { .. }), "{refused}");
+}
