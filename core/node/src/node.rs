@@ -20,7 +20,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use kattu_raft::Raft;
 use kattu_raft::{
-    Config, Duration, Entry, Falsehood, Incarnation, Instant, LogIndex, Lsn, NodeId, PayloadReader,
+    Config, Duration, Entry, Falsehood, Incarnation, Instant, LogIndex, Lsn, MET_ALL, NodeId, PayloadReader,
     Recovered, Term,
 };
 
@@ -114,7 +114,7 @@ impl Node {
     pub fn recover(config: NodeConfig, seed: u64, now: Instant, recovered: Recovered) -> Node {
         let recovered_commit = recovered.committed;
         // Who has nothing on disk might be taken for one who knows that there is nothing: it waits to be told.
-        let is_new = recovered.lsn == Lsn(0);
+        let is_new = recovered.lsn == Lsn(0) || recovered.hard == MET_ALL;
         // Whose disk has lost something may have served more than it can find: only a leader knows. [fault-model ST7]
         let waits = is_new || recovered.floor.is_some();
         let give_up = if waits { Instant::NEVER } else { now + config.raft.election_timeout * 3 };

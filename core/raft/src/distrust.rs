@@ -135,7 +135,7 @@ fn highest_count(message: &Message) -> u64 {
         }
         Message::SnapshotReply(SnapshotReply { last, next, .. }) => of(last).max(*next),
         Message::Lost(Lost { upto }) => of(upto),
-        Message::Reminder(Reminder { committed, acknowledged, standing: _ }) => {
+        Message::Reminder(Reminder { committed, acknowledged, standing: _, nonce: _ }) => {
             of(committed).max(of(acknowledged))
         }
         Message::PreVoteReply(_)

@@ -141,7 +141,7 @@ impl Raft {
         let may_not = !self.is_voter()
             || self.needs_snapshot()
             || self.is_damaged() && !planted!("damaged-member-leads")
-            || self.log.last() < self.bar && !planted!("reminded-of-commits-and-leads-below");
+            || self.lacks_what_is_committed();
         if may_not {
             // It asks itself again after a while: by then it may vote, hold a state, or have a whole log.
             let timer = match planted!("unfit-member-never-asks-again") {

@@ -62,20 +62,13 @@ impl Raft {
         if !self.follow(now, from, effects) {
             return;
         }
-        if !planted!("told-of-lost-entries-and-votes-on") {
-            self.stand_by(lost.upto, effects);
-        }
-    }
-
-    /// The log once went up to here, somebody says who was shown it.
-    pub(crate) fn stand_by(&mut self, upto: EntryId, effects: &mut Effects) {
         let last = self.log.last();
-        let is_known = self.floor.max(Some(last)) >= Some(upto);
-        if is_known || self.term < upto.term {
+        let is_known = self.floor.max(Some(last)) >= Some(lost.upto);
+        if is_known || self.term < lost.upto.term || planted!("told-of-lost-entries-and-votes-on") {
             return; // it is there again, or was told before; no peer of ours names an entry of a term to come
         }
-        self.floor = Some(upto);
-        self.record(LogBody::Floor(upto), effects);
-        effects.trace.push(Trace::ToldOfLoss { floor: upto, last });
+        self.floor = Some(lost.upto);
+        self.record(LogBody::Floor(lost.upto), effects);
+        effects.trace.push(Trace::ToldOfLoss { floor: lost.upto, last });
     }
 }

@@ -140,7 +140,7 @@ pub use membership::{Membership, MembershipError};
 pub use message::{Envelope, Message};
 pub use policy::Policies;
 pub use raft::{ProposeError, Raft};
-pub use reminder::SPENT;
+pub use reminder::{MET_ALL, SPENT};
 pub use snapshot::{ChunkRead, ChunkStored, ReadChunk, SnapshotMeta, StoreChunk};
 pub use suspicion::LinkEnd;
 pub use trace::Trace;

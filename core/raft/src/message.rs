@@ -237,11 +237,16 @@ pub struct Lost {
 
 /// Whoever has just started → every other voter, until that has answered. (`reminder.rs`)
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Remind;
+pub struct Remind {
+    /// Names the start; of no meaning to others.
+    pub nonce: u64,
+}
 
 /// Voter → whoever asked it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Reminder {
+    /// That of the question.
+    pub nonce: u64,
     /// How far the sender has come itself.
     pub standing: Standing,
     /// What is committed as far as the sender knows.

@@ -125,8 +125,9 @@ impl Raft {
             |at: &LogIndex, membership: &Membership| *at <= committed && membership.contains(config.id);
         let belonged = configurations.all().any(|(at, membership)| belongs(at, membership));
         let others = configurations.newest().all_voters().filter(|voter| *voter != config.id);
-        let returning = Returning::begin(now, others, (lsn > Lsn(0), hard), config.heartbeat_interval)
-            .filter(|_| config.leadership.asks_first);
+        let returning =
+            Returning::begin(now, others, (lsn > Lsn(0), hard, read_nonce), config.election_timeout)
+                .filter(|_| config.leadership.asks_first);
         let timer = Timer { started: now, timeout: Duration::ZERO }; // until the state is there that it is drawn from
         let mut raft = Raft {
             log,
@@ -224,7 +225,7 @@ impl Raft {
             return Raft::distrust(from, falsehood, effects);
         }
         match &envelope.message {
-            Message::Remind(_) => return self.on_remind(&envelope, effects),
+            Message::Remind(remind) => return self.on_remind(&envelope, remind, effects),
             Message::Reminder(reminder) => {
                 return self.on_reminder(now, from, envelope.term, reminder, effects);
             }

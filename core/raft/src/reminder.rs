@@ -6,20 +6,21 @@
 //! ```text
 //!   starts ── Remind ──▶ every other voter
 //!          ◀─ Reminder: my term; up to where the group has committed, and you have acknowledged ──
-//!   all have answered, or two heartbeats are over ──▶ takes part
+//!   all have answered, or an election timeout is over ──▶ takes part
 //! ```
 //!
 //! In:    the time; answers.
-//! Out:   a term, whose vote is spent; a floor ([`crate::floor`]); a bar, which is like a floor, but is no loss.
+//! Out:   a term, whose vote is spent; a bar for votes and campaigns, like a floor ([`crate::floor`]) for this run.
 //! Rules: [fault-model F19, F61, ST18]
 //!   1. Whomever it has voted for had the vote's term on disk before it asked for the vote. So no term in which it has voted is
 //!      above the terms of all who answer, as long as whoever it voted for is among them. In the highest of them its vote is
 //!      spent, unless its own disk knows whose it is.
-//!   2. What it has acknowledged to the leader that counts it, it owes: its disk has lost that, if it is not there. What is
-//!      committed it may only have missed; but its vote goes to a log that has it, and it leads with no other. Every log that
-//!      a quorum could choose has it, so this keeps nobody from leading who could lead.
+//!   2. It votes for no log, and leads with none, that lacks what is committed, or what it has acknowledged to the leader that
+//!      counts it. Every log that a quorum could choose has what is committed, so that keeps nobody from leading who could
+//!      lead. What it has lost of its own that leader will tell it, too, and then it is a floor on its disk.
 //!   3. Meanwhile it takes no entries and acknowledges none: whoever sends them may have been replaced with its vote.
-//!   4. Whoever cannot be asked in two heartbeats is not waited for: what only that one knows is not known.
+//!   4. Whoever cannot be asked in an election timeout is not waited for: what only that one knows is not known. Links that were
+//!      lost are tried again in half of that.
 //!
 //! A voter that has no past at all waits for every other one, for as long as it takes: a group begins when all of its first
 //! voters have met, and so each knows the directories of all, and admits no other. One that has lost its directory, and so its
@@ -45,15 +46,19 @@ use alloc::vec::Vec;
 pub const SPENT: NodeId = NodeId(u64::MAX);
 
 /// What is on the disk of one that has no past but that it has met all others.
-const MET_ALL: HardState = HardState { term: Term(0), vote: Some(SPENT) };
+pub const MET_ALL: HardState = HardState { term: Term(0), vote: Some(SPENT) };
 
-/// Heartbeats for which a voter with a past waits for answers.
-const PATIENCE: u32 = 2;
+/// How often others are asked: links come up one after the other, and what is asked before that is lost.
+const ASKS_PER_HEARTBEAT: u32 = 5;
 
 /// A start that is not over yet.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Returning {
-    /// Voters that have not answered.
+    /// All that are asked.
+    others: BTreeSet<NodeId>,
+    /// Those that have answered in this run.
+    answered: BTreeSet<NodeId>,
+    /// Those that must have answered before this member takes part, or before its patience is over.
     pub(crate) silent: BTreeSet<NodeId>,
     /// Of one without a past: voters that have not said that they have met all.
     pub(crate) unready: BTreeSet<NodeId>,
@@ -61,6 +66,8 @@ pub(crate) struct Returning {
     pub(crate) ask_at: Instant,
     /// When they are not waited for any longer; never, by one without a past.
     pub(crate) until: Instant,
+    /// Names this start: what was asked by an earlier run may be answered late.
+    nonce: u64,
 }
 
 impl Returning {
@@ -68,8 +75,8 @@ impl Returning {
     pub(crate) fn begin(
         now: Instant,
         others: impl Iterator<Item = NodeId>,
-        (has_past, hard): (bool, HardState),
-        heartbeat_interval: Duration,
+        (has_past, hard, nonce): (bool, HardState, u64),
+        patience: Duration,
     ) -> Option<Returning> {
         let others: BTreeSet<NodeId> = others.collect();
         if others.is_empty() {
@@ -77,13 +84,14 @@ impl Returning {
         }
         let has_met_all = has_past && hard == MET_ALL;
         let is_patient = (!has_past || has_met_all) && !planted!("begins-without-the-others");
-        let until = if is_patient { Instant::NEVER } else { now + heartbeat_interval * PATIENCE };
+        let until = if is_patient { Instant::NEVER } else { now + patience };
         let (silent, unready) = match (is_patient, has_met_all) {
-            (true, true) => (BTreeSet::new(), others),
-            (true, false) => (others.clone(), others),
-            (false, _) => (others, BTreeSet::new()),
+            (true, true) => (BTreeSet::new(), others.clone()),
+            (true, false) => (others.clone(), others.clone()),
+            (false, _) => (others.clone(), BTreeSet::new()),
         };
-        Some(Returning { silent, unready, ask_at: now, until })
+        let answered = BTreeSet::new();
+        Some(Returning { others, answered, silent, unready, ask_at: now, until, nonce })
     }
 
     /// When something is to be done about it.
@@ -94,6 +102,16 @@ impl Returning {
     /// Whether nobody is waited for any more.
     fn is_over(&self) -> bool {
         self.silent.is_empty() && self.unready.is_empty()
+    }
+
+    /// Somebody takes part, who has seen that all have met all: this member has a past among others from here on, and
+    /// waits for all of them as one that has.
+    fn others_take_part(&mut self, now: Instant, patience: Duration) {
+        if self.silent.is_empty() && !self.unready.is_empty() {
+            self.unready.clear();
+            self.silent = self.others.difference(&self.answered).copied().collect();
+            self.until = now + patience;
+        }
     }
 }
 
@@ -110,6 +128,11 @@ impl Raft {
         self.returning.is_some()
     }
 
+    /// Whether the log ends below what others said at this start that is committed, or was acknowledged. [Rule 2]
+    pub(crate) fn lacks_what_is_committed(&self) -> bool {
+        self.log.last() < self.bar && !planted!("reminded-of-commits-and-leads-below")
+    }
+
     /// Asks, or gives up asking.
     pub(crate) fn tick_returning(&mut self, now: Instant, effects: &mut Effects) {
         let Some(returning) = &mut self.returning else { return };
@@ -119,15 +142,17 @@ impl Raft {
         if now < returning.ask_at {
             return;
         }
-        returning.ask_at = now + self.config.heartbeat_interval;
+        returning.ask_at = now + self.config.heartbeat_interval / ASKS_PER_HEARTBEAT;
+        let nonce = returning.nonce;
         let asked: Vec<NodeId> = returning.silent.union(&returning.unready).copied().collect();
         for voter in asked {
-            effects.send.push(self.envelope(voter, Message::Remind(Remind)));
+            // It may have learnt of a newer term meanwhile.
+            self.send_when_durable(self.envelope(voter, Message::Remind(Remind { nonce })), effects);
         }
     }
 
     /// Somebody has just started, and asks.
-    pub(crate) fn on_remind(&mut self, envelope: &Envelope, effects: &mut Effects) {
+    pub(crate) fn on_remind(&mut self, envelope: &Envelope, remind: &Remind, effects: &mut Effects) {
         let Envelope { from, incarnation, .. } = *envelope;
         let matched = match &self.role {
             Role::Leader(leader) => {
@@ -143,6 +168,7 @@ impl Raft {
             Some(_) | None => Standing::TakesPart,
         };
         let reminder = Reminder {
+            nonce: remind.nonce,
             standing,
             committed: self.log.id_at(self.marks.committed),
             acknowledged: acknowledged.unwrap_or_default(), // what is pruned is committed
@@ -159,19 +185,20 @@ impl Raft {
         reminder: &Reminder,
         effects: &mut Effects,
     ) {
+        let patience = self.config.election_timeout;
         let Some(returning) = &mut self.returning else { return };
-        let is_first_word = returning.silent.remove(&from);
-        if !is_first_word && !returning.unready.contains(&from) {
+        if returning.nonce != reminder.nonce || !returning.others.contains(&from) {
             return;
         }
+        returning.answered.insert(from);
+        let has_met_all = returning.silent.remove(&from) && returning.silent.is_empty();
         match reminder.standing {
             Standing::Alone => {}
             Standing::HasMetAll => {
                 returning.unready.remove(&from);
             }
-            Standing::TakesPart => returning.unready.clear(), // that one has seen that all have
+            Standing::TakesPart => returning.others_take_part(now, patience),
         }
-        let has_met_all = is_first_word && returning.silent.is_empty();
         let is_over = returning.is_over();
         if self.term < term {
             let vote = if planted!("reminded-of-a-term-and-votes-in-it") { None } else { Some(SPENT) };
@@ -180,11 +207,13 @@ impl Raft {
             self.vote = Some(SPENT);
             self.record_hard_state(effects);
         }
-        if !planted!("reminded-of-acknowledgements-and-owes-none") {
-            self.stand_by(reminder.acknowledged, effects);
-        }
-        if reminder.committed.term <= self.term {
-            self.bar = self.bar.max(reminder.committed);
+        let acknowledged = match planted!("reminded-of-acknowledgements-and-owes-none") {
+            true => EntryId::default(),
+            false => reminder.acknowledged,
+        };
+        let bar = reminder.committed.max(acknowledged);
+        if bar.term <= self.term {
+            self.bar = self.bar.max(bar);
         }
         if has_met_all && !self.has_past && self.term == Term(0) {
             self.vote = MET_ALL.vote;
@@ -199,6 +228,9 @@ impl Raft {
     fn take_part(&mut self, now: Instant, effects: &mut Effects) {
         let Some(returning) = self.returning.take() else { return };
         let timer = self.election_timer(now);
+        if self.has_past {
+            self.grace_until = now + self.config.heartbeat_interval * 2; // nobody has reached it before
+        }
         self.take_role(Role::Follower(Follower { timer, following: None }), effects);
         effects.trace.push(Trace::TakesPart { unasked: returning.silent.len() });
     }

@@ -186,7 +186,7 @@ impl Raft {
         let obeyed = following.leader == from || planted!("timeout-now-of-an-older-term-obeyed");
         let whole = !self.is_damaged() || planted!("damaged-member-leads");
         // Without the state that its log goes on from it could not apply what it would commit, and nobody could help it.
-        if obeyed && self.is_voter() && whole && !self.needs_snapshot() {
+        if obeyed && self.is_voter() && whole && !self.lacks_what_is_committed() && !self.needs_snapshot() {
             self.campaign(now, None, true, effects);
         }
     }

@@ -182,8 +182,9 @@ fn put_raft(crc: Crc, protocol: u16, message: &Message, out: &mut Vec<u8>) {
         }
         Message::TimeoutNow(TimeoutNow) => {}
         Message::Lost(lost) => put_id(lost.upto, out),
-        Message::Remind(_) => {}
+        Message::Remind(remind) => out.put_u64(remind.nonce),
         Message::Reminder(reminder) => {
+            out.put_u64(reminder.nonce);
             out.put_u8(match reminder.standing {
                 Standing::Alone => 0,
                 Standing::HasMetAll => 1,
@@ -502,8 +503,9 @@ fn take_raft(protocol: u16, kind: u8, reader: &mut Reader<'_>) -> Result<Message
         }),
         kind::TIMEOUT_NOW => Message::TimeoutNow(TimeoutNow),
         kind::LOST => Message::Lost(Lost { upto: take_id(reader, "upto")? }),
-        kind::REMIND => Message::Remind(Remind),
+        kind::REMIND => Message::Remind(Remind { nonce: reader.u64("nonce")? }),
         kind::REMINDER => Message::Reminder(Reminder {
+            nonce: reader.u64("nonce")?,
             standing: match reader.u8("standing")? {
                 0 => Standing::Alone,
                 1 => Standing::HasMetAll,

@@ -105,7 +105,8 @@ fn a_member_that_comes_back_from_an_older_copy_leads_nobody_astray() {
     copy(&kept, &cluster.members[older].data);
     // The leader, which was shown more, can be asked: then the others could not choose a leader without it.
     cluster.members[older].spawn();
-    says(&cluster, older, "is ready to serve client requests");
+    // It waits for the answer of the one that lags until its patience is over, and has that of the leader.
+    says(&cluster, older, "takes part without an answer of 1 of the other voters");
     cluster.members[lags].spawn();
     cluster.members[lags].wait_ready();
     let kv = cluster.members[lags].kv();

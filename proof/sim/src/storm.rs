@@ -524,7 +524,7 @@ impl World {
             let newest = std::mem::replace(&mut self.members[member].disk, older);
             self.members[member].newest = Some(newest);
             self.members[member].hurt = None;
-            let copy = OlderCopy { are_others_as_they_were: true, is_over: false, is_reminded: false };
+            let copy = OlderCopy { owed, are_others_as_they_were: true, is_over: false, is_reminded: false };
             self.sh.older_copies.insert(id_of(member), copy);
             self.sh.watch.returns_older(id_of(member), Some(owed));
             return Ok(true);
@@ -563,18 +563,26 @@ impl World {
     /// A member takes part with an older copy of its directory: there is no way back.
     pub(crate) fn forget_newest(&mut self, member: usize) {
         let id = id_of(member);
-        if self.sh.older_copies.get(&id).is_some_and(|copy| copy.is_over && copy.is_reminded) {
-            self.sh.older_copies.remove(&id);
-            self.members[member].newest = None;
+        let Some(copy) = self.sh.older_copies.get(&id).filter(|copy| copy.is_reminded) else { return };
+        if self.members[member].newest.take().is_some() {
             self.sh.tally.add(Fault::F19);
+        }
+        let process = self.members[member].process.as_ref();
+        if process.is_some_and(|process| copy.owed <= process.node.raft().persisted_index()) {
+            self.sh.older_copies.remove(&id);
         }
     }
 
     /// Not everybody who could has reminded it: such a member must not come back so. The operator finds the right directory.
     pub(crate) fn put_newest_back(&mut self, member: usize) -> Result<(), Violation> {
         self.kill(member, "its directory is older than others have seen, and not all can be asked")?;
+        let copy = self.sh.older_copies.get_mut(&id_of(member)).expect("it starts from one");
+        // It has taken part with it before: then it stays down until all can be asked.
+        let Some(newest) = self.members[member].newest.take() else {
+            (copy.are_others_as_they_were, copy.is_over) = (true, false);
+            return Ok(());
+        };
         self.sh.older_copies.remove(&id_of(member));
-        let newest = self.members[member].newest.take().expect("it was kept");
         self.members[member].disk = newest;
         self.sh.watch.returns_older(id_of(member), None);
         Ok(())

@@ -314,6 +314,8 @@ pub(crate) struct Member {
 /// starts anew has forgotten what it was shown. [fault-model F19]
 #[derive(Debug)]
 pub(crate) struct OlderCopy {
+    /// Up to where it owes what it had: until that is there again it needs to be reminded at each start.
+    pub(crate) owed: LogIndex,
     /// No other member has ended meanwhile.
     pub(crate) are_others_as_they_were: bool,
     /// It takes part.
@@ -812,7 +814,13 @@ impl World {
         }
         self.look_at_floor(member);
         for (of, copy) in &mut self.sh.older_copies {
-            copy.are_others_as_they_were &= *of == id_of(member);
+            match *of == id_of(member) {
+                true if copy.is_reminded => {
+                    (copy.are_others_as_they_were, copy.is_over, copy.is_reminded) = (true, false, false);
+                }
+                true => {}
+                false => copy.are_others_as_they_were = false,
+            }
         }
         let state = &mut self.members[member];
         let mut process = state.process.take().expect("just seen");

@@ -48,9 +48,9 @@ pub(crate) struct Heard {
 }
 
 impl Heard {
-    async fn hear(mut stream: TlsStream<TcpStream>) -> io::Result<Heard> {
+    async fn hear(mut stream: TlsStream<TcpStream>, patience: Duration) -> io::Result<Heard> {
         let mut first = vec![0; 1024];
-        let len = match tokio::time::timeout(FIRST_WORD_MAX, stream.read(&mut first)).await {
+        let len = match tokio::time::timeout(patience, stream.read(&mut first)).await {
             Ok(Ok(0)) => return Err(io::ErrorKind::ConnectionReset.into()),
             Ok(heard) => heard.map_err(in_words)?,
             Err(_) => 0, // it says nothing: it may yet
@@ -106,7 +106,8 @@ impl Service<Uri> for Dialler {
     fn call(&mut self, _: Uri) -> Self::Future {
         let Dialler { address, config, limit } = self.clone();
         Box::pin(async move {
-            let dialled = async { Heard::hear(dial(&address, config).await?).await };
+            let patience = FIRST_WORD_MAX.min(limit / 4);
+            let dialled = async { Heard::hear(dial(&address, config).await?, patience).await };
             let dialled = tokio::time::timeout(limit, dialled).await;
             dialled.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())).map(TokioIo::new)
         })

@@ -44,6 +44,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Duplex for S {}
 /// A greeting is a few dozen bytes, a reason a sentence.
 pub(crate) const GREETING_BYTES_MAX: usize = 4096;
 
+/// More places than a member has. Whoever says more is not listened to.
+const TOLD_PLACES_MAX: usize = 16;
+
 /// The incarnation of whoever has no directory yet.
 const NO_DIRECTORY: Incarnation = Incarnation(0);
 
@@ -74,6 +77,9 @@ pub(crate) struct Greeting {
     pub(crate) priority: u8,
     /// How eager others said they are.
     pub(crate) priorities: RefCell<BTreeMap<NodeId, u8>>,
+    /// Where members have said themselves that they are reached, on connections on which they are believed: a table that this
+    /// member has not been able to follow may be older.
+    pub(crate) told_places: RefCell<BTreeMap<NodeId, Vec<String>>>,
     /// Bytes that our store may hold.
     pub(crate) quota: u64,
     /// Bytes that the stores of others may hold, as they said.
@@ -88,8 +94,6 @@ pub(crate) struct Greeting {
     pub(crate) lives: RefCell<BTreeMap<NodeId, Incarnation>>,
     /// The same on disk.
     pub(crate) book: RefCell<Option<Lives>>,
-    /// The directory from which each member came last.
-    pub(crate) came_from: RefCell<BTreeMap<NodeId, Incarnation>>,
     /// Who is reached where may have changed since the driver looked.
     pub(crate) is_news: Cell<bool>,
     /// A member of this cluster said that we are none any more.
@@ -117,12 +121,8 @@ impl Greeting {
     /// The table of members has changed.
     pub(crate) fn follow(&self, members: Members) {
         *self.members.borrow_mut() = members;
-        self.came_from.borrow_mut().retain(|id, _| !self.members.borrow().removed.contains(id));
-        let came_from = self.came_from.borrow().clone();
-        for (member, life) in came_from {
-            self.meet(member, life); // it may vote by now
-        }
         let removed = &self.members.borrow().removed;
+        self.told_places.borrow_mut().retain(|id, _| !removed.contains(id));
         self.quotas.borrow_mut().retain(|id, _| !removed.contains(id));
         self.find_least_quota();
         self.is_news.set(true);
@@ -144,14 +144,40 @@ impl Greeting {
         let mut urls: BTreeMap<NodeId, Vec<String>> = self.found.borrow().clone();
         urls.extend(members.list.iter().map(|member| (member.id, member.peer_urls.clone())));
         urls.retain(|id, _| *id != self.id && !members.removed.contains(id));
-        urls.into_iter()
-            .map(|(id, urls)| (id, urls.iter().filter_map(|url| PeerAddress::of(url)).collect()))
-            .collect()
+        let told = self.told_places.borrow();
+        let all = |id: &NodeId, urls: Vec<String>| {
+            let mut addresses: Vec<PeerAddress> =
+                urls.iter().filter_map(|url| PeerAddress::of(url)).collect();
+            for address in told.get(id).into_iter().flatten().filter_map(|url| PeerAddress::of(url)) {
+                // In TLS, or as the table says: nobody goes from TLS to the clear on a word.
+                let is_no_worse = address.is_tls || addresses.iter().all(|known| !known.is_tls);
+                if is_no_worse && !addresses.contains(&address) {
+                    addresses.push(address);
+                }
+            }
+            addresses
+        };
+        urls.into_iter().map(|(id, urls)| (id, all(&id, urls))).collect()
+    }
+
+    /// A member that is believed says where it is reached.
+    pub(crate) fn learnt_places(&self, of: NodeId, urls: Vec<String>) {
+        let is_bounded =
+            urls.len() <= TOLD_PLACES_MAX && urls.iter().all(|url| url.len() <= GREETING_BYTES_MAX / 8);
+        let is_new = |id: &NodeId| is_bounded && self.told_places.borrow().get(id) != Some(&urls);
+        if self.knows(of) && is_new(&of) {
+            self.told_places.borrow_mut().insert(of, urls);
+            self.is_news.set(true);
+        }
     }
 
     /// The hosts at which a member is reached, as far as this one knows.
     fn hosts_of(&self, id: NodeId) -> BTreeSet<String> {
-        self.places().remove(&id).into_iter().flatten().map(|address| address.host).collect()
+        let members = self.members.borrow();
+        let listed =
+            members.list.iter().find(|member| member.id == id).map(|member| member.peer_urls.clone());
+        let urls = listed.or_else(|| self.found.borrow().get(&id).cloned()).unwrap_or_default();
+        urls.iter().filter_map(|url| PeerAddress::of(url)).map(|address| address.host).collect()
     }
 
     /// Whether this member knows, or was told, that it is none any more.
@@ -242,7 +268,6 @@ impl Greeting {
     /// A member has proved who it is.
     pub(crate) fn let_in(&self, hello: &Hello) {
         self.heard.borrow_mut().insert(hello.from);
-        self.came_from.borrow_mut().insert(hello.from, hello.incarnation);
         self.meet(hello.from, hello.incarnation);
     }
 

@@ -57,10 +57,13 @@ const TURN_BYTES: usize = 1 << 20;
 /// What a newcomer causes when it asks who the members are: as often as it likes.
 const NEWCOMER: Cause = Cause::of("a newcomer asked who the members are");
 
-/// What strangers cause, by the host they come from.
-fn stranger(address: &str) -> Cause {
+/// What strangers cause, by the host they come from and what is wrong with them.
+fn stranger(address: &str, reason: &str) -> Cause {
     let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
-    Cause { what: "peer connections refused", whose: crc32c::crc32c(host.as_bytes()).into() }
+    // As much of the reason as no stranger has a say in.
+    let kind = &reason.as_bytes()[..reason.len().min(12)];
+    let whose = u64::from(crc32c::crc32c(host.as_bytes())) << 32 | u64::from(crc32c::crc32c(kind));
+    Cause { what: "peer connections refused", whose }
 }
 
 /// Listens for peers until it is dropped; must be called inside a `LocalSet`.
@@ -341,7 +344,10 @@ impl Hearing {
 
     fn refused(&self, address: &str, reason: &str) {
         self.metrics.peer_rejected.add(1);
-        report::warn_of(stranger(address), format_args!("peer connection from {address} refused: {reason}"));
+        report::warn_of(
+            stranger(address, reason),
+            format_args!("peer connection from {address} refused: {reason}"),
+        );
     }
 
     fn refused_by_tls(&self, address: &str, kind: u64, reason: &str) {
@@ -355,6 +361,7 @@ impl Hearing {
         let Hello { from, lane, .. } = caller.hello;
         self.leave_crowd(caller);
         self.greeting.let_in(&caller.hello);
+        self.greeting.proofs.arrived(from);
         let Some(reader) = caller.reader.get() else { unreachable!("its reading was spawned before") };
         let older = self.readers.replace(from, lane, reader.clone());
         if let Some(older) = older.filter(|older| !older.is_finished()) {
@@ -515,6 +522,7 @@ impl Hearing {
                 }
                 Frame::Quota(bytes) => self.greeting.learnt_quota(from, bytes),
                 Frame::Introduction(introduction) => {
+                    self.greeting.learnt_places(from, introduction.peer_urls);
                     if self.greeting.learnt_priority(from, introduction.priority) {
                         self.inbox.push(Event::Priority(from, introduction.priority), len);
                     }

@@ -124,14 +124,14 @@ fn judge(newcomer: &Newcomer<'_>, rolls: Vec<Roll>) -> Result<Identity, String> 
 /// Somebody does; in words for the operator.
 pub(crate) async fn begin(
     cluster: u64,
-    own: &Member,
+    own: NodeId,
     members: &[Member],
     tls: Option<&Arc<ServerTls>>,
 ) -> Result<(), String> {
     let mut asked = JoinSet::new();
-    for other in members.iter().filter(|other| other.id != own.id) {
+    for other in members.iter().filter(|other| other.id != own) {
         for address in other.peer_urls.iter().filter_map(|url| PeerAddress::of(url)) {
-            let (id, to, tls) = (own.id, other.id, tls.cloned());
+            let (id, to, tls) = (own, other.id, tls.cloned());
             let asking = async move {
                 let Ok(mut dialled) = tls::dial(&address, tls.as_ref()).await else { return false };
                 greeting::is_known(&mut dialled.socket, cluster, id, to).await
@@ -141,8 +141,9 @@ pub(crate) async fn begin(
     }
     while let Some(told) = asked.join_next().await {
         if told.unwrap_or(false) {
-            let cannot = CannotJoin::WasHere(own.id);
-            return Err(format!("cannot begin at {}: {cannot}", own.peer_urls.join(",")));
+            let cannot = CannotJoin::WasHere(own);
+            let urls = members.iter().find(|member| member.id == own).map(|own| own.peer_urls.join(","));
+            return Err(format!("cannot begin at {}: {cannot}", urls.unwrap_or_default()));
         }
     }
     Ok(())

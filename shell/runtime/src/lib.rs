@@ -43,7 +43,7 @@ mod watchdog;
 pub use asked::{Asked, Behind};
 pub use engine::Engine;
 pub use room::{default_quota, memory_limit};
-pub use start::{End, Member, Place, Running, RuntimeConfig, StartError, start};
+pub use start::{Began, End, Member, Place, Running, RuntimeConfig, StartError, start};
 
 use kattu_raft::{Duration, RecordEncoder};
 use kattu_wire::Codec;

@@ -303,7 +303,7 @@ impl Dialler {
                 Err(Failure::Refused(reason)) => {
                     if reason != last_refusal {
                         report::warn(format_args!(
-                            "member {:x} at {} refused us: {reason}",
+                            "no connection to member {:x} at {}: {reason}",
                             self.peer.id.0,
                             peer_address::join(&self.peer.addresses)
                         ));
@@ -338,14 +338,16 @@ impl Dialler {
         }
     }
 
-    /// Waits, but not while somebody who says that it is this peer waits to be asked for its proof: it may have come back.
+    /// Waits, but not while somebody who says that it is this peer waits to be asked for its proof, and not when the peer has
+    /// come: it may have come back.
     async fn pause(&self, pause: Duration) {
         let proofs = &self.greeting.proofs;
+        let arrivals = proofs.arrivals(self.peer.id);
         let end = tokio::time::Instant::now() + pause;
         tokio::time::sleep(pause.min(CHALLENGE_AFTER)).await;
         while tokio::time::Instant::now() < end {
             let news = proofs.news();
-            if proofs.has_untold(self.peer.id) {
+            if proofs.has_untold(self.peer.id) || arrivals != proofs.arrivals(self.peer.id) {
                 return;
             }
             tokio::select! {

@@ -132,7 +132,11 @@ fn end_of(read: io::Result<usize>) -> Option<LinkEnd> {
 /// Whether an error of a socket is the other end's kernel speaking, which it does at once when a process dies.
 pub(crate) fn how_it_ended(error: &io::Error) -> LinkEnd {
     match error.kind() {
-        ErrorKind::ConnectionReset | ErrorKind::ConnectionAborted | ErrorKind::BrokenPipe => LinkEnd::ByPeer,
+        // The last is what TLS makes of an end without a farewell.
+        ErrorKind::ConnectionReset
+        | ErrorKind::ConnectionAborted
+        | ErrorKind::BrokenPipe
+        | ErrorKind::UnexpectedEof => LinkEnd::ByPeer,
         _ => LinkEnd::Otherwise,
     }
 }

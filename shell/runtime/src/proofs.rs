@@ -33,6 +33,8 @@ pub(crate) struct Proofs {
     untold: RefCell<BTreeMap<NodeId, VecDeque<Challenge>>>,
     /// Of our own connections: the number that each was given, by whom, and the secret once it is known.
     expected: RefCell<BTreeMap<u64, (NodeId, Option<u64>)>>,
+    /// How often each member has come: it is there, and can be dialled at once.
+    arrivals: RefCell<BTreeMap<NodeId, u64>>,
     news: Notify,
 }
 
@@ -124,6 +126,17 @@ impl Proofs {
             waiting.push_back(Challenge { number, secret: question.secret });
         }
         self.news.notify_waiters();
+    }
+
+    /// A member has come, and is believed.
+    pub(crate) fn arrived(&self, member: NodeId) {
+        *self.arrivals.borrow_mut().entry(member).or_default() += 1;
+        self.news.notify_waiters();
+    }
+
+    /// How often a member has come.
+    pub(crate) fn arrivals(&self, member: NodeId) -> u64 {
+        self.arrivals.borrow().get(&member).copied().unwrap_or_default()
     }
 
     /// Whether a challenge waits for a connection to this member.

@@ -63,6 +63,17 @@ pub struct Member {
     pub peer_urls: Vec<String>,
 }
 
+/// What cluster and members are called, if the cluster began at these URLs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Began {
+    /// The cluster.
+    pub cluster: u64,
+    /// This member.
+    pub id: NodeId,
+    /// All of them, this one included.
+    pub members: Vec<Member>,
+}
+
 /// All that one member is told.
 #[derive(Clone, Debug)]
 pub struct RuntimeConfig {
@@ -72,7 +83,7 @@ pub struct RuntimeConfig {
     pub cluster_id: u64,
     /// What its directory may call cluster and member beside that: they were named when the cluster began, after URLs that may
     /// have another scheme by now.
-    pub began_as: Vec<(u64, NodeId)>,
+    pub began_as: Vec<Began>,
     /// This member, among `members`.
     pub id: NodeId,
     /// All members that the cluster begins with, this one included; of one that is there already, those to ask.
@@ -264,9 +275,13 @@ pub async fn start(config: RuntimeConfig) -> Result<Running, StartError> {
     }
     if !config.join && !config.data_dir.join(kattu_wal::IDENTITY).exists() {
         // Before it listens itself: of members that begin together, none waits for another one's answer.
-        join::begin(config.cluster_id, &own, &config.members, config.peer_tls.as_ref())
-            .await
-            .map_err(StartError::Join)?;
+        let tls = config.peer_tls.as_ref();
+        join::begin(config.cluster_id, own.id, &config.members, tls).await.map_err(StartError::Join)?;
+        // The others may know it by what it was called when the cluster began.
+        for began in config.began_as.iter().filter(|began| began.cluster != config.cluster_id) {
+            let members = with_places_of(began, &config.members);
+            join::begin(began.cluster, began.id, &members, tls).await.map_err(StartError::Join)?;
+        }
     }
     let listeners = listen(&config.listen_peers).await?;
 
@@ -451,7 +466,7 @@ async fn open(
         None => dir.create(config.first_identity(), &options)?,
         // Flags do not say who joined: others gave it its id.
         Some(identity) if config.join || identity.joined.is_some() => {}
-        Some(identity) if config.began_as.contains(&(identity.cluster, identity.node)) => {}
+        Some(identity) if is_named(&config.began_as, identity) => {}
         Some(_) => dir.expect(config.cluster_id, config.id)?,
     }
     let identity = dir.identity().expect("it has one by now").clone();
@@ -465,6 +480,21 @@ async fn open(
     let (wal, mut recovered) = Wal::mend(dir, options)?;
     let recovered = recovered.remove(&group).unwrap_or_default();
     Ok((wal, recovered, identity, lives))
+}
+
+/// The members as they were called first, where they are reached now.
+fn with_places_of(began: &Began, now: &[Member]) -> Vec<Member> {
+    let at =
+        |member: &Member| now.iter().find(|other| other.name == member.name).map(|it| it.peer_urls.clone());
+    let placed = began.members.iter().map(|member| Member {
+        peer_urls: at(member).unwrap_or_else(|| member.peer_urls.clone()),
+        ..member.clone()
+    });
+    placed.collect()
+}
+
+fn is_named(began_as: &[Began], identity: &Identity) -> bool {
+    began_as.iter().any(|began| (began.cluster, began.id) == (identity.cluster, identity.node))
 }
 
 /// What this member promises to leaders, for as long as its election timeout, was longer when it ran last: then that is

@@ -189,7 +189,9 @@ fn judge_urls(texts: Vec<String>) -> Result<Vec<String>, EtcdError> {
     }
     let urls = texts.iter().map(|text| Url::parse(text.trim())).collect::<Result<Vec<_>, _>>();
     let urls = urls.map_err(|_| errors::BAD_MEMBER_URLS)?;
-    if !urls.iter().all(Url::is_reachable) {
+    // With both schemes a member could be reached in the clear by whoever stands between.
+    let is_mixed = urls.iter().any(Url::is_tls) && !urls.iter().all(Url::is_tls);
+    if is_mixed || !urls.iter().all(Url::is_reachable) {
         return Err(errors::BAD_MEMBER_URLS);
     }
     let mut texts: Vec<String> = urls.iter().map(Url::to_string).collect();
@@ -222,7 +224,8 @@ mod tests {
         let long = format!("http://{}:1", "a".repeat(URL_BYTES_MAX));
         let many = ["http://a:1"; URLS_MAX + 1];
         assert_eq!(judge(&["https://A:1/"]).unwrap(), ["https://a:1"]);
-        let wrong: [&[&str]; 8] = [
+        let wrong: [&[&str]; 9] = [
+            &["http://a:1", "https://a:1"],
             &[],
             &[""],
             &["10.0.0.1:2380"],

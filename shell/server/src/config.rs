@@ -24,7 +24,7 @@ use crate::level;
 use kattu_node::contract::Consistency;
 use kattu_raft::{Duration, Leadership, Lease, NodeId};
 use kattu_runtime::report::{Format, Level, LogOptions, Output};
-use kattu_runtime::{Member, Place};
+use kattu_runtime::{Began, Member, Place};
 use membership::Names;
 use sources::{Asked, Setting, Settings};
 use std::fmt;
@@ -75,7 +75,7 @@ pub struct ServeConfig {
     /// The cluster.
     pub cluster_id: u64,
     /// What cluster and member are called in a directory from before the cluster moved to TLS, or from it.
-    pub began_as: Vec<(u64, NodeId)>,
+    pub began_as: Vec<Began>,
     /// Whether the cluster is there already: an empty directory becomes that of a member that was added.
     pub must_exist: bool,
     /// Time between heartbeats.
@@ -357,7 +357,7 @@ struct Members {
     urls: Vec<Url>,
     cluster_id: u64,
     /// [`membership::names_before`]
-    before: Vec<(u64, NodeId)>,
+    before: Vec<Began>,
 }
 
 /// Who is in the cluster, and which one this is. What others are told about this member must be what it says itself.

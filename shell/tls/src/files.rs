@@ -71,6 +71,7 @@ pub(crate) struct Read {
     pub(crate) clients: Option<Arc<dyn ClientCertVerifier>>,
     pub(crate) dial: Option<Dial>,
     pub(crate) leaf: Leaf,
+    pub(crate) chain: Vec<CertificateDer<'static>>,
 }
 
 impl TlsFiles {
@@ -95,6 +96,7 @@ impl TlsFiles {
         let (key, leaf) = certified(&self.cert, &self.key, &provider)?;
         let clients = self.clients(&provider)?;
         let dial = self.dial(&key, &provider)?;
+        let chain = key.cert.clone();
         let builder = ServerConfig::builder_with_provider(provider)
             .with_protocol_versions(&self.policy.versions())
             .map_err(|error| wrong(&self.cert, error))?;
@@ -112,7 +114,7 @@ impl TlsFiles {
             config.session_storage = Arc::new(NoServerSessionStorage {});
             config.send_tls13_tickets = 0;
         }
-        Ok(Read { config, clients, dial, leaf })
+        Ok(Read { config, clients, dial, leaf, chain })
     }
 
     fn clients(

@@ -50,6 +50,8 @@ pub fn is_for(certificate: &CertificateDer<'_>, host: &str) -> bool {
 pub(crate) struct Dial {
     pub(crate) config: Arc<ClientConfig>,
     pub(crate) verifier: Arc<Dialled>,
+    /// Whom it believes is a matter of certificates.
+    pub(crate) is_trusting: bool,
 }
 
 impl Dial {
@@ -59,6 +61,7 @@ impl Dial {
         policy: &Policy,
         of: &Path,
     ) -> Result<Dial, FileError> {
+        let is_trusting = dialled.signed.is_some();
         let verifier = Arc::new(dialled);
         let mut config = ClientConfig::builder_with_provider(policy.provider())
             .with_protocol_versions(&policy.versions())
@@ -69,7 +72,7 @@ impl Dial {
         config.alpn_protocols = vec![PROTOCOL.to_vec()];
         // Whoever takes a session up again shows no certificate.
         config.resumption = Resumption::disabled();
-        Ok(Dial { config: Arc::new(config), verifier })
+        Ok(Dial { config: Arc::new(config), verifier, is_trusting })
     }
 }
 

@@ -31,6 +31,7 @@ pub struct Current {
     pub config: Arc<ServerConfig>,
     /// The port's certificate.
     pub leaf: Leaf,
+    chain: Vec<CertificateDer<'static>>,
     clients: Option<Arc<dyn ClientCertVerifier>>,
     dial: Option<Dial>,
     /// How the files lay that rule whose certificates are taken.
@@ -55,6 +56,27 @@ impl Current {
         };
         let judged = clients.verify_client_cert(leaf, rest, UnixTime::now());
         judged.map(|_| ()).map_err(|error| refused(&std::io::Error::other(error)))
+    }
+
+    /// Where members show each other certificates, whether this one's own would be taken: what it trusts now all trust, soon or
+    /// already, and with files by which it is not taken all links would end.
+    fn takes_itself(&self, files: &TlsFiles) -> Result<(), FileError> {
+        let (Some(dial), Some(_)) = (&self.dial, &self.clients) else { return Ok(()) };
+        let host = self.leaf.names.iter().find(|name| !name.starts_with('*'));
+        let Some(host) = host.filter(|_| dial.is_trusting) else { return Ok(()) };
+        let judged = self.judge_dialled(Some(&self.chain), host).and_then(|()| self.judge(Some(&self.chain)));
+        match judged {
+            // That is told otherwise, and is no reason to go on with the old ones.
+            Ok(()) | Err(Refused::Expired | Refused::NotYet | Refused::Revoked | Refused::WrongPurpose) => {
+                Ok(())
+            }
+            Err(why) => {
+                let what = format!(
+                    "with these files this member's own certificate would be refused by the others: {why}"
+                );
+                Err(FileError { file: files.cert.clone(), what })
+            }
+        }
     }
 
     /// What members are dialled with, if they are.
@@ -181,7 +203,7 @@ impl ServerTls {
             }
             state.broken.clone()
         };
-        let read = read(&self.files, &now);
+        let read = read(&self.files, &now).and_then(|read| read.takes_itself(&self.files).map(|()| read));
         let mut state = self.state();
         state.read = now;
         match read {
@@ -262,6 +284,7 @@ fn read(files: &TlsFiles, stamps: &[Stamp]) -> Result<Current, FileError> {
     Ok(Current {
         config: Arc::new(read.config),
         leaf: read.leaf,
+        chain: read.chain,
         clients: read.clients,
         dial: read.dial,
         of_clients,

@@ -59,7 +59,7 @@ impl Cluster {
         Cluster::start_in_tls(program, folder, number, etcdctl, false)
     }
 
-    /// The same, in TLS with certificates on both sides if `in_tls`.
+    /// The same, in TLS with certificates on both sides, for clients and among members, if `in_tls`.
     pub fn start_in_tls(
         program: &Program,
         folder: &Path,
@@ -83,7 +83,7 @@ impl Cluster {
         let client_addresses = hosts.iter().map(|host| format!("{scheme}{host}:2379")).collect::<Vec<_>>();
         let scheme = if in_tls { "https" } else { "http" };
         let initial: Vec<String> =
-            hosts.iter().enumerate().map(|(i, host)| format!("n{i}=http://{host}:2380")).collect();
+            hosts.iter().enumerate().map(|(i, host)| format!("n{i}={scheme}://{host}:2380")).collect();
         let mut cluster = Cluster {
             children: Vec::new(),
             client_addresses,
@@ -101,8 +101,9 @@ impl Cluster {
                 .args(["--listen-client-urls", &format!("{scheme}://{host}:2379")])
                 .args(["--advertise-client-urls", &format!("{scheme}://{host}:2379")])
                 .args(cluster.certificates.iter().flat_map(Certificates::of_server))
-                .args(["--listen-peer-urls", &format!("http://{host}:2380")])
-                .args(["--initial-advertise-peer-urls", &format!("http://{host}:2380")])
+                .args(cluster.certificates.iter().flat_map(Certificates::of_peer))
+                .args(["--listen-peer-urls", &format!("{scheme}://{host}:2380")])
+                .args(["--initial-advertise-peer-urls", &format!("{scheme}://{host}:2380")])
                 .args(["--initial-cluster", &initial.join(",")])
                 .args(["--initial-cluster-token", "bench", "--log-level", "warn"])
                 .args(["--quota-backend-bytes", "8589934592"])

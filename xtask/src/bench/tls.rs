@@ -23,6 +23,7 @@ impl Certificates {
         let folder = shell::root().join("target/bench/certificates");
         let mut words = vec![folder.display().to_string()];
         words.extend_from_slice(hosts);
+        words.push("127.0.0.1".to_string()); // etcd asks whether a member's is for the address that it comes from
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         rigs::in_foreground("certificates", &words)?;
         Ok(Certificates(folder))
@@ -38,6 +39,14 @@ impl Certificates {
             ["--cert-file", "--key-file", "--trusted-ca-file", "--client-cert-auth"].map(str::to_string);
         let [cert, key, ca, asks] = flags;
         [cert, self.at("server.crt"), key, self.at("server.key"), ca, self.at("ca.crt"), asks]
+    }
+
+    /// The same among members.
+    pub fn of_peer(&self) -> [String; 7] {
+        self.of_server().map(|word| match word.strip_prefix("--") {
+            Some(flag) => format!("--peer-{flag}"),
+            None => word,
+        })
     }
 
     /// For etcd's tools, and ours.

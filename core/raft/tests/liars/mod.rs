@@ -188,9 +188,9 @@ impl Bytes<'_> {
                 let (committed, acknowledged) = (self.position(), self.position());
                 let standings = [Standing::Alone, Standing::HasMetAll, Standing::TakesPart];
                 let standing = standings[usize::from(self.byte() % 3)];
-                Message::Reminder(Reminder { standing, committed, acknowledged })
+                Message::Reminder(Reminder { nonce: self.number(), standing, committed, acknowledged })
             }
-            20 => Message::Remind(Remind),
+            20 => Message::Remind(Remind { nonce: self.number() }),
             _ => match self.flag() {
                 true => Message::TimeoutNow(TimeoutNow),
                 false => Message::StaleTerm(StaleTerm),

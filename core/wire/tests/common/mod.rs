@@ -230,10 +230,11 @@ pub fn one_of_each() -> Vec<(&'static str, Frame)> {
         ),
         ("timeout-now", envelope(Message::TimeoutNow(TimeoutNow))),
         ("lost", envelope(Message::Lost(Lost { upto: last }))),
-        ("remind", envelope(Message::Remind(Remind))),
+        ("remind", envelope(Message::Remind(Remind { nonce: 77 }))),
         (
             "reminder",
             envelope(Message::Reminder(Reminder {
+                nonce: 77,
                 standing: Standing::HasMetAll,
                 committed: last,
                 acknowledged: last,

@@ -16,6 +16,8 @@ struct Start {
     raft: Raft,
     now: Instant,
     sent: Vec<Envelope>,
+    /// What its questions are named.
+    nonce: u64,
 }
 
 impl Start {
@@ -51,7 +53,7 @@ impl Start {
             },
         };
         let now = Instant(1_000_000);
-        Start { raft: Raft::recover(config, seed, now, recovered), now, sent: Vec::new() }
+        Start { raft: Raft::recover(config, seed, now, recovered), now, sent: Vec::new(), nonce: 0 }
     }
 
     fn carry_out(&mut self, mut effects: Effects) {
@@ -70,7 +72,11 @@ impl Start {
             self.raft.tick(self.now, &mut effects);
             self.carry_out(effects);
         }
-        std::mem::take(&mut self.sent)
+        let said = std::mem::take(&mut self.sent);
+        if let Some(Message::Remind(remind)) = said.first().map(|it| &it.message) {
+            self.nonce = remind.nonce;
+        }
+        said
     }
 
     fn hears(&mut self, from: u64, term: u64, message: Message) -> Vec<Envelope> {
@@ -102,7 +108,11 @@ impl Start {
     ) {
         let id = |index| if index == 0 { EntryId::default() } else { EntryId::new(2, index) };
         let (committed, acknowledged) = (id(committed), id(acknowledged));
-        self.hears(by, term, Message::Reminder(Reminder { standing, committed, acknowledged }));
+        self.hears(
+            by,
+            term,
+            Message::Reminder(Reminder { nonce: self.nonce, standing, committed, acknowledged }),
+        );
     }
 }
 

@@ -290,7 +290,7 @@ impl Invariants {
     }
 
     /// The same; but what it has promised stays: its votes, and of its log what is committed or what a leader counts, which is
-    /// up to `owed`. The others are to remind it of that; `None` if it has it all. [F19]
+    /// up to `owed`. The others are to remind it of that; `None` if it has it all. (F19)
     pub fn returns_older(&mut self, member: NodeId, owed: Option<LogIndex>) {
         let place = self.ghost.place(member);
         let member = self.ghost.at_mut(place);

@@ -467,7 +467,7 @@ pub fn help() -> String {
     }
     text.push_str("\nAccepted for etcd's sake, without effect:\n");
     push_names(&mut text, |fate| matches!(fate, Fate::Tolerated(_)));
-    text.push_str("\nRefused, because going on without would be wrong:\n  TLS between members, authentication, discovery, --force-new-cluster\n");
+    text.push_str("\nRefused, because going on without would be wrong:\n  authentication, discovery, --force-new-cluster\n");
     text.push_str(HELP_TAIL);
     text
 }

@@ -10,7 +10,7 @@
 
 use super::urls::Url;
 use kattu_raft::NodeId;
-use kattu_runtime::Member;
+use kattu_runtime::{Began, Member};
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -70,12 +70,13 @@ pub(crate) fn identify(token: &str, roll: &Roll) -> Result<(Vec<Member>, u64), S
 
 /// What the cluster and one of its members are called if the cluster began in the clear, and if it began in TLS: flags say where
 /// members are reached now, directories what they were called first.
-pub(crate) fn names_before(token: &str, roll: &Roll, own: &str) -> Vec<(u64, NodeId)> {
+pub(crate) fn names_before(token: &str, roll: &Roll, own: &str) -> Vec<Began> {
     let began = |in_tls| {
         let urls = |urls: &Vec<Url>| urls.iter().map(|url| url.clone().with_tls(in_tls)).collect();
         let roll: Roll = roll.iter().map(|(name, its)| (name.clone(), urls(its))).collect();
         let (members, cluster) = identify(token, &roll).ok()?;
-        Some((cluster, members.iter().find(|member| member.name == own)?.id))
+        let id = members.iter().find(|member| member.name == own)?.id;
+        Some(Began { cluster, id, members })
     };
     [false, true].into_iter().filter_map(began).collect()
 }

@@ -301,7 +301,8 @@ fn members_speak_tls_where_their_urls_say_so() {
     assert_ne!((plain.cluster_id, plain.id), (tls.cluster_id, tls.id), "members that begin must agree");
     for moved in [&plain, &tls] {
         let names = [(plain.cluster_id, plain.id), (tls.cluster_id, tls.id)];
-        assert_eq!(moved.began_as, names, "whoever moves stays the same");
+        let began: Vec<_> = moved.began_as.iter().map(|began| (began.cluster, began.id)).collect();
+        assert_eq!(began, names, "whoever moves stays the same");
     }
 
     let auto = config(&[listen, "--peer-auto-tls", "--data-dir=/d"]).peer_tls;
@@ -318,7 +319,19 @@ fn members_speak_tls_where_their_urls_say_so() {
 fn members_that_contradict_themselves_about_tls_are_told_so() {
     let https = "--listen-peer-urls=https://127.0.0.1:2380";
     let other = "--initial-cluster=default=http://127.0.0.1:2380,b=https://127.0.0.2:2380";
-    let cases: [(&[&str], &str); 8] = [
+    let cases: [(&[&str], &str); 11] = [
+        (&[https, "--peer-auto-tls", "--peer-trusted-ca-file=a"], "members would refuse each other"),
+        (&["--peer-trusted-ca-file=a", "--peer-client-cert-auth"], "which this one does not speak"),
+        (
+            &[
+                https,
+                "--peer-cert-file=c",
+                "--peer-key-file=k",
+                "--peer-trusted-ca-file=a",
+                "--peer-cert-allowed-cn=,",
+            ],
+            "--peer-cert-allowed-cn: expected names",
+        ),
         (&[https], "--listen-peer-urls: https://127.0.0.1:2380 needs --peer-cert-file and --peer-key-file"),
         (&[other], "--initial-cluster: https://127.0.0.2:2380 needs --peer-cert-file"),
         (&[https, "--peer-cert-file=c"], "--peer-cert-file: needs its key: --peer-key-file"),

@@ -121,6 +121,11 @@ fn source(
         let what = "expected hosts or addresses, separated by commas; no certificate could be for these";
         return Err(given.wrong(flags.hostnames, what));
     }
+    if let Some(flag) =
+        flags.common_names.filter(|flag| path(given, flag).is_some() && common_names.is_empty())
+    {
+        return Err(given.wrong(flag, "expected names, separated by commas"));
+    }
     let files = |cert, key| {
         let files = TlsFiles {
             cert,
@@ -226,7 +231,18 @@ pub(super) fn for_members(
     };
     let kept = SelfSigned { dir: data_dir.join(".tls"), hosts: hosts(listen.iter().chain(own)) };
     let source = source(given, &MEMBERS, dials, kept, warnings)?;
+    if is_auto && path(given, MEMBERS.trusted_ca).is_some() {
+        let what = "no authority signs the certificates of --peer-auto-tls: members would refuse each other; use --peer-cert-file";
+        return Err(given.wrong(MEMBERS.trusted_ca, what));
+    }
     let Some(source) = source else {
+        if let Some(flag) =
+            [MEMBERS.trusted_ca, "peer-client-cert-file"].into_iter().find(|it| path(given, it).is_some())
+        {
+            let what = "says something about TLS between members, which this one does not speak; add --peer-cert-file and \
+                        --peer-key-file, and https:// in the URLs";
+            return Err(given.wrong(flag, what));
+        }
         if let Some(url) = listen.iter().find(|url| url.is_tls()) {
             return Err(needs_certificate(given, &MEMBERS, MEMBERS.listen, url));
         }
@@ -250,6 +266,13 @@ pub(super) fn for_members(
         warnings.push(
             "--peer-auto-tls encrypts, and proves to no member whom it talks to: members believe each other by where they \
              are reached, as without TLS"
+                .into(),
+        );
+    }
+    if path(given, MEMBERS.trusted_ca).is_some() && listen.iter().any(|url| !url.is_tls()) {
+        warnings.push(
+            "members show certificates where they come by https:// only; whoever comes to http:// in --listen-peer-urls is \
+             asked where it is reached"
                 .into(),
         );
     }
