@@ -66,7 +66,7 @@ pub struct Leadership {
     pub suspicion: Option<Duration>,
     /// Reads by the leader's clock, and what everybody promises for them. [replication-protocols §9.4]
     pub lease: Option<Lease>,
-    /// Whoever starts asks the other voters what it has promised before it takes part. [`crate::reminder`]
+    /// Whoever starts asks the other voters what it has promised before it takes part. (`reminder.rs`)
     pub asks_first: bool,
 }
 

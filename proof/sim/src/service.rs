@@ -211,6 +211,7 @@ fn as_in_production(plan: Plan) -> World {
 pub fn rush(seed: u64, silent: Option<&'static str>) -> Result<Rushed, Violation> {
     let mut plan = Plan::steady(seed, 3, 0);
     plan.load.clients = 0;
+    plan.settings.leadership.asks_first = false; // nobody starts in it but all at once
     plan.settings.pending_max /= RUSH_SCALE;
     plan.settings.limits.batch_bytes_max /= RUSH_SCALE;
     plan.settings.limits.inflight_bytes_max /= RUSH_SCALE;
