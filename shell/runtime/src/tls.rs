@@ -31,26 +31,16 @@ pub(crate) struct Shown {
 
 impl Shown {
     /// Comes back when whoever has shown this would not be let in any more.
-    pub(crate) async fn let_in_no_more(mut self) -> Refused {
-        self.judged_by(|tls, chain| tls.current().judge(chain)).await
+    pub(crate) async fn let_in_no_more(self) -> Refused {
+        let Shown { tls, rejudged, chain } = self;
+        handshake::until_refused(Line::Members, rejudged, || tls.current().judge(chain.as_deref())).await
     }
 
     /// Comes back when whoever was dialled at this host would not be believed any more.
-    async fn believed_no_more(mut self, host: &str) -> Refused {
-        self.judged_by(|tls, chain| tls.current().judge_dialled(chain, host)).await
-    }
-
-    async fn judged_by(
-        &mut self,
-        judge: impl Fn(&ServerTls, Option<&[CertificateDer<'static>]>) -> Result<(), Refused>,
-    ) -> Refused {
-        while self.rejudged.changed().await.is_ok() {
-            let judged = handshake::in_turn(Line::Members, || judge(&self.tls, self.chain.as_deref())).await;
-            if let Err(why) = judged {
-                return why;
-            }
-        }
-        std::future::pending().await
+    async fn believed_no_more(self, host: &str) -> Refused {
+        let Shown { tls, rejudged, chain } = self;
+        let judge = || tls.current().judge_dialled(chain.as_deref(), host);
+        handshake::until_refused(Line::Members, rejudged, judge).await
     }
 
     /// The certificate, if an authority of ours has signed it.

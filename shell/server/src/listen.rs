@@ -236,16 +236,11 @@ async fn begin(mut stream: TcpStream, speaks: &Speaks) -> std::io::Result<Begun>
 /// more. [fault-model SE3]
 async fn trusted_no_more(
     speaks: &Speaks,
-    mut rejudged: watch::Receiver<u64>,
+    rejudged: watch::Receiver<u64>,
     chain: Option<Vec<CertificateDer<'static>>>,
 ) -> Refused {
     let Some(tls) = speaks.tls() else { return std::future::pending().await };
-    while rejudged.changed().await.is_ok() {
-        if let Err(why) = handshake::in_turn(Line::Clients, || tls.current().judge(chain.as_deref())).await {
-            return why;
-        }
-    }
-    std::future::pending().await
+    handshake::until_refused(Line::Clients, rejudged, || tls.current().judge(chain.as_deref())).await
 }
 
 enum Protocol {

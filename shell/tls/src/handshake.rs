@@ -8,6 +8,7 @@
 //!        3. However many clients come, a member waits behind none of them.
 //! Knows nothing of: certificates, deadlines.
 
+use crate::refused::Refused;
 use rustls::ServerConfig;
 use std::future::Future;
 use std::io;
@@ -15,7 +16,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore, watch};
 use tokio_rustls::{TlsAcceptor, TlsStream};
 
 /// The first byte of a client that speaks TLS: a record with its part of the handshake. [RFC 8446 §5.1]
@@ -111,6 +112,21 @@ impl<F: Future + Unpin> Future for InTurn<F> {
 pub async fn in_turn<T>(line: Line, step: impl FnOnce() -> T) -> T {
     let step = Box::pin(async move { step() });
     InTurn::new(line, step).await.expect("one step is not too many")
+}
+
+/// Judges somebody anew, in turn, whenever others may be let in or believed than before; comes back with the reason when it is
+/// refused. `rejudged` is as of before the first judgement. [fault-model SE3]
+pub async fn until_refused(
+    line: Line,
+    mut rejudged: watch::Receiver<u64>,
+    judge: impl Fn() -> Result<(), Refused>,
+) -> Refused {
+    while rejudged.changed().await.is_ok() {
+        if let Err(why) = in_turn(line, &judge).await {
+            return why;
+        }
+    }
+    std::future::pending().await
 }
 
 /// Carries out the handshake of somebody who has just come. Must be awaited inside a `LocalSet`.

@@ -124,13 +124,7 @@ impl DataDir {
         )?;
 
         let bytes = identity.to_bytes();
-        let aside = format!("{IDENTITY}.tmp");
-        let made = files.create(&aside).and_then(|file| {
-            file.write_at(0, &bytes)?;
-            file.sync()
-        });
-        made.map_err(|error| WalError::growing(IDENTITY, bytes.len() as u64, &error))?;
-        segment::publish(files, &aside, IDENTITY, bytes.len() as u64)?;
+        segment::publish_whole(files, IDENTITY, &bytes)?;
         self.identity = Some(identity);
         self.sign_lock()
     }

@@ -12,7 +12,7 @@
 use crate::error::WalError;
 use crate::files::Files;
 use crate::identity::{Identity, VERSION};
-use crate::segment::publish;
+use crate::segment::publish_whole;
 use kattu_raft::{EntryId, GroupId, LogIndex, Term};
 
 const MAGIC: u32 = u32::from_le_bytes(*b"KTFL");
@@ -42,14 +42,7 @@ pub(crate) fn store(
     bytes[32..40].copy_from_slice(&floor.index.0.to_le_bytes());
     let crc = checksum(&bytes);
     bytes[8..12].copy_from_slice(&crc.to_le_bytes());
-    let name = name_of(group);
-    let aside = format!("{name}.tmp");
-    let made = files.create(&aside).and_then(|file| {
-        file.write_at(0, &bytes)?;
-        file.sync()
-    });
-    made.map_err(|error| WalError::growing(&name, BYTES as u64, &error))?;
-    publish(files, &aside, &name, BYTES as u64)
+    publish_whole(files, &name_of(group), &bytes)
 }
 
 /// The floor of a group, if it has one. One that cannot be read is no better known than by `term`, the newest term that

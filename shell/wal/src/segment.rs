@@ -230,6 +230,18 @@ pub(crate) fn publish(files: &dyn Files, aside: &str, name: &str, bytes: u64) ->
     files.sync_names().map_err(|error| WalError::syncing(name, &error))
 }
 
+/// Makes a small file of these bytes, or replaces one: written aside, synced, and given its name durably. Whoever is
+/// interrupted leaves the old one.
+pub(crate) fn publish_whole(files: &dyn Files, name: &str, bytes: &[u8]) -> Result<(), WalError> {
+    let aside = format!("{name}.tmp");
+    let made = files.create(&aside).and_then(|file| {
+        file.write_at(0, bytes)?;
+        file.sync()
+    });
+    made.map_err(|error| WalError::growing(name, bytes.len() as u64, &error))?;
+    publish(files, &aside, name, bytes.len() as u64)
+}
+
 /// Whether the reserve is there, of the size asked for.
 pub(crate) fn has_reserve(files: &dyn Files, bytes: u64) -> bool {
     bytes == 0 || files.open(RESERVE).and_then(|file| file.bytes()).is_ok_and(|found| bytes <= found)

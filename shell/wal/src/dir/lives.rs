@@ -13,7 +13,7 @@ use super::DataDir;
 use crate::error::WalError;
 use crate::files::Files;
 use crate::identity::{Identity, VERSION};
-use crate::segment::publish;
+use crate::segment::publish_whole;
 use kattu_raft::{Incarnation, NodeId};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -94,19 +94,12 @@ impl DataDir {
 }
 
 impl Lives {
-    /// From which directory a member came, if this one has met it.
-    #[must_use]
-    pub fn of(&self, member: NodeId) -> Option<Incarnation> {
-        self.known.get(&member).copied()
-    }
-
     /// All that were met.
     pub fn all(&self) -> impl Iterator<Item = (NodeId, Incarnation)> {
         self.known.iter().map(|(&member, &life)| (member, life))
     }
 
-    /// Makes durable from which directory a member comes. A learner may come from another one than before: nothing that it
-    /// promised counts.
+    /// Makes durable from which directory a voter comes. Whether it may come from there is for the caller to judge, before.
     ///
     /// # Errors
     /// [`WalError::NoSpace`], [`WalError::Io`]; then nothing has changed.
@@ -137,12 +130,6 @@ impl Lives {
         }
         let crc = checksum(&bytes);
         bytes[8..12].copy_from_slice(&crc.to_le_bytes());
-        let aside = format!("{LIVES}.tmp");
-        let made = self.files.create(&aside).and_then(|file| {
-            file.write_at(0, &bytes)?;
-            file.sync()
-        });
-        made.map_err(|error| WalError::growing(LIVES, bytes.len() as u64, &error))?;
-        publish(&*self.files, &aside, LIVES, bytes.len() as u64)
+        publish_whole(&*self.files, LIVES, &bytes)
     }
 }

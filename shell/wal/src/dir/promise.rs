@@ -14,7 +14,7 @@ use super::DataDir;
 use crate::error::WalError;
 use crate::files::Files;
 use crate::identity::{Identity, VERSION};
-use crate::segment::publish;
+use crate::segment::publish_whole;
 use std::time::Duration;
 
 /// The file's name.
@@ -90,12 +90,6 @@ impl DataDir {
         bytes[24..32].copy_from_slice(&nanos.to_le_bytes());
         let crc = checksum(&bytes);
         bytes[8..12].copy_from_slice(&crc.to_le_bytes());
-        let aside = format!("{PROMISE}.tmp");
-        let made = self.files.create(&aside).and_then(|file| {
-            file.write_at(0, &bytes)?;
-            file.sync()
-        });
-        made.map_err(|error| WalError::growing(PROMISE, BYTES as u64, &error))?;
-        publish(&*self.files, &aside, PROMISE, BYTES as u64)
+        publish_whole(&*self.files, PROMISE, &bytes)
     }
 }
