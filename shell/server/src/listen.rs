@@ -195,10 +195,8 @@ async fn begin(mut stream: TcpStream, speaks: &Speaks) -> std::io::Result<Begun>
     match speaks {
         _ if len == 0 => Ok(Begun::Closed),
         Speaks::Plain if begins_tls => {
-            tokio::task::spawn_local(async move {
-                let told = no_tls::refuse_tls(&mut stream);
-                let _ = tokio::time::timeout(FAREWELL_MAX, told).await;
-            });
+            let told = no_tls::refuse_tls(&mut stream);
+            let _ = tokio::time::timeout(FAREWELL_MAX, told).await; // whoever does not listen is not told
             Ok(Begun::Refused(Refused::Other(
                 "it speaks TLS, and this port does not: use http://, or listen on https://".into(),
             )))
@@ -219,10 +217,8 @@ async fn begin(mut stream: TcpStream, speaks: &Speaks) -> std::io::Result<Begun>
         }
         Speaks::Tls(_) => {
             let speaks_http2 = no_tls::begins_http2(&first[..len]);
-            tokio::task::spawn_local(async move {
-                let told = no_tls::refuse(&mut stream, speaks_http2);
-                let _ = tokio::time::timeout(FAREWELL_MAX, told).await; // whoever does not listen is not told
-            });
+            let told = no_tls::refuse(&mut stream, speaks_http2);
+            let _ = tokio::time::timeout(FAREWELL_MAX, told).await;
             Ok(Begun::Refused(Refused::NotTls))
         }
         Speaks::Plain | Speaks::Both(_) => Ok(match recognize(&stream).await? {

@@ -47,7 +47,7 @@ fn of_tls(page: &mut Page, config: &FaceConfig) {
     let name = "kattu_tls_certificate_not_after_seconds";
     page.head(name, "When the certificate ends, in seconds since 1970", "gauge");
     for (port, tls) in &ports {
-        let since_1970 = tls.current().leaf.not_after.duration_since(SystemTime::UNIX_EPOCH);
+        let since_1970 = tls.current().ends_first().not_after.duration_since(SystemTime::UNIX_EPOCH);
         page.line(name, port, since_1970.map_or(0, |since| since.as_secs()));
     }
     let name = "kattu_tls_files_broken_total";

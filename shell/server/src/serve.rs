@@ -278,7 +278,7 @@ fn load_tls(source: &TlsSource, stem: &str, flag: &str) -> Result<Arc<ServerTls>
         }
     };
     let tls = ServerTls::load(files).map_err(wrong)?;
-    let leaf = tls.current().leaf.clone();
+    let leaf = tls.current().leaf().clone();
     report::info(format_args!("--{flag}: {}, for {}", tls::good_for(&leaf), leaf.names.join(", ")));
     Ok(Arc::new(tls))
 }

@@ -64,7 +64,7 @@ impl Certificate {
     }
 
     fn of(tls: &ServerTls, whom: &str) -> Certificate {
-        let (leaf, now) = (tls.current().leaf.clone(), SystemTime::now());
+        let (leaf, now) = (tls.current().ends_first().clone(), SystemTime::now());
         let days = |time: Duration| i64::try_from(time.as_secs() / 86_400).unwrap_or(i64::MAX);
         let days_left = match leaf.not_after.duration_since(now) {
             Ok(left) => days(left),
@@ -108,7 +108,7 @@ pub async fn keep(tls: Arc<ServerTls>, flag: &'static str, mut stop: watch::Rece
     let mut hangups = signal(SignalKind::hangup()).ok();
     let mut warned: Option<SystemTime> = None;
     loop {
-        warn_in_time(&tls.current().leaf, flag, &mut warned);
+        warn_in_time(tls.current().ends_first(), flag, &mut warned);
         let hangup = async {
             match &mut hangups {
                 Some(hangups) => hangups.recv().await,
@@ -131,7 +131,7 @@ pub async fn keep(tls: Arc<ServerTls>, flag: &'static str, mut stop: watch::Rece
             }
             Ok(Looked::Broken(error)) => report::warn(format_args!(
                 "--{flag}: what is there now cannot be used, and what was there before stays in force, {}: {error}",
-                good_for(&tls.current().leaf)
+                good_for(tls.current().ends_first())
             )),
             Ok(Looked::Same) => {}
             Err(panicked) => std::panic::resume_unwind(panicked.into_panic()), // nobody cancels it

@@ -70,6 +70,15 @@ pub(crate) struct Read {
     pub(crate) config: ServerConfig,
     pub(crate) clients: Option<Arc<dyn ClientCertVerifier>>,
     pub(crate) dial: Option<Dial>,
+    /// What those who come are shown.
+    pub(crate) own: Own,
+    /// What members are shown that are dialled, if that is another one.
+    pub(crate) shown: Option<Own>,
+}
+
+/// A certificate of this port.
+#[derive(Debug)]
+pub(crate) struct Own {
     pub(crate) leaf: Leaf,
     pub(crate) chain: Vec<CertificateDer<'static>>,
 }
@@ -95,8 +104,8 @@ impl TlsFiles {
         let provider = self.policy.provider();
         let (key, leaf) = certified(&self.cert, &self.key, &provider)?;
         let clients = self.clients(&provider)?;
-        let dial = self.dial(&key, &provider)?;
-        let chain = key.cert.clone();
+        let own = Own { leaf, chain: key.cert.clone() };
+        let (dial, shown) = self.dial(&key, &provider)?;
         let builder = ServerConfig::builder_with_provider(provider)
             .with_protocol_versions(&self.policy.versions())
             .map_err(|error| wrong(&self.cert, error))?;
@@ -114,7 +123,7 @@ impl TlsFiles {
             config.session_storage = Arc::new(NoServerSessionStorage {});
             config.send_tls13_tickets = 0;
         }
-        Ok(Read { config, clients, dial, leaf, chain })
+        Ok(Read { config, clients, dial, own, shown })
     }
 
     fn clients(
@@ -152,14 +161,23 @@ impl TlsFiles {
         Ok(lists)
     }
 
-    /// What members are dialled with.
-    fn dial(&self, own: &CertifiedKey, provider: &Arc<CryptoProvider>) -> Result<Option<Dial>, FileError> {
+    /// What members are dialled with, and what they are shown then if that is not the port's own certificate.
+    fn dial(
+        &self,
+        own: &CertifiedKey,
+        provider: &Arc<CryptoProvider>,
+    ) -> Result<(Option<Dial>, Option<Own>), FileError> {
+        let mut shown = None;
         let (shows, dialled) = match &self.dials {
-            Dials::Nobody => return Ok(None),
+            Dials::Nobody => return Ok((None, None)),
             Dials::Anybody => (own.clone(), Dialled::anybody(provider)),
             Dials::Trusted { shows } => {
                 let shows = match shows {
-                    Some((cert, key)) => certified(cert, key, provider)?.0,
+                    Some((cert, key)) => {
+                        let (key, leaf) = certified(cert, key, provider)?;
+                        shown = Some(Own { leaf, chain: key.cert.clone() });
+                        key
+                    }
                     None => own.clone(),
                 };
                 let mut roots = RootCertStore::empty();
@@ -173,7 +191,7 @@ impl TlsFiles {
                 (shows, dialled.map_err(|error| wrong(of, error))?)
             }
         };
-        Dial::new(dialled, shows, &self.policy, &self.cert).map(Some)
+        Ok((Some(Dial::new(dialled, shows, &self.policy, &self.cert)?), shown))
     }
 }
 

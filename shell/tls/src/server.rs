@@ -10,7 +10,7 @@
 //! ```
 //! Knows nothing of: when to look, sockets.
 
-use crate::files::{FileError, TlsFiles};
+use crate::files::{FileError, Own, TlsFiles};
 use crate::leaf::Leaf;
 use crate::members::Dial;
 use crate::refused::{Refused, refused};
@@ -29,9 +29,8 @@ use tokio::sync::watch;
 pub struct Current {
     /// For new connections.
     pub config: Arc<ServerConfig>,
-    /// The port's certificate.
-    pub leaf: Leaf,
-    chain: Vec<CertificateDer<'static>>,
+    own: Own,
+    shown: Option<Own>,
     clients: Option<Arc<dyn ClientCertVerifier>>,
     dial: Option<Dial>,
     /// How the files lay that rule whose certificates are taken.
@@ -39,10 +38,25 @@ pub struct Current {
 }
 
 impl Current {
+    /// The certificate that those who come are shown.
+    #[must_use]
+    pub fn leaf(&self) -> &Leaf {
+        &self.own.leaf
+    }
+
+    /// Of the certificates that are shown to those who come, and to those who are dialled, the one that ends first.
+    #[must_use]
+    pub fn ends_first(&self) -> &Leaf {
+        match &self.shown {
+            Some(shown) if shown.leaf.not_after < self.own.leaf.not_after => &shown.leaf,
+            _ => &self.own.leaf,
+        }
+    }
+
     /// Whether the certificate is for this host or address.
     #[must_use]
     pub fn is_for(&self, host: &str) -> bool {
-        self.leaf.names.iter().any(|name| names(name, host))
+        self.own.leaf.names.iter().any(|name| names(name, host))
     }
 
     /// Judges a client anew that showed this chain when it came.
@@ -62,9 +76,11 @@ impl Current {
     /// already, and with files by which it is not taken all links would end.
     fn takes_itself(&self, files: &TlsFiles) -> Result<(), FileError> {
         let (Some(dial), Some(_)) = (&self.dial, &self.clients) else { return Ok(()) };
-        let host = self.leaf.names.iter().find(|name| !name.starts_with('*'));
+        let host = self.own.leaf.names.iter().find(|name| !name.starts_with('*'));
         let Some(host) = host.filter(|_| dial.is_trusting) else { return Ok(()) };
-        let judged = self.judge_dialled(Some(&self.chain), host).and_then(|()| self.judge(Some(&self.chain)));
+        let shown = self.shown.as_ref().unwrap_or(&self.own);
+        let judged = self.judge_dialled(Some(&self.own.chain), host);
+        let judged = judged.and_then(|()| self.judge(Some(&shown.chain)));
         match judged {
             // That is told otherwise, and is no reason to go on with the old ones.
             Ok(()) | Err(Refused::Expired | Refused::NotYet | Refused::Revoked | Refused::WrongPurpose) => {
@@ -111,7 +127,7 @@ impl Current {
 pub enum Looked {
     /// Nothing is new.
     Same,
-    /// What they hold now is in force.
+    /// What they hold now is in force; the certificate that ends first.
     Renewed(Box<Leaf>),
     /// What they hold now cannot work, and what was in force still is.
     Broken(FileError),
@@ -208,7 +224,7 @@ impl ServerTls {
         state.read = now;
         match read {
             Ok(current) => {
-                let leaf = Box::new(current.leaf.clone());
+                let leaf = Box::new(current.ends_first().clone());
                 let is_for_clients = state.current.of_clients != current.of_clients;
                 (state.current, state.broken) = (Arc::new(current), None);
                 drop(state);
@@ -283,8 +299,8 @@ fn read(files: &TlsFiles, stamps: &[Stamp]) -> Result<Current, FileError> {
     let of_clients = stamps[stamps.len() - files.judges().count()..].to_vec();
     Ok(Current {
         config: Arc::new(read.config),
-        leaf: read.leaf,
-        chain: read.chain,
+        own: read.own,
+        shown: read.shown,
         clients: read.clients,
         dial: read.dial,
         of_clients,

@@ -41,10 +41,19 @@ fn sign(
     names: &[&str],
     common_name: &str,
 ) -> (String, String) {
+    sign_for(DAY * 10, authority, names, common_name)
+}
+
+fn sign_for(
+    time: Duration,
+    authority: &CertifiedIssuer<'static, KeyPair>,
+    names: &[&str],
+    common_name: &str,
+) -> (String, String) {
     let mut params =
         CertificateParams::new(names.iter().map(|it| it.to_string()).collect::<Vec<_>>()).expect("names");
     params.distinguished_name.push(DnType::CommonName, common_name);
-    params.not_after = (SystemTime::now() + DAY * 10).into();
+    params.not_after = (SystemTime::now() + time).into();
     let key = KeyPair::generate().expect("a key");
     (params.signed_by(&key, authority).expect("signed").pem(), key.serialize_pem())
 }
@@ -242,4 +251,32 @@ fn a_list_that_its_authority_has_not_signed_is_refused_before_it_refuses_everybo
     let other =
         CertifiedIssuer::self_signed(params, KeyPair::generate().expect("a key")).expect("an authority");
     assert_eq!(with_list(&list(&other)), Ok(()));
+}
+
+#[test]
+fn of_the_certificates_that_a_member_shows_the_one_that_ends_first_is_told_of() {
+    let folder = Folder::new("two");
+    let authority = fill(&folder);
+    let (cert, key) = (folder.at("dials"), folder.at("dials-key"));
+    let put = |(pem, key_pem): (String, String)| {
+        write(&cert, &pem);
+        write(&key, &key_pem);
+    };
+    let names = &["n1.example"][..];
+    put(sign_for(DAY * 3, &authority, names, "dials"));
+    let dials = kattu_tls::Dials::Trusted { shows: Some((cert.clone(), key.clone())) };
+    let tls = ServerTls::load(TlsFiles { dials, ..files(&folder, Allowed::default()) }).expect("they fit");
+    assert_eq!(
+        (tls.current().leaf().common_name.as_str(), tls.current().ends_first().common_name.as_str()),
+        ("n1", "dials")
+    );
+
+    put(sign_for(DAY * 30, &authority, names, "dials"));
+    let Looked::Renewed(leaf) = tls.look(true) else { panic!("it has been renewed") };
+    assert_eq!(leaf.common_name, "n1", "the other one ends later now");
+
+    // Others would refuse this one where it is shown, whatever the port itself shows.
+    put(sign_for(DAY * 30, &self::authority(), names, "dials"));
+    let Looked::Broken(error) = tls.look(true) else { panic!("it is of an authority that nobody trusts") };
+    assert!(error.what.contains("would be refused by the others"), "{error}");
 }
