@@ -25,7 +25,7 @@ const WAL: &str = "kattu-wal";
 const REBUILD: &str = "kattu-rebuild";
 
 /// All bugs that can be planted.
-pub static BUGS: [Bug; 188] = [
+pub static BUGS: [Bug; 189] = [
     // core/raft: elections
     bug(
         RAFT,
@@ -1446,6 +1446,14 @@ pub static BUGS: [Bug; 188] = [
         "A voter without a past waits for the others as long as one with a past does, and one that has lost its directory begins anew.",
         Trial::Scene,
         &["who_has_no_past_meets_everybody"],
+    ),
+    bug(
+        RAFT,
+        "answered-by-one-and-has-a-past",
+        "review of decision 54",
+        "A voter without a past writes down the term of the first that answers, and after a restart waits for nobody any more.",
+        Trial::Scene,
+        &["who_has_no_past_makes_none"],
     ),
     bug(
         WAL,

@@ -124,7 +124,11 @@ impl Raft {
         let belongs =
             |at: &LogIndex, membership: &Membership| *at <= committed && membership.contains(config.id);
         let belonged = configurations.all().any(|(at, membership)| belongs(at, membership));
-        let others = configurations.newest().all_voters().filter(|voter| *voter != config.id);
+        // Also of configurations that may never be in force: the leader that counted this peer may know another one.
+        let (last_committed, _) = configurations.at(committed);
+        let undecided = configurations.all().filter(|(at, _)| last_committed <= at);
+        let voters = undecided.flat_map(|(_, membership)| membership.all_voters());
+        let others = voters.filter(|voter| *voter != config.id);
         let returning =
             Returning::begin(now, others, (lsn > Lsn(0), hard, read_nonce), config.election_timeout)
                 .filter(|_| config.leadership.asks_first);

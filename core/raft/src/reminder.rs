@@ -66,6 +66,11 @@ pub(crate) struct Returning {
     pub(crate) ask_at: Instant,
     /// When they are not waited for any longer; never, by one without a past.
     pub(crate) until: Instant,
+    /// The highest term of those that have answered. Of one without a past it is on no disk before all have: after a restart
+    /// that would be a past, and would wait for nobody any more.
+    term: Term,
+    /// Somebody takes part already.
+    others_began: bool,
     /// Names this start: what was asked by an earlier run may be answered late.
     nonce: u64,
 }
@@ -91,7 +96,8 @@ impl Returning {
             (false, _) => (others.clone(), BTreeSet::new()),
         };
         let answered = BTreeSet::new();
-        Some(Returning { others, answered, silent, unready, ask_at: now, until, nonce })
+        let (term, others_began) = (Term(0), false);
+        Some(Returning { others, answered, silent, unready, ask_at: now, until, term, others_began, nonce })
     }
 
     /// When something is to be done about it.
@@ -107,6 +113,7 @@ impl Returning {
     /// Somebody takes part, who has seen that all have met all: this member has a past among others from here on, and
     /// waits for all of them as one that has.
     fn others_take_part(&mut self, now: Instant, patience: Duration) {
+        self.others_began = true;
         if self.silent.is_empty() && !self.unready.is_empty() {
             self.unready.clear();
             self.silent = self.others.difference(&self.answered).copied().collect();
@@ -120,6 +127,12 @@ impl Raft {
     pub fn waits_for(&self) -> impl Iterator<Item = NodeId> {
         let first = self.returning.as_ref().filter(|returning| returning.until == Instant::NEVER);
         first.into_iter().flat_map(|returning| returning.silent.union(&returning.unready).copied())
+    }
+
+    /// Whether this peer has not begun to take part, and knows that others have.
+    #[must_use]
+    pub fn others_began(&self) -> bool {
+        self.returning.as_ref().is_some_and(|returning| returning.others_began)
     }
 
     /// Whether this peer has not begun to take part yet.
@@ -200,10 +213,15 @@ impl Raft {
             Standing::TakesPart => returning.others_take_part(now, patience),
         }
         let is_over = returning.is_over();
-        if self.term < term {
+        returning.term = returning.term.max(term);
+        let told = returning.term;
+        let waits_for_all = returning.until == Instant::NEVER && !returning.silent.is_empty();
+        if waits_for_all && !planted!("answered-by-one-and-has-a-past") {
+            // nothing is written
+        } else if self.term < told {
             let vote = if planted!("reminded-of-a-term-and-votes-in-it") { None } else { Some(SPENT) };
-            self.enter_term(term, vote, effects);
-        } else if self.term == term && self.vote.is_none() && Term(0) < term {
+            self.enter_term(told, vote, effects);
+        } else if self.term == told && self.vote.is_none() && Term(0) < told {
             self.vote = Some(SPENT);
             self.record_hard_state(effects);
         }
@@ -212,7 +230,7 @@ impl Raft {
             false => reminder.acknowledged,
         };
         let bar = reminder.committed.max(acknowledged);
-        if bar.term <= self.term {
+        if bar.term <= told.max(self.term) {
             self.bar = self.bar.max(bar);
         }
         if has_met_all && !self.has_past && self.term == Term(0) {
@@ -227,6 +245,10 @@ impl Raft {
     /// From here on this peer is like any other.
     fn take_part(&mut self, now: Instant, effects: &mut Effects) {
         let Some(returning) = self.returning.take() else { return };
+        if returning.others_began && !self.has_past {
+            self.has_past = true; // from before its directory was this one, for all that it can tell
+            self.promise_of_earlier_runs(now);
+        }
         let timer = self.election_timer(now);
         if self.has_past {
             self.grace_until = now + self.config.heartbeat_interval * 2; // nobody has reached it before

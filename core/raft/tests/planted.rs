@@ -38,6 +38,7 @@ const ELSEWHERE: &[&str] = &[
     "reminded-of-commits-and-votes-below",
     "reminded-of-commits-and-leads-below",
     "begins-without-the-others",
+    "answered-by-one-and-has-a-past",
     "lease-counted-in-one-set",
     "lease-kept-though-clocks-differ",
     "own-disk-compared-with-the-slowest",

@@ -29,7 +29,7 @@
 //! | `removed-id-used-again`, `snapshot-lacks-the-change-before-it`, `vote-by-refilled-disk`, `roll-told-from-memory`, `vote-before-publication`, `change-answered-before-it-is-complete` | members come and go once, whole, and as it was told (`members.rs`) |
 //! | `floor-forgotten-at-restart` | a mended log owes after a restart what it owed before (`damaged.rs`) |
 //! | `told-of-lost-entries-and-votes-on` | who is told that its disk has lost something votes by what it had (`damaged.rs`) |
-//! | `returns-without-asking`, `reminded-of-a-term-and-votes-in-it`, `reminded-of-acknowledgements-and-owes-none`, `reminded-of-commits-and-votes-below`, `reminded-of-commits-and-leads-below`, `begins-without-the-others` | who starts learns from the others what it has promised, before it says anything that counts (`returning.rs`) |
+//! | `returns-without-asking`, `reminded-of-a-term-and-votes-in-it`, `reminded-of-acknowledgements-and-owes-none`, `reminded-of-commits-and-votes-below`, `reminded-of-commits-and-leads-below`, `begins-without-the-others`, `answered-by-one-and-has-a-past` | who starts learns from the others what it has promised, before it says anything that counts (`returning.rs`) |
 //! | `own-disk-compared-with-the-slowest`, `slow-disk-left-at-once` | who leads on a slow disk lets another one lead, and not again and again (`slow_disks.rs`) |
 //! | `lease-counted-in-one-set` | while a lease holds nobody else leads, in the middle of a change of members either (`leases.rs`) |
 //! | `lease-kept-though-clocks-differ` | a leader with proof that clocks run apart has no lease (`clocks.rs`) |
@@ -148,6 +148,7 @@ pub fn trial(name: &str, seed: u64) {
             returning::with_what_is_committed(seed);
         }
         "begins-without-the-others" => returning::for_the_first_time(seed),
+        "answered-by-one-and-has-a-past" => returning::for_the_first_time_among_others(seed),
         "told-of-lost-entries-and-votes-on" => damaged::a_member_that_is_told_of_a_loss(seed),
         "lease-counted-in-one-set" => leases::a_change_that_nobody_hears_of(seed),
         "lease-kept-though-clocks-differ" => clocks::a_leader_with_proof(seed),

@@ -76,6 +76,7 @@ fn a_member_that_has_lost_its_directory_never_votes_whoever_can_be_reached() {
     cluster.members[lags].spawn();
     says(&cluster, wiped, "it knows this member from another data directory");
     says(&cluster, lags, "is known here from another data directory");
+    says(&cluster, wiped, "the cluster has begun without it");
     assert!(has_no_leader(&cluster, wiped) && has_no_leader(&cluster, lags), "they are no quorum");
     // Those who know are.
     cluster.members[leader].start();

@@ -132,6 +132,7 @@ const BEYOND: &[(&str, &str)] = &[
     ("reminded-of-commits-and-votes-below", "nobody asks first in a scope"),
     ("reminded-of-commits-and-leads-below", "nobody asks first in a scope"),
     ("begins-without-the-others", "nobody asks first in a scope"),
+    ("answered-by-one-and-has-a-past", "nobody asks first in a scope"),
     ("own-disk-compared-with-the-slowest", "no disk takes time in a scope"),
     ("slow-disk-left-at-once", "no disk takes time in a scope"),
     ("lease-kept-though-clocks-differ", "clocks are not compared in a scope"),

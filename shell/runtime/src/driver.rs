@@ -14,7 +14,7 @@
 use crate::clock;
 use crate::disk::{Completion, Disk};
 use crate::engine::{Call, Engine, Facts};
-use crate::greeting::Greeting;
+use crate::greeting::{self, Greeting};
 use crate::inbox::Inbox;
 use crate::likeness::Likeness;
 use crate::links::Links;
@@ -518,11 +518,22 @@ impl Driver {
         };
         let absent = absent.map(place).collect::<Vec<_>>().join(", ");
         let cause = Cause { what: "the cluster has not begun", whose: 0 };
+        if self.greeting.was_known.get() || self.node.raft().others_began() {
+            return crate::report::warn_of(
+                cause,
+                format_args!(
+                    "waits for {absent}: this directory is new, and the cluster has begun without it. If there was another one \
+                     before, {}; if there was none, all members must be reached once",
+                    greeting::LOST_PROMISES
+                ),
+            );
+        }
         crate::report::warn_of(
             cause,
             format_args!(
-                "waits for {absent}: a cluster begins when all its first members have met. If one of them was here with another \
-                 data directory, nothing was ever written to this cluster: empty the directories of all, and start them again"
+                "waits for {absent}: a cluster begins when all its first members have met. If one of them has lost its data \
+                 directory meanwhile, and no member has ever been ready to serve, nothing was written: only then empty the \
+                 directories of all, and start them again"
             ),
         );
     }

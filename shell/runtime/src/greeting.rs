@@ -36,6 +36,10 @@ use std::sync::Arc;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::Notify;
 
+/// What whoever has lost its directory is to do.
+pub(crate) const LOST_PROMISES: &str =
+    "what that one has promised is lost: remove this member, and add it as a new one with an empty directory";
+
 /// A connection, in TLS or in the clear.
 pub(crate) trait Duplex: AsyncRead + AsyncWrite + Unpin {}
 
@@ -98,6 +102,8 @@ pub(crate) struct Greeting {
     pub(crate) is_news: Cell<bool>,
     /// A member of this cluster said that we are none any more.
     pub(crate) was_removed: Cell<bool>,
+    /// A member of this cluster said that it knows us from another directory.
+    pub(crate) was_known: Cell<bool>,
 }
 
 /// Who has opened a connection towards us.
@@ -167,6 +173,13 @@ impl Greeting {
         let is_new = |id: &NodeId| is_bounded && self.told_places.borrow().get(id) != Some(&urls);
         if self.knows(of) && is_new(&of) {
             self.told_places.borrow_mut().insert(of, urls);
+            self.is_news.set(true);
+        }
+    }
+
+    /// Where a member has said that it is reached is not believed any more.
+    pub(crate) fn forget_places(&self, of: NodeId) {
+        if self.told_places.borrow_mut().remove(&of).is_some() {
             self.is_news.set(true);
         }
     }
@@ -274,11 +287,13 @@ impl Greeting {
     /// A member speaks from this directory. A voter has no other from here on, and this member knows that for ever.
     fn meet(&self, member: NodeId, life: Incarnation) {
         let is_voter = |other: &MemberInfo| other.id == member && !other.learner;
-        if !self.members.borrow().list.iter().any(is_voter) || self.lives.borrow().contains_key(&member) {
+        if !self.members.borrow().list.iter().any(is_voter) {
             return;
         }
-        self.lives.borrow_mut().insert(member, life);
+        self.lives.borrow_mut().entry(member).or_insert(life);
+        // What could not be written is tried again when it comes again.
         if let Some(book) = &mut *self.book.borrow_mut()
+            && book.all().all(|(noted, _)| noted != member)
             && let Err(error) = book.meet(member, life)
         {
             report::warn(format_args!(
@@ -324,11 +339,13 @@ pub(crate) async fn greet(
         {
             Err(Failure::Removed)
         }
-        Ok(Frame::Known(_)) => Err(Failure::Refused(
-            "it knows this member from another data directory, whose promises are lost: remove this member, and add it \
-             as a new one with an empty directory"
-                .into(),
-        )),
+        Ok(Frame::Known(known)) => {
+            let is_of_us = (known.cluster, known.member) == (greeting.cluster, greeting.id);
+            greeting.was_known.set(greeting.was_known.get() || is_of_us);
+            Err(Failure::Refused(format!(
+                "it knows this member from another data directory: {LOST_PROMISES}"
+            )))
+        }
         Ok(_) => Err(Failure::Refused("it answered the greeting with something else".into())),
         Err(Unheard::Gone(error)) => Err(tls::failed(&error)),
         Err(Unheard::Nonsense(reason)) => Err(Failure::Refused(reason)),
@@ -524,7 +541,7 @@ async fn refuse<T>(socket: &mut impl Duplex, reason: String) -> Result<T, String
     Err(reason)
 }
 
-async fn say(socket: &mut impl Duplex, frame: &Frame) -> std::io::Result<()> {
+pub(crate) async fn say(socket: &mut impl Duplex, frame: &Frame) -> std::io::Result<()> {
     let mut writer = FrameWriter::default();
     crate::codec().encode(frame, &mut writer);
     let bytes: Vec<u8> = writer.pieces().flatten().copied().collect();

@@ -19,7 +19,7 @@ use crate::tls::{self, Shown, Unaccepted};
 use crate::vouching;
 use kattu_node::contract::{Event, PeerMessage};
 use kattu_node::newcomer;
-use kattu_raft::{Duration, GroupId, LinkEnd, NodeId, SharedBytes};
+use kattu_raft::{Duration, GroupId, LinkEnd, Message, NodeId, SharedBytes};
 use kattu_tls::{Refused, Speaks};
 use kattu_wire::{ASK_ME, Codec, Frame, Hello, Lane, PROTOCOL_MIN};
 use std::cell::{Cell, OnceCell, RefCell};
@@ -30,6 +30,7 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Poll;
+use std::time::Instant;
 use tokio::io::AsyncReadExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{self, AbortHandle};
@@ -159,6 +160,8 @@ impl Readers {
 /// A connection that has greeted.
 struct Caller {
     hello: Hello,
+    /// When it had greeted.
+    came: Instant,
     codec: Codec,
     /// The proof that is due; none once it is given.
     asked: RefCell<Option<Asked>>,
@@ -179,14 +182,15 @@ impl Drop for EndsWithIt {
     }
 }
 
-/// Ends a reading when whoever speaks would not be let in any more.
-fn end_when_let_in_no_more(shown: Shown, caller: &Rc<Caller>) -> AbortHandle {
-    let caller = caller.clone();
+/// Ends a reading when whoever speaks would not be let in any more; what it said of where it is reached counts no more, either.
+fn end_when_let_in_no_more(shown: Shown, caller: &Rc<Caller>, greeting: &Rc<Greeting>) -> AbortHandle {
+    let (caller, greeting) = (caller.clone(), greeting.clone());
     let judge = task::spawn_local(async move {
         let why = shown.let_in_no_more().await;
         let from = caller.hello.from.0;
         let cause = Cause { what: "a member let in no more", whose: from };
         report::warn_of(cause, format_args!("connection of member {from:x} closed: {why}"));
+        greeting.forget_places(caller.hello.from);
         if let Some(reader) = caller.reader.get() {
             reader.abort();
         }
@@ -276,6 +280,7 @@ impl Hearing {
         let codec = crate::codec().speaking(hello.agree().unwrap_or(PROTOCOL_MIN)); // what it was told
         let caller = Rc::new(Caller {
             hello,
+            came: Instant::now(),
             codec,
             asked: RefCell::new(asked),
             place: Cell::new(None),
@@ -286,7 +291,7 @@ impl Hearing {
         let mut reading = task::spawn_local(async move { hearing.frames(&mut socket, &speaker).await });
         let _ = caller.reader.set(reading.abort_handle()); // it has not begun
         let _ends = EndsWithIt(reading.abort_handle());
-        let _judge = shown.map(|shown| EndsWithIt(end_when_let_in_no_more(shown, &caller)));
+        let _judge = shown.map(|shown| EndsWithIt(end_when_let_in_no_more(shown, &caller, &self.greeting)));
         self.places.ungreeted.leave(place);
         let ended = if caller.is_believed() {
             self.believe(&caller);
@@ -513,7 +518,7 @@ impl Hearing {
             let frame = codec.decode(&frames.slice(at..at + len)).map_err(|error| error.to_string())?;
             at += len;
             match frame {
-                Frame::Message(message) => self.accept_message(message, from, len)?,
+                Frame::Message(message) => self.accept_message(message, caller, len)?,
                 Frame::Goodbye(_) | Frame::Unknown { .. } => {}
                 Frame::Level(level) => {
                     if caller.level.replace(Some(level)) != Some(level) {
@@ -541,7 +546,8 @@ impl Hearing {
         Ok(())
     }
 
-    fn accept_message(&self, message: PeerMessage, from: NodeId, bytes: usize) -> Result<(), String> {
+    fn accept_message(&self, message: PeerMessage, caller: &Caller, bytes: usize) -> Result<(), String> {
+        let from = caller.hello.from;
         if message.from() != from || message.to() != self.greeting.id {
             return Err(format!(
                 "a message from {:x} to {:x} on the link of {:x}",
@@ -554,6 +560,11 @@ impl Hearing {
             && envelope.group != self.group
         {
             return Err(format!("a message of group {}, which is not here", envelope.group.0));
+        }
+        if let PeerMessage::Raft(envelope) = &message
+            && let Message::Remind(remind) = &envelope.message
+        {
+            self.greeting.proofs.started(from, remind.nonce, caller.came);
         }
         self.metrics.peer_received_msgs.add(1);
         self.inbox.push(Event::Peer(message), bytes);

@@ -225,6 +225,9 @@ const PROOF_MAX: Duration = Duration::from_secs(4);
 /// not make us knock there all the time.
 const CHALLENGE_AFTER: Duration = Duration::from_millis(20);
 
+/// How long an attempt goes on that was under way when the peer came: it may have been begun after the peer was back.
+const OVERTAKEN_AFTER: Duration = Duration::from_millis(100);
+
 /// The pause before the first attempt after a connection that lived.
 const PAUSE_MIN: Duration = Duration::from_millis(10);
 
@@ -265,7 +268,12 @@ impl Dialler {
             if self.kind == LaneKind::Snapshot {
                 self.lane.wanted().await;
             }
-            match self.connect().await {
+            let arrivals = self.greeting.proofs.arrivals(self.peer.id);
+            let connected = tokio::select! {
+                connected = self.connect() => connected,
+                () = self.overtaken(arrivals) => Err(Failure::Away),
+            };
+            match connected {
                 Ok((dialled, protocol)) => {
                     last_refusal.clear();
                     let opened = Instant::now();
@@ -286,6 +294,7 @@ impl Dialler {
                             ));
                             LinkEnd::Otherwise
                         }
+                        () = self.until_it_starts_anew(opened) => LinkEnd::Otherwise,
                         never = self.tell_challenges() => match never {},
                     };
                     self.lane.close();
@@ -334,15 +343,14 @@ impl Dialler {
                 }
                 Err(Failure::Away) => self.lane.close(),
             }
-            self.pause(jittered(pauses.take())).await;
+            self.pause(jittered(pauses.take()), arrivals).await;
         }
     }
 
     /// Waits, but not while somebody who says that it is this peer waits to be asked for its proof, and not when the peer has
     /// come: it may have come back.
-    async fn pause(&self, pause: Duration) {
+    async fn pause(&self, pause: Duration, arrivals: u64) {
         let proofs = &self.greeting.proofs;
-        let arrivals = proofs.arrivals(self.peer.id);
         let end = tokio::time::Instant::now() + pause;
         tokio::time::sleep(pause.min(CHALLENGE_AFTER)).await;
         while tokio::time::Instant::now() < end {
@@ -354,6 +362,33 @@ impl Dialler {
                 () = news => {}
                 () = tokio::time::sleep_until(end) => {}
             }
+        }
+    }
+
+    /// Ends when the peer has come since, and a while has gone by: an attempt that has not come to an end by then was begun
+    /// when the peer's host was away.
+    async fn overtaken(&self, arrivals: u64) {
+        let proofs = &self.greeting.proofs;
+        loop {
+            let news = proofs.news();
+            if arrivals != proofs.arrivals(self.peer.id) {
+                break;
+            }
+            news.await;
+        }
+        tokio::time::sleep(OVERTAKEN_AFTER.min(self.retry_max / 4)).await;
+    }
+
+    /// Ends when the peer has started since: its host may have gone without a word, and what is sent to where it was goes
+    /// nowhere for as long as that took.
+    async fn until_it_starts_anew(&self, opened: Instant) {
+        let proofs = &self.greeting.proofs;
+        loop {
+            let news = proofs.news();
+            if proofs.has_started_since(self.peer.id, opened) {
+                return;
+            }
+            news.await;
         }
     }
 
@@ -449,7 +484,9 @@ const NOT_REACHED: &str =
 #[cfg(test)]
 mod tests {
     use super::*;
+    use kattu_node::contract::{MemberInfo, Members};
     use kattu_raft::{Incarnation, SharedBytes, Term};
+    use tokio::io::AsyncReadExt;
 
     #[test]
     fn a_connection_that_ends_at_once_does_not_make_the_next_attempt_sooner() {
@@ -501,6 +538,71 @@ mod tests {
                 std::slice::from_ref(&forward),
                 "the link of the leader has ended"
             );
+        });
+    }
+
+    const PEER: NodeId = NodeId(2);
+    const OWN_URL: &str = "http://10.0.0.1:2380";
+
+    /// A peer as its listener sees us; no attempt of ours ends by itself.
+    fn dialled<F: Future<Output = ()>>(test: impl FnOnce(tokio::net::TcpListener, Rc<Greeting>) -> F) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        tokio::task::LocalSet::new().block_on(&runtime, async {
+            let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+            let peer_urls = vec![format!("http://{}", listener.local_addr().expect("it is bound"))];
+            let peer = MemberInfo { id: PEER, peer_urls, ..MemberInfo::default() };
+            let own_urls = vec![OWN_URL.to_string()];
+            let us = Rc::new(Greeting { cluster: 0xC1, id: NodeId(1), own_urls, ..Greeting::default() });
+            us.follow(Members { list: [peer].into(), ..Members::default() });
+            let hour = Duration::from_secs(3600);
+            let mut links = Links::new(&us, hour, hour, &Rc::default(), &Rc::default(), &Arc::default());
+            links.follow();
+            test(listener, us).await;
+        });
+    }
+
+    async fn accept(listener: &tokio::net::TcpListener, what: &str) -> tokio::net::TcpStream {
+        let accepted = tokio::time::timeout(Duration::from_secs(20), listener.accept()).await;
+        accepted.unwrap_or_else(|_| panic!("it does not dial {what}")).expect("a connection").0
+    }
+
+    /// Goal: an attempt that was begun while the peer's host was away is not waited for when the peer has come back.
+    #[test]
+    fn a_peer_that_has_come_is_dialled_anew() {
+        dialled(async |listener, us| {
+            let _unanswered = [accept(&listener, "at first").await, accept(&listener, "at first").await];
+            us.proofs.arrived(PEER);
+            accept(&listener, "again").await;
+            accept(&listener, "again").await;
+        });
+    }
+
+    /// Goal: what was connected to the run before of a peer is given up, though nobody has closed it.
+    #[test]
+    fn a_peer_that_has_started_is_dialled_anew() {
+        dialled(async |listener, us| {
+            let before = Instant::now();
+            let mut open = Vec::new();
+            for _ in [LaneKind::Bulk, LaneKind::Control] {
+                let mut socket = accept(&listener, "at first").await;
+                let (protocol, incarnation) = (kattu_wire::PROTOCOL_MAX, Incarnation(2));
+                let welcome = kattu_wire::Welcome { protocol, from: PEER, incarnation, proof: 0 };
+                greeting::say(&mut socket, &Frame::Welcome(welcome)).await.expect("it listens");
+                let mut all = Vec::new();
+                while !all.windows(OWN_URL.len()).any(|it| it == OWN_URL.as_bytes()) {
+                    socket.read_buf(&mut all).await.expect("it introduces itself");
+                }
+                open.push(socket);
+            }
+            us.proofs.started(PEER, 1, before);
+            us.proofs.started(PEER, 1, Instant::now());
+            assert!(
+                !us.proofs.has_started_since(PEER, before),
+                "it had come before it was dialled, and once"
+            );
+            us.proofs.started(PEER, 2, Instant::now());
+            accept(&listener, "again").await;
+            accept(&listener, "again").await;
         });
     }
 }

@@ -21,6 +21,7 @@ use kattu_wire::Challenge;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
+use std::time::Instant;
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 
@@ -35,6 +36,8 @@ pub(crate) struct Proofs {
     expected: RefCell<BTreeMap<u64, (NodeId, Option<u64>)>>,
     /// How often each member has come: it is there, and can be dialled at once.
     arrivals: RefCell<BTreeMap<NodeId, u64>>,
+    /// What each member has named its last start that was heard of, and when it came first since.
+    starts: RefCell<BTreeMap<NodeId, (u64, Instant)>>,
     news: Notify,
 }
 
@@ -137,6 +140,20 @@ impl Proofs {
     /// How often a member has come.
     pub(crate) fn arrivals(&self, member: NodeId) -> u64 {
         self.arrivals.borrow().get(&member).copied().unwrap_or_default()
+    }
+
+    /// A member asks what it has promised, as whoever starts does, on a connection that it opened at `came`.
+    pub(crate) fn started(&self, member: NodeId, start: u64, came: Instant) {
+        let mut starts = self.starts.borrow_mut();
+        if starts.get(&member).is_none_or(|(known, _)| *known != start) {
+            starts.insert(member, (start, came));
+            self.news.notify_waiters();
+        }
+    }
+
+    /// Whether a member has started since: whatever was connected to it then leads nowhere.
+    pub(crate) fn has_started_since(&self, member: NodeId, then: Instant) -> bool {
+        self.starts.borrow().get(&member).is_some_and(|(_, came)| then < *came)
     }
 
     /// Whether a challenge waits for a connection to this member.

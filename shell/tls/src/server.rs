@@ -72,8 +72,8 @@ impl Current {
         judged.map(|_| ()).map_err(|error| refused(&std::io::Error::other(error)))
     }
 
-    /// Where members show each other certificates, whether this one's own would be taken: what it trusts now all trust, soon or
-    /// already, and with files by which it is not taken all links would end.
+    /// Where members show each other certificates, whether this one's own would be taken: what it trusts all trust, soon or
+    /// already, so files by which it is taken no more would end all links.
     fn takes_itself(&self, files: &TlsFiles) -> Result<(), FileError> {
         let (Some(dial), Some(_)) = (&self.dial, &self.clients) else { return Ok(()) };
         let host = self.own.leaf.names.iter().find(|name| !name.starts_with('*'));
@@ -83,9 +83,14 @@ impl Current {
         let judged = judged.and_then(|()| self.judge(Some(&shown.chain)));
         match judged {
             // That is told otherwise, and is no reason to go on with the old ones.
-            Ok(()) | Err(Refused::Expired | Refused::NotYet | Refused::Revoked | Refused::WrongPurpose) => {
-                Ok(())
-            }
+            Ok(())
+            | Err(
+                Refused::Expired
+                | Refused::NotYet
+                | Refused::Revoked
+                | Refused::WrongPurpose
+                | Refused::WrongName, // who else is allowed is a matter of each member's own
+            ) => Ok(()),
             Err(why) => {
                 let what = format!(
                     "with these files this member's own certificate would be refused by the others: {why}"
@@ -219,7 +224,12 @@ impl ServerTls {
             }
             state.broken.clone()
         };
-        let read = read(&self.files, &now).and_then(|read| read.takes_itself(&self.files).map(|()| read));
+        // Where it was not taken before, somebody has wanted it so.
+        let takes_itself = self.current().takes_itself(&self.files).is_ok();
+        let read = read(&self.files, &now).and_then(|read| match takes_itself {
+            true => read.takes_itself(&self.files).map(|()| read),
+            false => Ok(read),
+        });
         let mut state = self.state();
         state.read = now;
         match read {

@@ -18,6 +18,8 @@ struct Start {
     sent: Vec<Envelope>,
     /// What its questions are named.
     nonce: u64,
+    /// What is on its disk.
+    lsn: Lsn,
 }
 
 impl Start {
@@ -52,13 +54,14 @@ impl Start {
                 ..Recovered::default()
             },
         };
-        let now = Instant(1_000_000);
-        Start { raft: Raft::recover(config, seed, now, recovered), now, sent: Vec::new(), nonce: 0 }
+        let (now, lsn) = (Instant(1_000_000), recovered.lsn);
+        Start { raft: Raft::recover(config, seed, now, recovered), now, sent: Vec::new(), nonce: 0, lsn }
     }
 
     fn carry_out(&mut self, mut effects: Effects) {
         if let Some(lsn) = effects.persist.last().map(|record| record.lsn) {
             self.raft.persisted(self.now, lsn, &mut effects);
+            self.lsn = lsn;
         }
         self.sent.append(&mut effects.send);
     }
@@ -189,4 +192,24 @@ pub(super) fn for_the_first_time(seed: u64) {
         said.iter().any(|it| matches!(it.message, Message::PreVote(_))),
         "who_has_no_past_meets_everybody: it does not begin"
     );
+}
+
+/// A voter whose directory is empty, of a group that has begun long ago.
+pub(super) fn for_the_first_time_among_others(seed: u64) {
+    let mut start = Start::new(seed, 0);
+    start.wait(Duration::from_millis(1));
+    start.is_reminded(2, 5, 3, 0);
+    assert!(
+        start.lsn == Lsn(0),
+        "who_has_no_past_makes_none: one of two has answered, and that is on its disk"
+    );
+    let said = start.wait(HEARTBEAT * 100);
+    assert!(
+        said.iter().all(|it| matches!(it.message, Message::Remind(_))) && start.lsn == Lsn(0),
+        "who_has_no_past_makes_none: it goes on when one of two has answered"
+    );
+    start.is_reminded(3, 2, 1, 0);
+    assert!(!start.votes(5, 9), "who_has_no_past_makes_none: what the first has said is forgotten");
+    assert!(!start.votes(6, 2), "who_has_no_past_makes_none: what the first has said is forgotten");
+    assert!(start.votes(7, 3), "who_has_no_past_makes_none: it votes for nobody at all");
 }
