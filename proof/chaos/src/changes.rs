@@ -276,7 +276,7 @@ impl Cluster {
     /// # Errors
     /// Who goes on without belonging to anything, or the list that nobody gives.
     pub fn part(&mut self) -> Result<(), String> {
-        if self.members.iter().all(|member| member.standing == Standing::Member) {
+        if self.has_no_changes() {
             return Ok(());
         }
         let listed = self.surely_listed(BACK_LIMIT).ok_or("nobody lists the members after the faults")?;

@@ -154,6 +154,11 @@ impl Cluster {
         Ok(())
     }
 
+    /// Whether members neither come nor go in this cluster.
+    pub fn has_no_changes(&self) -> bool {
+        self.spare == 0
+    }
+
     /// Starts all that belong and do not run.
     ///
     /// # Errors
