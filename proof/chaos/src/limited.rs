@@ -111,7 +111,9 @@ impl Limited {
         let needs = Duration::from_secs_f64(PATIENCE * self.behind as f64 / f64::from(self.bandwidth));
         cluster.members[self.member].start(&[], &[])?;
         cluster.note_processes();
-        while applied(&cluster.members[self.member]).is_none_or(|index| index < goal) {
+        let mut seen = Vec::new();
+        while seen.last().is_none_or(|index| *index < goal) {
+            seen.extend(applied(&cluster.members[self.member]));
             cluster.check_ended()?;
             if needs + START_LIMIT < begun.elapsed() {
                 return Err(format!(
@@ -130,21 +132,27 @@ impl Limited {
         let says = until_within(WAIT_LIMIT, "what the member says is whole", || {
             Some(cluster.members[self.member].says()).filter(|said| said.contains("is ready to serve"))
         });
-        let used = Use { news: self.behind.max(by_snapshots(&says, goal)), crossed, took };
+        let used = Use { news: self.behind.max(by_snapshots(&says, &seen, goal)), crossed, took };
         used.verdict(self).map(|()| Some(used))
     }
 }
 
-/// Bytes of the snapshots that a member says it installs, and of the entries from there to its goal; 0 where it got none.
-fn by_snapshots(says: &str, goal: u64) -> u64 {
+/// Bytes of the snapshots that a member says it installs, of the entries from there to its goal, and of those that it had been
+/// `seen` to apply since it came back before the first of them; 0 where it got none.
+fn by_snapshots(says: &str, seen: &[u64], goal: u64) -> u64 {
     let lines = says.lines().filter_map(|line| line.split_once("installs the snapshot up to "));
-    let installed = lines.filter_map(|(_, rest)| {
-        let (last, rest) = rest.split_once(": ")?;
-        let index: u64 = last.split_once('.')?.1.parse().ok()?;
-        Some((index, rest.split_once(" bytes")?.0.parse::<u64>().ok()?))
-    });
-    let (last, bytes) = installed.fold((goal, 0), |(_, sum), (index, bytes)| (index, sum + bytes));
-    bytes + goal.saturating_sub(last) * (VALUE_BYTES as u64 + KEY_BYTES)
+    let installed: Vec<(u64, u64)> = lines
+        .filter_map(|(_, rest)| {
+            let (last, rest) = rest.split_once(": ")?;
+            let index: u64 = last.split_once('.')?.1.parse().ok()?;
+            Some((index, rest.split_once(" bytes")?.0.parse::<u64>().ok()?))
+        })
+        .collect();
+    let Some((first, _)) = installed.first() else { return 0 };
+    let (last, bytes) = installed.iter().fold((goal, 0), |(_, sum), (index, bytes)| (*index, sum + bytes));
+    let before = || seen.iter().filter(|index| *index < first);
+    let entries = before().max().zip(before().min()).map_or(0, |(high, low)| high - low);
+    bytes + (entries + goal.saturating_sub(last)) * (VALUE_BYTES as u64 + KEY_BYTES)
 }
 
 #[cfg(test)]
@@ -175,10 +183,15 @@ mod tests {
     #[test]
     fn what_follows_the_last_snapshot_is_new_too() {
         let entry = VALUE_BYTES as u64 + KEY_BYTES;
-        assert_eq!(by_snapshots("info  snapshot up to 4.17039: 4678571 bytes in 9ms", 99), 0);
+        assert_eq!(by_snapshots("info  snapshot up to 4.17039: 4678571 bytes in 9ms", &[1, 99], 99), 0);
         let says = "x info  installs the snapshot up to 4.100: 4678571 bytes in 6ms\n\
                     x info  installs the snapshot up to 4.110: 9 bytes in 6ms\nready";
-        assert_eq!(by_snapshots(says, 130), 4_678_580 + 20 * entry);
-        assert_eq!(by_snapshots(says, 105), 4_678_580);
+        assert_eq!(by_snapshots(says, &[], 130), 4_678_580 + 20 * entry);
+        assert_eq!(
+            by_snapshots(says, &[90, 97, 100, 130], 130),
+            4_678_580 + 27 * entry,
+            "they came before it"
+        );
+        assert_eq!(by_snapshots(says, &[], 105), 4_678_580);
     }
 }
