@@ -11,7 +11,6 @@ use crate::import::ImportArgs;
 use crate::kv::{CompactArgs, DelArgs, GetArgs, PutArgs};
 use crate::maintain::{AlarmVerb, HashArgs};
 use crate::member::{ListArgs, MemberVerb, MoveLeaderArgs};
-use crate::sim::SimArgs;
 use crate::txn::TxnArgs;
 use crate::wal::InspectArgs;
 use clap::{Parser, Subcommand};
@@ -127,7 +126,12 @@ An alarm says why members refuse: NOSPACE, no writes that grow the store; CORRUP
     /// Put the cluster under load and measure it
     Bench(BenchArgs),
     /// Attack simulated clusters with storms of faults, from seeds
-    Sim(SimArgs),
+    #[command(disable_help_flag = true)]
+    Sim {
+        /// Those of the simulator: `kattu sim --help`
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<OsString>,
+    },
     /// Look at a log
     Wal {
         /// How.

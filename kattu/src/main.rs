@@ -14,7 +14,7 @@
 //! | `maintain.rs` | hash, alarm |
 //! | `import.rs`, `export.rs` | directories in and out |
 //! | `bench.rs` | load, measured |
-//! | `sim.rs`, `elections.rs` | storms over simulated clusters, and how fast leaders are replaced |
+//! | `sim.rs` | the way to the simulator, a program of its own |
 //! | `wal.rs` | looking at a log |
 //! | `serve.rs`, `dev.rs` | one member; a whole cluster in one process |
 //!
@@ -30,7 +30,6 @@ mod cli;
 mod cluster;
 mod connect;
 mod dev;
-mod elections;
 mod ended;
 mod export;
 mod flags;
@@ -93,7 +92,7 @@ fn dispatch(cli: Cli) -> ended::Outcome {
         Verb::Import(args) => import::run(&args),
         Verb::Export(args) => export::run(&args),
         Verb::Bench(args) => bench::run(&args),
-        Verb::Sim(args) => sim::run(&args),
+        Verb::Sim { args } => sim::run(&args),
         Verb::Wal { verb: WalVerb::Inspect(args) } => wal::inspect(&args),
     }
 }

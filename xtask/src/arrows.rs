@@ -144,7 +144,6 @@ const ROOMS: &[Room] = &[
             "kattu-tls",
             "kattu-client",
             "kattu-bench",
-            "kattu-sim",
             "kattu-runtime",
             "kattu-wal",
             "kattu-wire",
@@ -155,6 +154,7 @@ const ROOMS: &[Room] = &[
         ],
         never: &[],
     },
+    Room { name: "kattu-simulator", may_know: &["kattu-sim"], never: ASYNC },
     Room { name: "xtask", may_know: &[], never: &[] },
 ];
 

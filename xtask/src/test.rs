@@ -173,7 +173,10 @@ fn release(log: &Path) -> Result<Tally, Failure> {
     if BESIDE.load(Ordering::Relaxed) {
         *FETCHING.lock().expect("nobody panics with it") = Some(std::thread::spawn(tools::fetch_all));
     }
-    run_logged(&mut cargo(&["build", "--locked", "--release", "-p", "kattu"]), log, BUILD_LIMIT)?;
+    // Apart, as users build them: together they would have other features.
+    for package in ["kattu", "kattu-simulator"] {
+        run_logged(&mut cargo(&["build", "--locked", "--release", "-p", package]), log, BUILD_LIMIT)?;
+    }
     Ok(Tally::one())
 }
 

@@ -2,8 +2,7 @@
 //!
 //! Knows nothing of: how elections are held.
 
-use crate::ended::{Ended, Outcome};
-use crate::output::{self, Format};
+use crate::output::{self, Ended, Format, Outcome};
 use kattu_sim::elections::{Conditions, Death, Election, elections, percentile, share_below};
 use serde_json::json;
 use std::time::Duration;

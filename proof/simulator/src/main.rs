@@ -1,0 +1,32 @@
+//! The command `kattu sim`: a program of its own, so that whoever builds Kattu to run it builds no simulator.
+//!
+//! | File | Its idea |
+//! |---|---|
+//! | `sim.rs` | storms over simulated clusters, from seeds |
+//! | `elections.rs` | how fast leaders are replaced |
+//! | `output.rs` | lines, tables, JSON; how it ended |
+//!
+//! Knows nothing of: what a storm is.
+#![forbid(unsafe_code)]
+
+mod elections;
+mod output;
+mod sim;
+
+use clap::Parser;
+use std::process::ExitCode;
+
+/// Attack simulated clusters with storms of faults, from seeds
+#[derive(Parser, Debug)]
+#[command(name = "kattu sim", bin_name = "kattu sim", version)]
+struct Command {
+    #[command(flatten)]
+    args: sim::SimArgs,
+}
+
+fn main() -> ExitCode {
+    match sim::run(&Command::parse().args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(ended) => ended.report(),
+    }
+}
