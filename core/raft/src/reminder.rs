@@ -216,13 +216,13 @@ impl Raft {
         returning.term = returning.term.max(term);
         let told = returning.term;
         let waits_for_all = returning.until == Instant::NEVER && !returning.silent.is_empty();
+        let vote = if planted!("reminded-of-a-term-and-votes-in-it") { None } else { Some(SPENT) };
         if waits_for_all && !planted!("answered-by-one-and-has-a-past") {
             // nothing is written
         } else if self.term < told {
-            let vote = if planted!("reminded-of-a-term-and-votes-in-it") { None } else { Some(SPENT) };
             self.enter_term(told, vote, effects);
-        } else if self.term == told && self.vote.is_none() && Term(0) < told {
-            self.vote = Some(SPENT);
+        } else if self.term == told && self.vote.is_none() && Term(0) < told && vote.is_some() {
+            self.vote = vote;
             self.record_hard_state(effects);
         }
         let acknowledged = match planted!("reminded-of-acknowledgements-and-owes-none") {
