@@ -24,7 +24,7 @@ const DIFFERENTIAL_LIMIT: Duration = Duration::from_secs(600);
 const DIFFERENTIALS: [(&str, &str, &str); 2] =
     [("3.4", "etcd34/etcd", "20000"), ("3.6", "etcd36/etcd", "10000")];
 /// Seconds each fuzz target gets.
-const FUZZ_SECONDS: u64 = 10;
+const FUZZ_SECONDS: u64 = 30;
 
 const SLICES: &[Stage] = &[
     Stage {
