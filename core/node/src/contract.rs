@@ -276,6 +276,9 @@ pub struct Status {
     pub learner: bool,
     /// Whether it may answer reads by its clock right now, as a leader with a lease. [replication-protocols §9.4]
     pub has_lease: bool,
+    /// Whether, as a leader that has leases, it has none in this term any more, for a hand-over that came to nothing.
+    /// [replication-protocols L-6]
+    pub lease_is_over: bool,
     /// As a leader that has leases: the voters that do not promise what those need. [replication-protocols L-3]
     pub lease_without: Vec<NodeId>,
     /// As a leader that has proof that clocks are worse than leases trust, and no lease any more: the voters whose clocks run
@@ -505,8 +508,8 @@ pub enum Event {
     Health(Health),
     /// The keeper has weighed a command that may take long, and it may be proposed: these are its bytes.
     Admitted(Admitted),
-    /// A member said up to which feature level it knows. Of a stranger that has gone it is the first level, so that what it
-    /// had said is forgotten. [`crate::level`]
+    /// A member said up to which feature level it knows. When the link breaks on which it said so it is the first level: what
+    /// comes back may be an older version. [`crate::level`]
     Knows(NodeId, u16),
     /// A member said how eager it is to lead: 100 like anybody, 0 the last, 255 the first.
     Priority(NodeId, u8),

@@ -10,7 +10,8 @@
 //! Rules: 1. What a level brings is in no log, snapshot or answer before the entry that raises the cluster to it.
 //!           [replication-protocols DT4]
 //!        2. Only a leader whose every fellow member has said that it knows the level raises it. Who has said nothing since
-//!           its links broke may be an older version by now.
+//!           the link broke on which it speaks may be an older version by now. A link towards it that breaks means nothing: it
+//!           would not say again what it has said.
 //!        3. A level never falls. A member of a version that does not know it takes nothing from the entry on, and says so;
 //!           if it finds it in its own log or in a snapshot it stops.
 //!
@@ -60,7 +61,7 @@ pub(crate) fn decode(mut rest: &[u8]) -> Result<u16, Malformed> {
 /// What a replica knows of its members' levels.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Levels {
-    /// What others have said since their links were last whole.
+    /// What others have said on the links on which they speak now.
     told: BTreeMap<NodeId, u16>,
     /// The newest level that was proposed, and not to be proposed again before this.
     proposed: (u16, Instant),
@@ -80,11 +81,6 @@ impl Node {
     /// A member says which level it knows.
     pub(crate) fn on_level(&mut self, member: NodeId, level: u16) {
         self.levels.told(member, level);
-    }
-
-    /// What is behind a link that broke may come back as an older version.
-    pub(crate) fn forget_level(&mut self, member: NodeId) {
-        self.levels.told(member, FIRST);
     }
 
     /// Leader: raises the cluster by one level that all its members know.

@@ -204,7 +204,9 @@ impl Node {
             Event::LinkClosed(peer, end) => {
                 self.raft.link_closed(now, peer, end, out);
                 self.on_link_closed(peer, effects);
-                self.forget_level(peer);
+                if planted!("level-forgotten-with-the-link-out") {
+                    self.on_level(peer, crate::level::FIRST);
+                }
             }
             Event::Members(members) => self.on_members(members),
             Event::Health(health) => self.on_health(now, health, out),
@@ -422,6 +424,7 @@ impl Node {
             role: self.raft.role_name(),
             learner: self.raft.is_learner(),
             has_lease: self.raft.lease_until().is_some_and(|until| now < until),
+            lease_is_over: self.raft.lease_is_over(),
             lease_without: self.raft.lease_without(),
             clocks_apart: self.raft.clocks_apart(),
             distrusted: self.distrusted.iter().map(|(&peer, &(times, last))| (peer, times, last)).collect(),

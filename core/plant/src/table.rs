@@ -25,7 +25,7 @@ const WAL: &str = "kattu-wal";
 const REBUILD: &str = "kattu-rebuild";
 
 /// All bugs that can be planted.
-pub static BUGS: [Bug; 189] = [
+pub static BUGS: [Bug; 190] = [
     // core/raft: elections
     bug(
         RAFT,
@@ -704,6 +704,14 @@ pub static BUGS: [Bug; 189] = [
         "A leader takes members that have not said which feature level they know for members that know it.",
         Trial::Storms,
         &["older_versions_can_follow"],
+    ),
+    bug(
+        NODE,
+        "level-forgotten-with-the-link-out",
+        "our own: docs/record.md, 2026-11-25",
+        "A link towards a member that breaks makes forget which level that member said it knows, and it never says so again.",
+        Trial::Storms,
+        &["levels_rise"],
     ),
     bug(
         NODE,

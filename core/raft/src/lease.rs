@@ -188,6 +188,15 @@ impl Raft {
         }
     }
 
+    /// Whether this leader, which has leases, has none until the end of its term, because it told another to take over and
+    /// leads still. (L-6)
+    #[must_use]
+    pub fn lease_is_over(&self) -> bool {
+        let Role::Leader(leader) = &self.role else { return false };
+        let handed_over = leader.lease.is_off() && leader.transfer.is_none();
+        self.config.leadership.lease.is_some() && handed_over && self.clocks_apart().is_empty()
+    }
+
     /// Before this this peer helps nobody to replace the leader it has heard. (L-3, L-4)
     #[must_use]
     pub fn promised_until(&self) -> Instant {

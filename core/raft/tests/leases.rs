@@ -106,6 +106,29 @@ fn a_promise_outlives_the_term_it_was_made_in() {
 }
 
 #[test]
+fn a_hand_over_that_comes_to_nothing_ends_the_lease_of_this_term_and_of_no_other() {
+    let mut world = World::started(with_leases(5_000, true), 1);
+    let holds = |world: &World, id: u64| {
+        let raft = world.raft(NodeId(id));
+        (raft.lease_until().is_some_and(|until| world.now < until), raft.lease_is_over())
+    };
+    assert!(world.elect(NodeId(1)));
+    world.pass(ET / 5);
+    assert_eq!(holds(&world, 1), (true, false));
+    world.cut.insert((NodeId(1), NodeId(2)));
+    world.act(NodeId(1), |raft, now, effects| raft.transfer(now, NodeId(2), effects)).expect("it leads");
+    assert_eq!(holds(&world, 1), (false, false), "it may still come to something");
+    world.pass(ET * 3);
+    assert_eq!(world.leader(), Some(NodeId(1)));
+    assert_eq!(holds(&world, 1), (false, true));
+    world.cut.clear();
+    world.act(NodeId(1), |raft, now, effects| raft.transfer(now, NodeId(3), effects)).expect("it leads");
+    world.pass(ET / 5);
+    assert_eq!(world.leader(), Some(NodeId(3)));
+    assert_eq!((holds(&world, 1), holds(&world, 3)), ((false, false), (true, false)));
+}
+
+#[test]
 fn leases_without_what_they_rest_on_are_refused() {
     let [config, ..] = &with_leases(5_000, true)[..] else { unreachable!("three members") };
     assert_eq!(config.check(), Ok(()));

@@ -1,8 +1,9 @@
 //! What members say of themselves on `/metrics`: who is accused, who has a lease, how far comparisons and scrubs are.
 //!
 //! Asked while clients write and nothing is wrong any more, everything that a trial's flags switch on must really happen: a
-//! new comparison on which all voters agree, a scrub that ends on every member, a lease of whoever leads. Nobody may ever be
-//! accused: no fault that these rigs know makes a store diverge. [fault-model F70, ST12]
+//! new comparison on which all voters agree, a scrub that ends on every member, a lease of whoever leads. A leader that has
+//! none for the rest of its term, because a hand-over came to nothing, is asked to hand over; the next one must have one.
+//! Nobody may ever be accused: no fault that these rigs know makes a store diverge. [fault-model F70, ST12]
 //! Knows nothing of: faults, clients.
 
 use crate::cluster::{BACK_LIMIT, Cluster};
@@ -20,6 +21,10 @@ fn accusation(page: &Page) -> Option<String> {
     let mut alarms = page.lines("etcd_server_alarms").filter(|alarm| alarm.contains("CORRUPT"));
     if let Some(alarm) = alarms.next() {
         return Some(format!("alarm {alarm}"));
+    }
+    // Trials with leases have no clock that goes at another rate.
+    if let Some(apart) = page.lines("kattu_clocks_apart_ppm").next() {
+        return Some(format!("clock {apart}"));
     }
     ["kattu_digest_odd_total", "kattu_corrupt"]
         .into_iter()
@@ -133,6 +138,11 @@ impl Cluster {
                 }
             };
             let Some(missing) = missing else { return Ok(seen(&self.flags, &pages)) };
+            // Lawfully nobody has a lease before there is another leader.
+            if let Some(leader) = pages.iter().position(|page| page.number("kattu_lease_is_over") == Some(1))
+            {
+                self.hand_over(belonging[(leader + 1) % belonging.len()]);
+            }
             if BACK_LIMIT < begun.elapsed() {
                 return Err(format!("{BACK_LIMIT:?} after the faults: {missing}"));
             }
@@ -204,6 +214,8 @@ mod tests {
             assert!(accusation(&page(|text| text.replace(calm, loud))).is_some(), "{loud}");
         }
         assert!(accusation(&page(|text| format!("{text}{alarm}"))).expect("seen").contains("CORRUPT"));
+        let clock = "kattu_clocks_apart_ppm{server_id=\"2\"} 7000\n";
+        assert!(accusation(&page(|text| format!("{text}{clock}"))).expect("seen").contains("clock"));
     }
 
     #[test]

@@ -2,8 +2,9 @@
 //!
 //! 1. *Available.* Every member that could not be kept from starting takes a write within a bound. [fault-model P8]
 //! 2. *Answered.* Whoever still waited is answered.
-//! 3. *Converged.* All members have applied the same log and hold the same state. [fault-model P9]
-//! 4. *Truthful.* The whole history of the clients, and what is there at the end, go to the judges.
+//! 3. *Raised.* Where all members know a feature level, the cluster is at it. [replication-protocols DT4]
+//! 4. *Converged.* All members have applied the same log and hold the same state. [fault-model P9]
+//! 5. *Truthful.* The whole history of the clients, and what is there at the end, go to the judges.
 //!
 //! The bound is three rounds of elections (each at most twice the election timeout on the slowest clock, a third
 //! one for who is less eager to lead, and one for a promise to the leader before), one pause
@@ -15,8 +16,8 @@ use crate::clients::told;
 use crate::clock::{MS, SEC};
 use crate::report::Violation;
 use crate::world::{Event, World};
-use kattu_node::RequestLimits;
 use kattu_node::contract::{Outcome, Refusal};
+use kattu_node::{RequestLimits, level};
 use kattu_raft::Duration;
 use kattu_verify::history::{Answer, What};
 use kattu_verify::judges::{
@@ -52,6 +53,7 @@ impl World {
             return Err(Violation::new("available_after_the_storm", story));
         }
         self.answer_everybody(bound)?;
+        self.rise(bound)?;
         self.converge(bound)?;
         self.name_the_odd(bound)?;
         let last = self.read_all(bound)?;
@@ -328,6 +330,29 @@ impl World {
             waiting.take(5).map(|(number, asked)| format!("{number} at n{}", asked.member + 1)).collect();
         let story = format!("operations {} are never answered", waiting.join(", "));
         Err(Violation::new("everybody_is_answered", story))
+    }
+
+    /// Nobody waits for ever for a feature level that all members know.
+    fn rise(&mut self, bound: u64) -> Result<(), Violation> {
+        let level_of = |world: &World, member: usize| {
+            world.members[member].process.as_ref().map_or(0, |process| process.keeper.health().level)
+        };
+        let waits = |world: &mut World| {
+            let current = world.current();
+            let all_know = world.sh.older.is_none()
+                && current
+                    .iter()
+                    .all(|&it| world.members[it].process.is_some() && !world.is_out_of_service(it));
+            all_know && current.iter().any(|&it| level_of(world, it) < level::KNOWN)
+        };
+        // Levels are raised one by one.
+        if self.run_while(self.sh.now + u64::from(level::KNOWN) * bound, waits)? {
+            return Ok(());
+        }
+        let levels = self.current().into_iter().map(|it| format!("n{} at {}", it + 1, level_of(self, it)));
+        let levels: Vec<String> = levels.collect();
+        let story = format!("all know level {}: {}", level::KNOWN, levels.join(", "));
+        Err(Violation::new("levels_rise", story))
     }
 
     fn converge(&mut self, bound: u64) -> Result<(), Violation> {

@@ -769,7 +769,10 @@ impl Net {
                 } else {
                     let end = LinkEnd::ByPeer; // as the kernel of a process that died says it
                     if was_up && is_told(lane, end) {
-                        around.queue.plan(tell_at, Event::LinkClosed { member: peer, peer: member, end });
+                        around.queue.plan(
+                            tell_at,
+                            Event::LinkClosed { member: peer, peer: member, end, was_heard: lane == BULK },
+                        );
                     }
                     let at = self.at(peer, member);
                     let connection = self.lanes[at][lane].connection;
@@ -842,8 +845,10 @@ impl Net {
             state.close();
             around.trace.mix(7);
             if is_told(lane, end) {
-                around.queue.plan(around.now, Event::LinkClosed { member: from, peer: to, end });
-                let told = Event::LinkClosed { member: to, peer: from, end };
+                around
+                    .queue
+                    .plan(around.now, Event::LinkClosed { member: from, peer: to, end, was_heard: false });
+                let told = Event::LinkClosed { member: to, peer: from, end, was_heard: lane == BULK };
                 around.queue.plan(around.now + self.pace.frame, told);
             }
         }

@@ -94,6 +94,8 @@ pub(crate) enum Event {
         member: usize,
         peer: usize,
         end: LinkEnd,
+        /// It is the one on which the peer said which feature level it knows.
+        was_heard: bool,
     },
     Hangup {
         from: usize,
@@ -551,8 +553,11 @@ impl World {
                 self.sh.trace.mix(13);
                 self.hear(to, run, Input::Peer(*message))
             }
-            Event::LinkClosed { member, peer, end } => {
+            Event::LinkClosed { member, peer, end, was_heard } => {
                 let run = self.members[member].run;
+                if was_heard {
+                    self.hear(member, run, Input::Knows(id_of(peer), level::FIRST))?;
+                }
                 self.hear(member, run, Input::LinkClosed(id_of(peer), end))
             }
             Event::Hangup { from, to, lane, connection } => {

@@ -18,7 +18,7 @@ use crate::report::{self, Cause};
 use crate::tls::{self, Shown, Unaccepted};
 use crate::vouching;
 use kattu_node::contract::{Event, PeerMessage};
-use kattu_node::newcomer;
+use kattu_node::{level, newcomer};
 use kattu_raft::{Duration, GroupId, LinkEnd, Message, NodeId, SharedBytes};
 use kattu_tls::{Refused, Speaks};
 use kattu_wire::{ASK_ME, Codec, Frame, Hello, Lane, PROTOCOL_MIN};
@@ -383,7 +383,11 @@ impl Hearing {
 
     /// What was on its way on this lane may be lost; of the control lane, all of it is repeated anyway, but that the
     /// other end's kernel closed it is a hint that the member died, and the last message of either lane must not belie it.
+    /// Whoever comes back may be an older version, and says which feature level it knows, if it knows any.
     fn closed(&self, hello: &Hello, end: LinkEnd) {
+        if hello.lane == Lane::Bulk {
+            self.inbox.push(Event::Knows(hello.from, level::FIRST), 0);
+        }
         if crate::links::is_told(hello.lane, end) {
             self.inbox.push(Event::LinkClosed(hello.from, end), 0);
         }
@@ -634,7 +638,6 @@ mod tests {
     use crate::links::Failure;
     use crate::peer_address::PeerAddress;
     use kattu_node::contract::{MemberInfo, Members, Outcome, Refusal, Reply, ReplyBody};
-    use kattu_node::level;
     use kattu_raft::{Incarnation, Term};
     use std::net::SocketAddr;
     use tokio::io::AsyncWriteExt;
@@ -1068,7 +1071,8 @@ mod tests {
                 inbox.take(&mut events);
             }
             let [levels @ .., _] = events.as_slice() else { panic!("nothing came") };
-            assert_eq!(levels, [level::KNOWN, 7, level::KNOWN].map(|level| Event::Knows(PEER, level)));
+            let said = [level::KNOWN, 7, level::KNOWN, level::FIRST];
+            assert_eq!(levels, said.map(|level| Event::Knows(PEER, level)), "and nothing when it has gone");
         });
     }
 

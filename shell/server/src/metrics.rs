@@ -111,6 +111,9 @@ fn member<R: Replica>(page: &mut Page, face: &Face<R>, status: &Status) {
     page.labelled("kattu_role", "The part this member plays", "role", role);
     let name = "kattu_has_lease";
     page.gauge(name, "Whether this leader may answer reads by its clock", u8::from(status.has_lease));
+    let name = "kattu_lease_is_over";
+    let help = "Whether this leader has no lease in this term any more, for a hand-over that came to nothing";
+    page.gauge(name, help, u8::from(status.lease_is_over));
     let name = "kattu_lease_denied";
     page.head(name, "Voters that do not promise what this leader's leases need", "gauge");
     for member in &status.lease_without {

@@ -43,6 +43,13 @@ pub fn status_json(
             member.0
         ));
     }
+    if status.lease_is_over {
+        problems.push(
+            "a hand-over of leadership came to nothing, so that this leader has no lease any more: reads are confirmed by a \
+             round until `kattu move-leader` brings another leader"
+                .to_string(),
+        );
+    }
     for (member, gains) in &status.clocks_apart {
         problems.push(format!(
             "the clocks of member {:x} and of this one run apart by {} ppm or more, and --clock-drift-ppm trusts less: reads \
@@ -135,6 +142,15 @@ mod tests {
         let json = status_json(&status, "n", 0, 0, None);
         let said = "--lease-reads is on here, but member ab has it not, or a shorter --election-timeout";
         assert!(json.ends_with(&format!("\"errors\":[\"{said}\"]}}")), "{json}");
+    }
+
+    #[test]
+    fn a_lease_that_a_failed_hand_over_ended_is_told_with_what_brings_the_next() {
+        let status =
+            Status { leader: Some(NodeId(1)), role: "leader", lease_is_over: true, ..Status::default() };
+        let json = status_json(&status, "n", 0, 0, None);
+        assert!(json.contains("\"errors\":[\"a hand-over of leadership came to nothing"), "{json}");
+        assert!(json.contains("kattu move-leader"), "{json}");
     }
 
     #[test]
