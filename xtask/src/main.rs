@@ -11,6 +11,7 @@ mod chaos;
 mod check;
 mod explore;
 mod fix;
+mod house;
 mod power;
 mod profiles;
 mod rigs;
@@ -29,6 +30,7 @@ cargo xtask <command>
 
   check                      format, dependency arrows, clippy, docs, unit tests; changes no file
   fix                        rewrites: format, clippy's suggestions, Cargo.lock
+  house [--json]             numbers about the code base: long files and functions, circles, unused public items, lines, words
   scripts --update           rewrites the golden output of the protocol scripts; review the diff
   test [--only S] [--list]   check, release build, end to end, bounded slices: what CI runs
   tools                      fetches etcd 3.4, builds etcd 3.6 and its benchmark tool, into target/tools
@@ -98,6 +100,7 @@ fn main() -> ExitCode {
         ["check"] => check::run(),
         ["fix"] => fix::run(),
         ["scripts", "--update"] => fix::update_scripts(),
+        ["house", rest @ ..] => house::run(rest),
         ["test", rest @ ..] => test::run(rest),
         ["tools"] => tools::run(),
         ["diff", rest @ ..] => rigs::in_foreground("kattu-differential", rest),
