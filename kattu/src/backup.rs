@@ -243,9 +243,9 @@ pub fn recover(args: &RecoverArgs) -> Outcome {
             recovery.open
         ));
     }
-    if let Some(floor) = recovery.floor {
+    if let Some(vote_floor) = recovery.vote_floor {
         warnings.push(format!(
-            "its log was damaged and cut: it reached {floor} at most before, and not all of that has come back; if another \
+            "its log was damaged and cut: it reached {vote_floor} at most before, and not all of that has come back; if another \
              member is left, rather take that one"
         ));
     }

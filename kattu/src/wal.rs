@@ -109,16 +109,18 @@ fn item_json(item: &Item) -> Value {
         Item::Slot { group, place, state: Err(what) } => {
             json!({"kind": "slot", "group": group.0, "place": place, "bad": what})
         }
-        Item::Floor { group, state: Ok(floor) } => {
-            json!({"kind": "floor", "group": group.0, "term": floor.term.0, "index": floor.index.0})
+        Item::VoteFloor { group, state: Ok(vote_floor) } => {
+            json!({"kind": "floor", "group": group.0, "term": vote_floor.term.0, "index": vote_floor.index.0})
         }
-        Item::Floor { group, state: Err(what) } => json!({"kind": "floor", "group": group.0, "bad": what}),
-        Item::Promise { state: Ok(promise) } => {
-            json!({"kind": "promise", "milliseconds": promise.as_millis() as u64})
+        Item::VoteFloor { group, state: Err(what) } => {
+            json!({"kind": "floor", "group": group.0, "bad": what})
         }
-        Item::Lives { state: Ok(count) } => json!({"kind": "lives", "voters": count}),
-        Item::Lives { state: Err(what) } => json!({"kind": "lives", "bad": what}),
-        Item::Promise { state: Err(what) } => json!({"kind": "promise", "bad": what}),
+        Item::VoteHold { state: Ok(vote_hold) } => {
+            json!({"kind": "promise", "milliseconds": vote_hold.as_millis() as u64})
+        }
+        Item::Incarnations { state: Ok(count) } => json!({"kind": "lives", "voters": count}),
+        Item::Incarnations { state: Err(what) } => json!({"kind": "lives", "bad": what}),
+        Item::VoteHold { state: Err(what) } => json!({"kind": "promise", "bad": what}),
         Item::Entry { at, group, head, payload_bytes } => json!({
             "kind": "entry",
             "segment": at.segment,

@@ -9,7 +9,7 @@
 use crate::shell::{self, Failure};
 use std::path::Path;
 
-struct Room {
+struct Crate {
     name: &'static str,
     /// Crates of ours that may appear under `[dependencies]`.
     may_know: &'static [&'static str],
@@ -23,30 +23,30 @@ const ASYNC: &[&str] = &["tokio", "tonic", "hyper", "hyper-util", "axum", "futur
 const ETCD: &[&str] = &["tonic", "prost", "axum", "hyper", "hyper-util"];
 
 /// Lowest first; a crate may know only crates above its own line in this table.
-const ROOMS: &[Room] = &[
+const CRATES: &[Crate] = &[
     // Mistakes made on purpose; linked only into builds with `--cfg kattu_planted`.
-    Room { name: "kattu-plant", may_know: &[], never: &[] },
-    Room { name: "kattu-raft", may_know: &["kattu-plant"], never: &[] },
-    Room { name: "kattu-kv", may_know: &["kattu-plant"], never: &[] },
-    Room { name: "kattu-node", may_know: &["kattu-plant", "kattu-raft", "kattu-kv"], never: &[] },
-    Room {
+    Crate { name: "kattu-plant", may_know: &[], never: &[] },
+    Crate { name: "kattu-raft", may_know: &["kattu-plant"], never: &[] },
+    Crate { name: "kattu-kv", may_know: &["kattu-plant"], never: &[] },
+    Crate { name: "kattu-node", may_know: &["kattu-plant", "kattu-raft", "kattu-kv"], never: &[] },
+    Crate {
         name: "kattu-wire",
         may_know: &["kattu-plant", "kattu-raft", "kattu-kv", "kattu-node"],
         never: &[],
     },
-    Room {
+    Crate {
         name: "kattu-wal",
         may_know: &["kattu-plant", "kattu-wire", "kattu-raft", "kattu-node"],
         never: ASYNC,
     },
-    Room {
+    Crate {
         name: "kattu-rebuild",
         may_know: &["kattu-plant", "kattu-wal", "kattu-node", "kattu-raft", "kattu-kv"],
         never: ASYNC,
     },
-    Room { name: "kattu-proto", may_know: &[], never: &[] },
-    Room { name: "kattu-tls", may_know: &[], never: &[] },
-    Room {
+    Crate { name: "kattu-proto", may_know: &[], never: &[] },
+    Crate { name: "kattu-tls", may_know: &[], never: &[] },
+    Crate {
         name: "kattu-runtime",
         may_know: &[
             "kattu-rebuild",
@@ -59,7 +59,7 @@ const ROOMS: &[Room] = &[
         ],
         never: ETCD,
     },
-    Room {
+    Crate {
         name: "kattu-server",
         may_know: &[
             "kattu-runtime",
@@ -74,10 +74,10 @@ const ROOMS: &[Room] = &[
         ],
         never: &[],
     },
-    Room { name: "kattu-client", may_know: &["kattu-wire", "kattu-proto", "kattu-tls"], never: &[] },
-    Room { name: "kattu-verify", may_know: &["kattu-raft", "kattu-kv", "kattu-node"], never: ASYNC },
-    Room { name: "kattu-explore", may_know: &["kattu-raft", "kattu-plant"], never: ASYNC },
-    Room {
+    Crate { name: "kattu-client", may_know: &["kattu-wire", "kattu-proto", "kattu-tls"], never: &[] },
+    Crate { name: "kattu-verify", may_know: &["kattu-raft", "kattu-kv", "kattu-node"], never: ASYNC },
+    Crate { name: "kattu-explore", may_know: &["kattu-raft", "kattu-plant"], never: ASYNC },
+    Crate {
         name: "kattu-sim",
         may_know: &[
             "kattu-verify",
@@ -90,7 +90,7 @@ const ROOMS: &[Room] = &[
         ],
         never: ASYNC,
     },
-    Room {
+    Crate {
         name: "kattu-bugs",
         may_know: &[
             "kattu-plant",
@@ -104,20 +104,20 @@ const ROOMS: &[Room] = &[
         ],
         never: ASYNC,
     },
-    Room { name: "kattu-differential", may_know: &["kattu-proto", "kattu-client"], never: &[] },
+    Crate { name: "kattu-differential", may_know: &["kattu-proto", "kattu-client"], never: &[] },
     // The log, because only it can make whole files of false content.
-    Room {
+    Crate {
         name: "kattu-e2e",
         may_know: &["kattu-verify", "kattu-proto", "kattu-client", "kattu-plant", "kattu-wal"],
         never: &[],
     },
-    Room {
+    Crate {
         name: "kattu-chaos",
         may_know: &["kattu-verify", "kattu-e2e", "kattu-client", "kattu-proto", "kattu-tls", "kattu-wire"],
         never: &[],
     },
-    Room { name: "kattu-power", may_know: &["kattu-verify", "kattu-e2e", "kattu-chaos"], never: &[] },
-    Room {
+    Crate { name: "kattu-power", may_know: &["kattu-verify", "kattu-e2e", "kattu-chaos"], never: &[] },
+    Crate {
         name: "kattu-bench",
         may_know: &[
             "kattu-client",
@@ -132,12 +132,12 @@ const ROOMS: &[Room] = &[
         ],
         never: &[],
     },
-    Room {
+    Crate {
         name: "kattu-fuzz",
         may_know: &["kattu-wire", "kattu-wal", "kattu-raft", "kattu-node", "kattu-kv"],
         never: ASYNC,
     },
-    Room {
+    Crate {
         name: "kattu",
         may_know: &[
             "kattu-server",
@@ -154,8 +154,8 @@ const ROOMS: &[Room] = &[
         ],
         never: &[],
     },
-    Room { name: "kattu-simulator", may_know: &["kattu-sim"], never: ASYNC },
-    Room { name: "xtask", may_know: &[], never: &[] },
+    Crate { name: "kattu-simulator", may_know: &["kattu-sim"], never: ASYNC },
+    Crate { name: "xtask", may_know: &[], never: &[] },
 ];
 
 /// Judges every manifest; `Err` lists all wrong arrows.
@@ -203,7 +203,7 @@ fn judge_manifest(path: &str, text: &str) -> Vec<String> {
         Err(error) => return vec![format!("{path}: {error}")],
     };
     let name = table.get("package").and_then(|package| package.get("name")?.as_str()).unwrap_or("");
-    let Some(room) = ROOMS.iter().find(|room| room.name == name) else {
+    let Some(room) = CRATES.iter().find(|room| room.name == name) else {
         return vec![format!(
             "{path}: crate `{name}` has no place in the plan; add it to ROOMS in xtask/src/arrows.rs"
         )];
@@ -211,7 +211,7 @@ fn judge_manifest(path: &str, text: &str) -> Vec<String> {
     let is_core = path.starts_with("core/");
     let mut wrong = Vec::new();
     for (section, dependency) in dependencies(&table) {
-        let is_ours = ROOMS.iter().any(|room| room.name == dependency) || dependency.starts_with("kattu");
+        let is_ours = CRATES.iter().any(|room| room.name == dependency) || dependency.starts_with("kattu");
         let is_dev = section == "dev-dependencies";
         let complaint = if is_ours && !room.may_know.contains(&dependency.as_str()) {
             // A crate may test itself against the floor above only where the table says so.
@@ -273,9 +273,9 @@ mod tests {
 
     #[test]
     fn every_arrow_of_the_table_points_downward() {
-        for (place, room) in ROOMS.iter().enumerate() {
+        for (place, room) in CRATES.iter().enumerate() {
             for known in room.may_know {
-                let below = ROOMS.iter().position(|other| other.name == *known);
+                let below = CRATES.iter().position(|other| other.name == *known);
                 assert!(below.is_some_and(|below| below < place), "{} -> {known}", room.name);
             }
         }

@@ -27,7 +27,7 @@ use crate::hash::Hasher;
 use crate::history::{History, Version};
 use crate::index::Leaves;
 use crate::store::Store;
-use crate::value::Life;
+use crate::value::Generation;
 use alloc::sync::Arc;
 
 /// The digest after one more change.
@@ -69,7 +69,7 @@ pub(crate) fn version(hasher: &mut Hasher, key: &[u8], version: &Version) {
 }
 
 fn numbers(hasher: &mut Hasher, version: &Version) {
-    let Life { create_revision, version: number, lease } = version.life();
+    let Generation { create_revision, version: number, lease } = version.life();
     hasher.number(version.mod_revision);
     hasher.number(create_revision);
     hasher.number(number);

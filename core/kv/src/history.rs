@@ -7,7 +7,7 @@
 use crate::api::{Key, KeyValue, Revision, Value};
 use crate::index::Weigh;
 use crate::queue::Queue;
-use crate::value::Life;
+use crate::value::Generation;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
@@ -26,8 +26,13 @@ impl Version {
     }
 
     /// A put; `scratch` is room to lay it out in.
-    pub(crate) fn put(mod_revision: Revision, life: Life, value: &[u8], scratch: &mut Vec<u8>) -> Version {
-        Version { mod_revision, value: Some(Value::with_life(value, mod_revision, life, scratch)) }
+    pub(crate) fn put(
+        mod_revision: Revision,
+        life: Generation,
+        value: &[u8],
+        scratch: &mut Vec<u8>,
+    ) -> Version {
+        Version { mod_revision, value: Some(Value::with_generation(value, mod_revision, life, scratch)) }
     }
 
     /// Whether the key lives.
@@ -36,8 +41,8 @@ impl Version {
     }
 
     /// What the put says of the key; zeros of a delete.
-    pub(crate) fn life(&self) -> Life {
-        self.value.as_ref().map_or_else(Life::default, |value| value.life(self.mod_revision))
+    pub(crate) fn life(&self) -> Generation {
+        self.value.as_ref().map_or_else(Generation::default, |value| value.life(self.mod_revision))
     }
 
     /// The value, if the key lives.
@@ -56,7 +61,7 @@ impl Version {
     }
 
     fn with_value(&self, key: &Key, value: Value) -> KeyValue {
-        let Life { create_revision, version, lease } = self.life();
+        let Generation { create_revision, version, lease } = self.life();
         KeyValue { key: key.clone(), create_revision, mod_revision: self.mod_revision, version, value, lease }
     }
 
@@ -192,7 +197,7 @@ mod tests {
         let mut history = History::default();
         for &(mod_revision, lives) in versions {
             history.push(match lives {
-                true => Version::put(mod_revision, Life::default(), b"", &mut Vec::new()),
+                true => Version::put(mod_revision, Generation::default(), b"", &mut Vec::new()),
                 false => Version::tombstone(mod_revision),
             });
         }

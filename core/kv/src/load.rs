@@ -16,7 +16,7 @@ use crate::dump::{Flaw, HAS_LEASE, IS_PUT, MAGIC, Malformed, VERSION};
 use crate::history::{History, Version};
 use crate::index::Builder;
 use crate::store::{NEVER_COMPACTED, Store, key_bytes, version_bytes};
-use crate::value::Life;
+use crate::value::Generation;
 use alloc::vec::Vec;
 
 /// Longest key or value; far beyond what a request may carry.
@@ -337,7 +337,7 @@ fn version(before: Option<&Version>, reader: &mut Reader<'_>, scratch: &mut Vec<
     if flags & HAS_LEASE != 0 && lease == 0 {
         return flaw(Flaw::Number);
     }
-    let life = Life { create_revision, version: number, lease };
+    let life = Generation { create_revision, version: number, lease };
     Ok(Version::put(mod_revision, life, byte_string(reader)?, scratch))
 }
 

@@ -22,7 +22,7 @@ use crate::history::{History, Version};
 use crate::index::Index;
 use crate::range::spend;
 use crate::span::Span;
-use crate::value::Life;
+use crate::value::Generation;
 use crate::work::{Deleting, Work};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -369,7 +369,7 @@ impl Store {
         let key = self.index.upsert(&put.key, |key, history| {
             let key_bytes = key_bytes(key);
             bytes = if history.is_empty() { key_bytes } else { 0 };
-            let mut life = Life { create_revision: at, version: 1, lease: put.lease };
+            let mut life = Generation { create_revision: at, version: 1, lease: put.lease };
             let mut value = &*put.value;
             if let Some(before) = history.live() {
                 let of_before = before.life();

@@ -25,7 +25,7 @@ pub struct Value(Arc<[u8]>);
 
 /// What a put says of a key beside its value and its revision. Zeros of a key that does not live.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Life {
+pub(crate) struct Generation {
     /// Revision of the put that began this life of the key.
     pub(crate) create_revision: Revision,
     /// 1 on creation, +1 per put.
@@ -44,13 +44,13 @@ const SCRATCH_BYTES_MAX: usize = 1 << 16;
 
 impl Value {
     /// The value of a put at a revision, with what it says. `scratch` is room to lay it out in; its content is of no matter.
-    pub(crate) fn with_life(
+    pub(crate) fn with_generation(
         value: &[u8],
         mod_revision: Revision,
-        life: Life,
+        life: Generation,
         scratch: &mut Vec<u8>,
     ) -> Value {
-        let Life { create_revision, version, lease } = life;
+        let Generation { create_revision, version, lease } = life;
         let age = mod_revision.wrapping_sub(create_revision);
         scratch.clear();
         scratch.extend_from_slice(value);
@@ -74,7 +74,7 @@ impl Value {
     }
 
     /// What the put of this value at this revision says; of a value on its own, nothing.
-    pub(crate) fn life(&self, mod_revision: Revision) -> Life {
+    pub(crate) fn life(&self, mod_revision: Revision) -> Generation {
         let (age, version, lease) = match &*self.0 {
             [.., a, b, c, d, e, f, g, h, SHORT] => {
                 let number = |bytes: [&u8; 4]| i64::from(u32::from_le_bytes(bytes.map(|byte| *byte)));
@@ -87,9 +87,9 @@ impl Value {
                 let (lease, version, age) = (next(), next(), next());
                 (age, version, lease)
             }
-            _ => return Life::default(),
+            _ => return Generation::default(),
         };
-        Life { create_revision: mod_revision.wrapping_sub(age), version, lease }
+        Generation { create_revision: mod_revision.wrapping_sub(age), version, lease }
     }
 }
 
@@ -182,8 +182,8 @@ mod tests {
         let mut scratch = Vec::new();
         for bytes in [&b""[..], b"a", b"\0\0\0", &[0xff; 300]] {
             let alone = Value::from(bytes);
-            let life = Life { create_revision: 7, version: 3, lease: -1 };
-            let of_a_version = Value::with_life(bytes, 9, life, &mut scratch);
+            let life = Generation { create_revision: 7, version: 3, lease: -1 };
+            let of_a_version = Value::with_generation(bytes, 9, life, &mut scratch);
             assert_eq!((&*alone, &*of_a_version), (bytes, bytes));
             assert_eq!(alone, of_a_version);
             assert_eq!(of_a_version.life(9), life);
@@ -198,8 +198,8 @@ mod tests {
         for create_revision in edges {
             for version in edges {
                 for lease in edges {
-                    let life = Life { create_revision, version, lease };
-                    let value = Value::with_life(b"v", 1 << 40, life, &mut scratch);
+                    let life = Generation { create_revision, version, lease };
+                    let value = Value::with_generation(b"v", 1 << 40, life, &mut scratch);
                     assert_eq!(value.life(1 << 40), life);
                     assert_eq!(&*value, b"v");
                 }
@@ -210,9 +210,9 @@ mod tests {
     #[test]
     fn a_first_version_takes_nine_bytes_more_and_a_large_one_keeps_no_room() {
         let mut scratch = Vec::new();
-        let first = Life { create_revision: 5, version: 1, lease: 0 };
-        assert_eq!(Value::with_life(&[7; 64], 5, first, &mut scratch).0.len(), 64 + 9);
-        drop(Value::with_life(&[7; 1 << 20], 5, first, &mut scratch));
+        let first = Generation { create_revision: 5, version: 1, lease: 0 };
+        assert_eq!(Value::with_generation(&[7; 64], 5, first, &mut scratch).0.len(), 64 + 9);
+        drop(Value::with_generation(&[7; 1 << 20], 5, first, &mut scratch));
         assert!(scratch.capacity() <= SCRATCH_BYTES_MAX);
     }
 }

@@ -15,10 +15,10 @@ use crate::digests::{MARK_BYTE, REPORT_BYTE, Report, mark};
 use crate::node::{Node, answer};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
-use kattu_raft::{Duration, Entry, EntryKind, Instant, Leadership, NodeId};
+use kattu_raft::{Duration, Entry, EntryKind, Instant, LeadershipConfig, NodeId};
 
 /// Election timeouts between two attempts of a leader to hand over because it is not to be believed.
-const HAND_OVERS_APART: u32 = 10;
+const TRANSFERS_APART: u32 = 10;
 
 /// What the keeper's tables say about how members are doing, and what this one owes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -46,7 +46,7 @@ pub(crate) struct Compare {
     /// How eager others are to lead, as they said it.
     priorities: BTreeMap<NodeId, u8>,
     /// A leader that is not to be believed does not hand over before this.
-    hand_over_after: Instant,
+    transfer_after: Instant,
 }
 
 impl Compare {
@@ -58,12 +58,12 @@ impl Compare {
             report_after: Instant(0),
             health: Health::default(),
             priorities: BTreeMap::new(),
-            hand_over_after: Instant(0),
+            transfer_after: Instant(0),
         }
     }
 
     /// This entry goes to the keeper.
-    pub(crate) fn handed_out(&mut self, entry: &Entry) {
+    pub(crate) fn delivered(&mut self, entry: &Entry) {
         if entry.head.kind == EntryKind::Command {
             match entry.payload().first() {
                 Some(&MARK_BYTE) => (self.is_due, self.mark_at) = (false, None),
@@ -128,21 +128,21 @@ impl Node {
         if before.alarms != self.compare.health.alarms {
             let members: Vec<NodeId> = self.raft.membership().members().collect();
             members.into_iter().for_each(|member| self.weigh(member));
-            self.compare.hand_over_after = now;
-            self.hand_over_if_odd(now, out);
+            self.compare.transfer_after = now;
+            self.transfer_if_divergent(now, out);
         }
     }
 
     /// A leader that is not to be believed hands over, whenever it came to lead: its log is as good as any, but not what it
     /// would answer from its store. If nobody takes over it goes on for a while.
-    pub(crate) fn hand_over_if_odd(&mut self, now: Instant, out: &mut kattu_raft::Effects) {
+    pub(crate) fn transfer_if_divergent(&mut self, now: Instant, out: &mut kattu_raft::Effects) {
         let named = Alarm::corrupt(self.raft.id());
         if self.raft.is_leader()
-            && self.compare.hand_over_after <= now
+            && self.compare.transfer_after <= now
             && self.compare.alarms().contains(named)
             && let Some(other) = self.raft.best_successor(now)
         {
-            self.compare.hand_over_after = now + self.config.raft.election_timeout * HAND_OVERS_APART;
+            self.compare.transfer_after = now + self.config.raft.election_timeout * TRANSFERS_APART;
             let _ = self.raft.transfer(now, other, out); // who cannot take over does not
         }
     }
@@ -156,9 +156,9 @@ impl Node {
     /// Who has said nothing is as eager as most.
     fn weigh(&mut self, member: NodeId) {
         let told = self.compare.priorities.get(&member).copied();
-        let told = told.unwrap_or(Leadership::default().priority);
-        let is_odd = self.compare.alarms().contains(Alarm::corrupt(member));
-        self.raft.set_priority(member, if is_odd { 0 } else { told });
+        let told = told.unwrap_or(LeadershipConfig::default().priority);
+        let is_divergent = self.compare.alarms().contains(Alarm::corrupt(member));
+        self.raft.set_priority(member, if is_divergent { 0 } else { told });
     }
 
     /// Whether nobody may take what grows the store.

@@ -275,12 +275,12 @@ pub struct Status {
     /// Whether it has no vote.
     pub learner: bool,
     /// Whether it may answer reads by its clock right now, as a leader with a lease. [replication-protocols §9.4]
-    pub has_lease: bool,
+    pub has_leader_lease: bool,
     /// Whether, as a leader that has leases, it has none in this term any more, for a hand-over that came to nothing.
     /// [replication-protocols L-6]
-    pub lease_is_over: bool,
+    pub leader_lease_is_over: bool,
     /// As a leader that has leases: the voters that do not promise what those need. [replication-protocols L-3]
-    pub lease_without: Vec<NodeId>,
+    pub leader_lease_without: Vec<NodeId>,
     /// As a leader that has proof that clocks are worse than leases trust, and no lease any more: the voters whose clocks run
     /// apart from its own, and by how many millionths at least each gains on it. [fault-model F42]
     pub clocks_apart: Vec<(NodeId, i32)>,
@@ -516,7 +516,7 @@ pub enum Event {
     /// If this replica leads, it shall no longer: it hands over to this voter, or to the one that can take over best.
     /// What comes of it shows as any change of leadership does; after an election timeout without one it goes on. Writes
     /// wait meanwhile. A driver says it before it stops.
-    HandOver(Option<NodeId>),
+    Transfer(Option<NodeId>),
     /// The process is about to stop: answer everybody.
     Stop,
 }

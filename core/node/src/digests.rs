@@ -74,7 +74,7 @@ pub struct Compared {
     /// Reports compared since the cluster began.
     pub reports: u64,
     /// Times that a report made somebody odd.
-    pub odd: u64,
+    pub divergent: u64,
 }
 
 /// What members have said at one mark.
@@ -127,26 +127,30 @@ impl Digests {
         if all_have_spoken && votes.len() == 1 {
             self.compared.agreed = self.compared.agreed.max(mark.at);
         }
-        let odd: Vec<NodeId> = match right {
+        let divergent: Vec<NodeId> = match right {
             Some(right) => {
-                let is_odd = |digest: u64| match planted!("alarm-names-those-who-agree") {
+                let is_divergent = |digest: u64| match planted!("alarm-names-those-who-agree") {
                     true => digest == right,
                     false => digest != right,
                 };
                 let has_two = mark.said.values().any(|&digest| digest != right);
-                mark.said.iter().filter(|&(_, &d)| has_two && is_odd(d)).map(|(&member, _)| member).collect()
+                mark.said
+                    .iter()
+                    .filter(|&(_, &d)| has_two && is_divergent(d))
+                    .map(|(&member, _)| member)
+                    .collect()
             }
             None if all_have_spoken => Vec::from([NodeId(0)]),
             None => Vec::new(),
         };
-        self.compared.odd += u64::from(!odd.is_empty());
-        odd
+        self.compared.divergent += u64::from(!divergent.is_empty());
+        divergent
     }
 
     /// The table's bytes, as a part of all tables (docs/formats/tables.md).
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
-        let Compared { marked, agreed, reports, odd } = self.compared;
-        [marked.0, agreed.0, reports, odd].iter().for_each(|n| out.extend_from_slice(&n.to_le_bytes()));
+        let Compared { marked, agreed, reports, divergent } = self.compared;
+        [marked.0, agreed.0, reports, divergent].iter().for_each(|n| out.extend_from_slice(&n.to_le_bytes()));
         out.push(u8::try_from(self.marks.len()).expect("few marks"));
         for mark in &self.marks {
             out.extend_from_slice(&mark.at.0.to_le_bytes());
@@ -162,7 +166,7 @@ impl Digests {
     /// What `encode` wrote, and nothing that it would write otherwise.
     pub(crate) fn take(rest: &mut &[u8]) -> Result<Digests, Malformed> {
         let (marked, agreed) = (LogIndex(number(rest)?), LogIndex(number(rest)?));
-        let compared = Compared { marked, agreed, reports: number(rest)?, odd: number(rest)? };
+        let compared = Compared { marked, agreed, reports: number(rest)?, divergent: number(rest)? };
         let mut marks = VecDeque::<Mark>::new();
         for _ in 0..take(rest, 1)?[0] {
             let at = LogIndex(number(rest)?);
@@ -201,7 +205,7 @@ mod tests {
     }
 
     /// Who is odd after each report, given as (member, digest), at a mark of its own.
-    fn odd(members: &BTreeMap<NodeId, MemberInfo>, said: &[(u64, u64)]) -> Vec<Vec<u64>> {
+    fn divergent(members: &BTreeMap<NodeId, MemberInfo>, said: &[(u64, u64)]) -> Vec<Vec<u64>> {
         let mut digests = Digests::default();
         digests.mark(LogIndex(9));
         let report = |&(member, digest)| {
@@ -227,11 +231,15 @@ mod tests {
     fn who_says_something_else_than_a_majority_is_odd_whenever_it_speaks() {
         let three = members(3, 0);
         let nobody: Vec<u64> = vec![];
-        assert_eq!(odd(&three, &[(1, 5), (2, 5), (3, 5)]), [&*nobody, &nobody, &nobody]);
-        assert_eq!(odd(&three, &[(1, 5), (2, 5), (3, 6)]), [&*nobody, &nobody, &[3]]);
-        assert_eq!(odd(&three, &[(3, 6), (1, 5), (2, 5)]), [&*nobody, &nobody, &[3]], "it may be the first");
+        assert_eq!(divergent(&three, &[(1, 5), (2, 5), (3, 5)]), [&*nobody, &nobody, &nobody]);
+        assert_eq!(divergent(&three, &[(1, 5), (2, 5), (3, 6)]), [&*nobody, &nobody, &[3]]);
         assert_eq!(
-            odd(&three, &[(2, 6), (3, 5), (9, 5), (2, 5), (1, 5)]).last(),
+            divergent(&three, &[(3, 6), (1, 5), (2, 5)]),
+            [&*nobody, &nobody, &[3]],
+            "it may be the first"
+        );
+        assert_eq!(
+            divergent(&three, &[(2, 6), (3, 5), (9, 5), (2, 5), (1, 5)]).last(),
             Some(&vec![2]),
             "once each"
         );
@@ -240,17 +248,24 @@ mod tests {
     #[test]
     fn without_a_majority_nobody_knows_who_is_right() {
         let nobody: Vec<u64> = vec![];
-        assert_eq!(odd(&members(2, 0), &[(1, 5), (2, 6)]), [&*nobody, &[0]]);
-        assert_eq!(odd(&members(3, 0), &[(1, 5), (2, 6), (3, 7)]), [&*nobody, &nobody, &[0]]);
-        assert_eq!(odd(&members(4, 0), &[(1, 5), (2, 5), (3, 6), (4, 6)]).last(), Some(&vec![0]));
-        assert_eq!(odd(&members(3, 0), &[(1, 5), (2, 6)]).last(), Some(&nobody), "one has not spoken yet");
+        assert_eq!(divergent(&members(2, 0), &[(1, 5), (2, 6)]), [&*nobody, &[0]]);
+        assert_eq!(divergent(&members(3, 0), &[(1, 5), (2, 6), (3, 7)]), [&*nobody, &nobody, &[0]]);
+        assert_eq!(divergent(&members(4, 0), &[(1, 5), (2, 5), (3, 6), (4, 6)]).last(), Some(&vec![0]));
+        assert_eq!(
+            divergent(&members(3, 0), &[(1, 5), (2, 6)]).last(),
+            Some(&nobody),
+            "one has not spoken yet"
+        );
     }
 
     #[test]
     fn learners_are_compared_and_do_not_decide() {
         let members = members(3, 2);
-        assert_eq!(odd(&members, &[(4, 6), (5, 6), (1, 5), (2, 5)]).last(), Some(&vec![4, 5]));
-        assert_eq!(odd(&members, &[(4, 6), (5, 6), (1, 5), (2, 6), (3, 5)]).last(), Some(&vec![2, 4, 5]));
+        assert_eq!(divergent(&members, &[(4, 6), (5, 6), (1, 5), (2, 5)]).last(), Some(&vec![4, 5]));
+        assert_eq!(
+            divergent(&members, &[(4, 6), (5, 6), (1, 5), (2, 6), (3, 5)]).last(),
+            Some(&vec![2, 4, 5])
+        );
     }
 
     #[test]
@@ -267,7 +282,7 @@ mod tests {
         }
         assert_eq!(
             digests.compared(),
-            Compared { marked: LogIndex(6), agreed: LogIndex(0), reports: 4, odd: 2 }
+            Compared { marked: LogIndex(6), agreed: LogIndex(0), reports: 4, divergent: 2 }
         );
     }
 

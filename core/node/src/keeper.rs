@@ -599,8 +599,8 @@ impl Keeper {
             self.owed = None;
             effects.health = Some(self.health());
         }
-        for odd in self.tables.digests.report(report, &self.tables.members.list) {
-            self.tables.alarms.change(AlarmChange::Raise(Alarm::corrupt(odd)));
+        for divergent in self.tables.digests.report(report, &self.tables.members.list) {
+            self.tables.alarms.change(AlarmChange::Raise(Alarm::corrupt(divergent)));
             effects.health = Some(self.health());
         }
         ReplyBody::Published

@@ -41,7 +41,7 @@ const PATIENCE: u32 = 2;
 
 /// A wish that certainly had no effect yet.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Wish {
+pub(crate) struct ChangeRequest {
     pub(crate) ticket: Ticket,
     /// The change, as it goes to the leader and into the log.
     pub(crate) command: Vec<u8>,
@@ -64,7 +64,7 @@ struct Moving {
 pub(crate) struct Changes {
     /// The keeper's table.
     table: Members,
-    waiting: VecDeque<Wish>,
+    waiting: VecDeque<ChangeRequest>,
     /// Nothing is tried or forwarded before this: the last answer was "not now". Zero when it was not.
     again_at: Instant,
     moving: Vec<Moving>,
@@ -77,7 +77,7 @@ impl Changes {
 
     pub(crate) fn deadline(&self) -> Instant {
         let again = Some(self.again_at).filter(|&at| at != Instant(0) && !self.waiting.is_empty());
-        let expiries = self.waiting.iter().map(|wish| wish.expires);
+        let expiries = self.waiting.iter().map(|change_request| change_request.expires);
         let moves = self.moving.iter().map(|moving| moving.expires);
         again.into_iter().chain(expiries).chain(moves).min().unwrap_or(Instant::NEVER)
     }
@@ -85,8 +85,9 @@ impl Changes {
     /// The process stops: nobody is left waiting.
     pub(crate) fn stop(&mut self, effects: &mut Effects) {
         let moves = core::mem::take(&mut self.moving).into_iter().map(|moving| moving.ticket);
-        let wishes = core::mem::take(&mut self.waiting).into_iter().map(|wish| wish.ticket);
-        for ticket in wishes.chain(moves) {
+        let change_requests =
+            core::mem::take(&mut self.waiting).into_iter().map(|change_request| change_request.ticket);
+        for ticket in change_requests.chain(moves) {
             answer(effects, ticket, Outcome::Refused(Refusal::Stopping));
         }
     }
@@ -163,7 +164,12 @@ impl Node {
         }
         let expires = now + self.config.request_timeout;
         let patient_until = expires.min(now + self.config.raft.election_timeout * PATIENCE);
-        self.changes.waiting.push_back(Wish { ticket, command: change.encode(), patient_until, expires });
+        self.changes.waiting.push_back(ChangeRequest {
+            ticket,
+            command: change.encode(),
+            patient_until,
+            expires,
+        });
     }
 
     /// The keeper's table is this now.
@@ -185,10 +191,10 @@ impl Node {
         }
         self.changes.again_at = Instant(0);
         if self.raft.is_leader() {
-            while let Some(wish) = self.changes.waiting.pop_front() {
-                match self.begin_change(now, &wish.command, out) {
-                    Ok(id) => self.writes.await_change(id, wish, effects),
-                    Err(refusal) => self.wish_again_or_refuse(now, wish, refusal, effects),
+            while let Some(change_request) = self.changes.waiting.pop_front() {
+                match self.begin_change(now, &change_request.command, out) {
+                    Ok(id) => self.writes.await_change(id, change_request, effects),
+                    Err(refusal) => self.retry_or_refuse(now, change_request, refusal, effects),
                 }
                 if now < self.changes.again_at {
                     return;
@@ -198,39 +204,39 @@ impl Node {
         } else if let Some(leader) = self.raft.leader()
             && !self.raft.suspects_leader()
         {
-            while let Some(wish) = self.changes.waiting.pop_front() {
-                let forward = self.forward_wish(leader, wish);
+            while let Some(change_request) = self.changes.waiting.pop_front() {
+                let forward = self.forward_change(leader, change_request);
                 effects.send.push(PeerMessage::Forward(forward));
             }
         }
     }
 
     /// This wish was not taken, for this reason: it waits again if waiting helps, at the head of the queue.
-    pub(crate) fn wish_again_or_refuse(
+    pub(crate) fn retry_or_refuse(
         &mut self,
         now: Instant,
-        wish: Wish,
+        change_request: ChangeRequest,
         refusal: Refusal,
         effects: &mut Effects,
     ) {
         let waits = match refusal {
-            Refusal::LeaderChanged => now < wish.expires,
+            Refusal::LeaderChanged => now < change_request.expires,
             // Who has just been elected, or has just opened its links anew, may be about to hear from a quorum.
             Refusal::Member(MemberRefusal::UnderWay | MemberRefusal::WouldLoseQuorum) => {
-                now < wish.patient_until
+                now < change_request.patient_until
             }
             _ => false,
         };
         if waits {
-            self.wait_again(now, wish);
+            self.wait_again(now, change_request);
         } else {
-            answer(effects, wish.ticket, Outcome::Refused(refusal));
+            answer(effects, change_request.ticket, Outcome::Refused(refusal));
         }
     }
 
     /// This wish waits for a better moment, at the head of the queue.
-    pub(crate) fn wait_again(&mut self, now: Instant, wish: Wish) {
-        self.changes.waiting.push_front(wish);
+    pub(crate) fn wait_again(&mut self, now: Instant, change_request: ChangeRequest) {
+        self.changes.waiting.push_front(change_request);
         self.changes.again_at = now + self.config.raft.heartbeat_interval;
     }
 
@@ -265,10 +271,10 @@ impl Node {
     }
 
     fn expire_changes(&mut self, now: Instant, effects: &mut Effects) {
-        self.changes.waiting.retain(|wish| {
-            let expired = wish.expires <= now;
+        self.changes.waiting.retain(|change_request| {
+            let expired = change_request.expires <= now;
             if expired {
-                answer(effects, wish.ticket, Outcome::Refused(Refusal::NoLeader));
+                answer(effects, change_request.ticket, Outcome::Refused(Refusal::NoLeader));
             }
             !expired
         });

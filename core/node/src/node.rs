@@ -70,7 +70,7 @@ pub struct Node {
     pub(crate) changes: Changes,
     pub(crate) space: Space,
     /// Highest index handed to the keeper; its queue is ordered, so what follows sees it applied.
-    pub(crate) handed_out: LogIndex,
+    pub(crate) delivered: LogIndex,
     /// Batches handed to the keeper and not yet reported applied: (last index, bytes).
     apply_backlog: VecDeque<(LogIndex, usize)>,
     apply_backlog_bytes: usize,
@@ -83,7 +83,7 @@ pub struct Node {
     pub(crate) snapshots: Snapshots,
     pub(crate) compare: Compare,
     pub(crate) levels: Levels,
-    seen: Leadership,
+    seen: LeaderView,
     leader_changes: u64,
     /// Whose words were no honest member's, how often, and the last of them.
     distrusted: BTreeMap<NodeId, (u64, Falsehood)>,
@@ -91,7 +91,7 @@ pub struct Node {
 
 /// Who leads, as last looked at: a change settles what hung on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Leadership {
+struct LeaderView {
     term: Term,
     leader: Option<NodeId>,
 }
@@ -116,12 +116,12 @@ impl Node {
         // Who has nothing on disk might be taken for one who knows that there is nothing: it waits to be told.
         let is_new = recovered.lsn == Lsn(0) || recovered.hard == MET_ALL;
         // Whose disk has lost something may have served more than it can find: only a leader knows. [fault-model ST7]
-        let waits = is_new || recovered.floor.is_some();
+        let waits = is_new || recovered.vote_floor.is_some();
         let give_up = if waits { Instant::NEVER } else { now + config.raft.election_timeout * 3 };
         let covered = recovered.snapshot.as_ref().map_or(LogIndex(0), |snapshot| snapshot.last.index);
         let raft = Raft::recover(config.raft.clone(), seed, now, recovered)
             .with_reader(PayloadReader(crate::command::is_readable));
-        let seen = Leadership { term: raft.term(), leader: raft.leader() };
+        let seen = LeaderView { term: raft.term(), leader: raft.leader() };
         let publish = Publish {
             id: config.raft.id,
             name: config.name.clone(),
@@ -132,7 +132,7 @@ impl Node {
             reads: Reads::default(),
             changes: Changes::default(),
             space: Space { log_bytes: u64::MAX, short: false },
-            handed_out: covered,
+            delivered: covered,
             apply_backlog: VecDeque::new(),
             apply_backlog_bytes: 0,
             applied: covered,
@@ -169,7 +169,7 @@ impl Node {
         match event {
             Event::Tick => {
                 self.raft.tick(now, out);
-                self.hand_over_if_odd(now, out);
+                self.transfer_if_divergent(now, out);
                 self.expire_writes(now, effects);
                 self.expire_reads(now, effects);
                 self.give_up_waiting_for_confirmation(now);
@@ -213,7 +213,7 @@ impl Node {
             Event::Admitted(admitted) => self.on_admitted(now, admitted, out, effects),
             Event::Knows(member, level) => self.on_level(member, level),
             Event::Priority(member, priority) => self.on_priority(member, priority),
-            Event::HandOver(to) => {
+            Event::Transfer(to) => {
                 if let Some(target) = to.or_else(|| self.raft.best_successor(now)) {
                     let _ = self.raft.transfer(now, target, out); // who cannot take over does not
                 }
@@ -327,23 +327,23 @@ impl Node {
                 entry.head.kind = kattu_raft::EntryKind::Noop;
             }
             assert!(
-                id.index == self.handed_out.next(),
+                id.index == self.delivered.next(),
                 "entry {id} follows index {} to the keeper",
-                self.handed_out.0
+                self.delivered.0
             );
             bytes += entry.len();
-            self.handed_out = id.index;
-            self.snapshots.handed_out(&entry);
-            self.compare.handed_out(&entry);
+            self.delivered = id.index;
+            self.snapshots.delivered(&entry);
+            self.compare.delivered(&entry);
             let ticket = self.writes.answered_by(&entry, effects).filter(|&ticket| ticket != OWN);
             effects.apply.push(KeeperTask::Apply { entry, ticket, term });
         }
-        self.apply_backlog.push_back((self.handed_out, bytes));
+        self.apply_backlog.push_back((self.delivered, bytes));
         self.apply_backlog_bytes += bytes;
     }
 
     fn on_applied(&mut self, index: LogIndex) {
-        assert!(index <= self.handed_out, "applied {} past handed out {}", index.0, self.handed_out.0);
+        assert!(index <= self.delivered, "applied {} past handed out {}", index.0, self.delivered.0);
         self.applied = self.applied.max(index);
         while let Some(&(last, bytes)) = self.apply_backlog.front() {
             if last > index {
@@ -361,7 +361,7 @@ impl Node {
 
     /// What follows from the state that the event left behind.
     fn settle(&mut self, now: Instant, effects: &mut Effects) {
-        let seen = Leadership { term: self.raft.term(), leader: self.raft.leader() };
+        let seen = LeaderView { term: self.raft.term(), leader: self.raft.leader() };
         if seen != self.seen {
             if seen.leader.is_some() {
                 self.leader_changes += 1;
@@ -372,7 +372,7 @@ impl Node {
             self.reads.ask_at_once();
         }
         if self.serving != Serving::Confirmed
-            && let Some(confirmed) = self.raft.confirmed().filter(|&confirmed| confirmed <= self.handed_out)
+            && let Some(confirmed) = self.raft.confirmed().filter(|&confirmed| confirmed <= self.delivered)
         {
             self.serving = Serving::Confirmed;
             self.serves_from = self.serves_from.max(confirmed);
@@ -389,7 +389,7 @@ impl Node {
         if let Serving::NotYet { give_up } = self.serving
             && give_up <= now
         {
-            if self.handed_out >= self.recovered_commit {
+            if self.delivered >= self.recovered_commit {
                 self.serving = Serving::Unconfirmed;
                 self.serves_from = self.recovered_commit;
             } else {
@@ -423,9 +423,9 @@ impl Node {
             leader: self.raft.leader(),
             role: self.raft.role_name(),
             learner: self.raft.is_learner(),
-            has_lease: self.raft.lease_until().is_some_and(|until| now < until),
-            lease_is_over: self.raft.lease_is_over(),
-            lease_without: self.raft.lease_without(),
+            has_leader_lease: self.raft.leader_lease_until().is_some_and(|until| now < until),
+            leader_lease_is_over: self.raft.leader_lease_is_over(),
+            leader_lease_without: self.raft.leader_lease_without(),
             clocks_apart: self.raft.clocks_apart(),
             distrusted: self.distrusted.iter().map(|(&peer, &(times, last))| (peer, times, last)).collect(),
             persisted: self.raft.persisted_index(),

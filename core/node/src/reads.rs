@@ -96,9 +96,9 @@ impl BehindSession {
         reads.push_back(read);
     }
 
-    /// Those that have seen no more than `handed_out`: with what they have seen.
-    fn take_upto(&mut self, handed_out: LogIndex) -> Option<(LogIndex, VecDeque<Waiting>)> {
-        let first = self.by_seen.first_entry().filter(|first| *first.key() <= handed_out)?;
+    /// Those that have seen no more than `delivered`: with what they have seen.
+    fn take_upto(&mut self, delivered: LogIndex) -> Option<(LogIndex, VecDeque<Waiting>)> {
+        let first = self.by_seen.first_entry().filter(|first| *first.key() <= delivered)?;
         let (seen, reads) = first.remove_entry();
         if let Some(oldest) = reads.front() {
             self.by_expiry.remove(&(oldest.expires, seen));
@@ -177,7 +177,7 @@ impl Node {
                 self.reads.count += 1;
                 self.reads.not_serving.push_back(read);
             }
-            Consistency::Session(seen) if self.serves() && self.has_handed_out(seen) => {
+            Consistency::Session(seen) if self.serves() && self.has_delivered(seen) => {
                 self.serve(read, seen.max(self.serves_from), effects)
             }
             Consistency::Session(seen) => {
@@ -196,8 +196,8 @@ impl Node {
         }
     }
 
-    fn has_handed_out(&self, seen: LogIndex) -> bool {
-        seen <= self.handed_out || planted!("session-read-behind-its-session")
+    fn has_delivered(&self, seen: LogIndex) -> bool {
+        seen <= self.delivered || planted!("session-read-behind-its-session")
     }
 
     /// From which state on everything that was answered longer ago than a bounded read allows is visible, if that state
@@ -208,7 +208,7 @@ impl Node {
             return Some(self.serves_from);
         }
         let (asked_at, index) = self.reads.fresh?;
-        (now.since(asked_at) <= age && index <= self.handed_out).then_some(index)
+        (now.since(asked_at) <= age && index <= self.delivered).then_some(index)
     }
 
     /// The batch is complete: one question to the leader for all reads that wait.
@@ -249,7 +249,7 @@ impl Node {
             false => asked_at,
         };
         self.reads.fresh = self.reads.fresh.max(Some((asked_at, index)));
-        if index <= self.handed_out || planted!("read-served-before-apply") {
+        if index <= self.delivered || planted!("read-served-before-apply") {
             for read in reads {
                 self.reads.count -= 1;
                 self.serve(read, index, effects);
@@ -274,7 +274,7 @@ impl Node {
             return;
         }
         while let Some(&(index, _)) = self.reads.due.front() {
-            if index > self.handed_out {
+            if index > self.delivered {
                 break;
             }
             let (_, reads) = self.reads.due.pop_front().expect("its front was just seen");
@@ -284,7 +284,7 @@ impl Node {
             }
         }
         if self.serves() {
-            while let Some((seen, reads)) = self.reads.behind_session.take_upto(self.handed_out) {
+            while let Some((seen, reads)) = self.reads.behind_session.take_upto(self.delivered) {
                 let needs = seen.max(self.serves_from);
                 for read in reads {
                     self.reads.count -= 1;
@@ -379,12 +379,12 @@ mod tests {
                     naive.push((seen, read));
                 }
                 2 => {
-                    let handed_out = LogIndex(die(12));
+                    let delivered = LogIndex(die(12));
                     let mut taken = Vec::new();
-                    while let Some((seen, reads)) = reads.take_upto(handed_out) {
+                    while let Some((seen, reads)) = reads.take_upto(delivered) {
                         taken.extend(reads.into_iter().map(|read| (seen, read)));
                     }
-                    let mut expected: Naive = naive.extract_if(.., |(seen, _)| *seen <= handed_out).collect();
+                    let mut expected: Naive = naive.extract_if(.., |(seen, _)| *seen <= delivered).collect();
                     expected.sort_by_key(|(seen, read)| (*seen, read.ticket));
                     served += taken.len();
                     assert_eq!(taken, expected);

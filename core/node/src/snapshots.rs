@@ -86,7 +86,7 @@ impl Snapshots {
     }
 
     /// This entry goes to the keeper.
-    pub(crate) fn handed_out(&mut self, entry: &Entry) {
+    pub(crate) fn delivered(&mut self, entry: &Entry) {
         let (id, bytes) = (entry.id(), entry.len() as u64);
         self.newest = Some((id, entry.head.stamp));
         self.since += bytes;
@@ -198,9 +198,9 @@ impl Node {
     /// whether it had an effect is not known here.
     pub(crate) fn install(&mut self, meta: SnapshotMeta, effects: &mut Effects) {
         let last = meta.last;
-        assert!(self.handed_out < last.index, "a snapshot of {last} after index {}", self.handed_out.0);
+        assert!(self.delivered < last.index, "a snapshot of {last} after index {}", self.delivered.0);
         self.writes.overtaken(last.index, effects);
-        self.handed_out = last.index;
+        self.delivered = last.index;
         let snapshots = &mut self.snapshots;
         snapshots.newest = Some((last, meta.stamp));
         (snapshots.since, snapshots.not_before) = (0, 0);
@@ -223,7 +223,7 @@ mod tests {
 
     fn after(count: u64, keep_bytes: u64) -> Snapshots {
         let mut snapshots = Snapshots::new(SnapshotLimits { log_bytes_min: 0, keep_bytes });
-        (1..=count).for_each(|index| snapshots.handed_out(&entry(index, 100)));
+        (1..=count).for_each(|index| snapshots.delivered(&entry(index, 100)));
         snapshots
     }
 

@@ -20,7 +20,7 @@ use crate::command::{Command, is_change};
 use crate::contract::{
     Admitted, Doubt, Effects, Forward, ForwardReply, Outcome, PeerMessage, Refusal, Ticket,
 };
-use crate::members::Wish;
+use crate::members::ChangeRequest;
 use crate::node::{Node, OWN, PUBLISH, answer};
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
@@ -250,8 +250,8 @@ impl Writes {
     }
 
     /// A change of members stands in the log.
-    pub(crate) fn await_change(&mut self, id: EntryId, wish: Wish, effects: &mut Effects) {
-        self.place(Placed { id, ticket: wish.ticket, expires: wish.expires }, effects);
+    pub(crate) fn await_change(&mut self, id: EntryId, change_request: ChangeRequest, effects: &mut Effects) {
+        self.place(Placed { id, ticket: change_request.ticket, expires: change_request.expires }, effects);
     }
 
     fn doubt(&mut self, ticket: Ticket, doubt: Doubt, effects: &mut Effects) {
@@ -555,8 +555,8 @@ impl Node {
     }
 
     /// A change of members goes to the leader in a batch of its own.
-    pub(crate) fn forward_wish(&mut self, leader: NodeId, wish: Wish) -> Forward {
-        let Wish { ticket, command, patient_until, expires } = wish;
+    pub(crate) fn forward_change(&mut self, leader: NodeId, change_request: ChangeRequest) -> Forward {
+        let ChangeRequest { ticket, command, patient_until, expires } = change_request;
         self.writes.seq += 1;
         let (seq, command) = (self.writes.seq, SharedBytes::from(command));
         let commands = alloc::vec![command.clone()];
@@ -585,7 +585,7 @@ impl Node {
         let Forwarded { ticket, command, expires, patient_until, .. } = write;
         let command = command.to_vec();
         if let Some(patient_until) = patient_until {
-            return self.wait_again(now, Wish { ticket, command, patient_until, expires });
+            return self.wait_again(now, ChangeRequest { ticket, command, patient_until, expires });
         }
         self.writes.queue_first(Unplaced { whose: Whose::Ours(ticket), command, since: now, expires });
         self.writes.forward_after = now + self.config.raft.heartbeat_interval;
@@ -695,7 +695,7 @@ impl Node {
                 }
                 Err(Refusal::LeaderChanged) => again.push(write),
                 Err(refusal) => self.writes.refuse(write.ticket, refusal, effects),
-                Ok(id) if id.index <= self.handed_out => {
+                Ok(id) if id.index <= self.delivered => {
                     // The entry overtook this reply and was applied without anybody waiting for it.
                     self.writes.doubt(write.ticket, Doubt::LeaderChanged, effects);
                 }
@@ -721,8 +721,8 @@ impl Node {
     ) {
         let Forwarded { ticket, command, expires, patient_until, .. } = write;
         let patient_until = patient_until.unwrap_or(expires);
-        let wish = Wish { ticket, command: command.to_vec(), patient_until, expires };
-        self.wish_again_or_refuse(now, wish, refusal, effects);
+        let change_request = ChangeRequest { ticket, command: command.to_vec(), patient_until, expires };
+        self.retry_or_refuse(now, change_request, refusal, effects);
     }
 
     /// Another term or another leader: what was forwarded may or may not have been taken.

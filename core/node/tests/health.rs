@@ -31,17 +31,17 @@ fn corrupt(id: u64) -> Alarm {
     Alarm::corrupt(NodeId(id))
 }
 
-/// Three members, of which `odd` says which one has made something else of the log, and a comparison.
-fn with_an_odd_one(odd: impl FnOnce(&World, u64) -> u64) -> (World, u64, u64) {
+/// Three members, of which `divergent` says which one has made something else of the log, and a comparison.
+fn with_a_divergent_one(divergent: impl FnOnce(&World, u64) -> u64) -> (World, u64, u64) {
     let mut world = World::comparing(3, INTERVAL);
     let leader = world.elect();
-    let odd = odd(&world, leader);
+    let divergent = divergent(&world, leader);
     write(&mut world, leader, "a");
     world.pass(ET / 4);
-    world.tamper(odd);
+    world.tamper(divergent);
     write(&mut world, leader, "b");
     world.pass(INTERVAL * 2);
-    (world, leader, odd)
+    (world, leader, divergent)
 }
 
 #[test]
@@ -78,35 +78,38 @@ fn nothing_is_compared_where_it_is_switched_off_or_nobody_else_is_there() {
 
 #[test]
 fn who_made_something_else_of_the_log_is_named_everywhere_and_serves_nobody() {
-    let (mut world, leader, odd) = with_an_odd_one(|world, _| world.follower());
+    let (mut world, leader, divergent) = with_a_divergent_one(|world, _| world.follower());
     for id in 1..=3 {
-        assert_eq!(alarms(&mut world, id), [corrupt(odd)], "n{id}");
-        assert_eq!(world.status(id).compared.odd, 1);
+        assert_eq!(alarms(&mut world, id), [corrupt(divergent)], "n{id}");
+        assert_eq!(world.status(id).compared.divergent, 1);
         assert_eq!(world.status(id).compared.agreed, LogIndex(0));
     }
     for request in [get("a", Consistency::Linearizable), get("a", Consistency::Serializable), put("c", "v")] {
-        assert_eq!(ask(&mut world, odd, request), Outcome::Refused(Refusal::Corrupt));
+        assert_eq!(ask(&mut world, divergent, request), Outcome::Refused(Refusal::Corrupt));
     }
     let asked = [Request::Members(Consistency::Linearizable), Request::Pin(Consistency::Linearizable)];
     for request in asked {
-        assert!(is_done(Some(&ask(&mut world, odd, request))), "whoever looks what is wrong is answered");
+        assert!(
+            is_done(Some(&ask(&mut world, divergent, request))),
+            "whoever looks what is wrong is answered"
+        );
     }
-    let other = (1..=3).find(|&id| id != odd && id != leader).expect("a third one");
+    let other = (1..=3).find(|&id| id != divergent && id != leader).expect("a third one");
     for id in [leader, other] {
         assert!(is_done(Some(&ask(&mut world, id, put("c", "v")))), "the others go on");
         assert!(is_done(Some(&ask(&mut world, id, get("c", Consistency::Linearizable)))));
     }
 
     // It is odd at every further comparison, also after it was cleared; whoever clears the alarm is heard at it, too.
-    let clear = Request::Write(AlarmChange::Clear(corrupt(odd)).encode());
-    let cleared = ask(&mut world, odd, clear);
+    let clear = Request::Write(AlarmChange::Clear(corrupt(divergent)).encode());
+    let cleared = ask(&mut world, divergent, clear);
     assert!(
-        matches!(&cleared, Outcome::Done(Reply { body: ReplyBody::Alarmed(Some(alarm)), .. }) if *alarm == corrupt(odd)),
+        matches!(&cleared, Outcome::Done(Reply { body: ReplyBody::Alarmed(Some(alarm)), .. }) if *alarm == corrupt(divergent)),
         "{cleared:?}"
     );
-    assert!(is_done(Some(&ask(&mut world, odd, get("c", Consistency::Linearizable)))));
+    assert!(is_done(Some(&ask(&mut world, divergent, get("c", Consistency::Linearizable)))));
     world.pass(INTERVAL * 2);
-    assert_eq!(alarms(&mut world, leader), [corrupt(odd)]);
+    assert_eq!(alarms(&mut world, leader), [corrupt(divergent)]);
 }
 
 #[test]
@@ -153,39 +156,39 @@ fn nobody_offers_the_office_to_one_that_is_odd_however_eager_it_is() {
 #[test]
 fn who_is_odd_and_has_said_nothing_is_not_the_one_to_take_over() {
     // Of two that are as eager and hold as much, the one of the lower number would be.
-    let (mut world, leader, odd) =
-        with_an_odd_one(|_, leader| (1..=3).find(|&id| id != leader).expect("two others"));
-    assert_eq!(alarms(&mut world, leader), [corrupt(odd)]);
+    let (mut world, leader, divergent) =
+        with_a_divergent_one(|_, leader| (1..=3).find(|&id| id != leader).expect("two others"));
+    assert_eq!(alarms(&mut world, leader), [corrupt(divergent)]);
     let term = world.status(leader).term;
-    world.give(leader, Event::HandOver(None));
+    world.give(leader, Event::Transfer(None));
     world.pass(ET);
-    let third = 6 - leader - odd;
+    let third = 6 - leader - divergent;
     assert_eq!(world.leader(), Some(third));
     assert_eq!(world.status(third).term, term.next(), "nobody led in between");
 }
 
 #[test]
 fn an_odd_one_that_comes_to_lead_hands_over_at_once() {
-    let (mut world, leader, odd) = with_an_odd_one(|world, _| world.follower());
-    assert_eq!(alarms(&mut world, odd), [corrupt(odd)]);
+    let (mut world, leader, divergent) = with_a_divergent_one(|world, _| world.follower());
+    assert_eq!(alarms(&mut world, divergent), [corrupt(divergent)]);
     let term = world.status(leader).term;
-    world.ask(leader, Request::MoveLeader(NodeId(odd)));
+    world.ask(leader, Request::MoveLeader(NodeId(divergent)));
     world.pass(ET);
     assert!(term.next() < world.status(leader).term, "it led for a term");
-    assert!(world.leader().is_some_and(|id| id != odd), "{:?} leads", world.leader());
+    assert!(world.leader().is_some_and(|id| id != divergent), "{:?} leads", world.leader());
 }
 
 #[test]
 fn a_write_under_way_at_a_member_that_is_found_odd_is_in_doubt() {
-    let (mut world, leader, odd) = with_an_odd_one(|world, _| world.follower());
-    let clear = Request::Write(AlarmChange::Clear(corrupt(odd)).encode());
-    ask(&mut world, odd, clear);
+    let (mut world, leader, divergent) = with_a_divergent_one(|world, _| world.follower());
+    let clear = Request::Write(AlarmChange::Clear(corrupt(divergent)).encode());
+    ask(&mut world, divergent, clear);
     // It goes into the log right behind the alarm that is raised again.
-    let raise = world.ask(leader, Request::Write(AlarmChange::Raise(corrupt(odd)).encode()));
-    let write = world.ask(odd, put("late", "v"));
+    let raise = world.ask(leader, Request::Write(AlarmChange::Raise(corrupt(divergent)).encode()));
+    let write = world.ask(divergent, put("late", "v"));
     world.pass(ET / 4);
     assert!(is_done(world.outcome(leader, raise)));
-    assert_eq!(world.outcome(odd, write), Some(&Outcome::Unknown(Doubt::LeaderChanged)));
+    assert_eq!(world.outcome(divergent, write), Some(&Outcome::Unknown(Doubt::LeaderChanged)));
     let read = ask(&mut world, leader, get("late", Consistency::Linearizable));
     assert_eq!(value_of(Some(&read)).as_deref(), Some("v"), "the others have done it");
 }
@@ -229,10 +232,10 @@ fn alarms_and_marks_survive_restarts_and_snapshots() {
     let limits = SnapshotLimits { log_bytes_min: 500, keep_bytes: 0 };
     let mut world = World::with(3, limits, INTERVAL);
     let leader = world.elect();
-    let odd = world.follower();
+    let divergent = world.follower();
     write(&mut world, leader, "a");
     world.pass(ET / 4);
-    world.tamper(odd);
+    world.tamper(divergent);
     for n in 0..40 {
         write(&mut world, leader, &format!("k{n}"));
     }
@@ -250,11 +253,14 @@ fn alarms_and_marks_survive_restarts_and_snapshots() {
     let leader = world.elect();
     world.pass(INTERVAL * 2);
     for id in 1..=3 {
-        assert_eq!(alarms(&mut world, id), [corrupt(odd)], "n{id}");
+        assert_eq!(alarms(&mut world, id), [corrupt(divergent)], "n{id}");
     }
     let after = world.status(leader).compared;
     assert!(before.marked < after.marked && before.reports < after.reports, "{before:?} {after:?}");
-    assert_eq!(ask(&mut world, odd, get("a", Consistency::Serializable)), Outcome::Refused(Refusal::Corrupt));
+    assert_eq!(
+        ask(&mut world, divergent, get("a", Consistency::Serializable)),
+        Outcome::Refused(Refusal::Corrupt)
+    );
 }
 
 #[test]

@@ -28,7 +28,7 @@ fn writes_wait_while_the_leader_hands_over_and_none_is_in_doubt() {
     let cut = deaf(&mut world, target);
     let before = world.ask(leader, put("a", "before"));
     world.deliver();
-    world.give(leader, Event::HandOver(Some(NodeId(target))));
+    world.give(leader, Event::Transfer(Some(NodeId(target))));
     let here = world.ask(leader, put("b", "asked at the old leader"));
     let there = world.ask(follower, put("c", "asked at a follower"));
     world.pass(Duration::from_millis(20));
@@ -49,7 +49,7 @@ fn writes_go_on_when_a_hand_over_comes_to_nothing() {
     let target = 6 - leader - follower;
     world.pass(ET);
     world.kill(target);
-    world.give(leader, Event::HandOver(Some(NodeId(target))));
+    world.give(leader, Event::Transfer(Some(NodeId(target))));
     let here = world.ask(leader, put("a", "at the leader"));
     let there = world.ask(follower, put("b", "at a follower"));
     world.pass(ET / 2);
@@ -65,10 +65,10 @@ fn a_leader_that_is_to_stop_hands_over_to_whom_it_chooses_and_a_follower_to_nobo
     let leader = world.elect();
     world.pass(ET);
     let follower = world.follower();
-    world.give(follower, Event::HandOver(None));
+    world.give(follower, Event::Transfer(None));
     world.pass(ET / 10);
     assert_eq!(world.leader(), Some(leader));
-    world.give(leader, Event::HandOver(None));
+    world.give(leader, Event::Transfer(None));
     world.pass(ET / 10);
     assert!(world.leader().is_some_and(|new| new != leader), "{:?}", world.leader());
 }

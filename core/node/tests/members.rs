@@ -603,10 +603,10 @@ fn leadership_moves_to_whom_the_leader_is_asked_for() {
 fn wishes_are_answered_when_a_replica_stops() {
     let mut world = World::new(3);
     let alone = 1;
-    let wish = world.ask(alone, add(4, true));
-    assert_eq!(world.outcome(alone, wish), None, "nobody leads yet");
+    let change_request = world.ask(alone, add(4, true));
+    assert_eq!(world.outcome(alone, change_request), None, "nobody leads yet");
     world.give(alone, Event::Stop);
-    assert_eq!(world.outcome(alone, wish), Some(&Outcome::Refused(Refusal::Stopping)));
+    assert_eq!(world.outcome(alone, change_request), Some(&Outcome::Refused(Refusal::Stopping)));
     assert_eq!(world.member(alone).node.pending(), 0);
 }
 

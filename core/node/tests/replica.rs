@@ -468,7 +468,7 @@ fn a_forwarded_write_that_waits_for_room_goes_to_the_next_leader_when_its_leader
     let waits = world.ask(follower, put("a", "1"));
     world.deliver();
     assert_eq!(world.outcome(follower, waits), None);
-    world.give(leader, Event::HandOver(Some(NodeId(follower))));
+    world.give(leader, Event::Transfer(Some(NodeId(follower))));
     world.pass(ET);
     assert_eq!(world.leader(), Some(follower));
     assert!(is_done(world.outcome(follower, waits)), "{:?}", world.outcome(follower, waits));
@@ -489,7 +489,7 @@ fn a_forwarded_write_that_waited_for_room_in_a_former_term_is_never_proposed() {
     world.pass(ET);
     world.give(leader, ready(1000));
     for id in (1..=3).filter(|&id| id != leader) {
-        world.give(id, Event::HandOver(Some(NodeId(leader))));
+        world.give(id, Event::Transfer(Some(NodeId(leader))));
     }
     world.pass(ET);
     assert_eq!(world.leader(), Some(leader), "it leads again, in another term");

@@ -47,7 +47,7 @@ pub enum Trial {
     /// Every crash image of random stories of one log.
     Images,
     /// A situation made for it: what it breaks is no promise that a storm could watch.
-    Scene,
+    Scenario,
 }
 
 impl Trial {
@@ -59,7 +59,7 @@ impl Trial {
             Trial::Service => "service",
             Trial::Protocol => "protocol",
             Trial::Images => "images",
-            Trial::Scene => "scene",
+            Trial::Scenario => "scene",
         }
     }
 }

@@ -80,7 +80,7 @@ pub static BUGS: [Bug; 190] = [
         "check-quorum-hears-one",
         "mutant of rule E4",
         "A leader stays as long as a single peer answers it, quorum or not.",
-        Trial::Scene,
+        Trial::Scenario,
         &["leader_without_quorum_steps_down"],
     ),
     bug(
@@ -96,7 +96,7 @@ pub static BUGS: [Bug; 190] = [
         "stickiness-switched-off",
         "after the Cloudflare outage of 2020: a partial partition, endless elections",
         "A follower that hears its leader answers requests for votes all the same.",
-        Trial::Scene,
+        Trial::Scenario,
         &["partial_partition_costs_no_election"],
     ),
     bug(
@@ -104,7 +104,7 @@ pub static BUGS: [Bug; 190] = [
         "unfit-member-never-asks-again",
         "our own: found by review",
         "A voter that may not campaign when its wait is over, because its snapshots are lost, waits for ever from then on.",
-        Trial::Scene,
+        Trial::Scenario,
         &["a_majority_that_can_talk_has_a_leader"],
     ),
     bug(
@@ -112,7 +112,7 @@ pub static BUGS: [Bug; 190] = [
         "pre-candidate-votes-and-asks-on",
         "mutant of rule E7",
         "A pre-candidate that votes for a candidate of its term goes on to ask for itself.",
-        Trial::Scene,
+        Trial::Scenario,
         &["who_elects_a_leader_keeps_it"],
     ),
     bug(
@@ -120,7 +120,7 @@ pub static BUGS: [Bug; 190] = [
         "restarted-voter-deposes-its-leader",
         "our own: found by review",
         "A voter that has just started helps to replace the leader that has not reached it yet.",
-        Trial::Scene,
+        Trial::Scenario,
         &["a_restart_and_a_lost_link_cost_no_election"],
     ),
     bug(
@@ -128,7 +128,7 @@ pub static BUGS: [Bug; 190] = [
         "late-pre-vote-counts-again",
         "mutant of rule E2",
         "A yes to a pre-vote counts in whichever round of its term it arrives.",
-        Trial::Scene,
+        Trial::Scenario,
         &["campaigns_are_asked_for"],
     ),
     bug(
@@ -136,7 +136,7 @@ pub static BUGS: [Bug; 190] = [
         "open-questions-all-repeated",
         "our own: found by review",
         "A follower repeats every question that its leader has not answered, and not the newest only.",
-        Trial::Scene,
+        Trial::Scenario,
         &["open_questions_are_bounded"],
     ),
     bug(
@@ -144,7 +144,7 @@ pub static BUGS: [Bug; 190] = [
         "snapshot-overtakes-gathered-entries",
         "our own: found by review",
         "A snapshot is handed out in a batch of effects that has entries from before it.",
-        Trial::Scene,
+        Trial::Scenario,
         &["a_store_never_goes_back"],
     ),
     // core/raft: log and commit
@@ -330,7 +330,7 @@ pub static BUGS: [Bug; 190] = [
         "question-overtakes-entries",
         "our own: found by review, seen on real links",
         "What asks about entries under way overtakes them, and the gap that it finds is taken for a loss.",
-        Trial::Scene,
+        Trial::Scenario,
         &["links_carry_what_is_new"],
     ),
     bug(
@@ -338,7 +338,7 @@ pub static BUGS: [Bug; 190] = [
         "sent-again-because-time-passed",
         "after TCP before Karn: retransmission by a timer, in front of a slow link",
         "Entries that are not answered in time are sent again, whether or not they are still under way.",
-        Trial::Scene,
+        Trial::Scenario,
         &["links_carry_what_is_new"],
     ),
     bug(
@@ -346,7 +346,7 @@ pub static BUGS: [Bug; 190] = [
         "written-off-entries-not-counted",
         "our own: copies that pile up in the lane of a slow link",
         "What still fills the way to a peer after a fallback is forgotten, and as much is sent behind it.",
-        Trial::Scene,
+        Trial::Scenario,
         &["what_is_under_way_is_bounded"],
     ),
     bug(
@@ -355,7 +355,7 @@ pub static BUGS: [Bug; 190] = [
         "our own: on links that lose order, a follower far behind got four entries per heartbeat",
         "What follows a fallback is sent in the same round as what was written off, so that only a heartbeat later the peer is \
          believed again.",
-        Trial::Scene,
+        Trial::Scenario,
         &["what_left_the_way_counts_no_more"],
     ),
     bug(
@@ -363,7 +363,7 @@ pub static BUGS: [Bug; 190] = [
         "unanswered-piece-sent-again",
         "our own: a snapshot over 1 MB/s that never arrived, found by trials with limited links",
         "A piece of a snapshot that has not been answered for an election timeout is sent again, although it is on its way.",
-        Trial::Scene,
+        Trial::Scenario,
         &["links_carry_what_is_new"],
     ),
     bug(
@@ -371,7 +371,7 @@ pub static BUGS: [Bug; 190] = [
         "piece-sent-again-for-another-link",
         "our own, found by reading",
         "When a link of a peer ends, the piece of a snapshot that is on its way on another one is sent again.",
-        Trial::Scene,
+        Trial::Scenario,
         &["links_carry_what_is_new"],
     ),
     bug(
@@ -379,7 +379,7 @@ pub static BUGS: [Bug; 190] = [
         "sent-without-room",
         "mutant of rule B6",
         "A leader sends entries to a peer that has said that it has no room for them.",
-        Trial::Scene,
+        Trial::Scenario,
         &["nothing_is_sent_without_room"],
     ),
     bug(
@@ -387,7 +387,7 @@ pub static BUGS: [Bug; 190] = [
         "room-told-of-by-heartbeats-only",
         "our own: a follower at the edge of its room ran at one batch per heartbeat",
         "A follower whose room comes back says so when it is asked next.",
-        Trial::Scene,
+        Trial::Scenario,
         &["room_that_comes_back_is_told_of"],
     ),
     bug(
@@ -395,7 +395,7 @@ pub static BUGS: [Bug; 190] = [
         "clients-never-slowed",
         "mutant of what F51 asks for",
         "A leader lets in whatever clients write while a voter that came back falls ever further behind.",
-        Trial::Scene,
+        Trial::Scenario,
         &["clients_are_slowed_for_who_comes_back"],
     ),
     bug(
@@ -419,7 +419,7 @@ pub static BUGS: [Bug; 190] = [
         "slowed-clients-wait-without-a-bound",
         "ours: storms of slow links, seed 923; the queue of an open loop that is served at a share of its rate",
         "While clients are slowed for a voter that came back, what they ask beyond their share waits until they are slowed no more.",
-        Trial::Scene,
+        Trial::Scenario,
         &["nobody_waits_long_for_who_comes_back"],
     ),
     bug(
@@ -427,7 +427,7 @@ pub static BUGS: [Bug; 190] = [
         "snapshot-on-its-way-is-no-gain",
         "ours: storms of slow links, seed 938",
         "A voter that gets a snapshot gains nothing until that is installed, and clients are slowed for it.",
-        Trial::Scene,
+        Trial::Scenario,
         &["nobody_is_slowed_while_a_snapshot_comes_in"],
     ),
     bug(
@@ -451,7 +451,7 @@ pub static BUGS: [Bug; 190] = [
         "recent-entries-kept-for-nobody",
         "our own: found by review",
         "A leader drops entries from memory that a peer which keeps up has not acknowledged, and reads them back for it.",
-        Trial::Scene,
+        Trial::Scenario,
         &["who_keeps_up_is_fed_from_memory"],
     ),
     bug(
@@ -459,7 +459,7 @@ pub static BUGS: [Bug; 190] = [
         "link-that-ends-sends-again",
         "our own: tests of slow links, 0.80 of what crossed them was new",
         "A leader sends what is under way to a peer again when a link between them ends, be it the one of the answers.",
-        Trial::Scene,
+        Trial::Scenario,
         &["links_carry_what_is_new"],
     ),
     bug(
@@ -467,7 +467,7 @@ pub static BUGS: [Bug; 190] = [
         "entry-without-room-waits-for-a-heartbeat",
         "our own: found in what held up storm 77000369",
         "An entry that was read back and is larger than the room that a peer has left stops its leader until the next heartbeat.",
-        Trial::Scene,
+        Trial::Scenario,
         &["room_that_comes_back_is_used"],
     ),
     bug(
@@ -475,7 +475,7 @@ pub static BUGS: [Bug; 190] = [
         "who-is-full-agrees-with-nothing",
         "our own: found by review",
         "A follower that refuses entries for want of room does not count as agreeing what comes before them, which it holds.",
-        Trial::Scene,
+        Trial::Scenario,
         &["what_is_held_is_acknowledged"],
     ),
     bug(
@@ -483,7 +483,7 @@ pub static BUGS: [Bug; 190] = [
         "loss-seen-by-where-a-log-ends",
         "our own: storm 88000328",
         "A leader takes a peer's log for whole as long as it ends where it did, whatever stands in it now.",
-        Trial::Scene,
+        Trial::Scenario,
         &["who_has_lost_something_gets_it_again"],
     ),
     bug(
@@ -491,7 +491,7 @@ pub static BUGS: [Bug; 190] = [
         "who-is-behind-is-asked-every-round",
         "our own: found by review, with reads beside a slow link",
         "Every round of reads goes to a peer that is behind, too, on the way of the entries that it lacks.",
-        Trial::Scene,
+        Trial::Scenario,
         &["who_is_behind_has_one_round_to_answer"],
     ),
     bug(
@@ -499,7 +499,7 @@ pub static BUGS: [Bug; 190] = [
         "watched-for-one-election-timeout",
         "our own: storms of slow links, seeds 2 and 5",
         "A voter that comes back is judged after one election timeout, which its first append takes over a slow link.",
-        Trial::Scene,
+        Trial::Scenario,
         &["who_comes_back_is_given_time"],
     ),
     bug(
@@ -507,7 +507,7 @@ pub static BUGS: [Bug; 190] = [
         "nobody-told-where-nobody-is-slowed",
         "our own: found by an audit",
         "Where clients are never slowed, nobody is told that a voter falls behind.",
-        Trial::Scene,
+        Trial::Scenario,
         &["who_falls_behind_is_named"],
     ),
     // core/raft: reads
@@ -516,7 +516,7 @@ pub static BUGS: [Bug; 190] = [
         "read-without-a-quorum-round",
         "after etcd and Consul in 2014: leaders served reads of their own",
         "A leader confirms reads without asking anybody.",
-        Trial::Scene,
+        Trial::Scenario,
         &["linearizable", "revisions_never_back", "revision_order"],
     ),
     bug(
@@ -540,7 +540,7 @@ pub static BUGS: [Bug; 190] = [
         "older-round-confirms-reads",
         "kin of etcd#20418: an answer from before the read began",
         "Any answer confirms the newest round, also one to an older heartbeat.",
-        Trial::Scene,
+        Trial::Scenario,
         &["linearizable", "revisions_never_back", "revision_order"],
     ),
     bug(
@@ -548,7 +548,7 @@ pub static BUGS: [Bug; 190] = [
         "reads-outlive-their-leader",
         "after etcd PR 21387: reads across a change of leader",
         "Reads that waited for a round are released when the leader steps down.",
-        Trial::Scene,
+        Trial::Scenario,
         &["revisions_never_back", "linearizable", "revision_order"],
     ),
     bug(
@@ -556,7 +556,7 @@ pub static BUGS: [Bug; 190] = [
         "late-append-confirms-a-restart",
         "kin of etcd#17780: a member serves an older state than before its restart",
         "A restarted member takes its log for up to date because of an append that may be older than the restart.",
-        Trial::Scene,
+        Trial::Scenario,
         &["never_older_than_before_a_restart", "served"],
     ),
     // core/kv
@@ -621,7 +621,7 @@ pub static BUGS: [Bug; 190] = [
         "forgetting-paced-by-commands",
         "our own: found by review",
         "A command pays for what compaction left as if it had changed one key, however many it changed.",
-        Trial::Scene,
+        Trial::Scenario,
         &["forgetting_keeps_up"],
     ),
     bug(
@@ -629,7 +629,7 @@ pub static BUGS: [Bug; 190] = [
         "compacted-read-judged-by-tidying",
         "after etcd#18667: a transaction fails on some members only",
         "Whether a revision is compacted depends on how far this member has come with forgetting.",
-        Trial::Scene,
+        Trial::Scenario,
         &["pace_changes_no_answer"],
     ),
     bug(
@@ -637,7 +637,7 @@ pub static BUGS: [Bug; 190] = [
         "taken-back-but-for-its-digest",
         "mutant: an undo that forgets one of the things that a change changes",
         "A transaction that is refused late takes its changes back, and leaves what they did to the digest.",
-        Trial::Scene,
+        Trial::Scenario,
         &["what_is_refused_leaves_nothing"],
     ),
     bug(
@@ -645,7 +645,7 @@ pub static BUGS: [Bug; 190] = [
         "delete-counts-its-last-slice",
         "mutant: a resumable walk that keeps where it was, and not what it had",
         "A delete that goes on counts anew, so that its answer depends on how much was done at a time.",
-        Trial::Scene,
+        Trial::Scenario,
         &["slices_change_no_answer"],
     ),
     bug(
@@ -653,7 +653,7 @@ pub static BUGS: [Bug; 190] = [
         "missing-keys-cost-nothing",
         "our own before: a slice was as long as all conditions on keys that are not there",
         "Looking for a key of a condition takes something off the allowance only if the key is there.",
-        Trial::Scene,
+        Trial::Scenario,
         &["steps_are_as_long_as_allowed"],
     ),
     // core/node
@@ -662,7 +662,7 @@ pub static BUGS: [Bug; 190] = [
         "slices-as-long-as-the-request",
         "our own before slices, kin of etcd#18109: one range holds up heartbeats",
         "What is begun is carried out to its end, however little was allowed.",
-        Trial::Scene,
+        Trial::Scenario,
         &["steps_are_as_long_as_allowed"],
     ),
     bug(
@@ -670,7 +670,7 @@ pub static BUGS: [Bug; 190] = [
         "reads-in-the-middle-of-a-change",
         "mutant of rule DT1: whoever slices and keeps no order",
         "A read is served at once, although a delete is half done.",
-        Trial::Scene,
+        Trial::Scenario,
         &["changes_are_seen_whole"],
     ),
     bug(
@@ -678,7 +678,7 @@ pub static BUGS: [Bug; 190] = [
         "read-goes-on-in-other-tables",
         "mutant: a cursor that outlives what it points into",
         "A read that was under way when a snapshot took the place of the tables goes on in the new ones.",
-        Trial::Scene,
+        Trial::Scenario,
         &["reads_see_one_state"],
     ),
     bug(
@@ -686,7 +686,7 @@ pub static BUGS: [Bug; 190] = [
         "log-pruned-under-who-is-fed",
         "our own until the reviews of this version: kin of etcd's SnapshotCatchUpEntries being too few",
         "A leader takes a snapshot and drops the log that a member needs which is still being sent the one before.",
-        Trial::Scene,
+        Trial::Scenario,
         &["who_comes_back_is_level_some_time"],
     ),
     bug(
@@ -750,7 +750,7 @@ pub static BUGS: [Bug; 190] = [
         "forward-taken-in-another-term",
         "rule B13: a forwarded write delivered late",
         "A leader takes forwarded writes that were meant for an earlier term of its own.",
-        Trial::Scene,
+        Trial::Scenario,
         &["late_forwards_are_not_taken"],
     ),
     bug(
@@ -766,7 +766,7 @@ pub static BUGS: [Bug; 190] = [
         "forwarded-write-waits-for-no-room",
         "our own: seen under a flood of large writes",
         "A leader refuses a forwarded write for want of space while its log's next piece is being made ready.",
-        Trial::Scene,
+        Trial::Scenario,
         &["no_space_is_said_only_when_there_is_none"],
     ),
     bug(
@@ -774,7 +774,7 @@ pub static BUGS: [Bug; 190] = [
         "client-writes-taken-as-they-come",
         "our own: found by review",
         "A change of members that comes as a client's write goes into the log as it is.",
-        Trial::Scene,
+        Trial::Scenario,
         &["only_what_clients_may_write_is_logged"],
     ),
     bug(
@@ -830,7 +830,7 @@ pub static BUGS: [Bug; 190] = [
         "one-member-applies-publications-in-its-own-way",
         "kin of etcd#11651: apply that depends on the member",
         "One member writes the names that others publish in capitals; no key and no answer to a read differs.",
-        Trial::Scene,
+        Trial::Scenario,
         &["members_made_the_same_of_the_log"],
     ),
     bug(
@@ -838,7 +838,7 @@ pub static BUGS: [Bug; 190] = [
         "alarm-names-those-who-agree",
         "mutant: the verdict of a comparison turned round",
         "Where one member differs from a majority, the majority is named in the alarm.",
-        Trial::Scene,
+        Trial::Scenario,
         &["the_odd_one_is_named"],
     ),
     // core/node: members
@@ -847,7 +847,7 @@ pub static BUGS: [Bug; 190] = [
         "removed-id-used-again",
         "kin of etcd#13196: removed members rise again",
         "A new member may have the id of one that was removed.",
-        Trial::Scene,
+        Trial::Scenario,
         &["ids_are_never_used_again"],
     ),
     bug(
@@ -855,7 +855,7 @@ pub static BUGS: [Bug; 190] = [
         "snapshot-lacks-the-change-before-it",
         "after dragonboat via matrixone PR 23281, in the replicated tables",
         "A snapshot taken right after a member was added has the table of members without it.",
-        Trial::Scene,
+        Trial::Scenario,
         &["a_snapshot_has_the_change_before_it"],
     ),
     bug(
@@ -863,7 +863,7 @@ pub static BUGS: [Bug; 190] = [
         "vote-by-refilled-disk",
         "after rethinkdb#5289: back under the same identity, with an erased vote and log",
         "Whoever is in the table is let in with an empty directory, whatever it promised in the one it lost.",
-        Trial::Scene,
+        Trial::Scenario,
         &["an_empty_disk_never_continues_a_life"],
     ),
     bug(
@@ -871,7 +871,7 @@ pub static BUGS: [Bug; 190] = [
         "roll-told-from-memory",
         "found by review; kin of rethinkdb#5289: a member that lags tells a newcomer what was true once",
         "A member answers a newcomer from its own table, without asking a quorum whether that is still so.",
-        Trial::Scene,
+        Trial::Scenario,
         &["an_empty_disk_never_continues_a_life"],
     ),
     bug(
@@ -879,7 +879,7 @@ pub static BUGS: [Bug; 190] = [
         "vote-before-publication",
         "found by review: an id that votes and looks as if nobody had ever started it",
         "A learner gets a vote before the log says that it has published itself.",
-        Trial::Scene,
+        Trial::Scenario,
         &["who_votes_has_published_itself"],
     ),
     bug(
@@ -887,7 +887,7 @@ pub static BUGS: [Bug; 190] = [
         "change-answered-before-it-is-complete",
         "mutant: an operator who switches a removed member off may take the quorum away",
         "A client is told of a change of members when its first step is applied.",
-        Trial::Scene,
+        Trial::Scenario,
         &["a_change_is_answered_when_it_is_complete"],
     ),
     // core/wire
@@ -1082,7 +1082,7 @@ pub static BUGS: [Bug; 190] = [
         "waiting-snapshot-removed",
         "our own: storm 130002467",
         "Of the snapshots beside the log the newest two stay, and one that waits to become the tables goes.",
-        Trial::Scene,
+        Trial::Scenario,
         &["a_snapshot_that_waits_is_there"],
     ),
     bug(
@@ -1139,7 +1139,7 @@ pub static BUGS: [Bug; 190] = [
         "own-disk-compared-with-the-slowest",
         "mutant of F17: of two slow disks each excuses the other",
         "A leader compares its disk with the slowest voter's, not with the fastest one's, and stays.",
-        Trial::Scene,
+        Trial::Scenario,
         &["a_slow_disk_does_not_lead"],
     ),
     bug(
@@ -1147,7 +1147,7 @@ pub static BUGS: [Bug; 190] = [
         "slow-disk-left-at-once",
         "mutant of F17: an office that goes round",
         "A leader leaves the first time that its disk is slow, however short it has led.",
-        Trial::Scene,
+        Trial::Scenario,
         &["an_office_rests"],
     ),
     bug(
@@ -1203,7 +1203,7 @@ pub static BUGS: [Bug; 190] = [
         "lease-counted-in-one-set",
         "kin of joint-commit-counted-in-one-set; rule L-7",
         "During a change of members a leader has a lease with the promises of the new voters alone, while the old ones may elect.",
-        Trial::Scene,
+        Trial::Scenario,
         &["leases_exclude_leaders"],
     ),
     bug(
@@ -1211,7 +1211,7 @@ pub static BUGS: [Bug; 190] = [
         "lease-kept-though-clocks-differ",
         "mutant of F42: an alarm that nothing follows from",
         "A leader with proof that a clock is worse than leases trust says so, and goes on to answer reads by its own.",
-        Trial::Scene,
+        Trial::Scenario,
         &["a_lease_is_earned"],
     ),
     bug(
@@ -1227,7 +1227,7 @@ pub static BUGS: [Bug; 190] = [
         "session-read-behind-its-session",
         "mutant: a client that moves to another member goes back in time",
         "A member answers a session's read before it has what the session has seen.",
-        Trial::Scene,
+        Trial::Scenario,
         &["sessions_read_what_they_saw", "revision_order"],
     ),
     bug(
@@ -1243,7 +1243,7 @@ pub static BUGS: [Bug; 190] = [
         "freshness-dated-by-its-answer",
         "kin of rule L-3, a lease counted from the receipt: an age that begins too late",
         "A member dates what a leader confirmed by when the answer came, not by when it asked.",
-        Trial::Scene,
+        Trial::Scenario,
         &["bounded_reads_are_recent", "revision_order"],
     ),
     // core/kv: stores through bytes, digests
@@ -1252,7 +1252,7 @@ pub static BUGS: [Bug; 190] = [
         "pin-lacks-the-newest-change",
         "mutant: a snapshot taken right after a change lacks it",
         "A copy of the store for a snapshot is that of a change ago.",
-        Trial::Scene,
+        Trial::Scenario,
         &["a_pin_is_the_store_as_it_was"],
     ),
     bug(
@@ -1260,7 +1260,7 @@ pub static BUGS: [Bug; 190] = [
         "dump-forgets-deletes-at-the-compacted-revision",
         "kin of etcd#18089, #19179: compaction and the deletes at its very revision",
         "A snapshot leaves out keys that were deleted at the compacted revision, which watches may still ask for.",
-        Trial::Scene,
+        Trial::Scenario,
         &["what_was_dumped_comes_back"],
     ),
     bug(
@@ -1268,7 +1268,7 @@ pub static BUGS: [Bug; 190] = [
         "load-breaks-the-order-in-a-revision",
         "mutant: what no read sees and every watch does",
         "A store read back from bytes has the changes of a transaction in the order of their keys.",
-        Trial::Scene,
+        Trial::Scenario,
         &["what_was_dumped_comes_back"],
     ),
     bug(
@@ -1276,7 +1276,7 @@ pub static BUGS: [Bug; 190] = [
         "digest-sees-what-may-be-forgotten",
         "mutant: a digest that differs between healthy members",
         "The running digest takes in deletes that one member has forgotten and another has not.",
-        Trial::Scene,
+        Trial::Scenario,
         &["digests_depend_on_the_log_alone"],
     ),
     bug(
@@ -1284,7 +1284,7 @@ pub static BUGS: [Bug; 190] = [
         "hash-counts-what-may-be-forgotten",
         "mutant: a hash that differs between healthy members",
         "HashKv takes in versions below the compacted revision until they happen to be forgotten.",
-        Trial::Scene,
+        Trial::Scenario,
         &["digests_depend_on_the_log_alone"],
     ),
     // core/raft: snapshots, changes of members
@@ -1404,7 +1404,7 @@ pub static BUGS: [Bug; 190] = [
         "told-of-lost-entries-and-votes-on",
         "mutant of rules ST7, ST14; kin of every store that takes an older directory for a slow one",
         "A member whose log came back shorter than it was hears so from its leader, and goes on voting by what is left.",
-        Trial::Scene,
+        Trial::Scenario,
         &["told_of_a_loss_votes_by_it"],
     ),
     bug(
@@ -1412,7 +1412,7 @@ pub static BUGS: [Bug; 190] = [
         "returns-without-asking",
         "mutant of rule ST18",
         "A member that has just started votes before the others have told it what it has promised.",
-        Trial::Scene,
+        Trial::Scenario,
         &["who_returns_asks_first"],
     ),
     bug(
@@ -1420,7 +1420,7 @@ pub static BUGS: [Bug; 190] = [
         "reminded-of-a-term-and-votes-in-it",
         "mutant of rule ST18; kin of every store that comes back from an older copy of its directory",
         "A member that comes back from an older copy hears of a newer term, and votes in it as if for the first time.",
-        Trial::Scene,
+        Trial::Scenario,
         &["who_returns_votes_in_a_new_term"],
     ),
     bug(
@@ -1428,7 +1428,7 @@ pub static BUGS: [Bug; 190] = [
         "reminded-of-acknowledgements-and-owes-none",
         "mutant of rules ST14, ST18",
         "A member that comes back from an older copy hears of its leader what it had acknowledged, and votes by what is there.",
-        Trial::Scene,
+        Trial::Scenario,
         &["who_returns_owes_what_it_acknowledged"],
     ),
     bug(
@@ -1436,7 +1436,7 @@ pub static BUGS: [Bug; 190] = [
         "reminded-of-commits-and-votes-below",
         "mutant of rule ST18",
         "A member that has just started hears what is committed, and votes for a log without that.",
-        Trial::Scene,
+        Trial::Scenario,
         &["who_returns_votes_for_what_is_committed"],
     ),
     bug(
@@ -1444,7 +1444,7 @@ pub static BUGS: [Bug; 190] = [
         "reminded-of-commits-and-leads-below",
         "mutant of rule ST18",
         "A member that has just started hears what is committed, and campaigns with a log without that.",
-        Trial::Scene,
+        Trial::Scenario,
         &["who_returns_leads_with_what_is_committed"],
     ),
     bug(
@@ -1452,7 +1452,7 @@ pub static BUGS: [Bug; 190] = [
         "begins-without-the-others",
         "mutant of rule ST18",
         "A voter without a past waits for the others as long as one with a past does, and one that has lost its directory begins anew.",
-        Trial::Scene,
+        Trial::Scenario,
         &["who_has_no_past_meets_everybody"],
     ),
     bug(
@@ -1460,7 +1460,7 @@ pub static BUGS: [Bug; 190] = [
         "answered-by-one-and-has-a-past",
         "review of decision 54",
         "A voter without a past writes down the term of the first that answers, and after a restart waits for nobody any more.",
-        Trial::Scene,
+        Trial::Scenario,
         &["who_has_no_past_makes_none"],
     ),
     bug(
@@ -1468,7 +1468,7 @@ pub static BUGS: [Bug; 190] = [
         "floor-forgotten-at-restart",
         "mutant of rule ST7",
         "A damaged log is cut, and where it ended is not kept: the next start takes the member for a whole one.",
-        Trial::Scene,
+        Trial::Scenario,
         &["floor_outlives_a_restart"],
     ),
     // core/raft: distrust
@@ -1477,7 +1477,7 @@ pub static BUGS: [Bug; 190] = [
         "any-term-believed",
         "seen with the release of 3ba8104: a frame of the last term ended all elections for ever",
         "A peer's term is adopted, however far ahead it is.",
-        Trial::Scene,
+        Trial::Scenario,
         &["lies_end_nobody"],
     ),
     bug(
@@ -1485,7 +1485,7 @@ pub static BUGS: [Bug; 190] = [
         "any-count-believed",
         "mutant of distrust's rule 2",
         "Positions and rounds are believed up to the last number there is, and then something is added to them.",
-        Trial::Scene,
+        Trial::Scenario,
         &["lies_end_nobody"],
     ),
     bug(
@@ -1493,7 +1493,7 @@ pub static BUGS: [Bug; 190] = [
         "unreadable-entries-taken",
         "kin of F71: a committed command that ends every member that applies it",
         "A follower takes its leader's entries into its log whether or not it can read them.",
-        Trial::Scene,
+        Trial::Scenario,
         &["lies_end_nobody"],
     ),
     bug(
@@ -1501,7 +1501,7 @@ pub static BUGS: [Bug; 190] = [
         "unasked-votes-counted",
         "`many_lies_end_nobody` of core/raft/tests/distrust.rs, within 2,000,000 messages",
         "A candidate counts votes that come before its own is on disk, and so before it has asked for any.",
-        Trial::Scene,
+        Trial::Scenario,
         &["lies_end_nobody"],
     ),
     bug(
@@ -1509,7 +1509,7 @@ pub static BUGS: [Bug; 190] = [
         "unreadable-snapshot-taken",
         "kin of F71: a snapshot that ends every member that installs it",
         "A follower installs its leader's snapshot although nobody can read what it holds.",
-        Trial::Scene,
+        Trial::Scenario,
         &["lies_end_nobody"],
     ),
     bug(
@@ -1517,7 +1517,7 @@ pub static BUGS: [Bug; 190] = [
         "snapshot-of-a-term-to-come-taken",
         "mutant of distrust's rule 6",
         "A snapshot that ends in a later term than this one is installed: the log is ahead of its own term.",
-        Trial::Scene,
+        Trial::Scenario,
         &["lies_end_nobody"],
     ),
     bug(
@@ -1525,7 +1525,7 @@ pub static BUGS: [Bug; 190] = [
         "acknowledgement-beyond-the-log-believed",
         "seen with the release of 3ba8104: an acknowledgement of 2^60 ended the leader",
         "A leader counts what a peer acknowledges, even if it does not have it itself.",
-        Trial::Scene,
+        Trial::Scenario,
         &["lies_end_nobody"],
     ),
     bug(
@@ -1533,7 +1533,7 @@ pub static BUGS: [Bug; 190] = [
         "round-to-come-believed",
         "mutant: one answer that confirms all reads to come",
         "An answer to a round that has not begun confirms it and every one before it.",
-        Trial::Scene,
+        Trial::Scenario,
         &["lies_end_nobody"],
     ),
     bug(
@@ -1541,7 +1541,7 @@ pub static BUGS: [Bug; 190] = [
         "lives-of-learners-without-end",
         "mutant of P11: a list that grows with what others say",
         "A leader remembers every directory that a learner ever answered from.",
-        Trial::Scene,
+        Trial::Scenario,
         &["lies_cost_bounded_memory"],
     ),
     // core/node, shell/rebuild: new clusters made of backups and of survivors
@@ -1550,7 +1550,7 @@ pub static BUGS: [Bug; 190] = [
         "rebuilt-at-the-old-revision",
         "kin of etcd#16028: restored clusters whose revisions went back under their watchers",
         "A cluster that is made of a backup goes on at the revision of the backup, whatever was asked for.",
-        Trial::Scene,
+        Trial::Scenario,
         &["rebuilt_clusters_go_on_above"],
     ),
     bug(
@@ -1558,7 +1558,7 @@ pub static BUGS: [Bug; 190] = [
         "rebuilt-under-the-old-id",
         "mutant: members of two clusters with one id take each other for their own",
         "A cluster may be made of a backup under the id of the cluster that the backup is of.",
-        Trial::Scene,
+        Trial::Scenario,
         &["rebuilt_clusters_are_others"],
     ),
     bug(
@@ -1566,7 +1566,7 @@ pub static BUGS: [Bug; 190] = [
         "restored-in-place",
         "mutant: a directory that has its name before it is complete",
         "A restore fills the directory itself: cut short, it leaves one from which a member starts with nothing.",
-        Trial::Scene,
+        Trial::Scenario,
         &["rebuilds_leave_all_or_nothing"],
     ),
 ];

@@ -21,7 +21,7 @@ use crate::membership::Membership;
 use crate::message::{Append, AppendReply, Gap, Message, Room};
 use crate::policy::{Coding, Intake, Trust};
 use crate::raft::Raft;
-use crate::role::{Following, Owes, Role};
+use crate::role::{Following, PendingAck, Role};
 use crate::trace::Trace;
 use crate::types::{EntryId, Instant, LogIndex, NodeId};
 
@@ -37,9 +37,9 @@ impl Raft {
         let Role::Follower(follower) = &mut self.role else { unreachable!("only a follower takes appends") };
         let Some(following) = &mut follower.following else { unreachable!("follow() named the leader") };
         following.told = following.told.max(append.commit);
-        following.owes.round = following.owes.round.max(append.round);
+        following.pending_ack.round = following.pending_ack.round.max(append.round);
         if append.is_bulk() {
-            following.owes.bulk = following.owes.bulk.max(append.round);
+            following.pending_ack.bulk = following.pending_ack.bulk.max(append.round);
         }
         let waits_for_no_disk = append.entries.is_empty();
         match self.config.policies.trust {
@@ -51,7 +51,7 @@ impl Raft {
         };
         if let Some(upto) = upto {
             if planted!("damaged-answer-counted-as-evidence") {
-                self.floor = None; // as if what the leader has not sent had never been
+                self.vote_floor = None; // as if what the leader has not sent had never been
             }
             self.owe(upto, waits_for_no_disk);
         }
@@ -59,7 +59,7 @@ impl Raft {
             && let Role::Follower(follower) = &mut self.role
             && let Some(following) = &mut follower.following
         {
-            (following.owes.gap, following.owes.now) = (gap, true);
+            (following.pending_ack.gap, following.pending_ack.now) = (gap, true);
         }
         self.advance_commit_as_follower(now, effects);
         self.ask_for_snapshot(effects);
@@ -91,10 +91,10 @@ impl Raft {
         let Role::Follower(follower) = &mut self.role else { unreachable!("checked above") };
         follower.timer.started = now;
         if let Some(following) = &mut follower.following {
-            following.heard_at = now;
+            following.last_contact = now;
             following.ask_at = None;
         }
-        self.promise_to_leader(now);
+        self.vote_hold_for_leader(now);
         true
     }
 
@@ -209,8 +209,8 @@ impl Raft {
         let durable = self.acknowledgeable();
         let Role::Follower(follower) = &mut self.role else { return };
         let Some(following) = &mut follower.following else { return };
-        following.owes.now |= heartbeat || upto <= durable;
-        following.owes.upto = following.owes.upto.max(upto);
+        following.pending_ack.now |= heartbeat || upto <= durable;
+        following.pending_ack.upto = following.pending_ack.upto.max(upto);
     }
 
     /// What an acknowledgement may cover: what agrees with the leader *and* is on this disk. [O1]
@@ -241,25 +241,25 @@ impl Raft {
         let batch = self.config.limits.batch_bytes_max as u64;
         let Role::Follower(follower) = &mut self.role else { return };
         let Some(following) = &mut follower.following else { return };
-        let Following { leader, heard_at, ref mut owes, .. } = *following;
-        let moment = now.max(heard_at); // not before what is answered, whatever moment this call is given
+        let Following { leader, last_contact, ref mut pending_ack, .. } = *following;
+        let moment = now.max(last_contact); // not before what is answered, whatever moment this call is given
         // Twice as much each time, so that what comes back in crumbs is not told of crumb by crumb.
-        let is_short = owes.room.0 < batch && !planted!("room-told-of-by-heartbeats-only");
-        let has_room_again = is_short && owes.room.0.saturating_mul(2) < room.0;
-        let is_news = owes.acked < owes.upto && owes.acked < upto;
-        if !owes.now && !is_news && !has_room_again {
+        let is_short = pending_ack.room.0 < batch && !planted!("room-told-of-by-heartbeats-only");
+        let has_room_again = is_short && pending_ack.room.0.saturating_mul(2) < room.0;
+        let is_news = pending_ack.acked < pending_ack.upto && pending_ack.acked < upto;
+        if !pending_ack.now && !is_news && !has_room_again {
             return;
         }
-        let at_once = planted!("heartbeat-acknowledges-unsynced") && owes.now;
+        let at_once = planted!("heartbeat-acknowledges-unsynced") && pending_ack.now;
         let upto = if at_once { verified } else { upto };
-        owes.now = false;
-        owes.acked = upto.max(owes.acked);
-        owes.room = room;
-        let gap = owes.gap.take().filter(|gap| verified < gap.prev); // what came since may have filled it
-        let (round, bulk) = (owes.round, owes.bulk);
-        let (promise, disk) = (self.own_promise(), self.disk_time.took);
+        pending_ack.now = false;
+        pending_ack.acked = upto.max(pending_ack.acked);
+        pending_ack.room = room;
+        let gap = pending_ack.gap.take().filter(|gap| verified < gap.prev); // what came since may have filled it
+        let (round, bulk) = (pending_ack.round, pending_ack.bulk);
+        let (vote_hold, disk) = (self.own_vote_hold(), self.disk_time.took);
         let clock = self.own_clock(moment);
-        let reply = AppendReply { round, promise, clock, disk, bulk, upto, gap, room };
+        let reply = AppendReply { round, vote_hold, clock, disk, bulk, upto, gap, room };
         effects.send.push(self.envelope(leader, Message::AppendReply(reply)));
     }
 
@@ -299,11 +299,11 @@ impl Following {
     fn new(leader: NodeId, now: Instant, verified: LogIndex) -> Following {
         Following {
             leader,
-            heard_at: now,
+            last_contact: now,
             verified,
             told: LogIndex(0),
-            owes: Owes::default(),
-            asked: crate::read::Asked::default(),
+            pending_ack: PendingAck::default(),
+            pending_reads: crate::read::PendingReads::default(),
             ask_at: None,
         }
     }

@@ -21,7 +21,7 @@ const CREDIT_PIECE: usize = 64 << 10;
 
 /// What was handed out and not yet applied.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Handover {
+pub(crate) struct Delivery {
     /// Pieces by their last index, oldest first, with their bytes.
     pieces: VecDeque<(LogIndex, usize)>,
     /// Their bytes together.
@@ -31,10 +31,10 @@ pub(crate) struct Handover {
     retry_at: Instant,
 }
 
-impl Handover {
+impl Delivery {
     /// Nothing is out; what may be applied already is due at `start`.
-    pub(crate) fn new(start: Instant) -> Handover {
-        Handover { pieces: VecDeque::new(), bytes: 0, retry_at: start }
+    pub(crate) fn new(start: Instant) -> Delivery {
+        Delivery { pieces: VecDeque::new(), bytes: 0, retry_at: start }
     }
 
     pub(crate) fn retry_at(&self) -> Instant {
@@ -42,7 +42,7 @@ impl Handover {
     }
 
     /// There is something to hand out at this moment, whatever happens.
-    pub(crate) fn hand_out_at(&mut self, now: Instant) {
+    pub(crate) fn deliver_at(&mut self, now: Instant) {
         self.retry_at = now;
     }
 
@@ -78,15 +78,15 @@ impl Handover {
 impl Raft {
     /// Hands out what may be applied, as far as the credit goes.
     pub(crate) fn hand_out(&mut self, now: Instant, effects: &mut Effects) {
-        if self.handover.retry_at <= now {
-            self.handover.retry_at = Instant::NEVER;
+        if self.delivery.retry_at <= now {
+            self.delivery.retry_at = Instant::NEVER;
         }
         if self.hand_out_snapshot(now, effects) {
             return;
         }
         let limit = self.marks.appliable();
-        while self.marks.handed < limit {
-            let next = self.marks.handed.next();
+        while self.marks.delivered < limit {
+            let next = self.marks.delivered.next();
             let Some(entry) = self.log.entry(next) else {
                 self.fetch_for_apply(next, limit, effects);
                 return;
@@ -100,22 +100,22 @@ impl Raft {
     }
 
     fn has_credit_for(&self, bytes: usize) -> bool {
-        self.handover.bytes == 0 || self.handover.bytes + bytes <= self.config.limits.apply_bytes_max
+        self.delivery.bytes == 0 || self.delivery.bytes + bytes <= self.config.limits.apply_bytes_max
     }
 
     fn give_to_apply(&mut self, entry: Entry, effects: &mut Effects) {
         let index = entry.id().index;
-        assert_eq!(index, self.marks.handed.next(), "applied out of order");
+        assert_eq!(index, self.marks.delivered.next(), "applied out of order");
         assert!(index <= self.marks.appliable(), "{index:?} is handed out at {:?}", self.marks);
-        self.marks.handed = index;
-        self.handover.give(index, entry.len());
+        self.marks.delivered = index;
+        self.delivery.give(index, entry.len());
         effects.apply.push(entry);
     }
 
     fn fetch_for_apply(&mut self, first: LogIndex, limit: LogIndex, effects: &mut Effects) {
-        let bytes_max = self.config.limits.apply_bytes_max.saturating_sub(self.handover.bytes);
+        let bytes_max = self.config.limits.apply_bytes_max.saturating_sub(self.delivery.bytes);
         let under_way = self.fetches.iter().any(|fetch| fetch.purpose == FetchFor::Apply);
-        let waits = self.handover.retry_at != Instant::NEVER;
+        let waits = self.delivery.retry_at != Instant::NEVER;
         if under_way || waits || bytes_max == 0 {
             return;
         }
@@ -134,17 +134,17 @@ impl Raft {
         match fetch.purpose {
             FetchFor::Peer(peer) => self.fetched_for_peer(now, peer, fetch.first, entries, effects),
             FetchFor::Apply => {
-                let before = self.marks.handed;
+                let before = self.marks.delivered;
                 for entry in entries {
-                    let next = entry.id().index == self.marks.handed.next();
+                    let next = entry.id().index == self.marks.delivered.next();
                     let safe = entry.id().index <= self.marks.appliable() && self.log.holds(entry.id());
-                    let first = self.marks.handed == before; // was read, so it passes, whatever its size
+                    let first = self.marks.delivered == before; // was read, so it passes, whatever its size
                     if next && safe && (first || self.has_credit_for(entry.len())) {
                         self.give_to_apply(entry, effects);
                     }
                 }
-                if self.marks.handed == before && fetch.first == before.next() {
-                    self.handover.retry_at = now + self.config.heartbeat_interval;
+                if self.marks.delivered == before && fetch.first == before.next() {
+                    self.delivery.retry_at = now + self.config.heartbeat_interval;
                 }
                 self.hand_out(now, effects);
             }
@@ -153,22 +153,22 @@ impl Raft {
 
     /// The store has applied everything up to `index`: the credit of those entries comes back.
     pub fn applied(&mut self, now: Instant, index: LogIndex, effects: &mut Effects) {
-        let handed = self.marks.handed;
-        assert!(index <= handed, "applied {index:?}, but only {handed:?} was handed out");
+        let delivered = self.marks.delivered;
+        assert!(index <= delivered, "applied {index:?}, but only {delivered:?} was handed out");
         self.marks.applied = self.marks.applied.max(index);
-        self.handover.take_back(self.marks.applied);
+        self.delivery.take_back(self.marks.applied);
         self.hand_out(now, effects);
         self.shrink_recent();
     }
 
     /// Whether apply is out of credit while memory is full: then nothing more is taken in. [B6]
     pub(crate) fn apply_is_backlogged(&self) -> bool {
-        self.marks.handed < self.marks.committed && self.log.recent_bytes() > self.backlog_bytes_max()
+        self.marks.delivered < self.marks.committed && self.log.recent_bytes() > self.backlog_bytes_max()
     }
 
     /// Bytes of entries that may still be taken in before apply, which is out of credit, is in the way; `None` while it is not.
     pub(crate) fn room_before_backlog(&self) -> Option<usize> {
-        let waits = self.marks.handed < self.marks.committed;
+        let waits = self.marks.delivered < self.marks.committed;
         waits.then(|| self.backlog_bytes_max().saturating_sub(self.log.recent_bytes()))
     }
 

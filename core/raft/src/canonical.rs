@@ -18,7 +18,7 @@
 //!      ([`Raft::canonicalize_in_time`]): every deadline stays as far ahead as it is, every age is kept as far as
 //!      something compares with it, and every election timeout is the shortest one: whoever drives the peer tells it
 //!      the time when he likes, so every longer one is among what can happen.
-//!   6. Times of disks are forgotten: whoever explores leaves [`Leadership::leave_slow_disk`](crate::Leadership) off, and
+//!   6. Times of disks are forgotten: whoever explores leaves [`LeadershipConfig::leave_slow_disk`](crate::Leadership) off, and
 //!      then there are none.
 //!   7. Clocks are not watched: what they showed lies ever further back, and no two such states are one.
 //!
@@ -53,7 +53,7 @@ pub enum Moment {
     /// A leader looks whether a quorum has answered for an election timeout.
     QuorumCheck,
     /// What is committed and was not handed out yet (after a restart, or when reading back failed).
-    HandOut,
+    Deliver,
     /// A follower or candidate has waited for long enough.
     Election,
     /// A voter whose leader's link was closed asks others.
@@ -63,7 +63,7 @@ pub enum Moment {
     /// A leader may not answer reads by its clock any more.
     LeaseEnds,
     /// A voter has kept its promise to a leader for an election timeout.
-    PromiseEnds,
+    VoteHoldEnds,
     /// A leader goes on with a snapshot for a peer, or sends a piece of it again.
     Stream,
     /// A leader asks a peer what became of the entries that it was sent.
@@ -79,12 +79,12 @@ impl Moment {
         Moment::CommitMark,
         Moment::LeaderSilent,
         Moment::QuorumCheck,
-        Moment::HandOut,
+        Moment::Deliver,
         Moment::Election,
         Moment::Suspicion,
         Moment::TransferEnds,
         Moment::LeaseEnds,
-        Moment::PromiseEnds,
+        Moment::VoteHoldEnds,
         Moment::Stream,
         Moment::Question,
     ];
@@ -199,7 +199,7 @@ impl Raft {
     }
 
     fn bring_into_form(&mut self, now: Instant, in_time: bool) -> u64 {
-        let watched = self.config.leadership.lease.is_some_and(|lease| lease.watch);
+        let watched = self.config.leadership.leader_lease.is_some_and(|lease| lease.watch_clocks);
         assert!(!watched, "what clocks showed has no canonical form");
         let canonical = Canonical {
             now,
@@ -211,8 +211,9 @@ impl Raft {
             Role::Follower(follower) => {
                 follower.timer = canonical.timer(&follower.timer);
                 if let Some(following) = &mut follower.following {
-                    following.heard_at = canonical.past(following.heard_at, canonical.election_timeout);
-                    following.asked.canonicalize(&canonical);
+                    following.last_contact =
+                        canonical.past(following.last_contact, canonical.election_timeout);
+                    following.pending_reads.canonicalize(&canonical);
                     following.ask_at =
                         following.ask_at.map(|at| canonical.deadline(at, canonical.suspicion()));
                 }
@@ -231,7 +232,7 @@ impl Raft {
                     transfer.abort_at = canonical.deadline(transfer.abort_at, canonical.transfer());
                 }
                 leader.lease.canonicalize(&canonical);
-                leader.offer_at = match self.config.leadership.hand_over {
+                leader.offer_at = match self.config.leadership.transfer_to_priority {
                     true => canonical.deadline(leader.offer_at, canonical.election_timeout),
                     false => Instant(0), // nobody looks at it
                 };
@@ -242,14 +243,14 @@ impl Raft {
                 }
             }
         }
-        self.promise = match canonical.deadline(self.promise, canonical.election_timeout) {
+        self.vote_hold = match canonical.deadline(self.vote_hold, canonical.election_timeout) {
             CANONICAL_NOW => Instant(0), // nothing is promised
             later => later,
         };
         self.grace_until = Instant(0); // as if the start were long ago: what it refuses until then is as good as lost
-        self.returning = None; // whoever explores leaves [`Leadership::asks_first`](crate::Leadership) off
+        self.returning = None; // whoever explores leaves [`LeadershipConfig::asks_first`](crate::Leadership) off
         self.disk_time = DiskTime::default();
-        self.handover.canonicalize(&canonical);
+        self.delivery.canonicalize(&canonical);
         self.rng = Rng::new(0, 0);
         let shift = self.durability.canonicalize(&canonical);
         if let Some(installing) = &mut self.installing {
@@ -275,14 +276,14 @@ impl Raft {
             | Moment::AskAgain
             | Moment::CommitMark
             | Moment::QuorumCheck
-            | Moment::HandOut
+            | Moment::Deliver
             | Moment::Election
             | Moment::Suspicion
             | Moment::TransferEnds
             | Moment::Stream
             | Moment::Question => true,
             // What these are about is asked when it matters, by whoever asks with the time.
-            Moment::LeaderSilent | Moment::LeaseEnds | Moment::PromiseEnds => false,
+            Moment::LeaderSilent | Moment::LeaseEnds | Moment::VoteHoldEnds => false,
         };
         let moments = self.all_moments().into_iter();
         let mut due: Vec<Moment> =
@@ -297,11 +298,13 @@ impl Raft {
             Role::Follower(follower) => {
                 moments.push((Moment::Election, follower.timer.deadline()));
                 if let Some(following) = &follower.following {
-                    moments.push((Moment::AskAgain, following.asked.retry_at()));
+                    moments.push((Moment::AskAgain, following.pending_reads.retry_at()));
                     moments.push((Moment::Suspicion, following.ask_at.unwrap_or(Instant::NEVER)));
                     if self.config.check_quorum {
-                        moments
-                            .push((Moment::LeaderSilent, following.heard_at + self.config.election_timeout));
+                        moments.push((
+                            Moment::LeaderSilent,
+                            following.last_contact + self.config.election_timeout,
+                        ));
                     }
                 }
             }
@@ -320,8 +323,8 @@ impl Raft {
             }
         }
         moments.push((Moment::CommitMark, self.durability.mark_at()));
-        moments.push((Moment::HandOut, self.handover.retry_at()));
-        moments.push((Moment::PromiseEnds, self.promise));
+        moments.push((Moment::Deliver, self.delivery.retry_at()));
+        moments.push((Moment::VoteHoldEnds, self.vote_hold));
         moments
     }
 
@@ -478,7 +481,7 @@ pub(crate) mod tests {
         raft.persisted(now - silence, effects.persist[1].lsn, &mut effects);
         let held = crate::message::AppendReply {
             round: Round(0),
-            promise: Duration::ZERO,
+            vote_hold: Duration::ZERO,
             clock: None,
             disk: Duration::ZERO,
             bulk: Round(0),

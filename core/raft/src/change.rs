@@ -164,7 +164,7 @@ impl Raft {
             Some(progress) => {
                 let answers =
                     progress.incarnation.is_some() && !matches!(progress.flow.mode, Mode::Probe { .. });
-                answers && now.since(progress.heard_at) < election_timeout
+                answers && now.since(progress.last_contact) < election_timeout
             }
             None => member == self.config.id,
         };
@@ -221,7 +221,7 @@ impl Raft {
         leader.peers.retain(|&peer, progress| {
             let stays = membership.contains(peer);
             if !stays && progress.leaving.is_none() {
-                progress.leaving = Some(Leaving { at, told: None, beats_left: FAREWELLS });
+                progress.leaving = Some(Leaving { at, told: None, heartbeats_left: FAREWELLS });
             }
             stays || !matches!(progress.flow.mode, Mode::Snapshot(_)) // a snapshot is no farewell
         });
@@ -242,10 +242,10 @@ impl Raft {
             let Some(leaving) = progress.leaving.as_mut().filter(|leaving| leaving.at <= committed) else {
                 return true;
             };
-            let knows = leaving.told.is_some_and(|told| told <= progress.heard_round);
+            let knows = leaving.told.is_some_and(|told| told <= progress.contact_round);
             leaving.told.get_or_insert(round);
-            leaving.beats_left = leaving.beats_left.saturating_sub(1);
-            !(knows && leaving.at <= progress.matched) && leaving.beats_left > 0
+            leaving.heartbeats_left = leaving.heartbeats_left.saturating_sub(1);
+            !(knows && leaving.at <= progress.matched) && leaving.heartbeats_left > 0
         });
     }
 

@@ -27,7 +27,7 @@
 //! takes the length of a round trip divided by the excess, leases are as wrong as the clocks.
 //! Knows nothing of: how clocks are read, what is done about one that is wrong.
 
-use crate::lease::Lease;
+use crate::leader_lease::LeaderLease;
 use crate::message::AppendReply;
 use crate::raft::Raft;
 use crate::replication::View;
@@ -40,7 +40,7 @@ use alloc::vec::Vec;
 const WINDOW: u32 = 60;
 
 /// Heartbeats whose beginning is remembered. Who takes longer to answer proves nothing.
-const BEATS: usize = 8;
+const HEARTBEATS_MAX: usize = 8;
 
 /// Each end of a difference of two readings may be rounded by as much.
 const GRAIN: u64 = 2;
@@ -59,11 +59,11 @@ pub struct ClockReading {
 
 /// When a leader's newest heartbeats began.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) struct Beats {
-    at: [(Round, Instant); BEATS],
+pub(crate) struct Heartbeats {
+    at: [(Round, Instant); HEARTBEATS_MAX],
 }
 
-impl Beats {
+impl Heartbeats {
     /// A heartbeat begins, and leaves after this.
     pub(crate) fn note(&mut self, round: Round, now: Instant) {
         self.at.rotate_right(1);
@@ -93,7 +93,7 @@ impl Point {
 
     /// By how many millionths at least the peer's clock gains on ours (loses, if negative) between the two, if that is more
     /// than two clocks within the bound can. (1, 2)
-    fn run_apart(&self, other: &Point, lease: &Lease) -> Option<i32> {
+    fn run_apart(&self, other: &Point, lease: &LeaderLease) -> Option<i32> {
         let in_order = (self.shown, self.asked) <= (other.shown, other.asked);
         let (first, second) = if in_order { (self, other) } else { (other, self) };
         let slack = u128::from(GRAIN) + lease.margin.as_nanos();
@@ -131,7 +131,7 @@ pub(crate) struct Gauge {
 
 impl Gauge {
     /// One more point. By how much the clocks run apart, if that is proven by it.
-    fn take(&mut self, run: u64, point: Point, lease: &Lease, window: Duration) -> Option<i32> {
+    fn take(&mut self, run: u64, point: Point, lease: &LeaderLease, window: Duration) -> Option<i32> {
         if self.run != run || self.anchors[1].is_none() {
             (self.run, self.since, self.anchors) = (run, point.heard, [None, Some(point)]);
             return None;
@@ -151,15 +151,15 @@ impl Gauge {
         now: Instant,
         from: NodeId,
         reply: &AppendReply,
-        beats: &Beats,
+        heartbeats: &Heartbeats,
         view: &View<'_>,
     ) -> Option<i32> {
-        let lease = view.config.leadership.lease.as_ref().filter(|lease| lease.watch)?;
+        let lease = view.config.leadership.leader_lease.as_ref().filter(|lease| lease.watch_clocks)?;
         let reading = reply.clock?;
         if reply.round <= self.beat || self.apart.is_some() || !view.membership.is_voter(from) {
             return None;
         }
-        let (beat, asked) = beats.began(reply.round)?;
+        let (beat, asked) = heartbeats.began(reply.round)?;
         if beat <= self.beat {
             return None; // its first answer was the tightest
         }
@@ -174,7 +174,7 @@ impl Gauge {
 impl Raft {
     /// What this peer's clock shows, for a leader who watches it.
     pub(crate) fn own_clock(&self, now: Instant) -> Option<ClockReading> {
-        let watches = self.config.leadership.lease.is_some_and(|lease| lease.watch);
+        let watches = self.config.leadership.leader_lease.is_some_and(|lease| lease.watch_clocks);
         watches.then_some(ClockReading { run: self.read_nonce, at: now })
     }
 
@@ -196,8 +196,8 @@ mod tests {
     const SEC: u64 = 1_000_000_000;
     const WINDOW: Duration = Duration::from_secs(60);
 
-    fn lease(rho: u32) -> Lease {
-        Lease { rho, margin: Duration::ZERO, watch: true }
+    fn lease(rho: u32) -> LeaderLease {
+        LeaderLease { rho, margin: Duration::ZERO, watch_clocks: true }
     }
 
     /// What a clock shows after so much true time.
@@ -245,7 +245,7 @@ mod tests {
             } else {
                 (-30_000..=-29_000).contains(&proven)
             });
-            let generous = Lease { margin: Duration::from_secs(1), ..lease(5_000) };
+            let generous = LeaderLease { margin: Duration::from_secs(1), ..lease(5_000) };
             assert_eq!(anchor.run_apart(&point(10 * SEC, MS, MS, 0, theirs), &generous), None, "ε covers it");
         }
         let stands = Point { shown: Instant(500), ..point(10 * SEC, 0, 0, 0, 0) };
@@ -301,19 +301,19 @@ mod tests {
 
     #[test]
     fn rounds_are_dated_by_the_heartbeat_before_them() {
-        let mut beats = Beats::default();
-        assert_eq!(beats.began(Round(3)), None);
+        let mut heartbeats = Heartbeats::default();
+        assert_eq!(heartbeats.began(Round(3)), None);
         for round in [2, 5, 6, 9] {
-            beats.note(Round(round), Instant(round * 10));
+            heartbeats.note(Round(round), Instant(round * 10));
         }
-        assert_eq!(beats.began(Round(1)), None);
-        assert_eq!(beats.began(Round(4)), Some((Round(2), Instant(20))));
-        assert_eq!(beats.began(Round(8)), Some((Round(6), Instant(60))));
-        assert_eq!(beats.began(Round(9)), Some((Round(9), Instant(90))));
-        for round in 10..10 + BEATS as u64 - 1 {
-            beats.note(Round(round), Instant(round * 10));
+        assert_eq!(heartbeats.began(Round(1)), None);
+        assert_eq!(heartbeats.began(Round(4)), Some((Round(2), Instant(20))));
+        assert_eq!(heartbeats.began(Round(8)), Some((Round(6), Instant(60))));
+        assert_eq!(heartbeats.began(Round(9)), Some((Round(9), Instant(90))));
+        for round in 10..10 + HEARTBEATS_MAX as u64 - 1 {
+            heartbeats.note(Round(round), Instant(round * 10));
         }
-        assert_eq!(beats.began(Round(8)), None, "that was too long ago");
-        assert_eq!(beats.began(Round(9)), Some((Round(9), Instant(90))));
+        assert_eq!(heartbeats.began(Round(8)), None, "that was too long ago");
+        assert_eq!(heartbeats.began(Round(9)), Some((Round(9), Instant(90))));
     }
 }

@@ -3,7 +3,7 @@
 //! Knows nothing of: flags, files, defaults of other crates.
 
 use crate::entry::RecordEncoder;
-use crate::lease::Lease;
+use crate::leader_lease::LeaderLease;
 use crate::membership::Membership;
 use crate::policy::Policies;
 use crate::types::{Duration, GroupId, Incarnation, NodeId};
@@ -36,7 +36,7 @@ pub struct Config {
     /// More than one append in flight per peer. [Ongaro14 §10.2.2]
     pub pipelining: bool,
     /// Who shall lead, how soon a dead leader is replaced, how far clocks are trusted.
-    pub leadership: Leadership,
+    pub leadership: LeadershipConfig,
     /// Limits in messages and bytes.
     pub limits: Limits,
     /// The protocol's variants.
@@ -50,13 +50,13 @@ pub(crate) const PRIORITY: u8 = 100;
 
 /// What one peer does to become, to stay, and to stop being leader. Equal on all members, `priority` aside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Leadership {
+pub struct LeadershipConfig {
     /// How eager this member is to lead. Below 100 its election timeouts begin later, down to `2·ET..3·ET` for 0; above
     /// they end earlier, down to `ET..1.25·ET` for 255. Without effect without pre-vote, where one that cannot win would
     /// keep all others from trying. Never a matter of safety, and no promise of who leads.
     pub priority: u8,
     /// A leader offers its office to a voter of higher priority that is well and has caught up.
-    pub hand_over: bool,
+    pub transfer_to_priority: bool,
     /// A leader whose disk is far slower than that of a voter that could take over lets that one lead; everybody times
     /// its disk for that and says so. [fault-model F17]
     pub leave_slow_disk: bool,
@@ -65,19 +65,19 @@ pub struct Leadership {
     /// while leases are on. [replication-protocols E3a]
     pub suspicion: Option<Duration>,
     /// Reads by the leader's clock, and what everybody promises for them. [replication-protocols §9.4]
-    pub lease: Option<Lease>,
+    pub leader_lease: Option<LeaderLease>,
     /// Whoever starts asks the other voters what it has promised before it takes part. (`reminder.rs`)
     pub asks_first: bool,
 }
 
-impl Default for Leadership {
-    fn default() -> Leadership {
-        Leadership {
+impl Default for LeadershipConfig {
+    fn default() -> LeadershipConfig {
+        LeadershipConfig {
             priority: PRIORITY,
-            hand_over: false,
+            transfer_to_priority: false,
             leave_slow_disk: false,
             suspicion: Some(Duration::from_millis(2)),
-            lease: None,
+            leader_lease: None,
             asks_first: false,
         }
     }
@@ -163,7 +163,7 @@ impl Config {
                 "pre-vote and check-quorum are switched on together: one alone livelocks or strands members",
             );
         }
-        if let Some(lease) = &self.leadership.lease {
+        if let Some(lease) = &self.leadership.leader_lease {
             if !self.check_quorum {
                 return Err("leases need pre-vote and check-quorum: the promises they rest on are theirs");
             }

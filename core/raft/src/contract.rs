@@ -39,8 +39,8 @@ pub enum LogBody {
     Base(EntryId),
     /// The log once went up to here, says a leader, and this disk has lost that: the floor is at least this. Durable, like
     /// term and vote, before any later record of the batch, in a place of its own; it must come back as
-    /// [`Recovered::floor`]. [fault-model ST14]
-    Floor(EntryId),
+    /// [`Recovered::vote_floor`]. [fault-model ST14]
+    VoteFloor(EntryId),
 }
 
 /// What must survive besides the log. [Ongaro14 §3.4]
@@ -80,7 +80,7 @@ pub struct Recovered {
     /// The end of the log that this disk once held and lost, or a position that is surely not before it: above `last`
     /// while the log is shorter than what this member has promised to keep. It must come back after every restart until
     /// the log has grown there again. [fault-model ST7]
-    pub floor: Option<EntryId>,
+    pub vote_floor: Option<EntryId>,
 }
 
 /// Why log entries are read back.

@@ -158,7 +158,7 @@ impl Raft {
         self.durability.last_lsn = lsn;
         match &body {
             // Whatever is said after either of them speaks of it.
-            LogBody::HardState(_) | LogBody::Floor(_) => self.durability.hard_lsn = lsn,
+            LogBody::HardState(_) | LogBody::VoteFloor(_) => self.durability.hard_lsn = lsn,
             LogBody::Truncate(_) if planted!("completion-matched-by-index") => {}
             LogBody::Truncate(first) => self.durability.forget(*first),
             LogBody::Entry(entry) => self.durability.wrote(lsn, entry.id().index),

@@ -14,19 +14,19 @@
 //! The newest configuration of the log counts, committed or not, from the moment it is appended (E8, M1).
 //! Knows nothing of: entries' contents, reads, clients.
 
-use crate::clocks::Beats;
+use crate::clocks::Heartbeats;
 use crate::config::PRIORITY;
 use crate::contract::Effects;
 use crate::distrust::Falsehood;
 use crate::entry::EntryKind;
-use crate::lease::LeaseState;
+use crate::leader_lease::LeaderLeaseState;
 use crate::message::{Envelope, Message, PreVote, PreVoteReply, Vote, VoteReply};
 use crate::progress::Progress;
 use crate::raft::Raft;
 use crate::read::ReadQueue;
 use crate::role::{Campaign, Follower, Leader, Role, Timer};
 use crate::slow_disk::Verdict;
-use crate::suspicion::Hurry;
+use crate::suspicion::FastElection;
 use crate::trace::Trace;
 use crate::types::{Duration, Instant, NodeId, Round, Term};
 use crate::yielding::Yielding;
@@ -86,7 +86,7 @@ impl Raft {
             Role::Leader(_) => true,
             Role::Follower(Follower { following: Some(following), .. }) => {
                 !planted!("stickiness-switched-off")
-                    && now.since(following.heard_at) < self.config.election_timeout
+                    && now.since(following.last_contact) < self.config.election_timeout
                     && following.ask_at.is_none()
             }
             Role::Follower(_) | Role::PreCandidate(_) | Role::Candidate(_) => false,
@@ -150,22 +150,27 @@ impl Raft {
             };
             self.take_role(Role::Follower(Follower { timer, following: None }), effects);
         } else if self.config.pre_vote && !self.electorate().is_alone(self.config.id) {
-            let hurry = self.hurry(now);
-            if hurry.is_some() && planted!("suspicion-drops-the-quorum-question") {
-                return self.campaign(now, hurry, false, effects);
+            let fast_election = self.fast_election(now);
+            if fast_election.is_some() && planted!("suspicion-drops-the-quorum-question") {
+                return self.campaign(now, fast_election, false, effects);
             }
-            self.ask_for_pre_votes(now, hurry, effects);
+            self.ask_for_pre_votes(now, fast_election, effects);
         } else {
             self.campaign(now, None, false, effects);
         }
     }
 
     /// Asks whether a campaign would succeed. Nothing durable changes by the question itself. [E2]
-    fn ask_for_pre_votes(&mut self, now: Instant, hurry: Option<Hurry>, effects: &mut Effects) {
-        let timer = self.pre_vote_timer(now, hurry);
+    fn ask_for_pre_votes(
+        &mut self,
+        now: Instant,
+        fast_election: Option<FastElection>,
+        effects: &mut Effects,
+    ) {
+        let timer = self.pre_vote_timer(now, fast_election);
         let votes: BTreeSet<NodeId> =
             self.electorate().all_voters().filter(|&voter| voter == self.config.id).collect();
-        let campaign = Campaign { timer, votes, hurry, refused: BTreeSet::new() };
+        let campaign = Campaign { timer, votes, fast_election, refused: BTreeSet::new() };
         self.take_role(Role::PreCandidate(campaign), effects);
         effects.trace.push(Trace::BecamePreCandidate(self.term));
         self.pre_vote_round = self.pre_vote_round.next();
@@ -178,13 +183,13 @@ impl Raft {
     pub(crate) fn campaign(
         &mut self,
         now: Instant,
-        hurry: Option<Hurry>,
+        fast_election: Option<FastElection>,
         transfer: bool,
         effects: &mut Effects,
     ) {
         self.enter_term(self.term.next(), Some(self.config.id), effects);
         let timer = self.election_timer(now);
-        let campaign = Campaign { timer, votes: BTreeSet::new(), hurry, refused: BTreeSet::new() };
+        let campaign = Campaign { timer, votes: BTreeSet::new(), fast_election, refused: BTreeSet::new() };
         self.take_role(Role::Candidate(campaign), effects);
         effects.trace.push(Trace::BecameCandidate(self.term));
         self.ask_voters(&Message::Vote(Vote { last: self.log.last(), transfer }), effects);
@@ -206,7 +211,7 @@ impl Raft {
         request: &PreVote,
         effects: &mut Effects,
     ) {
-        let log_complete = self.promised() <= request.last;
+        let log_complete = self.acknowledged_last() <= request.last;
         let granted = log_complete && self.term < request.campaign_term && !self.hears_leader(now);
         let PreVote { campaign_term, round, .. } = *request;
         let reply = PreVoteReply { campaign_term, granted, round };
@@ -230,8 +235,8 @@ impl Raft {
             || planted!("late-pre-vote-counts-again");
         let answers_this = reply.campaign_term == self.term.next() && of_this_round;
         if reply.granted && answers_this && self.count_vote(from) {
-            let hurry = self.campaign_hurry();
-            self.campaign(now, hurry, false, effects);
+            let fast_election = self.fast_campaign();
+            self.campaign(now, fast_election, false, effects);
         }
     }
 
@@ -243,7 +248,7 @@ impl Raft {
         let log_complete = if planted!("vote-by-last-term") {
             self.log.last().term <= request.last.term
         } else {
-            self.promised() <= request.last
+            self.acknowledged_last() <= request.last
         };
         let stored_unseen = planted!("newer-vote-stored-as-granted") && self.vote == Some(from);
         let granted = free_to_vote && log_complete || stored_unseen;
@@ -339,8 +344,8 @@ impl Raft {
             check_at: if watches_quorum { now + config.election_timeout } else { Instant::NEVER },
             notice_at: Instant::NEVER,
             transfer: None,
-            lease: LeaseState::new(config),
-            beats: Beats::default(),
+            lease: LeaderLeaseState::new(config),
+            heartbeats: Heartbeats::default(),
             offer_at: now + config.election_timeout,
             own_disk: Verdict::new(now, config.election_timeout),
             yielding: Yielding::new(now),
@@ -359,16 +364,16 @@ impl Raft {
             return;
         }
         let me = self.config.id;
-        let heard_at = |voter: NodeId| leader.of_voter(me, voter, now, |progress| progress.heard_at);
-        let quorum_heard_at = match planted!("check-quorum-hears-one") {
-            true => leader.peers.values().map(|progress| progress.heard_at).max(),
-            false => self.configurations.newest().reached(heard_at),
+        let last_contact = |voter: NodeId| leader.of_voter(me, voter, now, |progress| progress.last_contact);
+        let quorum_contact = match planted!("check-quorum-hears-one") {
+            true => leader.peers.values().map(|progress| progress.last_contact).max(),
+            false => self.configurations.newest().reached(last_contact),
         };
-        let quorum_heard_at = match planted!("check-quorum-asks-everybody") {
-            true => leader.peers.values().map(|progress| progress.heard_at).min(),
-            false => quorum_heard_at,
+        let quorum_contact = match planted!("check-quorum-asks-everybody") {
+            true => leader.peers.values().map(|progress| progress.last_contact).min(),
+            false => quorum_contact,
         };
-        let check_at = quorum_heard_at.map_or(Instant::NEVER, |heard| heard + self.config.election_timeout);
+        let check_at = quorum_contact.map_or(Instant::NEVER, |heard| heard + self.config.election_timeout);
         if check_at <= now {
             self.become_follower(now, effects);
         } else {

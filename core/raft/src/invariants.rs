@@ -46,7 +46,7 @@ pub fn check(raft: &Raft) -> Result<(), Violation> {
     marks_are_ordered(raft)?;
     term_covers_the_log(raft)?;
     the_disk_owes_what_is_not_persisted(raft)?;
-    handed_out_bytes_are_bounded(raft)?;
+    delivered_bytes_are_bounded(raft)?;
     fetches_are_one_per_purpose(raft)?;
     the_base_is_covered(raft)?;
     configurations_are_those_of_the_log(raft)?;
@@ -102,8 +102,8 @@ fn log_is_well_formed(raft: &Raft) -> Checked {
 fn marks_are_ordered(raft: &Raft) -> Checked {
     let marks = &raft.marks;
     let last = raft.log.last().index;
-    let ordered = marks.applied <= marks.handed
-        && marks.handed <= marks.committed.min(marks.persisted)
+    let ordered = marks.applied <= marks.delivered
+        && marks.delivered <= marks.committed.min(marks.persisted)
         && marks.committed.max(marks.persisted) <= last;
     expect(ordered, "marks_are_ordered", || format!("{marks:?}, last {last:?}"))
 }
@@ -127,7 +127,7 @@ fn the_base_is_covered(raft: &Raft) -> Checked {
     let fits = (base.index <= covered || raft.needs_snapshot()) && covered <= committed;
     expect(fits, name, || format!("base {base}, snapshot {}, committed {committed:?}", snapshot.last))?;
     let pending = raft.installing.is_some() || raft.needs_snapshot();
-    expect(covered <= raft.marks.handed || pending, name, || {
+    expect(covered <= raft.marks.delivered || pending, name, || {
         format!("snapshot {} of {:?}", snapshot.last, raft.marks)
     })
 }
@@ -170,9 +170,9 @@ fn the_disk_owes_what_is_not_persisted(raft: &Raft) -> Checked {
 }
 
 /// Bytes at apply stay within their bound, one entry aside. [replication-protocols B5]
-fn handed_out_bytes_are_bounded(raft: &Raft) -> Checked {
-    let idle = raft.marks.handed == raft.marks.applied;
-    let bytes = raft.handover.bytes();
+fn delivered_bytes_are_bounded(raft: &Raft) -> Checked {
+    let idle = raft.marks.delivered == raft.marks.applied;
+    let bytes = raft.delivery.bytes();
     expect(!idle || bytes == 0, "handed_out_bytes_are_bounded", || {
         format!("all is applied, {bytes} bytes are out")
     })
@@ -197,7 +197,12 @@ fn a_follower_commits_only_what_is_verified(raft: &Raft) -> Checked {
 /// Nobody campaigns or leads with less than it has promised to keep. [fault-model ST7]
 fn who_is_below_its_floor_follows(raft: &Raft) -> Checked {
     expect(!raft.is_damaged(), "who_is_below_its_floor_follows", || {
-        format!("{} with a log up to {}, the floor is {:?}", raft.role_name(), raft.log.last(), raft.floor)
+        format!(
+            "{} with a log up to {}, the floor is {:?}",
+            raft.role_name(),
+            raft.log.last(),
+            raft.vote_floor
+        )
     })
 }
 
@@ -233,11 +238,11 @@ fn a_leader_leads_its_own_term(raft: &Raft, leader: &Leader) -> Checked {
 
 /// Nobody has answered a round that has not begun. [replication-protocols Q3]
 fn rounds_begin_before_they_are_answered(leader: &Leader) -> Checked {
-    let early = leader.peers.iter().find(|(_, progress)| leader.round < progress.heard_round);
+    let early = leader.peers.iter().find(|(_, progress)| leader.round < progress.contact_round);
     expect(early.is_none(), "rounds_begin_before_they_are_answered", || {
         format!(
             "{:?} in round {:?}",
-            early.map(|(peer, progress)| (peer, progress.heard_round)),
+            early.map(|(peer, progress)| (peer, progress.contact_round)),
             leader.round
         )
     })
@@ -245,15 +250,15 @@ fn rounds_begin_before_they_are_answered(leader: &Leader) -> Checked {
 
 /// Who promised to help nobody does not campaign itself before the promise is over. [replication-protocols L-3]
 fn a_promise_outlasts_no_campaign(raft: &Raft, campaigns_at: Instant) -> Checked {
-    expect(raft.promise <= campaigns_at, "a_promise_outlasts_no_campaign", || {
-        format!("promised until {:?}, would campaign at {campaigns_at:?}", raft.promise)
+    expect(raft.vote_hold <= campaigns_at, "a_promise_outlasts_no_campaign", || {
+        format!("promised until {:?}, would campaign at {campaigns_at:?}", raft.vote_hold)
     })
 }
 
 /// Suspicion exists only where a quorum is asked, and never beside leases. [replication-protocols E3a]
 fn a_suspicion_needs_the_quorum_question(raft: &Raft, follower: &Follower) -> Checked {
     let suspects = follower.following.as_ref().is_some_and(|following| following.ask_at.is_some());
-    let allowed = raft.config.pre_vote && raft.config.leadership.lease.is_none();
+    let allowed = raft.config.pre_vote && raft.config.leadership.leader_lease.is_none();
     expect(!suspects || allowed, "a_suspicion_needs_the_quorum_question", || {
         format!("{:?} without pre-vote, or with leases", follower.following)
     })
@@ -263,9 +268,9 @@ fn a_suspicion_needs_the_quorum_question(raft: &Raft, follower: &Follower) -> Ch
 /// stamped in their order, and none that a quorum has answered waits. [replication-protocols L-2, L-6; fault-model F42]
 fn a_lease_is_earned(leader: &Leader) -> Checked {
     let name = "a_lease_is_earned";
-    let handed_over = leader.transfer.as_ref().is_some_and(|transfer| transfer.told);
+    let transferred = leader.transfer.as_ref().is_some_and(|transfer| transfer.told);
     let apart = leader.peers.iter().find(|(_, progress)| progress.gauge.apart.is_some());
-    let may = !leader.lease.is_off() && !handed_over && apart.is_none();
+    let may = !leader.lease.is_off() && !transferred && apart.is_none();
     expect(may || leader.lease.until().is_none(), name, || {
         format!("{:?}, clocks apart: {:?}", leader.lease, apart.map(|(peer, _)| peer))
     })?;

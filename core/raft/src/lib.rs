@@ -99,10 +99,9 @@ pub mod distrust;
 mod durability;
 mod election;
 pub mod entry;
-mod floor;
 mod flow;
 pub mod invariants;
-mod lease;
+mod leader_lease;
 pub mod log;
 mod marks;
 pub mod membership;
@@ -122,12 +121,13 @@ mod suspicion;
 pub mod trace;
 mod transfer;
 pub mod types;
+mod vote_floor;
 mod yielding;
 
 pub use bytes::SharedBytes;
 pub use change::ChangeError;
 pub use clocks::ClockReading;
-pub use config::{Config, Leadership, Limits};
+pub use config::{Config, LeadershipConfig, Limits};
 pub use configurations::newest_found;
 pub use contract::{
     Effects, Fetch, FetchFor, HardState, Job, LogBody, LogRecord, ReadBatch, ReadVerdict, Recovered,
@@ -135,7 +135,7 @@ pub use contract::{
 pub use distrust::Falsehood;
 pub use entry::{Entry, EntryHead, EntryKind, Form, PayloadReader, RecordEncoder};
 pub use flow::{FlowCounts, PeerFlow};
-pub use lease::Lease;
+pub use leader_lease::LeaderLease;
 pub use membership::{Membership, MembershipError};
 pub use message::{Envelope, Message};
 pub use policy::Policies;

@@ -12,7 +12,7 @@ pub(crate) struct Marks {
     /// The store has applied everything up to here.
     pub(crate) applied: LogIndex,
     /// Everything up to here was handed to apply.
-    pub(crate) handed: LogIndex,
+    pub(crate) delivered: LogIndex,
     /// Everything up to here is safe forever.
     pub(crate) committed: LogIndex,
     /// Everything up to here is on this disk.

@@ -97,7 +97,7 @@ pub struct AppendReply {
     pub round: Round,
     /// How long after it took that message the peer helps nobody to replace the leader, on its own clock; zero from one
     /// without leases. [replication-protocols L-3]
-    pub promise: Duration,
+    pub vote_hold: Duration,
     /// What the peer's own clock shows, if leases are on there and clocks are watched. [fault-model F42]
     pub clock: Option<ClockReading>,
     /// How long the peer's disk took for its newest group of records; zero if nobody told. [fault-model F17]
@@ -228,7 +228,7 @@ pub struct SnapshotReply {
 pub struct TimeoutNow;
 
 /// Leader → peer whose log came back shorter than what it had acknowledged in this term: with every heartbeat until the log
-/// is there again. (`floor.rs`)
+/// is there again. (`vote_floor.rs`)
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Lost {
     /// What it had acknowledged; where the leader's log is pruned further than that, the leader's base.

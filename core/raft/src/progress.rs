@@ -38,7 +38,7 @@ pub(crate) struct Leaving {
     /// The first heartbeat that told it so.
     pub(crate) told: Option<Round>,
     /// Heartbeats until nobody waits for it any more.
-    pub(crate) beats_left: u8,
+    pub(crate) heartbeats_left: u8,
 }
 
 /// One peer, seen by the leader of this term.
@@ -51,13 +51,13 @@ pub(crate) struct Progress {
     /// The newest round when that was learnt.
     matched_in: Round,
     /// When it last answered in this term; the start of the leadership before that.
-    pub(crate) heard_at: Instant,
+    pub(crate) last_contact: Instant,
     /// Newest round it answered.
-    pub(crate) heard_round: Round,
-    /// The newest round that it answered with a promise as long as leases need it. At most `heard_round`.
-    pub(crate) promised_round: Round,
+    pub(crate) contact_round: Round,
+    /// The newest round that it answered with a promise as long as leases need it. At most `contact_round`.
+    pub(crate) held_round: Round,
     /// What it promised with its newest answer, if it has answered at all.
-    pub(crate) promise: Option<Duration>,
+    pub(crate) vote_hold: Option<Duration>,
     /// How its clock runs.
     pub(crate) gauge: Gauge,
     /// How long its disk takes, as it said last; zero if it has not. [`crate::slow_disk`]
@@ -67,7 +67,7 @@ pub(crate) struct Progress {
     /// Its lives before that one, which answer no more.
     former: Vec<Incarnation>,
     /// Highest commit index sent to it.
-    pub(crate) told_commit: LogIndex,
+    pub(crate) commit_sent: LogIndex,
     /// It waits for commits up to here and is told of each at once.
     pub(crate) wants_commit: LogIndex,
     /// How well a learner keeps up; nobody asks that of a voter.
@@ -77,7 +77,7 @@ pub(crate) struct Progress {
     /// The newest configuration is without it.
     pub(crate) leaving: Option<Leaving>,
     /// What it had acknowledged and has lost, until it acknowledges that again.
-    pub(crate) owes: Option<EntryId>,
+    pub(crate) lost_tail: Option<EntryId>,
 }
 
 impl Progress {
@@ -87,20 +87,20 @@ impl Progress {
             flow: Flow::new(next),
             matched: LogIndex(0),
             matched_in: Round(0),
-            heard_at: now,
-            heard_round: Round(0),
-            promised_round: Round(0),
-            promise: None,
+            last_contact: now,
+            contact_round: Round(0),
+            held_round: Round(0),
+            vote_hold: None,
             gauge: Gauge::default(),
             disk: Duration::ZERO,
             incarnation: None,
             former: Vec::new(),
-            told_commit: LogIndex(0),
+            commit_sent: LogIndex(0),
             wants_commit: LogIndex(0),
             catch_up: None,
             round_asked: Round(0),
             leaving: None,
-            owes: None,
+            lost_tail: None,
         }
     }
 
@@ -178,7 +178,7 @@ impl Progress {
         if news {
             self.matched_in = round;
         }
-        let _whole_again = self.owes.take_if(|owed| owed.index <= upto);
+        let _whole_again = self.lost_tail.take_if(|owed| owed.index <= upto);
         self.matched = match planted!("match-falls-on-a-late-answer") {
             true => upto,
             false => self.matched.max(upto),
@@ -203,8 +203,8 @@ impl Progress {
 
     /// It had acknowledged this, and lost it. True if that is news.
     pub(crate) fn owe(&mut self, upto: EntryId) -> bool {
-        let is_news = self.owes < Some(upto);
-        self.owes = self.owes.max(Some(upto));
+        let is_news = self.lost_tail < Some(upto);
+        self.lost_tail = self.lost_tail.max(Some(upto));
         is_news || !matches!(self.flow.mode, Mode::Snapshot(_))
     }
 
@@ -230,7 +230,7 @@ impl Progress {
         if !self.is_behind(recent_first) || planted!("who-is-behind-is-asked-every-round") {
             return true;
         }
-        let takes = self.round_asked <= self.heard_round;
+        let takes = self.round_asked <= self.contact_round;
         if takes {
             self.is_asked_round(round, recent_first);
         }
@@ -261,7 +261,7 @@ impl Progress {
     /// See [`crate::canonical`]. When it last answered is compared with an election timeout only, which is over when
     /// the check of the quorum is due.
     pub(crate) fn canonicalize(&mut self, canonical: &Canonical) {
-        self.heard_at = canonical.past(self.heard_at, canonical.election_timeout);
+        self.last_contact = canonical.past(self.last_contact, canonical.election_timeout);
         self.disk = Duration::ZERO; // nobody times disks where states are canonical
         self.matched_in = Round(u64::MAX); // nobody's disk loses anything where states are canonical
         if let Some(round) = &mut self.catch_up {

@@ -6,7 +6,7 @@
 //!        and message decides, written out in full below.
 //! Knows nothing of: clients, stores, bytes, disks, sockets.
 
-use crate::apply::Handover;
+use crate::apply::Delivery;
 use crate::config::Config;
 use crate::configurations::Configurations;
 use crate::contract::{Effects, Fetch, LogBody, Recovered};
@@ -54,7 +54,7 @@ pub struct Raft {
     pub(crate) durability: Durability,
     /// How long the disk takes.
     pub(crate) disk_time: DiskTime,
-    pub(crate) handover: Handover,
+    pub(crate) delivery: Delivery,
     /// Reads of the log under way; they outlive the role that asked.
     pub(crate) fetches: Vec<Fetch>,
     /// Bytes of log that may still be filled with entries. [fault-model ST15]
@@ -67,14 +67,14 @@ pub struct Raft {
     pub(crate) pre_vote_round: Round,
     /// After a start with a past: no pre-vote before this. [`crate::election`]
     pub(crate) grace_until: Instant,
-    /// No vote, no pre-vote and no own campaign before this. [`crate::lease`]
-    pub(crate) promise: Instant,
+    /// No vote, no pre-vote and no own campaign before this. [`crate::leader_lease`]
+    pub(crate) vote_hold: Instant,
     /// Other members' priorities that are not the usual one, ascending by member.
     pub(crate) priorities: Vec<(NodeId, u8)>,
     /// Added to batch numbers on the wire, so that an answer to an earlier run of this member fits no batch of this.
     pub(crate) read_nonce: u64,
     /// Where the log ended that the disk has lost, as the disk says or a leader. [crate::floor]
-    pub(crate) floor: Option<EntryId>,
+    pub(crate) vote_floor: Option<EntryId>,
     /// Up to where the group had committed when this member started, as others said. [crate::reminder]
     pub(crate) bar: EntryId,
     /// While it has not begun to take part. [crate::reminder]
@@ -107,7 +107,7 @@ impl Raft {
         if let Err(broken) = config.check() {
             panic!("configuration of {:?}: {broken}", config.id);
         }
-        let Recovered { hard, base, last, committed, lsn, floor, .. } = recovered;
+        let Recovered { hard, base, last, committed, lsn, vote_floor, .. } = recovered;
         let log = Log::recover(&recovered);
         let Recovered { snapshot, memberships, .. } = recovered;
         let covered = snapshot.as_ref().map_or(LogIndex(0), |meta| meta.last.index);
@@ -140,20 +140,20 @@ impl Raft {
             snapshot,
             incoming: None,
             installing: None,
-            marks: Marks { applied: covered, handed: covered, committed, persisted: last.index },
+            marks: Marks { applied: covered, delivered: covered, committed, persisted: last.index },
             durability: Durability::recover(lsn, committed),
             disk_time: DiskTime::default(),
-            handover: Handover::new(if covered < committed { now } else { Instant::NEVER }),
+            delivery: Delivery::new(if covered < committed { now } else { Instant::NEVER }),
             fetches: Vec::new(),
             log_space: u64::MAX,
             has_past: lsn > Lsn(0),
             pre_vote_round: Round(0),
             grace_until: if lsn > Lsn(0) { now + config.heartbeat_interval * 2 } else { Instant(0) },
             confirmed: None,
-            promise: Instant(0),
+            vote_hold: Instant(0),
             priorities: Vec::new(),
             read_nonce,
-            floor: floor.filter(|floor| last < *floor),
+            vote_floor: vote_floor.filter(|vote_floor| last < *vote_floor),
             bar: EntryId::default(),
             returning,
             term: hard.term,
@@ -163,10 +163,10 @@ impl Raft {
             reader: PayloadReader::CREDULOUS,
             config,
         };
-        raft.promise_of_earlier_runs(now);
+        raft.vote_hold_of_earlier_runs(now);
         let mut timer = raft.election_timer(now);
         if alone {
-            timer.timeout = raft.promise.since(now); // to a leader that is not a voter any more, perhaps
+            timer.timeout = raft.vote_hold.since(now); // to a leader that is not a voter any more, perhaps
         }
         raft.role = Role::Follower(Follower { timer, following: None });
         raft
@@ -182,9 +182,9 @@ impl Raft {
     #[must_use]
     pub fn deadline(&self) -> Instant {
         if let Some(returning) = &self.returning {
-            return returning.deadline().min(self.durability.mark_at()).min(self.handover.retry_at());
+            return returning.deadline().min(self.durability.mark_at()).min(self.delivery.retry_at());
         }
-        self.role.deadline(&self.config).min(self.durability.mark_at()).min(self.handover.retry_at())
+        self.role.deadline(&self.config).min(self.durability.mark_at()).min(self.delivery.retry_at())
     }
 
     /// Time has passed.
@@ -480,7 +480,7 @@ impl Raft {
         if planted!("recent-entries-kept-without-a-bound") {
             return;
         }
-        let upto = self.marks.handed.min(self.marks.persisted);
+        let upto = self.marks.delivered.min(self.marks.persisted);
         let recent_first = self.log.recent_first();
         let taken = match &self.role {
             Role::Leader(leader) if !planted!("recent-entries-kept-for-nobody") => {
@@ -547,8 +547,8 @@ impl Raft {
 
     /// Highest index handed to apply.
     #[must_use]
-    pub fn applied_handed_out(&self) -> LogIndex {
-        self.marks.handed
+    pub fn applied_delivered(&self) -> LogIndex {
+        self.marks.delivered
     }
 
     /// Highest index on this disk.

@@ -86,19 +86,19 @@ impl ReadQueue {
 
 /// What a follower has asked its leader and has no answer to, and when to ask again.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Asked {
+pub(crate) struct PendingReads {
     /// The first and the last of the batches that wait.
     open: Option<(ReadBatch, ReadBatch)>,
     retry_at: Instant,
 }
 
-impl Default for Asked {
-    fn default() -> Asked {
-        Asked { open: None, retry_at: Instant::NEVER }
+impl Default for PendingReads {
+    fn default() -> PendingReads {
+        PendingReads { open: None, retry_at: Instant::NEVER }
     }
 }
 
-impl Asked {
+impl PendingReads {
     pub(crate) fn retry_at(&self) -> Instant {
         self.retry_at
     }
@@ -146,8 +146,8 @@ impl Raft {
             }
             Role::Follower(Follower { following: Some(following), .. }) => {
                 let leader = following.leader;
-                following.asked.add(batch);
-                following.asked.retry_at = following.asked.retry_at.min(now + retry_after);
+                following.pending_reads.add(batch);
+                following.pending_reads.retry_at = following.pending_reads.retry_at.min(now + retry_after);
                 self.ask_leader(leader, batch, effects);
             }
             Role::Follower(Follower { following: None, .. }) => {
@@ -166,7 +166,7 @@ impl Raft {
             return;
         }
         if let Role::Follower(Follower { following: Some(following), .. }) = &mut self.role {
-            following.asked.retry_at = following.asked.retry_at.min(retry_at);
+            following.pending_reads.retry_at = following.pending_reads.retry_at.min(retry_at);
             let leader = following.leader;
             self.ask_leader(leader, OWN_QUESTION, effects);
         }
@@ -188,12 +188,12 @@ impl Raft {
         let asks_for_itself = self.asks_for_itself();
         let Role::Follower(follower) = &mut self.role else { return };
         let Some(following) = &mut follower.following else { return };
-        if now < following.asked.retry_at {
+        if now < following.pending_reads.retry_at {
             return;
         }
-        let (leader, open) = (following.leader, following.asked.open);
+        let (leader, open) = (following.leader, following.pending_reads.open);
         let newest = open.map(|(_, last)| last).or(asks_for_itself.then_some(OWN_QUESTION));
-        following.asked.retry_at = newest.map_or(Instant::NEVER, |_| retry_at);
+        following.pending_reads.retry_at = newest.map_or(Instant::NEVER, |_| retry_at);
         if planted!("open-questions-all-repeated")
             && let Some((first, last)) = open
         {
@@ -244,15 +244,15 @@ impl Raft {
         }
         following.told = following.told.max(reply.index.unwrap_or_default());
         let batch = ReadBatch(reply.batch.wrapping_sub(nonce));
-        let waited = following.asked.settle(batch);
+        let waited = following.pending_reads.settle(batch);
         if waited {
             effects.reads.push(ReadVerdict { upto: batch, index: reply.index });
         }
         if asks_for_itself && (waited || batch == OWN_QUESTION) {
             self.confirmed = reply.index; // without one it is asked again with the next retry
         }
-        if following.asked.open.is_none() && !(asks_for_itself && self.confirmed.is_none()) {
-            following.asked.retry_at = Instant::NEVER;
+        if following.pending_reads.open.is_none() && !(asks_for_itself && self.confirmed.is_none()) {
+            following.pending_reads.retry_at = Instant::NEVER;
         }
         self.advance_commit_as_follower(now, effects);
     }
@@ -286,7 +286,7 @@ impl Raft {
         let Some(under_way) = &leader.reads.under_way else { return };
         let Some(progress) = leader.peers.get_mut(&peer) else { return };
         let recent_first = view.log.recent_first();
-        let is_left_out = progress.heard_round < under_way.round && progress.is_behind(recent_first);
+        let is_left_out = progress.contact_round < under_way.round && progress.is_behind(recent_first);
         let takes = is_left_out && view.membership.is_voter(peer);
         if takes && progress.takes_round(leader.round, recent_first) {
             effects.send.push(view.send_empty(peer, progress, leader.round));
@@ -297,7 +297,7 @@ impl Raft {
     pub(crate) fn confirmed_round(&self) -> Option<Round> {
         let Role::Leader(leader) = &self.role else { return None };
         let (me, own) = (self.config.id, leader.round);
-        let answered = |voter: NodeId| leader.of_voter(me, voter, own, |progress| progress.heard_round);
+        let answered = |voter: NodeId| leader.of_voter(me, voter, own, |progress| progress.contact_round);
         self.configurations.newest().reached(answered)
     }
 
@@ -316,7 +316,7 @@ impl Raft {
                 Reader::Own(batch) => effects.reads.push(ReadVerdict { upto: batch, index: Some(index) }),
                 Reader::Peer(peer, batch) => {
                     if let Some(progress) = leader.peers.get_mut(&peer) {
-                        progress.told_commit = progress.told_commit.max(index);
+                        progress.commit_sent = progress.commit_sent.max(index);
                     }
                     let reply = Message::ReadIndexReply(ReadIndexReply { batch, index: Some(index) });
                     effects.send.push(view.envelope(peer, reply));
@@ -329,7 +329,7 @@ impl Raft {
     pub(crate) fn fail_reads(former: Role, effects: &mut Effects) {
         match former {
             Role::Follower(follower) => {
-                let open = follower.following.and_then(|following| following.asked.open);
+                let open = follower.following.and_then(|following| following.pending_reads.open);
                 effects.reads.extend(open.map(|(_, last)| ReadVerdict { upto: last, index: None }));
             }
             Role::Leader(leader) => {

@@ -10,7 +10,7 @@
 //! ```
 //!
 //! In:    the time; answers.
-//! Out:   a term, whose vote is spent; a bar for votes and campaigns, like a floor ([`crate::floor`]) for this run.
+//! Out:   a term, whose vote is spent; a bar for votes and campaigns, like a floor ([`crate::vote_floor`]) for this run.
 //! Rules: [fault-model F19, F61, ST18]
 //!   1. Whomever it has voted for had the vote's term on disk before it asked for the vote. So no term in which it has voted is
 //!      above the terms of all who answer, as long as whoever it voted for is among them. In the highest of them its vote is
@@ -247,7 +247,7 @@ impl Raft {
         let Some(returning) = self.returning.take() else { return };
         if returning.others_began && !self.has_past {
             self.has_past = true; // from before its directory was this one, for all that it can tell
-            self.promise_of_earlier_runs(now);
+            self.vote_hold_of_earlier_runs(now);
         }
         let timer = self.election_timer(now);
         if self.has_past {

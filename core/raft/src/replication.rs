@@ -118,7 +118,7 @@ impl View<'_> {
         tail: bool,
     ) -> Envelope {
         let commit = self.marks.committed;
-        progress.told_commit = progress.told_commit.max(commit);
+        progress.commit_sent = progress.commit_sent.max(commit);
         self.envelope(peer, Message::Append(Append { prev, entries, commit, round, tail }))
     }
 
@@ -137,9 +137,9 @@ impl View<'_> {
         self.log.id_at(matched.max(self.log.base().index))
     }
 
-    /// Says to a peer that its disk has lost something, as long as it lacks that. [`crate::floor`]
+    /// Says to a peer that its disk has lost something, as long as it lacks that. [`crate::vote_floor`]
     fn tell_of_loss(&self, peer: NodeId, progress: &Progress, effects: &mut Effects) {
-        if let Some(upto) = progress.owes {
+        if let Some(upto) = progress.lost_tail {
             effects.send.push(self.envelope(peer, Message::Lost(Lost { upto })));
         }
     }
@@ -187,8 +187,8 @@ impl Raft {
         let committed = view.marks.committed;
         let mut all_told = true;
         for (&peer, progress) in &mut leader.peers {
-            let untold = progress.told_commit < committed;
-            if untold && progress.told_commit < progress.wants_commit {
+            let untold = progress.commit_sent < committed;
+            if untold && progress.commit_sent < progress.wants_commit {
                 effects.send.push(view.send_empty(peer, progress, leader.round));
             } else if untold {
                 all_told = false;
@@ -209,7 +209,7 @@ impl Raft {
         }
         leader.notice_at = Instant::NEVER;
         for (&peer, progress) in &mut leader.peers {
-            if progress.told_commit < view.marks.committed {
+            if progress.commit_sent < view.marks.committed {
                 effects.send.push(view.send_empty(peer, progress, leader.round));
             }
         }
@@ -237,8 +237,8 @@ impl Raft {
         leader.heartbeat_at = now + view.config.heartbeat_interval;
         leader.round = leader.round.next();
         leader.lease.stamp(leader.round, now);
-        if view.config.leadership.lease.is_some_and(|lease| lease.watch) {
-            leader.beats.note(leader.round, now);
+        if view.config.leadership.leader_lease.is_some_and(|lease| lease.watch_clocks) {
+            leader.heartbeats.note(leader.round, now);
         }
         for (&peer, progress) in &mut leader.peers {
             progress.is_asked_round(leader.round, view.log.recent_first());
@@ -332,22 +332,22 @@ impl Raft {
         if leader.round < round && !planted!("round-to-come-believed") {
             return Raft::distrust(from, Falsehood::RoundAhead(round), effects);
         }
-        progress.heard_at = progress.heard_at.max(now);
+        progress.last_contact = progress.last_contact.max(now);
         progress.disk = reply.disk;
         if planted!("older-round-confirms-reads") {
-            progress.heard_round = leader.round;
+            progress.contact_round = leader.round;
         }
-        if progress.note_promise(reply.round, reply.promise, view.config) {
-            effects.trace.push(Trace::LeaseWithout { peer: from, promise: reply.promise });
+        if progress.note_vote_hold(reply.round, reply.vote_hold, view.config) {
+            effects.trace.push(Trace::LeaderLeaseDenied { peer: from, vote_hold: reply.vote_hold });
         }
-        if let Some(gains) = progress.gauge.judge(now, from, &reply, &leader.beats, &view) {
+        if let Some(gains) = progress.gauge.judge(now, from, &reply, &leader.heartbeats, &view) {
             effects.trace.push(Trace::ClocksApart { peer: from, gains });
             if !planted!("lease-kept-though-clocks-differ") {
                 leader.lease.end();
             }
         }
         let AppendReply { upto, gap, bulk, room, .. } = reply;
-        progress.heard_round = progress.heard_round.max(reply.round);
+        progress.contact_round = progress.contact_round.max(reply.round);
         progress.flow.on_read(now, bulk, room);
         let matched = progress.matched;
         let news = progress.on_match(now, upto, leader.round);

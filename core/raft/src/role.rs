@@ -12,14 +12,14 @@
 //! [Ongaro14 §3.3, §9.6; replication-protocols O7]
 //! Knows nothing of: how a role is won or lost.
 
-use crate::clocks::Beats;
+use crate::clocks::Heartbeats;
 use crate::config::Config;
-use crate::lease::LeaseState;
+use crate::leader_lease::LeaderLeaseState;
 use crate::message::{Gap, Room};
 use crate::progress::Progress;
-use crate::read::{Asked, ReadQueue};
+use crate::read::{PendingReads, ReadQueue};
 use crate::slow_disk::Verdict;
-use crate::suspicion::Hurry;
+use crate::suspicion::FastElection;
 use crate::transfer::Transfer;
 use crate::types::{Duration, Instant, LogIndex, NodeId, Round, Stamp};
 use crate::yielding::Yielding;
@@ -54,23 +54,23 @@ pub(crate) struct Following {
     /// Whom.
     pub(crate) leader: NodeId,
     /// When it was last heard. [replication-protocols E3]
-    pub(crate) heard_at: Instant,
+    pub(crate) last_contact: Instant,
     /// Highest index up to which this log is known equal to the leader's. Starts at the commit index, is raised by
     /// a successful check of the previous entry only. [replication-protocols §1.1]
     pub(crate) verified: LogIndex,
     /// Highest commit index the leader has told.
     pub(crate) told: LogIndex,
     /// The answer it is waiting for.
-    pub(crate) owes: Owes,
+    pub(crate) pending_ack: PendingAck,
     /// Batches of reads whose index was asked for.
-    pub(crate) asked: Asked,
+    pub(crate) pending_reads: PendingReads,
     /// It seems dead, and then others are asked what they think. Ends when it is heard. [`crate::suspicion`]
     pub(crate) ask_at: Option<Instant>,
 }
 
 /// The acknowledgement a follower owes. One answer covers many appends; it never covers more than is durable.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Owes {
+pub(crate) struct PendingAck {
     /// Newest round received.
     pub(crate) round: Round,
     /// An append that waits for no disk was received since the last answer.
@@ -87,10 +87,10 @@ pub(crate) struct Owes {
     pub(crate) room: Room,
 }
 
-impl Default for Owes {
-    fn default() -> Owes {
+impl Default for PendingAck {
+    fn default() -> PendingAck {
         let (round, bulk, upto, acked) = (Round(0), Round(0), LogIndex(0), LogIndex(0));
-        Owes { round, now: false, upto, acked, bulk, gap: None, room: Room::PLENTY }
+        PendingAck { round, now: false, upto, acked, bulk, gap: None, room: Room::PLENTY }
     }
 }
 
@@ -102,7 +102,7 @@ pub(crate) struct Campaign {
     /// Who said yes, itself included; voters only.
     pub(crate) votes: BTreeSet<NodeId>,
     /// It began with a suspicion.
-    pub(crate) hurry: Option<Hurry>,
+    pub(crate) fast_election: Option<FastElection>,
     /// Who said no to a hurried candidate.
     pub(crate) refused: BTreeSet<NodeId>,
 }
@@ -133,9 +133,9 @@ pub(crate) struct Leader {
     /// The hand-over under way.
     pub(crate) transfer: Option<Transfer>,
     /// Until when nobody else can lead.
-    pub(crate) lease: LeaseState,
+    pub(crate) lease: LeaderLeaseState,
     /// When the newest heartbeats began, where clocks are watched.
-    pub(crate) beats: Beats,
+    pub(crate) heartbeats: Heartbeats,
     /// No voter of higher priority is offered the office before this.
     pub(crate) offer_at: Instant,
     /// What it makes of its own disk.
@@ -211,7 +211,7 @@ impl Role {
                 let asked = follower
                     .following
                     .as_ref()
-                    .map_or(Instant::NEVER, |following| following.asked.retry_at());
+                    .map_or(Instant::NEVER, |following| following.pending_reads.retry_at());
                 self.timer_deadline().min(asked)
             }
             Role::PreCandidate(campaign) | Role::Candidate(campaign) => campaign.timer.deadline(),

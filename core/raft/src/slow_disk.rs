@@ -89,8 +89,8 @@ impl Raft {
             return;
         }
         leader.own_disk.look_at = now + heartbeat_interval;
-        let (own, floor) = (self.disk_time.took, heartbeat_interval / 10);
-        let fastest = self.fastest_successor(now).filter(|(_, its)| floor <= own && *its * TIMES < own);
+        let (own, vote_floor) = (self.disk_time.took, heartbeat_interval / 10);
+        let fastest = self.fastest_successor(now).filter(|(_, its)| vote_floor <= own && *its * TIMES < own);
         let patience = self.config.election_timeout;
         let stays = self.is_unsettled();
         let hastens = planted!("slow-disk-left-at-once");

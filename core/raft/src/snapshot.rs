@@ -268,7 +268,7 @@ impl Raft {
     /// belongs to the group: nobody could begin with such a snapshot.
     #[must_use]
     pub fn snapshot_meta(&self, last: EntryId, stamp: Stamp) -> Option<SnapshotMeta> {
-        if self.marks.handed < last.index || !self.log.holds(last) || self.needs_snapshot() {
+        if self.marks.delivered < last.index || !self.log.holds(last) || self.needs_snapshot() {
             return None;
         }
         let known_at = match planted!("snapshot-lacks-the-newest-membership") {
@@ -294,14 +294,14 @@ impl Raft {
         }
         let covered = meta.last.index;
         assert!(
-            covered <= self.marks.handed,
+            covered <= self.marks.delivered,
             "a snapshot of {covered:?}, handed out {:?}",
-            self.marks.handed
+            self.marks.delivered
         );
         self.configurations.forget_before(covered);
         self.snapshot = Some(meta);
         let upto = match planted!("log-pruned-by-what-is-applied") {
-            true => self.marks.handed,
+            true => self.marks.delivered,
             false => covered.min(keep_from.previous()),
         };
         if self.log.base().index < upto {
@@ -335,7 +335,7 @@ impl Raft {
                     LogIndex(0) < progress.matched && progress.matched < below && from < next && next <= last
                 }
             };
-            is_fed && now.since(progress.heard_at) < election_timeout
+            is_fed && now.since(progress.last_contact) < election_timeout
         })
     }
 
@@ -352,7 +352,7 @@ impl Raft {
         let newest = self.snapshot.as_ref().map_or(LogIndex(0), |newest| newest.last.index);
         leader.peers.values().any(|progress| match &progress.flow.mode {
             Mode::Snapshot(stream) => {
-                stream.meta.is_none() && (!stream.too_old || newest < self.marks.handed)
+                stream.meta.is_none() && (!stream.too_old || newest < self.marks.delivered)
             }
             Mode::Probe { .. } | Mode::Replicate => false,
         })
@@ -361,7 +361,7 @@ impl Raft {
     /// Whether every snapshot of this member is lost, and with it the beginning of its state.
     #[must_use]
     pub fn needs_snapshot(&self) -> bool {
-        self.marks.handed < self.log.base().index && self.installing.is_none()
+        self.marks.delivered < self.log.base().index && self.installing.is_none()
     }
 
     /// Time moves the streams.
@@ -434,7 +434,7 @@ impl Raft {
         if !view.is_of_its_life(now, from, progress, incarnation) {
             return;
         }
-        progress.heard_at = progress.heard_at.max(now);
+        progress.last_contact = progress.last_contact.max(now);
         match &mut progress.flow.mode {
             Mode::Probe { .. } | Mode::Replicate if reply.last == EntryId::default() => {
                 progress.begin_snapshot(Stream::new(view.snapshot, now));
@@ -631,12 +631,12 @@ impl Raft {
             return true;
         }
         if !effects.apply.is_empty() && !planted!("snapshot-overtakes-gathered-entries") {
-            self.handover.hand_out_at(now);
+            self.delivery.deliver_at(now);
             return true;
         }
         let installing = self.installing.take();
         if let Some(Installing { meta, .. }) = installing {
-            self.marks.handed = self.marks.handed.max(meta.last.index);
+            self.marks.delivered = self.marks.delivered.max(meta.last.index);
             effects.install = Some(meta);
         }
         false

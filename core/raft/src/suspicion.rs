@@ -54,7 +54,7 @@ pub enum LinkEnd {
 
 /// A campaign that began with a suspicion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Hurry {
+pub(crate) struct FastElection {
     /// Hurried rounds before this one.
     pub(crate) round: u8,
     /// The leader that seems dead: nobody waits for its vote.
@@ -77,7 +77,7 @@ impl Raft {
     fn suspicion_step(&self) -> Option<Duration> {
         let leadership = &self.config.leadership;
         let asks = self.config.pre_vote && self.is_voter() && !self.membership().is_alone(self.config.id);
-        let step = leadership.suspicion.filter(|_| asks && leadership.lease.is_none())?;
+        let step = leadership.suspicion.filter(|_| asks && leadership.leader_lease.is_none())?;
         Some(step.min(self.config.election_timeout / 10))
     }
 
@@ -110,34 +110,34 @@ impl Raft {
     }
 
     /// The hurry in which this peer, whose wait is over, asks for pre-votes next; `None`: in none.
-    pub(crate) fn hurry(&self, now: Instant) -> Option<Hurry> {
-        let hurry = match &self.role {
+    pub(crate) fn fast_election(&self, now: Instant) -> Option<FastElection> {
+        let fast_election = match &self.role {
             Role::Follower(Follower { following: Some(following), .. }) => {
                 let asks = following.ask_at.is_some_and(|at| at <= now);
-                asks.then_some(Hurry { round: 0, suspect: following.leader })
+                asks.then_some(FastElection { round: 0, suspect: following.leader })
             }
-            Role::PreCandidate(campaign) | Role::Candidate(campaign) => {
-                campaign.hurry.map(|hurry| Hurry { round: hurry.round + 1, ..hurry })
-            }
+            Role::PreCandidate(campaign) | Role::Candidate(campaign) => campaign
+                .fast_election
+                .map(|fast_election| FastElection { round: fast_election.round + 1, ..fast_election }),
             Role::Follower(_) | Role::Leader(_) => None,
         };
-        hurry.filter(|hurry| hurry.round < ROUNDS && self.suspicion_step().is_some())
+        fast_election.filter(|fast_election| fast_election.round < ROUNDS && self.suspicion_step().is_some())
     }
 
     /// The hurry of the campaign under way.
-    pub(crate) fn campaign_hurry(&self) -> Option<Hurry> {
+    pub(crate) fn fast_campaign(&self) -> Option<FastElection> {
         match &self.role {
-            Role::PreCandidate(campaign) | Role::Candidate(campaign) => campaign.hurry,
+            Role::PreCandidate(campaign) | Role::Candidate(campaign) => campaign.fast_election,
             Role::Follower(_) | Role::Leader(_) => None,
         }
     }
 
     /// How long a round of pre-votes may take: ordinary ones an election timeout, hurried ones two to four steps, and
     /// twice as long each time.
-    pub(crate) fn pre_vote_timer(&mut self, now: Instant, hurry: Option<Hurry>) -> Timer {
-        match (hurry, self.suspicion_step()) {
-            (Some(hurry), Some(step)) => {
-                let shortest = step * 2 * (1 << hurry.round);
+    pub(crate) fn pre_vote_timer(&mut self, now: Instant, fast_election: Option<FastElection>) -> Timer {
+        match (fast_election, self.suspicion_step()) {
+            (Some(fast_election), Some(step)) => {
+                let shortest = step * 2 * (1 << fast_election.round);
                 Timer { started: now, timeout: self.rng.duration(shortest, shortest * 2) }
             }
             _ => self.election_timer(now),
@@ -151,7 +151,7 @@ impl Raft {
             Role::Follower(Follower { following: Some(Following { ask_at: Some(at), .. }), .. }) => {
                 *at = (*at).max(now + self.rng.duration(step * 8, step * 16));
             }
-            Role::PreCandidate(Campaign { hurry: Some(_), timer, .. }) => {
+            Role::PreCandidate(Campaign { fast_election: Some(_), timer, .. }) => {
                 let timeout = self.rng.duration(step * 8, step * 16);
                 if timer.deadline() < now + timeout {
                     *timer = Timer { started: now, timeout };
@@ -164,10 +164,13 @@ impl Raft {
     /// A voter said no. A hurried candidate that cannot win any more does not wait for the end of its timeout.
     pub(crate) fn note_refusal(&mut self, now: Instant, from: NodeId) {
         let Some(step) = self.suspicion_step() else { return };
-        let Role::Candidate(Campaign { hurry: Some(hurry), refused, .. }) = &mut self.role else { return };
+        let Role::Candidate(Campaign { fast_election: Some(fast_election), refused, .. }) = &mut self.role
+        else {
+            return;
+        };
         refused.insert(from);
-        let shortest = step * 2 * (1 << hurry.round);
-        let suspect = hurry.suspect;
+        let shortest = step * 2 * (1 << fast_election.round);
+        let suspect = fast_election.suspect;
         let open = self.without_refusals(suspect);
         if !open {
             let timeout = self.rng.duration(shortest, shortest * 2);

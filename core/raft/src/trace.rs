@@ -49,11 +49,11 @@ pub enum Trace {
     },
     /// This leader has leases, and a peer does not promise what they need: its answers count for none. Told when that is
     /// news. [replication-protocols L-3]
-    LeaseWithout {
+    LeaderLeaseDenied {
         /// Whose.
         peer: NodeId,
         /// What it promises: zero without leases, else its election timeout, which is shorter than the leader's.
-        promise: Duration,
+        vote_hold: Duration,
     },
     /// A voter's clock and this leader's run apart by more than leases trust: one of the two is wrong. This leader has no
     /// lease for the rest of its term. Told once for each voter. [fault-model F42]
@@ -96,7 +96,7 @@ pub enum Trace {
     /// something that nothing on it tells of. [fault-model F18, F19]
     ToldOfLoss {
         /// What it had acknowledged: its floor now.
-        floor: EntryId,
+        vote_floor: EntryId,
         /// Where its log ends.
         last: EntryId,
     },

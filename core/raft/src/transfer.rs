@@ -149,7 +149,7 @@ impl Raft {
         });
         let heard = move |at: Instant| now.since(at) < self.config.election_timeout;
         peers.filter(move |(_, progress)| {
-            heard(progress.heard_at) && matches!(progress.flow.mode, Mode::Replicate)
+            heard(progress.last_contact) && matches!(progress.flow.mode, Mode::Replicate)
         })
     }
 
@@ -196,13 +196,13 @@ impl Raft {
         let heartbeat_interval = self.config.heartbeat_interval;
         let Role::Leader(leader) = &self.role else { return };
         let settled = leader.term_start <= self.marks.committed && leader.transfer.is_none();
-        if !self.config.leadership.hand_over || !settled || now < leader.offer_at {
+        if !self.config.leadership.transfer_to_priority || !settled || now < leader.offer_at {
             return;
         }
         let Some(better) = self.best_successor(now) else { return };
         let Some(progress) = leader.peers.get(&better) else { return };
         let caught_up = self.marks.committed <= progress.matched;
-        let well = now.since(progress.heard_at) <= heartbeat_interval * 2;
+        let well = now.since(progress.last_contact) <= heartbeat_interval * 2;
         if caught_up && well && self.priority_of(self.config.id) < self.priority_of(better) {
             let _ = self.transfer(now, better, effects); // it is a voter, and none is under way
             let next = now + self.config.election_timeout * OFFERS_APART;

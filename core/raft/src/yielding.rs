@@ -56,7 +56,7 @@ pub(crate) struct Yielding {
     looked_at: Instant,
     /// Bytes proposed in a second, smoothed, while nobody is slowed.
     rate: u64,
-    watch: Option<Watch>,
+    observed: Option<Observed>,
     slowed: Option<Slowed>,
     /// Nobody is slowed before this.
     free_until: Instant,
@@ -64,7 +64,7 @@ pub(crate) struct Yielding {
 
 /// The voter that is farthest behind.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Watch {
+struct Observed {
     peer: NodeId,
     /// Entries that it lacked then, or when the snapshot began that comes in there.
     behind: u64,
@@ -73,7 +73,7 @@ struct Watch {
     since: Instant,
 }
 
-impl Watch {
+impl Observed {
     /// Whether more of its first snapshot has come in since it was looked at. [Rule 1]
     fn takes(&self, snapshot: Option<Taken>) -> bool {
         match (self.snapshot, snapshot) {
@@ -110,7 +110,7 @@ struct Slowed {
 impl Yielding {
     /// A new leader's.
     pub(crate) fn new(now: Instant) -> Yielding {
-        Yielding { proposed: 0, looked_at: now, rate: 0, watch: None, slowed: None, free_until: now }
+        Yielding { proposed: 0, looked_at: now, rate: 0, observed: None, slowed: None, free_until: now }
     }
 
     /// When somebody who waits may go on.
@@ -200,7 +200,7 @@ impl Raft {
             yielding.rate = (yielding.rate / 8).saturating_mul(7).saturating_add(rate / 8);
         }
         let Some(Behind { entries: behind, peer, snapshot }) = farthest else {
-            (yielding.watch, yielding.slowed) = (None, None);
+            (yielding.observed, yielding.slowed) = (None, None);
             return;
         };
         if yielding.slowed.as_ref().is_some_and(|slowed| slowed.since + election_timeout * SLOWED_FOR <= now)
@@ -208,20 +208,20 @@ impl Raft {
             yielding.slowed = None;
             yielding.free_until = now + election_timeout * FREE_FOR;
         }
-        let Some(watch) = yielding.watch.as_mut().filter(|watch| watch.peer == peer) else {
-            yielding.watch = Some(Watch { peer, behind, snapshot, since: now });
+        let Some(observed) = yielding.observed.as_mut().filter(|observed| observed.peer == peer) else {
+            yielding.observed = Some(Observed { peer, behind, snapshot, since: now });
             return;
         };
         let watched_for = if planted!("watched-for-one-election-timeout") { 1 } else { WATCHED_FOR };
-        if now < watch.since + election_timeout * watched_for {
+        if now < observed.since + election_timeout * watched_for {
             return;
         }
-        let takes = watch.takes(snapshot) && !planted!("snapshot-on-its-way-is-no-gain");
-        let gains = takes || behind + (watch.behind / GAINS).max(1) <= watch.behind;
-        *watch = Watch {
+        let takes = observed.takes(snapshot) && !planted!("snapshot-on-its-way-is-no-gain");
+        let gains = takes || behind + (observed.behind / GAINS).max(1) <= observed.behind;
+        *observed = Observed {
             peer,
-            behind: if takes { behind.min(watch.behind) } else { behind },
-            snapshot: if takes { snapshot } else { watch.snapshot.or(snapshot) },
+            behind: if takes { behind.min(observed.behind) } else { behind },
+            snapshot: if takes { snapshot } else { observed.snapshot.or(snapshot) },
             since: now,
         };
         if gains || yielding.rate == 0 || 100 <= share && planted!("nobody-told-where-nobody-is-slowed") {
@@ -253,7 +253,7 @@ impl Raft {
                 Mode::Probe { .. } | Mode::Replicate => None,
             };
             let lacks = snapshot.is_some() || progress.matched.next() < recent_first;
-            let counts = lacks && heard(progress.heard_at) && self.membership().is_voter(peer);
+            let counts = lacks && heard(progress.last_contact) && self.membership().is_voter(peer);
             let entries = last.saturating_sub(progress.matched.0);
             counts.then_some(Behind { entries, peer, snapshot })
         });

@@ -64,7 +64,7 @@ fn append(prev: EntryId, entries: Vec<Entry>) -> Append {
 fn reply(upto: u64, round: u64) -> AppendReply {
     AppendReply {
         round: Round(round),
-        promise: Duration::ZERO,
+        vote_hold: Duration::ZERO,
         clock: None,
         disk: Duration::ZERO,
         bulk: Round(0),

@@ -33,7 +33,7 @@ fn a_leader_sends_again_what_a_peers_disk_has_lost() {
     let mut world = three();
     let end = world.raft(A).last_id();
     damage(&mut world, B, true);
-    assert_eq!(world.raft(B).floor(), Some(end));
+    assert_eq!(world.raft(B).vote_floor(), Some(end));
     let whole =
         |world: &World| !world.raft(B).is_damaged() && world.raft(B).last_id() == world.raft(A).last_id();
     assert!(world.pass_until(Duration::from_secs(2), whole), "it gets everything again");
@@ -58,7 +58,7 @@ fn a_damaged_member_helps_nobody_who_lacks_what_it_has_promised() {
     world.start(A);
     assert!(world.pass_until(Duration::from_secs(10), |world| world.leader() == Some(A)), "it alone has all");
     let everywhere =
-        |world: &World| [A, B, C].iter().all(|id| last.index <= world.raft(*id).applied_handed_out());
+        |world: &World| [A, B, C].iter().all(|id| last.index <= world.raft(*id).applied_delivered());
     assert!(world.pass_until(Duration::from_secs(5), everywhere));
     assert_eq!(world.raft(B).term_at(last.index), Some(last.term));
 }
@@ -89,10 +89,10 @@ fn a_member_that_has_lost_what_it_cannot_know_of_is_told_and_owes_it() {
     let mut world = three();
     let end = world.raft(A).last_id();
     forget(&mut world, B);
-    assert_eq!(world.raft(B).floor(), None, "its disk says nothing");
+    assert_eq!(world.raft(B).vote_floor(), None, "its disk says nothing");
     let told = |world: &World| world.journal.iter().any(|line| line.contains("is told that its log"));
     assert!(world.pass_until(Duration::from_secs(1), told));
-    assert_eq!(world.peer(B).disk.floor, Some(end), "durable");
+    assert_eq!(world.peer(B).disk.vote_floor, Some(end), "durable");
     let whole =
         |world: &World| !world.raft(B).is_damaged() && world.raft(B).last_id() == world.raft(A).last_id();
     assert!(world.pass_until(Duration::from_secs(2), whole), "it gets everything again");
@@ -107,14 +107,14 @@ fn who_is_told_of_a_loss_helps_nobody_who_lacks_it_after_a_restart_either() {
     world.settle();
     assert!(last.index <= world.raft(A).committed(), "two of three have it");
     forget(&mut world, B);
-    let owes = |world: &World| world.peers[&B].disk.floor == Some(last);
+    let owes = |world: &World| world.peers[&B].disk.vote_floor == Some(last);
     let refilled = |world: &World| world.raft(B).last_id() >= last;
     assert!(world.pass_until(Duration::from_secs(1), |world| owes(world) || refilled(world)));
     assert!(owes(&world), "it is told before it is fed");
     world.crash(A, usize::MAX);
     forget(&mut world, B); // once more, but for the floor
     world.cut.clear();
-    assert_eq!(world.raft(B).floor(), Some(last));
+    assert_eq!(world.raft(B).vote_floor(), Some(last));
     let elected = world.pass_until(Duration::from_secs(20), |world| world.leader().is_some());
     assert!(!elected, "{:?} leads without a committed entry", world.leader());
     world.start(A);

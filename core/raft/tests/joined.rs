@@ -60,7 +60,7 @@ fn append_into(raft: &mut Raft, index: u64, kind: EntryKind, payload: Vec<u8>, e
     let durable = effects.persist.last().expect("an entry leaves for the disk").lsn;
     raft.persisted(NOW, durable, effects);
     raft.drained(NOW, effects);
-    assert_eq!(raft.applied_handed_out(), LogIndex(index));
+    assert_eq!(raft.applied_delivered(), LogIndex(index));
 }
 
 #[test]

@@ -46,7 +46,7 @@ fn recovered(twin: &[Entry], base: EntryId, tail: usize) -> Recovered {
         }
     }
     Recovered {
-        floor: None,
+        vote_floor: None,
         base,
         term_starts,
         last: twin.last().map_or(base, Entry::id),

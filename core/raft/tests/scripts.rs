@@ -7,7 +7,7 @@ mod world;
 
 use goldenscript::{Command, Context, Runner};
 use kattu_raft::{
-    Config, Duration, Entry, EntryHead, EntryId, EntryKind, Form, HardState, Instant, Lease, LinkEnd,
+    Config, Duration, Entry, EntryHead, EntryId, EntryKind, Form, HardState, Instant, LeaderLease, LinkEnd,
     LogBody, LogRecord, Lsn,
 };
 use kattu_raft::{LogIndex, Membership, NodeId, Stamp, Term};
@@ -68,10 +68,11 @@ impl Stage {
                 ("lease", rho) => {
                     let margin = keys.get("margin").map_or(Ok(0), |margin| margin.parse())?;
                     let margin = Duration::from_millis(margin);
-                    config.leadership.lease = Some(Lease { rho: rho.parse()?, margin, watch: true });
+                    config.leadership.leader_lease =
+                        Some(LeaderLease { rho: rho.parse()?, margin, watch_clocks: true });
                 }
                 ("margin", _) => {}
-                ("handover", "on") => config.leadership.hand_over = true,
+                ("transfer-to-priority", "on") => config.leadership.transfer_to_priority = true,
                 ("slow_disk", "leave") => config.leadership.leave_slow_disk = true,
                 ("priorities", priorities) => {
                     if let Some(priority) = priorities.split(' ').nth(id as usize - 1) {
@@ -194,10 +195,11 @@ impl Stage {
                 for (&key, &value) in &keys {
                     let config = &mut self.world.peer(member()?).config;
                     match (key, value) {
-                        ("lease", "off") => config.leadership.lease = None,
+                        ("lease", "off") => config.leadership.leader_lease = None,
                         ("lease", rho) => {
                             let margin = Duration::ZERO;
-                            config.leadership.lease = Some(Lease { rho: rho.parse()?, margin, watch: true });
+                            config.leadership.leader_lease =
+                                Some(LeaderLease { rho: rho.parse()?, margin, watch_clocks: true });
                         }
                         ("timeout", ms) => config.election_timeout = Duration::from_millis(ms.parse()?),
                         (key, value) => return Err(format!("unknown flag {key}={value}").into()),
@@ -383,8 +385,9 @@ impl Stage {
                         0 => "no".into(),
                         micros => format!("{:.1} ms", micros as f64 / 1000.0),
                     };
-                    let (lease, promise) = (raft.lease_until().unwrap_or_default(), raft.promised_until());
-                    writeln!(output, "{}: lease {} promise {}", id.0, left(lease), left(promise))?;
+                    let (lease, vote_hold) =
+                        (raft.leader_lease_until().unwrap_or_default(), raft.vote_hold_until());
+                    writeln!(output, "{}: lease {} vote hold {}", id.0, left(lease), left(vote_hold))?;
                 }
             }
             "notify" => {

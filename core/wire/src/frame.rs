@@ -15,7 +15,7 @@
 use crate::Crc;
 use crate::fields::{FieldError, Reader, Write};
 use crate::handshake::{Challenge, Goodbye, Hello, PROTOCOL_MAX, Refused, Welcome};
-use crate::joining::{Introduction, Join, Known, Removed, Roll};
+use crate::joining::{Conflict, Introduction, Join, MemberList, Removed};
 use crate::message;
 use crate::record::RecordError;
 use alloc::vec::Vec;
@@ -46,7 +46,7 @@ pub(crate) mod kind {
     pub const GOODBYE: u8 = 4;
     pub const INTRODUCTION: u8 = 5;
     pub const JOIN: u8 = 6;
-    pub const ROLL: u8 = 7;
+    pub const MEMBER_LIST: u8 = 7;
     pub const REMOVED: u8 = 8;
     pub const KNOWN: u8 = 9;
     pub const LEVEL: u8 = 10;
@@ -88,11 +88,11 @@ pub enum Frame {
     /// Asks who is in the cluster, instead of a greeting.
     Join(Join),
     /// Answers that.
-    Roll(Roll),
+    MemberList(MemberList),
     /// Refuses a connection of somebody who is no member any more.
     Removed(Removed),
     /// Refuses a connection of somebody whose directory is not the one it is known from.
-    Known(Known),
+    Conflict(Conflict),
     /// Says up to which feature level the side that greeted knows; older versions skip it. [`kattu_node::level`]
     Level(u16),
     /// Says how many bytes the store of the side that greeted may hold; older versions skip it.
@@ -362,9 +362,9 @@ impl Codec {
             Frame::Goodbye(goodbye) => self.write(out, kind::GOODBYE, 0, |f| f.put_text(&goodbye.reason)),
             Frame::Introduction(it) => self.write(out, kind::INTRODUCTION, 0, |fields| it.put(fields)),
             Frame::Join(join) => self.write(out, kind::JOIN, 0, |fields| join.put(fields)),
-            Frame::Roll(roll) => self.write(out, kind::ROLL, 0, |fields| roll.put(fields)),
+            Frame::MemberList(roll) => self.write(out, kind::MEMBER_LIST, 0, |fields| roll.put(fields)),
             Frame::Removed(removed) => self.write(out, kind::REMOVED, 0, |fields| removed.put(fields)),
-            Frame::Known(known) => self.write(out, kind::KNOWN, 0, |fields| known.put(fields)),
+            Frame::Conflict(known) => self.write(out, kind::KNOWN, 0, |fields| known.put(fields)),
             Frame::Level(level) => self.write(out, kind::LEVEL, 0, |fields| fields.put_u16(*level)),
             Frame::Quota(bytes) => self.write(out, kind::QUOTA, 0, |fields| fields.put_u64(*bytes)),
             Frame::Challenge(it) => self.write(out, kind::CHALLENGE, 0, |fields| it.put(fields)),
@@ -446,9 +446,9 @@ impl Codec {
             kind::PROOF => Frame::Proof(reader.u64("secret")?),
             kind::INTRODUCTION => Frame::Introduction(Introduction::take(&mut reader)?),
             kind::JOIN => Frame::Join(Join::take(&mut reader)?),
-            kind::ROLL => Frame::Roll(Roll::take(&mut reader)?),
+            kind::MEMBER_LIST => Frame::MemberList(MemberList::take(&mut reader)?),
             kind::REMOVED => Frame::Removed(Removed::take(&mut reader)?),
-            kind::KNOWN => Frame::Known(Known::take(&mut reader)?),
+            kind::KNOWN => Frame::Conflict(Conflict::take(&mut reader)?),
             kind if message::is_known(kind, self.protocol) => {
                 return message::decode(self.crc, self.protocol, kind, reader, &behind).map(Frame::Message);
             }

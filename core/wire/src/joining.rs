@@ -28,7 +28,7 @@ pub struct Join {
 
 /// "These are."
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Roll {
+pub struct MemberList {
     /// The cluster.
     pub cluster: u64,
     /// The members it began with: the log is replayed from them.
@@ -59,7 +59,7 @@ pub struct Removed {
 
 /// "I know you from another directory than the one you have, or are about to make."
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Known {
+pub struct Conflict {
     /// The cluster.
     pub cluster: u64,
     /// Who is known.
@@ -82,7 +82,7 @@ impl Join {
     }
 }
 
-impl Roll {
+impl MemberList {
     pub(crate) fn put(&self, out: &mut Vec<u8>) {
         out.put_u64(self.cluster);
         put_members(&self.began_with, out);
@@ -92,8 +92,8 @@ impl Roll {
         put_ids(&self.heard, out);
     }
 
-    pub(crate) fn take(reader: &mut Reader<'_>) -> Result<Roll, FieldError> {
-        Ok(Roll {
+    pub(crate) fn take(reader: &mut Reader<'_>) -> Result<MemberList, FieldError> {
+        Ok(MemberList {
             cluster: reader.u64("cluster")?,
             began_with: take_members(reader)?,
             members: Members {
@@ -128,14 +128,14 @@ impl Removed {
     }
 }
 
-impl Known {
+impl Conflict {
     pub(crate) fn put(&self, out: &mut Vec<u8>) {
         out.put_u64(self.cluster);
         out.put_u64(self.member.0);
     }
 
-    pub(crate) fn take(reader: &mut Reader<'_>) -> Result<Known, FieldError> {
-        Ok(Known { cluster: reader.u64("cluster")?, member: NodeId(reader.u64("member")?) })
+    pub(crate) fn take(reader: &mut Reader<'_>) -> Result<Conflict, FieldError> {
+        Ok(Conflict { cluster: reader.u64("cluster")?, member: NodeId(reader.u64("member")?) })
     }
 }
 

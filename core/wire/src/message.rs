@@ -199,7 +199,7 @@ fn put_raft(crc: Crc, protocol: u16, message: &Message, out: &mut Vec<u8>) {
 /// What an answer to an append says beside its round and how far the logs agree: a bit each, and nothing for what is as it
 /// usually is.
 mod says {
-    pub const PROMISE: u8 = 1;
+    pub const VOTE_HOLD: u8 = 1;
     pub const CLOCK: u8 = 2;
     pub const DISK: u8 = 4;
     pub const BULK: u8 = 8;
@@ -218,15 +218,15 @@ fn put_append_reply(reply: &AppendReply, out: &mut Vec<u8>) {
     out.put_u64(reply.round.0);
     out.put_u64(reply.upto.0);
     out.put_u8(
-        bit(says::PROMISE, !reply.promise.is_zero())
+        bit(says::VOTE_HOLD, !reply.vote_hold.is_zero())
             | bit(says::CLOCK, reply.clock.is_some())
             | bit(says::DISK, !reply.disk.is_zero())
             | bit(says::BULK, reply.bulk != reply.round)
             | bit(says::GAP, reply.gap.is_some())
             | bit(says::ROOM, reply.room != Room::PLENTY),
     );
-    if !reply.promise.is_zero() {
-        out.put_u64(nanos(reply.promise));
+    if !reply.vote_hold.is_zero() {
+        out.put_u64(nanos(reply.vote_hold));
     }
     if let Some(ClockReading { run, at }) = reply.clock {
         out.put_u64(run);
@@ -263,7 +263,7 @@ fn take_append_reply(reader: &mut Reader<'_>) -> Result<AppendReply, FieldError>
             value => Ok(value),
         },
     };
-    let promise = Duration::from_nanos(number(reader, says::PROMISE, "promise", 0)?);
+    let vote_hold = Duration::from_nanos(number(reader, says::VOTE_HOLD, "vote_hold", 0)?);
     let clock = match flags & says::CLOCK {
         0 => None,
         _ => Some(ClockReading { run: reader.u64("run")?, at: Instant(reader.u64("shown")?) }),
@@ -279,7 +279,7 @@ fn take_append_reply(reader: &mut Reader<'_>) -> Result<AppendReply, FieldError>
         }),
     };
     let room = Room(number(reader, says::ROOM, "room", Room::PLENTY.0)?);
-    Ok(AppendReply { round, promise, clock, disk, bulk, upto, gap, room })
+    Ok(AppendReply { round, vote_hold, clock, disk, bulk, upto, gap, room })
 }
 
 /// An answer to an append in protocol version 1, which knew four verdicts and one at a time; `None` says that the other
@@ -289,7 +289,7 @@ fn take_append_reply(reader: &mut Reader<'_>) -> Result<AppendReply, FieldError>
 /// what it is told where there is both a gap and little room, and it is told how far the logs agree with the next heartbeat.
 fn put_append_reply_v1(reply: Option<&AppendReply>, out: &mut Vec<u8>) {
     out.put_u64(reply.map_or(0, |reply| reply.round.0));
-    out.put_u64(reply.map_or(0, |reply| nanos(reply.promise)));
+    out.put_u64(reply.map_or(0, |reply| nanos(reply.vote_hold)));
     let clock = reply.and_then(|reply| reply.clock);
     out.put_u8(clock.is_some().into());
     if let Some(ClockReading { run, at }) = clock {
@@ -318,7 +318,7 @@ fn put_append_reply_v1(reply: Option<&AppendReply>, out: &mut Vec<u8>) {
 /// that it had read at all stands for that.
 fn take_append_reply_v1(reader: &mut Reader<'_>) -> Result<Message, FieldError> {
     let round = Round(reader.u64("round")?);
-    let promise = Duration::from_nanos(reader.u64("promise")?);
+    let vote_hold = Duration::from_nanos(reader.u64("vote_hold")?);
     let clock = match reader.bool("clock")? {
         true => Some(ClockReading { run: reader.u64("run")?, at: Instant(reader.u64("shown")?) }),
         false => None,
@@ -335,7 +335,7 @@ fn take_append_reply_v1(reader: &mut Reader<'_>) -> Result<Message, FieldError> 
         4 => (LogIndex(0), None, Room(0)),
         other => return Err(FieldError::Value { field: "verdict", value: other.into() }),
     };
-    Ok(Message::AppendReply(AppendReply { round, promise, clock, disk, bulk: round, upto, gap, room }))
+    Ok(Message::AppendReply(AppendReply { round, vote_hold, clock, disk, bulk: round, upto, gap, room }))
 }
 
 /// Reads the message of a known kind.

@@ -97,7 +97,7 @@ fn what_an_answer_says_tomorrow_is_refused() {
     // The byte behind the envelope, the round and the agreement.
     let says = 24 + 36 + 16;
     let mut frame = bytes(&sample("append-reply"));
-    for (flags, refused) in [(64, "says"), (128 | 4, "says"), (1, "promise")] {
+    for (flags, refused) in [(64, "says"), (128 | 4, "says"), (1, "vote_hold")] {
         frame[says] = flags;
         seal_frame(&mut frame);
         let error = CODEC.decode(&frame.clone().into()).unwrap_err().to_string();

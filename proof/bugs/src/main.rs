@@ -19,12 +19,12 @@
 #![forbid(unsafe_code)]
 
 mod catch;
-mod detours;
 mod document;
 mod histories;
 mod images;
 mod protocol;
-mod scenes;
+mod round_trips;
+mod scenarios;
 mod service;
 mod storms;
 mod table;
@@ -171,17 +171,23 @@ fn silent(rows: &[(&'static Bug, Option<Finding>)]) -> Vec<&'static str> {
 fn control(rows: &[(&'static Bug, Option<Finding>)]) -> Vec<String> {
     let mut upto: BTreeMap<(Trial, &str), u64> = BTreeMap::new();
     for (bug, caught) in rows {
-        let scene = trial::setting(bug);
+        let scenario = trial::setting(bug);
         let highest = caught.as_ref().map_or(0, |finding| finding.seed);
-        let known = upto.entry((bug.trial, scene)).or_default();
+        let known = upto.entry((bug.trial, scenario)).or_default();
         *known = (*known).max(highest);
     }
     let mut dirty = Vec::new();
-    for ((trial, scene), highest) in upto {
-        let (_, findings) = search(trial, scene, 0, highest + 1, |_| false);
-        eprintln!("control: {} {scene} 0..={highest}: {} findings", trial.name(), findings.len());
+    for ((trial, scenario), highest) in upto {
+        let (_, findings) = search(trial, scenario, 0, highest + 1, |_| false);
+        eprintln!("control: {} {scenario} 0..={highest}: {} findings", trial.name(), findings.len());
         dirty.extend(findings.iter().map(|finding| {
-            format!("{} {scene} seed {}: {}: {}", trial.name(), finding.seed, finding.property, finding.story)
+            format!(
+                "{} {scenario} seed {}: {}: {}",
+                trial.name(),
+                finding.seed,
+                finding.property,
+                finding.story
+            )
         }));
     }
     dirty
@@ -248,8 +254,8 @@ fn fast() -> Result<(), String> {
         }
         match &caught {
             Some(finding) => {
-                let scene = trial::setting(bug);
-                controls.insert((bug.trial, scene, finding.seed));
+                let scenario = trial::setting(bug);
+                controls.insert((bug.trial, scenario, finding.seed));
             }
             None => missed.push(bug.name),
         }
@@ -325,10 +331,10 @@ fn each_clean(controls: &BTreeSet<(Trial, &str, u64)>) -> Vec<String> {
             scope.spawn(|| {
                 loop {
                     let next = left.lock().expect("no thread panics with it").next();
-                    let Some(&(trial, scene, seed)) = next else { return };
-                    let Some(broken) = run(trial, scene, seed) else { continue };
+                    let Some(&(trial, scenario, seed)) = next else { return };
+                    let Some(broken) = run(trial, scenario, seed) else { continue };
                     let said = format!(
-                        "{} {scene} seed {seed}: {}: {}",
+                        "{} {scenario} seed {seed}: {}: {}",
                         trial.name(),
                         broken.property,
                         broken.story

@@ -5,7 +5,7 @@
 //! Knows nothing of: how storms, images and scenes are run inside.
 
 use crate::catch::caught;
-use crate::{images, protocol, scenes, service, storms};
+use crate::{images, protocol, scenarios, service, storms};
 use kattu_plant::{Bug, Trial};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -37,7 +37,7 @@ impl Finding {
 /// and one setting are the same.
 pub fn setting(bug: &Bug) -> &'static str {
     match bug.trial {
-        Trial::Scene => bug.name,
+        Trial::Scenario => bug.name,
         Trial::Storms => storms::called_for(bug.name),
         Trial::Service => service::called_for(bug.name),
         Trial::Protocol | Trial::Images => "",
@@ -53,7 +53,7 @@ pub fn run(trial: Trial, name: &str, seed: u64) -> Option<Finding> {
         Trial::Protocol => {
             caught(|| protocol::trial(seed)).err().map(|said| (protocol::promise_of(&said), said))
         }
-        Trial::Scene => caught(|| scenes::trial(name, seed)).err().map(scenes::promise_of),
+        Trial::Scenario => caught(|| scenarios::trial(name, seed)).err().map(scenarios::promise_of),
     };
     broken.map(|(property, story)| Finding { seed, property, story })
 }

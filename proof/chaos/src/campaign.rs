@@ -7,11 +7,11 @@ use crate::faults::{Fault, Skipped};
 use crate::flips;
 use crate::kills;
 use crate::limited::Use;
+use crate::metrics_check::Seen;
 use crate::rules::Rules;
 use crate::storm::skipped;
 use crate::target::Target;
 use crate::trial::{self, Setting};
-use crate::vows::Seen;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -24,7 +24,7 @@ const SLOW: Duration = Duration::from_secs(5);
 
 /// What the command line asks for.
 #[derive(Clone, Debug)]
-pub struct Wish {
+pub struct Settings {
     /// How many.
     pub trials: u64,
     /// The seed of the first; the others count up.
@@ -98,8 +98,8 @@ impl Sum {
     }
 }
 
-fn bar(wish: &Wish) -> ProgressBar {
-    let bar = ProgressBar::new(wish.trials);
+fn bar(settings: &Settings) -> ProgressBar {
+    let bar = ProgressBar::new(settings.trials);
     let style =
         ProgressStyle::with_template("{wide_bar} {pos}/{len} trials, {msg}, {elapsed} of about {duration}");
     bar.set_style(style.expect("a template"));
@@ -118,30 +118,30 @@ fn step(bar: &ProgressBar, sum: &Sum) {
     bar.set_message(message);
 }
 
-fn report(bar: &ProgressBar, verb: &str, wish: &Wish, seed: u64, violations: &[String]) {
-    let target = if wish.target == Target::Etcd { " --target etcd" } else { "" };
+fn report(bar: &ProgressBar, verb: &str, settings: &Settings, seed: u64, violations: &[String]) {
+    let target = if settings.target == Target::Etcd { " --target etcd" } else { "" };
     bar.suspend(|| {
         for violation in violations {
             println!("seed {seed}: {violation}");
         }
-        println!("kept: target/chaos/{verb}-{}-{seed}-{}", wish.target.name(), std::process::id());
+        println!("kept: target/chaos/{verb}-{}-{seed}-{}", settings.target.name(), std::process::id());
         println!("repeat: cargo xtask {verb} --trials 1 --seed {seed}{target}");
     });
 }
 
 /// Runs trials on so many threads until all are done or the time is over.
-fn each(wish: &Wish, run: impl Fn(u64) + Sync) {
+fn each(settings: &Settings, run: impl Fn(u64) + Sync) {
     let (next, begun) = (AtomicU64::new(0), Instant::now());
     std::thread::scope(|scope| {
-        for _ in 0..wish.jobs {
+        for _ in 0..settings.jobs {
             scope.spawn(|| {
                 loop {
                     let number = next.fetch_add(1, Ordering::Relaxed);
-                    let is_late = wish.most.is_some_and(|most| most < begun.elapsed());
-                    if wish.trials <= number || is_late {
+                    let is_late = settings.most.is_some_and(|most| most < begun.elapsed());
+                    if settings.trials <= number || is_late {
                         return;
                     }
-                    run(wish.seed.wrapping_add(number));
+                    run(settings.seed.wrapping_add(number));
                 }
             });
         }
@@ -149,18 +149,23 @@ fn each(wish: &Wish, run: impl Fn(u64) + Sync) {
 }
 
 /// `cargo xtask chaos`.
-pub fn chaos(wish: &Wish) -> ExitCode {
+pub fn chaos(settings: &Settings) -> ExitCode {
     let begun = Instant::now();
     let rules = Rules::find();
-    let skipped = Skipped(skipped(wish.target, &rules));
+    let skipped = Skipped(skipped(settings.target, &rules));
     for (faults, why) in &skipped.0 {
         for fault in faults {
             println!("SKIPPED {}: {why}", fault.name());
         }
     }
-    let setting =
-        Setting { target: wish.target, length: wish.length, rules, skipped, is_control: wish.is_control };
-    let bar = bar(wish);
+    let setting = Setting {
+        target: settings.target,
+        length: settings.length,
+        rules,
+        skipped,
+        is_control: settings.is_control,
+    };
+    let bar = bar(settings);
     let total = Mutex::new((
         Sum::default(),
         BTreeMap::<Fault, u64>::new(),
@@ -169,7 +174,7 @@ pub fn chaos(wish: &Wish) -> ExitCode {
         Vec::new(),
     ));
     let caught = AtomicU64::new(0);
-    each(wish, |seed| {
+    each(settings, |seed| {
         let outcome = trial::run(seed, &setting);
         let mut total = total.lock().expect("nobody panics with it");
         let (sum, faults, pieces, backs, limited) = &mut *total;
@@ -185,13 +190,13 @@ pub fn chaos(wish: &Wish) -> ExitCode {
         if SLOW < outcome.back {
             bar.suspend(|| println!("seed {seed}: everybody serves {:.1?} after the faults", outcome.back));
         }
-        if wish.is_control {
+        if settings.is_control {
             caught.fetch_add(u64::from(0 < outcome.lost), Ordering::Relaxed);
             let shown = outcome.violations.last().map_or("nothing is seen".to_string(), |it| short(it));
             bar.suspend(|| println!("seed {seed}: {} lost; {shown}", outcome.lost));
         } else if !outcome.violations.is_empty() {
             sum.violated(seed, &outcome.violations);
-            report(&bar, "chaos", wish, seed, &outcome.violations);
+            report(&bar, "chaos", settings, seed, &outcome.violations);
         }
         step(&bar, sum);
     });
@@ -217,7 +222,7 @@ pub fn chaos(wish: &Wish) -> ExitCode {
         println!("everybody serves after the faults: median {middle:.2?}, longest {longest:.2?}");
     }
     println!("{}", used(&limited));
-    if wish.is_control {
+    if settings.is_control {
         let caught = caught.into_inner();
         println!("{} trials that cheated, {caught} caught", sum.trials);
         return if caught == sum.trials { ExitCode::SUCCESS } else { ExitCode::FAILURE };
@@ -245,13 +250,13 @@ fn short(story: &str) -> String {
 }
 
 /// `cargo xtask kills`.
-pub fn kills(wish: &Wish) -> ExitCode {
+pub fn kills(settings: &Settings) -> ExitCode {
     let begun = Instant::now();
     if let Err(why) = crate::calls::can_strike() {
         println!("SKIPPED kills: {why}");
         return ExitCode::SUCCESS;
     }
-    let ranges = match kills::measure(wish.target) {
+    let ranges = match kills::measure(settings.target) {
         Ok(ranges) => ranges,
         Err(error) => {
             eprintln!("a run without any harm failed: {error}");
@@ -267,14 +272,14 @@ pub fn kills(wish: &Wish) -> ExitCode {
             Phase::ALL.iter().map(|phase| format!("{} {}", phase.name(), of(*phase))).collect();
         println!("  {:<26} {}", kind, columns.join(", "));
     }
-    let bar = bar(wish);
+    let bar = bar(settings);
     let total = Mutex::new((
         Sum::default(),
         BTreeMap::<(&str, Harm), Cell>::new(),
         BTreeMap::<Phase, (u64, u64)>::new(),
     ));
-    each(wish, |seed| {
-        let outcome = kills::run(seed, wish.target, &ranges);
+    each(settings, |seed| {
+        let outcome = kills::run(seed, settings.target, &ranges);
         let mut total = total.lock().expect("nobody panics with it");
         let (sum, cells, phases) = &mut *total;
         sum.add(outcome.ends, outcome.judged, outcome.lost, outcome.seen);
@@ -287,7 +292,7 @@ pub fn kills(wish: &Wish) -> ExitCode {
         phase.1 += 1;
         if !outcome.violations.is_empty() {
             sum.violated(seed, &outcome.violations);
-            report(&bar, "kills", wish, seed, &outcome.violations);
+            report(&bar, "kills", settings, seed, &outcome.violations);
         }
         step(&bar, sum);
     });
@@ -335,14 +340,14 @@ impl Cell {
 const FLIPS_AT_ONCE: u64 = 25;
 
 /// Flips bits in the files of members. The wish's trials are flips. The last line: `N flips, R repaired, …`.
-pub fn flips(wish: &Wish) -> ExitCode {
+pub fn flips(settings: &Settings) -> ExitCode {
     let begun = Instant::now();
     let (mut sum, mut all) = (Sum::default(), flips::Outcome::default());
-    let bar = bar(wish);
-    let mut seed = wish.seed;
-    let until = wish.most.map(|most| begun + most);
-    while all.flips < wish.trials && wish.most.is_none_or(|most| begun.elapsed() < most) {
-        let outcome = flips::run(seed, FLIPS_AT_ONCE.min(wish.trials - all.flips), until);
+    let bar = bar(settings);
+    let mut seed = settings.seed;
+    let until = settings.most.map(|most| begun + most);
+    while all.flips < settings.trials && settings.most.is_none_or(|most| begun.elapsed() < most) {
+        let outcome = flips::run(seed, FLIPS_AT_ONCE.min(settings.trials - all.flips), until);
         sum.add(outcome.ends, outcome.judged, outcome.lost, outcome.seen);
         sum.violations += outcome.violations.len() as u64;
         all.repaired += outcome.repaired;
@@ -366,7 +371,7 @@ pub fn flips(wish: &Wish) -> ExitCode {
         let (repaired, reported, harmless) = (all.repaired, all.reported, all.harmless);
         let message = format!("{repaired} repaired, {reported} reported, {harmless} harmless");
         if bar.is_hidden() {
-            println!("{} of {} flips, {message}, {} violations", all.flips, wish.trials, sum.violations);
+            println!("{} of {} flips, {message}, {} violations", all.flips, settings.trials, sum.violations);
         }
         bar.set_message(message);
         seed += 1;

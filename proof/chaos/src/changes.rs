@@ -40,7 +40,7 @@ impl Cluster {
     pub fn ask_and_go(&self, change: Change, whom: usize) -> Option<JoinHandle<()>> {
         let belonging = self.belonging();
         let at = belonging.iter().copied().find(|&i| i != whom && self.members[i].is_awake())?;
-        let address = format!("{}:2379", self.members[at].seat.host);
+        let address = format!("{}:2379", self.members[at].endpoint.host);
         match change {
             Change::Add => {
                 let free = self.members.iter().position(|member| member.standing == Standing::Spare)?;
@@ -262,7 +262,7 @@ impl Cluster {
     }
 
     /// Leadership goes to this member, if the leader likes.
-    pub fn hand_over(&self, to: usize) -> bool {
+    pub fn transfer(&self, to: usize) -> bool {
         let Some(leader) = self.leader() else { return false };
         let target = self.listed().and_then(|listed| self.entry_of(to, &listed).map(|entry| entry.id));
         let Some(target) = target else { return false };

@@ -69,36 +69,36 @@ impl Cluster {
     ) -> Result<Cluster, String> {
         let program = target.program()?;
         let roll: Vec<String> = place
-            .seats
+            .endpoints
             .iter()
             .take(count)
             .enumerate()
-            .map(|(i, seat)| format!("n{i}={}://{}:2380", flags.scheme(), seat.face))
+            .map(|(i, endpoint)| format!("n{i}={}://{}:2380", flags.scheme(), endpoint.face))
             .collect();
         let roll = roll.join(",");
         let authority = flags.tls.then(|| Authority::new(logs, "ca"));
         let certificates: Vec<Signed> = match &authority {
             Some(authority) => place
-                .seats
+                .endpoints
                 .iter()
                 .enumerate()
-                .map(|(i, seat)| authority.sign(&format!("n{i}"), &[&seat.host, &seat.face]))
+                .map(|(i, endpoint)| authority.sign(&format!("n{i}"), &[&endpoint.host, &endpoint.face]))
                 .collect(),
             None => Vec::new(),
         };
         let ca = authority.as_ref().map(Authority::ca);
         let mut members = Vec::new();
         let processes = Processes::default();
-        for (i, (seat, home)) in place.seats.iter().zip(homes).enumerate() {
+        for (i, (endpoint, home)) in place.endpoints.iter().zip(homes).enumerate() {
             need_real_disk(home)?;
             let (name, data) = (format!("n{i}"), home.join("data"));
             let tls = certificates.get(i).zip(ca.as_deref());
-            let (host, face) = (&seat.host, &seat.face);
+            let (host, face) = (&endpoint.host, &endpoint.face);
             let naming = Naming { name: &name, host, face, data: &data, roll: &roll, token, tls };
             let mut arguments = target.command_line(&naming);
             arguments.extend(flags.words(i));
             let log = logs.join(format!("{name}.log"));
-            let mut member = Member::new(name, seat.clone(), data, log, program.clone(), arguments);
+            let mut member = Member::new(name, endpoint.clone(), data, log, program.clone(), arguments);
             if count <= i {
                 member.standing = Standing::Spare;
             }
@@ -122,7 +122,7 @@ impl Cluster {
 
     /// Where the others reach the member at this place.
     pub fn peer_url(&self, i: usize) -> String {
-        format!("{}://{}:2380", self.flags.scheme(), self.members[i].seat.face)
+        format!("{}://{}:2380", self.flags.scheme(), self.members[i].endpoint.face)
     }
 
     /// Gives a place that is free an empty directory and the command line of somebody who joins these members.
@@ -140,8 +140,8 @@ impl Cluster {
         }
         let naming = Naming {
             name: &member.name,
-            host: &member.seat.host,
-            face: &member.seat.face,
+            host: &member.endpoint.host,
+            face: &member.endpoint.face,
             data: &data,
             roll: &roll,
             token: &self.token,

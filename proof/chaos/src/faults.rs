@@ -40,7 +40,7 @@ pub enum Fault {
     /// One loses its directory, is removed, and comes back as a new one.
     Replace,
     /// Leadership is handed to another.
-    HandOver,
+    Transfer,
     /// The members fall into two groups.
     Split,
     /// Whoever leads is alone.
@@ -105,7 +105,7 @@ impl Fault {
         Fault::Grow,
         Fault::Shrink,
         Fault::Replace,
-        Fault::HandOver,
+        Fault::Transfer,
     ];
 
     /// Those of the second lane.
@@ -160,7 +160,7 @@ impl Fault {
             Fault::Narrow | Fault::Stalls => "F37",
             Fault::WallClock => "F40",
             Fault::Clocks => "F41",
-            Fault::Grow | Fault::Shrink | Fault::HandOver => "F60",
+            Fault::Grow | Fault::Shrink | Fault::Transfer => "F60",
             Fault::Replace => "F61",
         }
     }
@@ -182,7 +182,7 @@ impl Fault {
             Fault::Grow => "one member more",
             Fault::Shrink => "one member removed",
             Fault::Replace => "disk lost, back as a new member",
-            Fault::HandOver => "leadership handed over",
+            Fault::Transfer => "leadership handed over",
             Fault::Split => "split",
             Fault::IsolateLeader => "leader alone",
             Fault::Partial => "two do not hear each other",
@@ -207,7 +207,7 @@ impl Fault {
     fn hold(self) -> std::ops::Range<u64> {
         match self {
             Fault::KillWhileStarting | Fault::Wiped | Fault::WallClock | Fault::Clocks => 0..1,
-            Fault::Grow | Fault::Shrink | Fault::Replace | Fault::HandOver => 0..1,
+            Fault::Grow | Fault::Shrink | Fault::Replace | Fault::Transfer => 0..1,
             Fault::PauseOne | Fault::PauseLeader | Fault::FreezeLeader => 1..2_500,
             Fault::FullDisk => 1_000..3_000,
             Fault::Delay | Fault::Jumble | Fault::Resets | Fault::Corrupt | Fault::Narrow | Fault::Stalls => {

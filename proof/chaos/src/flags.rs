@@ -38,7 +38,7 @@ pub struct Flags {
     pub suspicion_ms: Option<u64>,
     /// `--leave-slow-disk=false`.
     pub stays_on_slow_disk: bool,
-    /// `--election-priority` by place, with `--leader-handover`; empty for neither.
+    /// `--election-priority` by place, with `--leader-transfer`; empty for neither.
     pub priorities: Vec<u8>,
 }
 
@@ -100,7 +100,7 @@ impl Flags {
             words.push("--leave-slow-disk=false".into());
         }
         if let Some(priority) = self.priorities.get(place) {
-            words.extend([format!("--election-priority={priority}"), "--leader-handover=true".into()]);
+            words.extend([format!("--election-priority={priority}"), "--leader-transfer=true".into()]);
         }
         words
     }

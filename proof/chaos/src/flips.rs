@@ -22,13 +22,13 @@ use crate::clients::Clients;
 use crate::cluster::{BACK_LIMIT, Cluster, tail};
 use crate::flags::Flags;
 use crate::member::shown;
+use crate::metrics_check::Seen;
 use crate::place::Place;
 use crate::random::Random;
 use crate::record::{Ends, Recorder, ends};
 use crate::storm::Timeline;
 use crate::target::Target;
 use crate::trial::{failure_of, folder, judge, keep_or_remove};
-use crate::vows::Seen;
 use crate::words;
 use crate::workload::Shape;
 use kattu_proto::etcdserverpb::RangeRequest;
@@ -116,7 +116,7 @@ fn one(
         std::fs::create_dir_all(home).map_err(|error| error.to_string())?;
     }
     let place = Place::loopback(MEMBERS, false);
-    let hosts: Vec<String> = place.seats.iter().map(|seat| seat.host.clone()).collect();
+    let hosts: Vec<String> = place.endpoints.iter().map(|endpoint| endpoint.host.clone()).collect();
     let mut flags = Flags::draw(seed, Target::Kattu, None);
     flags.scrub_ms = flags.scrub_ms.min(SCRUB_MS_MAX);
     timeline.say(format!("members with {flags}"));
@@ -313,13 +313,14 @@ impl Trial {
             }
         }
         let said = self.cluster.members[victim].says();
-        let is_mended = ["mended", "damaged at byte", PROMISED].into_iter().any(|words| said.contains(words));
-        timeline.say(match (reported, is_mended) {
+        let is_repaired =
+            ["mended", "damaged at byte", PROMISED].into_iter().any(|words| said.contains(words));
+        timeline.say(match (reported, is_repaired) {
             (true, _) => "reported",
             (false, true) => "repaired",
             (false, false) => "harmless",
         });
-        match (reported, is_mended) {
+        match (reported, is_repaired) {
             (true, _) => outcome.reported += 1,
             (false, true) => outcome.repaired += 1,
             (false, false) => outcome.harmless += 1,
@@ -556,7 +557,7 @@ impl Trial {
         self.cluster.start_all()?;
         self.cluster.until_served()?;
         let after = self.cluster.agreed_state()?;
-        self.cluster.nobody_is_accused()?;
+        self.cluster.nothing_is_reported()?;
         timeline.say(format!("all hold revision {} after a restart of all", after.revision));
         match after.revision < before.revision {
             true => {

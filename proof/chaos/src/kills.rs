@@ -16,13 +16,13 @@ use crate::clients::Clients;
 use crate::cluster::{BACK_LIMIT, Cluster, tail};
 use crate::flags::Flags;
 use crate::member::shown;
+use crate::metrics_check::Seen;
 use crate::place::Place;
 use crate::random::Random;
 use crate::record::{Ends, Recorder, ends};
 use crate::storm::Timeline;
 use crate::target::Target;
 use crate::trial::{failure_of, folder, judge, keep_or_remove};
-use crate::vows::Seen;
 use crate::workload::Shape;
 use kattu_e2e::cluster::READY;
 use kattu_verify::history::Record;
@@ -201,7 +201,8 @@ impl Trial {
             std::fs::create_dir_all(home).map_err(|error| error.to_string())?;
         }
         let place = Place::loopback(places, false);
-        let hosts: Vec<String> = place.seats.iter().take(MEMBERS).map(|seat| seat.host.clone()).collect();
+        let hosts: Vec<String> =
+            place.endpoints.iter().take(MEMBERS).map(|endpoint| endpoint.host.clone()).collect();
         let cluster = Cluster::new(target, place, &homes, folder, &format!("kills-{seed}"), MEMBERS, flags)?;
         let recorder = Arc::new(Recorder::default());
         // Segments of 1 MiB are full after some sixty large values; who joins finds a log without its beginning.
@@ -418,7 +419,7 @@ impl Trial {
         self.cluster.start_all()?;
         self.cluster.until_served()?;
         let after = self.cluster.agreed_state()?;
-        self.cluster.nobody_is_accused()?;
+        self.cluster.nothing_is_reported()?;
         timeline.say(format!("all hold revision {} after a restart of all", after.revision));
         if after.revision < before.revision {
             return Err(format!(

@@ -12,7 +12,7 @@
 //! | `storm.rs` | the conductor |
 //! | `workload.rs`, `words.rs`, `record.rs`, `clients.rs` | clients and what they note |
 //! | `trial.rs` | one trial of `cargo xtask chaos` |
-//! | `vows.rs` | what members must show of themselves at the end |
+//! | `metrics_check.rs` | what members must show of themselves at the end |
 //! | `calls.rs`, `kills.rs` | one trial of `cargo xtask kills` |
 //! | `flips.rs` | one trial of `cargo xtask flips` |
 //! | `limited.rs` | links of limited bandwidth in a third of the trials, and what they were used for |
@@ -37,6 +37,7 @@ pub mod frames;
 pub mod kills;
 pub mod limited;
 pub mod member;
+pub mod metrics_check;
 pub mod place;
 pub mod proxy;
 pub mod random;
@@ -46,7 +47,6 @@ pub mod slow_link;
 pub mod storm;
 pub mod target;
 pub mod trial;
-pub mod vows;
 pub mod weather;
 pub mod words;
 pub mod workload;

@@ -104,7 +104,7 @@ impl Limited {
         let leader = until_within(WAIT_LIMIT, "one of the others leads", || {
             others.iter().copied().find(|&other| cluster.members[other].leads())
         });
-        write(&cluster.members[leader].seat.host, self.behind);
+        write(&cluster.members[leader].endpoint.host, self.behind);
         let goal = until_within(WAIT_LIMIT, "the leader's state", || applied(&cluster.members[leader]));
         let crossed = || others.iter().map(|&other| links.passed(other, self.member)).sum::<u64>();
         let (before, begun) = (crossed(), Instant::now());

@@ -4,7 +4,7 @@
 //! Knows nothing of: how trials work.
 #![forbid(unsafe_code)]
 
-use kattu_chaos::campaign::{Wish, chaos, flips, kills};
+use kattu_chaos::campaign::{Settings, chaos, flips, kills};
 use kattu_chaos::place;
 use kattu_chaos::slow_link;
 use kattu_chaos::target::Target;
@@ -35,40 +35,40 @@ fn main() -> ExitCode {
         && first == "slow-link"
     {
         return match parse_slow_link(rest) {
-            Ok(wish) => slow_link::run(&wish),
+            Ok(settings) => slow_link::run(&settings),
             Err(why) => {
                 eprintln!("{why}\n{SLOW_LINK_USAGE}");
                 ExitCode::from(2)
             }
         };
     }
-    let (verb, wish) = match parse(&words) {
+    let (verb, settings) = match parse(&words) {
         Ok(parsed) => parsed,
         Err(why) => {
             eprintln!("{why}\n{USAGE}");
             return ExitCode::from(2);
         }
     };
-    if let Err(why) = wish.target.program() {
+    if let Err(why) = settings.target.program() {
         eprintln!("{why}");
         return ExitCode::from(2);
     }
     match verb {
         Verb::Kills => {
-            println!("kills of {}, seed {}", wish.target.name(), wish.seed);
-            kills(&wish)
+            println!("kills of {}, seed {}", settings.target.name(), settings.seed);
+            kills(&settings)
         }
         Verb::Flips => {
-            println!("flips, seed {}", wish.seed);
-            flips(&wish)
+            println!("flips, seed {}", settings.seed);
+            flips(&settings)
         }
         Verb::Chaos => {
             if !place::is_inside() {
-                println!("chaos on {}, seed {}", wish.target.name(), wish.seed);
+                println!("chaos on {}, seed {}", settings.target.name(), settings.seed);
                 match place::enter() {
                     Ok(mut again) => {
                         // The seed may come from the clock: the second run must not draw another.
-                        let seed = wish.seed.to_string();
+                        let seed = settings.seed.to_string();
                         let status = again.args(["--seed", &seed]).stdin(Stdio::null()).status();
                         let code = status
                             .ok()
@@ -79,7 +79,7 @@ fn main() -> ExitCode {
                     Err(why) => println!("SKIPPED network namespaces: {why}"),
                 }
             }
-            chaos(&wish)
+            chaos(&settings)
         }
     }
 }
@@ -90,7 +90,7 @@ enum Verb {
     Flips,
 }
 
-fn parse(words: &[String]) -> Result<(Verb, Wish), String> {
+fn parse(words: &[String]) -> Result<(Verb, Settings), String> {
     let (verb, rest) = words.split_first().ok_or("nothing is asked for")?;
     let verb = match verb.as_str() {
         "chaos" => Verb::Chaos,
@@ -102,7 +102,7 @@ fn parse(words: &[String]) -> Result<(Verb, Wish), String> {
     let jobs = if matches!(verb, Verb::Kills) { 2 } else { 1 };
     let count = if matches!(verb, Verb::Flips) { 2000 } else { 20 };
     let length = Duration::from_secs(8);
-    let mut wish = Wish {
+    let mut settings = Settings {
         trials: count,
         seed: clock,
         target: Target::Kattu,
@@ -112,20 +112,20 @@ fn parse(words: &[String]) -> Result<(Verb, Wish), String> {
         most: None,
     };
     let is_control = |word: &&String| *word == "--control" && matches!(verb, Verb::Chaos);
-    wish.is_control = rest.iter().any(|word| is_control(&word));
+    settings.is_control = rest.iter().any(|word| is_control(&word));
     let rest: Vec<&String> = rest.iter().filter(|word| !is_control(word)).collect();
     for pair in rest.chunks(2) {
         let [flag, value] = pair else { return Err(format!("{} needs a value", pair[0])) };
         let number = || value.parse::<u64>().map_err(|_| format!("{flag} {value}: not a number"));
         match flag.as_str() {
-            "--trials" if !matches!(verb, Verb::Flips) => wish.trials = number()?.max(1),
-            "--flips" if matches!(verb, Verb::Flips) => wish.trials = number()?.max(1),
-            "--seed" => wish.seed = number()?,
-            "--seconds" => wish.length = Duration::from_secs(number()?.clamp(1, 3600)),
-            "--jobs" if matches!(verb, Verb::Kills) => wish.jobs = number()?.clamp(1, 16),
-            "--most" => wish.most = Some(Duration::from_secs(number()?)),
+            "--trials" if !matches!(verb, Verb::Flips) => settings.trials = number()?.max(1),
+            "--flips" if matches!(verb, Verb::Flips) => settings.trials = number()?.max(1),
+            "--seed" => settings.seed = number()?,
+            "--seconds" => settings.length = Duration::from_secs(number()?.clamp(1, 3600)),
+            "--jobs" if matches!(verb, Verb::Kills) => settings.jobs = number()?.clamp(1, 16),
+            "--most" => settings.most = Some(Duration::from_secs(number()?)),
             "--target" => {
-                wish.target = match value.as_str() {
+                settings.target = match value.as_str() {
                     "kattu" => Target::Kattu,
                     "etcd" => Target::Etcd,
                     other => return Err(format!("--target {other}: kattu or etcd")),
@@ -134,11 +134,11 @@ fn parse(words: &[String]) -> Result<(Verb, Wish), String> {
             other => return Err(format!("`{other}` is not known here")),
         }
     }
-    Ok((verb, wish))
+    Ok((verb, settings))
 }
 
-fn parse_slow_link(words: &[String]) -> Result<slow_link::Wish, String> {
-    let mut wish = slow_link::Wish::default();
+fn parse_slow_link(words: &[String]) -> Result<slow_link::Settings, String> {
+    let mut settings = slow_link::Settings::default();
     for pair in words.chunks(2) {
         let [flag, value] = pair else { return Err(format!("{} needs a value", pair[0])) };
         let number = |most: u64| {
@@ -151,12 +151,12 @@ fn parse_slow_link(words: &[String]) -> Result<slow_link::Wish, String> {
             other => Err(format!("{flag} {other}: yes or no")),
         };
         match flag.as_str() {
-            "--mb" => wish.behind = number(slow_link::BEHIND_MAX / 1_000_000)? * 1_000_000,
-            "--bandwidth" => wish.bandwidths = vec![number(4_000)? as u32 * 1_000_000],
-            "--reads" => wish.reads = only()?,
-            "--resets" => wish.resets = only()?,
+            "--mb" => settings.behind = number(slow_link::BEHIND_MAX / 1_000_000)? * 1_000_000,
+            "--bandwidth" => settings.bandwidths = vec![number(4_000)? as u32 * 1_000_000],
+            "--reads" => settings.reads = only()?,
+            "--resets" => settings.resets = only()?,
             other => return Err(format!("`{other}` is not known here")),
         }
     }
-    Ok(wish)
+    Ok(settings)
 }

@@ -4,7 +4,7 @@
 //! Knows nothing of: other members, what is stored.
 
 use crate::clocks::Clock;
-use crate::place::Seat;
+use crate::place::Endpoint;
 use kattu_e2e::Kv;
 use kattu_e2e::process::signal;
 use std::fs::File;
@@ -34,7 +34,7 @@ pub struct Member {
     /// `n0`, `n1`, …
     pub name: String,
     /// Where it lives.
-    pub seat: Seat,
+    pub endpoint: Endpoint,
     /// Its directory.
     pub data: PathBuf,
     /// Whether it belongs to the cluster.
@@ -62,17 +62,17 @@ impl Member {
     /// Not started yet.
     pub fn new(
         name: String,
-        seat: Seat,
+        endpoint: Endpoint,
         data: PathBuf,
         log: PathBuf,
         program: PathBuf,
         arguments: Vec<String>,
     ) -> Member {
-        let address = format!("{}:2379", seat.host);
+        let address = format!("{}:2379", endpoint.host);
         let (kv, reader) = (Kv::of(&address).within(ASK_LIMIT), Kv::of(&address));
         Member {
             name,
-            seat,
+            endpoint,
             data,
             standing: Standing::Member,
             clock: None,
@@ -103,7 +103,7 @@ impl Member {
         let program = self.program.display().to_string();
         let clock = self.clock.as_ref().map_or(Vec::new(), Clock::words);
         let words: Vec<&str> = self
-            .seat
+            .endpoint
             .prefix
             .iter()
             .chain(wrapper)

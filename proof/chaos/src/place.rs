@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 
 /// One member's place.
 #[derive(Clone, Debug)]
-pub struct Seat {
+pub struct Endpoint {
     /// Where it listens and is asked by clients.
     pub host: String,
     /// Where the other members reach it: the proxy's listener.
@@ -38,7 +38,7 @@ pub struct Seat {
 /// The places of one cluster. Dropped, they are gone.
 pub struct Place {
     /// One per member.
-    pub seats: Vec<Seat>,
+    pub endpoints: Vec<Endpoint>,
     holders: Vec<Child>,
     hub_addresses: Vec<String>,
 }
@@ -85,14 +85,14 @@ fn mortal() -> Vec<String> {
 impl Place {
     /// Loopback addresses: a face of its own per member if there is a proxy, else the member's own.
     pub fn loopback(members: usize, proxied: bool) -> Place {
-        let seats = (0..members)
+        let endpoints = (0..members)
             .map(|_| {
                 let host = own_host();
                 let face = if proxied { own_host() } else { host.clone() };
-                Seat { host, face, stand_in: None, prefix: mortal() }
+                Endpoint { host, face, stand_in: None, prefix: mortal() }
             })
             .collect();
-        Place { seats, holders: Vec::new(), hub_addresses: Vec::new() }
+        Place { endpoints, holders: Vec::new(), hub_addresses: Vec::new() }
     }
 
     /// A namespace per member around the one we are in.
@@ -103,7 +103,7 @@ impl Place {
         static MADE: AtomicU32 = AtomicU32::new(0);
         let number = MADE.fetch_add(1, Ordering::Relaxed) % 128;
         let net = format!("10.{}", 64 + number);
-        let mut place = Place { seats: Vec::new(), holders: Vec::new(), hub_addresses: Vec::new() };
+        let mut place = Place { endpoints: Vec::new(), holders: Vec::new(), hub_addresses: Vec::new() };
         ip(None, "link set lo up\n")?;
         for member in 0..members {
             let holder = place.hold()?;
@@ -128,7 +128,7 @@ impl Place {
             )?;
             let enter = ["nsenter".to_string(), format!("--net=/proc/{holder}/ns/net"), "--".into()];
             let address = |text: &str| text.parse::<IpAddr>().map_err(|error| error.to_string());
-            place.seats.push(Seat {
+            place.endpoints.push(Endpoint {
                 stand_in: Some((address(&stand_in)?, address(&inside)?)),
                 host: inside,
                 face,

@@ -10,7 +10,7 @@
 //! Knows nothing of: what the bytes mean, beyond where Kattu's frames end.
 
 use crate::frames::{Chopper, Piece};
-use crate::place::Seat;
+use crate::place::Endpoint;
 use crate::random::Random;
 use crate::weather::Links;
 use std::net::{IpAddr, SocketAddr};
@@ -40,7 +40,7 @@ pub struct Proxy {
 }
 
 struct Shared {
-    seats: Vec<Seat>,
+    endpoints: Vec<Endpoint>,
     links: Arc<Links>,
     knows_frames: bool,
     seed: u64,
@@ -53,25 +53,30 @@ impl Proxy {
     /// # Errors
     /// A face that cannot be listened at.
     pub fn start(
-        seats: &[Seat],
+        endpoints: &[Endpoint],
         knows_frames: bool,
         seed: u64,
         processes: Processes,
     ) -> Result<Proxy, String> {
-        let links = Arc::new(Links::new(seats.len()));
-        let shared =
-            Arc::new(Shared { seats: seats.to_vec(), links: links.clone(), knows_frames, seed, processes });
+        let links = Arc::new(Links::new(endpoints.len()));
+        let shared = Arc::new(Shared {
+            endpoints: endpoints.to_vec(),
+            links: links.clone(),
+            knows_frames,
+            seed,
+            processes,
+        });
         let (stop, stopped) = oneshot::channel();
         let (ready, is_ready) = std::sync::mpsc::channel();
         let thread = std::thread::spawn(move || {
             let runtime =
                 tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
             runtime.block_on(async {
-                for member in 0..shared.seats.len() {
-                    match TcpListener::bind((shared.seats[member].face.as_str(), 2380)).await {
+                for member in 0..shared.endpoints.len() {
+                    match TcpListener::bind((shared.endpoints[member].face.as_str(), 2380)).await {
                         Ok(listener) => drop(tokio::spawn(listen(shared.clone(), listener, member))),
                         Err(error) => {
-                            let _ = ready.send(Err(format!("{}: {error}", shared.seats[member].face)));
+                            let _ = ready.send(Err(format!("{}: {error}", shared.endpoints[member].face)));
                             return;
                         }
                     }
@@ -109,8 +114,11 @@ async fn listen(shared: Arc<Shared>, listener: TcpListener, to: usize) {
 
 /// Which member opened a connection that comes from this address to this face.
 fn opener(shared: &Shared, address: SocketAddr, face: SocketAddr) -> Option<usize> {
-    if shared.seats.iter().all(|seat| seat.stand_in.is_some()) {
-        return shared.seats.iter().position(|seat| seat.stand_in.map(|(_, own)| own) == Some(address.ip()));
+    if shared.endpoints.iter().all(|endpoint| endpoint.stand_in.is_some()) {
+        return shared
+            .endpoints
+            .iter()
+            .position(|endpoint| endpoint.stand_in.map(|(_, own)| own) == Some(address.ip()));
     }
     let inode = inode_of(address, face)?;
     let processes = shared.processes.lock().expect("nobody panics with it").clone();
@@ -143,7 +151,7 @@ fn has_socket(process: u32, inode: u64) -> bool {
 
 async fn connection(shared: Arc<Shared>, opened: TcpStream, from: usize, to: usize, seed: u64) {
     shared.links.until_open(from, to).await;
-    let Ok(onward) = connect(&shared.seats[from], &shared.seats[to]).await else {
+    let Ok(onward) = connect(&shared.endpoints[from], &shared.endpoints[to]).await else {
         // The opener learns from a reset what it would have learned from the member.
         let _ = socket2::SockRef::from(&opened).set_linger(Some(Duration::ZERO));
         return;
@@ -169,7 +177,7 @@ async fn connection(shared: Arc<Shared>, opened: TcpStream, from: usize, to: usi
     }
 }
 
-async fn connect(from: &Seat, to: &Seat) -> std::io::Result<TcpStream> {
+async fn connect(from: &Endpoint, to: &Endpoint) -> std::io::Result<TcpStream> {
     let socket = TcpSocket::new_v4()?;
     if let Some((stand_in, _)) = from.stand_in {
         socket.bind(SocketAddr::new(stand_in, 0))?;
@@ -346,13 +354,13 @@ mod tests {
     fn pair() -> (Place, Proxy, std::net::TcpListener) {
         let place = Place::loopback(2, true);
         let processes = Arc::new(Mutex::new(vec![Some(std::process::id()), None]));
-        let proxy = Proxy::start(&place.seats, false, 7, processes).expect("a proxy");
-        let listener = std::net::TcpListener::bind((place.seats[1].host.as_str(), 2380)).expect("a port");
+        let proxy = Proxy::start(&place.endpoints, false, 7, processes).expect("a proxy");
+        let listener = std::net::TcpListener::bind((place.endpoints[1].host.as_str(), 2380)).expect("a port");
         (place, proxy, listener)
     }
 
     fn open(place: &Place, listener: &std::net::TcpListener) -> (std::net::TcpStream, std::net::TcpStream) {
-        let here = std::net::TcpStream::connect((place.seats[1].face.as_str(), 2380)).expect("the proxy");
+        let here = std::net::TcpStream::connect((place.endpoints[1].face.as_str(), 2380)).expect("the proxy");
         let (there, _) = listener.accept().expect("the proxy connects onward");
         for socket in [&here, &there] {
             socket.set_read_timeout(Some(Duration::from_secs(20))).expect("a limit");

@@ -4,7 +4,7 @@
 //! about, and after the cut it takes TCP a while to notice that it is over.
 //! Knows nothing of: why.
 
-use crate::place::Seat;
+use crate::place::Endpoint;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
@@ -37,7 +37,7 @@ impl Rules {
     ///
     /// # Errors
     /// What iptables said.
-    pub fn cut(&self, from: &Seat, to: &Seat) -> Result<(), String> {
+    pub fn cut(&self, from: &Endpoint, to: &Endpoint) -> Result<(), String> {
         let Some((stand_in, _)) = to.stand_in else { return Err("no namespaces".into()) };
         // On the connections it opened itself, and on those the other one opened.
         for address in [to.face.clone(), stand_in.to_string()] {
@@ -50,7 +50,7 @@ impl Rules {
     ///
     /// # Errors
     /// What iptables said.
-    pub fn mute(&self, member: &Seat) -> Result<(), String> {
+    pub fn mute(&self, member: &Endpoint) -> Result<(), String> {
         self.run(&["-A", "INPUT", "-s", &member.host, "-p", "tcp", "--sport", "2379", "-j", "DROP"])
     }
 
@@ -58,7 +58,7 @@ impl Rules {
     ///
     /// # Errors
     /// What iptables said.
-    pub fn lose(&self, member: &Seat, per_mille: u32) -> Result<(), String> {
+    pub fn lose(&self, member: &Endpoint, per_mille: u32) -> Result<(), String> {
         let share = format!("{}", f64::from(per_mille) / 1000.0);
         let chance = ["-m", "statistic", "--mode", "random", "--probability", &share];
         let words = [&["-A", "INPUT", "-s", &member.host], &chance[..], &["-j", "DROP"]].concat();

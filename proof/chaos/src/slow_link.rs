@@ -59,7 +59,7 @@ pub const WAIT_LIMIT: Duration = Duration::from_secs(60);
 
 /// What is tried.
 #[derive(Clone, Debug)]
-pub struct Wish {
+pub struct Settings {
     /// Bytes that the follower is behind; where its link is reset, at least as many as that carries in 12 s.
     pub behind: u64,
     /// Bytes per second of its link.
@@ -70,9 +70,9 @@ pub struct Wish {
     pub resets: Option<bool>,
 }
 
-impl Default for Wish {
-    fn default() -> Wish {
-        Wish { behind: 56_000_000, bandwidths: vec![10_000_000, 50_000_000], reads: None, resets: None }
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings { behind: 56_000_000, bandwidths: vec![10_000_000, 50_000_000], reads: None, resets: None }
     }
 }
 
@@ -157,13 +157,13 @@ pub fn judge_link(count: LinkCount, least: f64) -> Result<(), Violation> {
 }
 
 /// Tries all combinations and prints a line for each.
-pub fn run(wish: &Wish) -> ExitCode {
+pub fn run(settings: &Settings) -> ExitCode {
     let picked =
         |only: Option<bool>| [false, true].into_iter().filter(move |it| only.is_none_or(|only| only == *it));
     let mut cells = Vec::new();
-    for &bandwidth in &wish.bandwidths {
-        for reads in picked(wish.reads) {
-            cells.extend(picked(wish.resets).map(|resets| Cell { bandwidth, reads, resets }));
+    for &bandwidth in &settings.bandwidths {
+        for reads in picked(settings.reads) {
+            cells.extend(picked(settings.resets).map(|resets| Cell { bandwidth, reads, resets }));
         }
     }
     println!(
@@ -173,7 +173,7 @@ pub fn run(wish: &Wish) -> ExitCode {
     let mut bad = 0;
     for (number, &cell) in cells.iter().enumerate() {
         let folder = folder(number);
-        let outcome = match one(cell, cell.behind(wish.behind), &folder) {
+        let outcome = match one(cell, cell.behind(settings.behind), &folder) {
             Ok(outcome) => outcome,
             Err(why) => {
                 println!("{cell:?}: {why}; see {}", folder.display());
@@ -225,21 +225,25 @@ fn folder(number: usize) -> PathBuf {
 fn members(place: &Place, folder: &Path, flags: &[&str]) -> Result<Vec<Member>, String> {
     let program = Target::Kattu.program()?;
     let url = |face: &str| format!("http://{face}:2380");
-    let roll: Vec<String> =
-        place.seats.iter().enumerate().map(|(i, seat)| format!("n{i}={}", url(&seat.face))).collect();
-    let of_seat = |(i, seat): (usize, &crate::place::Seat)| {
+    let roll: Vec<String> = place
+        .endpoints
+        .iter()
+        .enumerate()
+        .map(|(i, endpoint)| format!("n{i}={}", url(&endpoint.face)))
+        .collect();
+    let of_seat = |(i, endpoint): (usize, &crate::place::Endpoint)| {
         let name = format!("n{i}");
         let data = folder.join(&name);
-        let mut words = kattu_e2e::cluster::flags(&name, &seat.host, &data, &roll.join(","), "slow-link");
+        let mut words = kattu_e2e::cluster::flags(&name, &endpoint.host, &data, &roll.join(","), "slow-link");
         let face =
             words.iter().position(|word| word == "--initial-advertise-peer-urls").expect("it is a flag");
-        words[face + 1] = url(&seat.face);
+        words[face + 1] = url(&endpoint.face);
         words.insert(0, "serve".into());
         words.extend(flags.iter().map(ToString::to_string));
         let log = folder.join(format!("{name}.log"));
-        Member::new(name, seat.clone(), data, log, program.clone(), words)
+        Member::new(name, endpoint.clone(), data, log, program.clone(), words)
     };
-    Ok(place.seats.iter().enumerate().map(of_seat).collect())
+    Ok(place.endpoints.iter().enumerate().map(of_seat).collect())
 }
 
 fn note(processes: &Processes, members: &[Member]) {
@@ -255,7 +259,7 @@ fn one(cell: Cell, behind: u64, folder: &Path) -> Result<Outcome, String> {
     crate::cluster::need_real_disk(folder)?;
     let place = Place::loopback(MEMBERS, true);
     let processes = Processes::default();
-    let proxy = Proxy::start(&place.seats, false, 1, processes.clone())?;
+    let proxy = Proxy::start(&place.endpoints, false, 1, processes.clone())?;
     let flags = if BEHIND_MAX < behind { &KEEP_ALL[..] } else { &[] };
     let mut members = members(&place, folder, flags)?;
     for member in &mut members {
@@ -267,7 +271,7 @@ fn one(cell: Cell, behind: u64, folder: &Path) -> Result<Outcome, String> {
     let follower = (leader + 1) % MEMBERS;
     let witness = (leader + 2) % MEMBERS;
     members[follower].kill();
-    write(&members[leader].seat.host, behind);
+    write(&members[leader].endpoint.host, behind);
 
     let goal = until_within(WAIT_LIMIT, "the leader's state", || applied(&members[leader]));
     let limited = Weather { bandwidth: cell.bandwidth, ..Weather::default() };
@@ -276,12 +280,12 @@ fn one(cell: Cell, behind: u64, folder: &Path) -> Result<Outcome, String> {
         proxy.links.set(follower, other, limited);
     }
     let crossed_before = proxy.links.passed(leader, follower);
-    let sent_before = entries_sent(&members[leader].seat.host);
+    let sent_before = entries_sent(&members[leader].endpoint.host);
     let stop = Arc::new(AtomicBool::new(false));
     let asked = Arc::new(AtomicU64::new(0));
     let readers: Vec<_> = (0..if cell.reads { READERS } else { 0 })
         .map(|reader| {
-            let host = members[if reader % 2 == 0 { leader } else { witness }].seat.host.clone();
+            let host = members[if reader % 2 == 0 { leader } else { witness }].endpoint.host.clone();
             let (stop, asked) = (stop.clone(), asked.clone());
             std::thread::spawn(move || read(&host, &stop, &asked))
         })
@@ -307,7 +311,7 @@ fn one(cell: Cell, behind: u64, folder: &Path) -> Result<Outcome, String> {
         if look_at <= Instant::now() {
             look_at += LOOK_EVERY;
             // What the leader knows to have arrived counts from the first byte on, what is applied once it is whole.
-            let received = entries_taken(&members[leader].seat.host).unwrap_or(0);
+            let received = entries_taken(&members[leader].endpoint.host).unwrap_or(0);
             // Nobody writes: whatever it gets brings it closer.
             let standing =
                 Standing { reachable: true, held: LogIndex(held.unwrap_or(0)), received, lacks: None };
@@ -321,7 +325,8 @@ fn one(cell: Cell, behind: u64, folder: &Path) -> Result<Outcome, String> {
     }
     let took = begun.elapsed();
     let crossed = proxy.links.passed(leader, follower) - crossed_before;
-    let sent = entries_sent(&members[leader].seat.host).zip(sent_before).map(|(now, before)| now - before);
+    let sent =
+        entries_sent(&members[leader].endpoint.host).zip(sent_before).map(|(now, before)| now - before);
     stop.store(true, Ordering::Relaxed);
     for reader in readers {
         reader.join().map_err(|_| "a reader panicked".to_string())?;

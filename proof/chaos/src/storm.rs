@@ -13,7 +13,7 @@ use crate::record::Recorder;
 use crate::rules::Rules;
 use crate::target::Target;
 use crate::weather::Weather;
-use kattu_e2e::disk::{Hoard, SmallDisk};
+use kattu_e2e::disk::{Ballast, SmallDisk};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -67,7 +67,7 @@ pub struct Storm<'a> {
     pub counts: BTreeMap<Fault, u64>,
     /// Members that a fault of the first lane has in its hands.
     hit: Vec<usize>,
-    hoard: Option<(usize, Hoard)>,
+    ballast: Option<(usize, Ballast)>,
 }
 
 impl<'a> Storm<'a> {
@@ -89,7 +89,7 @@ impl<'a> Storm<'a> {
             timeline,
             counts: BTreeMap::new(),
             hit: Vec::new(),
-            hoard: None,
+            ballast: None,
         }
     }
 
@@ -119,8 +119,8 @@ impl<'a> Storm<'a> {
         if let Some(rules) = self.rules {
             rules.heal()?;
         }
-        if let Some((member, hoard)) = self.hoard.take() {
-            drop(hoard);
+        if let Some((member, ballast)) = self.ballast.take() {
+            drop(ballast);
             self.disks[member].relieve();
         }
         for member in &mut self.cluster.members {
@@ -153,8 +153,8 @@ impl<'a> Storm<'a> {
             for member in std::mem::take(&mut self.hit) {
                 self.cluster.members[member].wake();
             }
-            if let Some((member, hoard)) = self.hoard.take() {
-                drop(hoard);
+            if let Some((member, ballast)) = self.ballast.take() {
+                drop(ballast);
                 self.disks[member].relieve();
             }
             self.revive()?;
@@ -277,8 +277,8 @@ impl<'a> Storm<'a> {
                 }
                 self.recorder.crashed(any as u64);
             }
-            Fault::HandOver => {
-                if !self.cluster.hand_over(any) {
+            Fault::Transfer => {
+                if !self.cluster.transfer(any) {
                     return Ok(None);
                 }
             }
@@ -295,7 +295,7 @@ impl<'a> Storm<'a> {
                     return Ok(None);
                 }
                 let Some(disk) = self.disks.get(any) else { return Ok(None) };
-                self.hoard = Some((any, disk.hoard()));
+                self.ballast = Some((any, disk.fill_and_hold()));
             }
             other => return Err(format!("{other:?} is no fault of processes")),
         }
@@ -372,12 +372,12 @@ impl<'a> Storm<'a> {
             Fault::PacketLoss => {
                 let share = random.within(10..300) as u32;
                 let rules = self.rules.ok_or("no rules")?;
-                self.cluster.members.iter().try_for_each(|member| rules.lose(&member.seat, share))?;
+                self.cluster.members.iter().try_for_each(|member| rules.lose(&member.endpoint, share))?;
                 return Ok(Some(format!("{} of 100", share / 10)));
             }
             Fault::MuteLeader => {
                 let Some(leader) = self.leader() else { return Ok(None) };
-                self.rules.ok_or("no rules")?.mute(&self.cluster.members[leader].seat)?;
+                self.rules.ok_or("no rules")?.mute(&self.cluster.members[leader].endpoint)?;
                 return Ok(Some(self.names(&[leader])));
             }
             Fault::Delay => {
@@ -401,7 +401,7 @@ impl<'a> Storm<'a> {
             match is_hard {
                 true => {
                     let members = &self.cluster.members;
-                    self.rules.ok_or("no rules")?.cut(&members[*from].seat, &members[*to].seat)?;
+                    self.rules.ok_or("no rules")?.cut(&members[*from].endpoint, &members[*to].endpoint)?;
                 }
                 false => self.proxy.links.set(*from, *to, weather),
             }

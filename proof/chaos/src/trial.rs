@@ -19,6 +19,7 @@ use crate::faults::{Fault, Plan, Skipped};
 use crate::flags::Flags;
 use crate::limited::{Limited, Use};
 use crate::member::Standing;
+use crate::metrics_check::Seen;
 use crate::place::{Place, is_inside};
 use crate::proxy::Proxy;
 use crate::random::Random;
@@ -26,7 +27,6 @@ use crate::record::{Ends, Recorder, ends};
 use crate::rules::Rules;
 use crate::storm::{Storm, Timeline};
 use crate::target::Target;
-use crate::vows::Seen;
 use crate::weather::Counts;
 use crate::workload::Shape;
 use kattu_e2e::disk::SmallDisk;
@@ -165,8 +165,8 @@ impl Trial {
         for home in &homes {
             std::fs::create_dir_all(home).map_err(|error| error.to_string())?;
         }
-        let hosts: Vec<String> = place.seats.iter().map(|seat| seat.host.clone()).collect();
-        let seats = place.seats.clone();
+        let hosts: Vec<String> = place.endpoints.iter().map(|endpoint| endpoint.host.clone()).collect();
+        let endpoints = place.endpoints.clone();
         let flags = Flags::draw(seed, setting.target, plan.lie);
         self.timeline.say(format!("members with {flags}"));
         let token = format!("chaos-{seed}");
@@ -179,10 +179,10 @@ impl Trial {
             }
         }
         let knows_frames = setting.target == Target::Kattu;
-        let proxy = Proxy::start(&seats, knows_frames, seed, cluster.processes.clone())?;
+        let proxy = Proxy::start(&endpoints, knows_frames, seed, cluster.processes.clone())?;
         let limited = Limited::draw(seed, plan.members);
         if let Some(limited) = limited {
-            limited.impose(&proxy.links, seats.len());
+            limited.impose(&proxy.links, endpoints.len());
         }
         cluster.start_all()?;
         cluster.until_served()?;
@@ -281,7 +281,7 @@ impl Trial {
         cluster.start_all()?;
         cluster.until_served()?;
         let after = cluster.agreed_state()?;
-        cluster.nobody_is_accused()?;
+        cluster.nothing_is_reported()?;
         self.timeline.say("the same after a restart of all");
         // An open write may have been done meanwhile; without one nothing changes.
         if after.revision < before.revision {

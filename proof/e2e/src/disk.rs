@@ -117,21 +117,21 @@ impl SmallDisk {
         (numbers[0] * numbers[2], numbers[1] * numbers[2])
     }
 
-    fn ballast(&self) -> PathBuf {
+    fn ballast_file(&self) -> PathBuf {
         self.mount.join("ballast")
     }
 
     /// Takes all but `leave` bytes, once.
     pub fn fill(&self, leave: u64) {
         let mut file =
-            File::options().create(true).append(true).open(self.ballast()).expect("a ballast file");
+            File::options().create(true).append(true).open(self.ballast_file()).expect("a ballast file");
         // Most of it is allocated, not written: bytes would have to reach the disk before a member's next sync does.
         let at = file.metadata().expect("its size").len();
         let most = self.free_and_size().0.saturating_sub(leave + SLACK) & !4095;
         if 0 < most {
             let range = ["-o", &at.to_string(), "-l", &most.to_string()];
             // Somebody may have taken some of it meanwhile: then all is taken by writing.
-            let _ = run(Command::new("fallocate").args(range).arg(self.ballast()));
+            let _ = run(Command::new("fallocate").args(range).arg(self.ballast_file()));
         }
         let chunk = vec![0x5A; 64 << 10];
         loop {
@@ -143,10 +143,10 @@ impl SmallDisk {
     }
 
     /// Takes everything, and goes on taking whatever becomes free, until the ballast is let go.
-    pub fn hoard(&self) -> Hoard {
+    pub fn fill_and_hold(&self) -> Ballast {
         self.fill(0);
         let stop = Arc::new(AtomicBool::new(false));
-        let (stopped, path) = (stop.clone(), self.ballast());
+        let (stopped, path) = (stop.clone(), self.ballast_file());
         let thread = std::thread::spawn(move || {
             let mut file = File::options().create(true).append(true).open(&path).expect("a ballast file");
             let (chunk, crumb) = (vec![0x5A; 64 << 10], vec![0x5A; 4096]);
@@ -156,7 +156,7 @@ impl SmallDisk {
                 std::thread::sleep(Duration::from_millis(1));
             }
         });
-        Hoard { stop, thread: Some(thread) }
+        Ballast { stop, thread: Some(thread) }
     }
 
     /// Makes empty files until there is no room for another one, though there is for bytes.
@@ -169,7 +169,7 @@ impl SmallDisk {
 
     /// Gives everything back.
     pub fn relieve(&self) {
-        let _ = std::fs::remove_file(self.ballast());
+        let _ = std::fs::remove_file(self.ballast_file());
         let _ = std::fs::remove_dir_all(self.mount.join("crowd"));
     }
 }
@@ -196,12 +196,12 @@ impl Drop for SmallDisk {
 }
 
 /// Somebody who takes every byte of a disk; stops when dropped and leaves what was taken.
-pub struct Hoard {
+pub struct Ballast {
     stop: Arc<AtomicBool>,
     thread: Option<std::thread::JoinHandle<()>>,
 }
 
-impl Drop for Hoard {
+impl Drop for Ballast {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {

@@ -36,7 +36,7 @@ const HISTORY_FROM: Duration = Duration::from_secs(310);
 
 /// What is asked for.
 #[derive(Clone, Copy, Debug)]
-pub struct Wish {
+pub struct Settings {
     /// How long.
     pub length: Duration,
     /// Different keys.
@@ -80,21 +80,21 @@ pub struct Report {
 }
 
 /// Runs it; `each` is told every look.
-pub fn run(wish: Wish, mut each: impl FnMut(&Look)) -> Report {
-    let flags = wish.quota.map(|bytes| format!("--quota-backend-bytes={bytes}")).into_iter().collect();
+pub fn run(settings: Settings, mut each: impl FnMut(&Look)) -> Report {
+    let flags = settings.quota.map(|bytes| format!("--quota-backend-bytes={bytes}")).into_iter().collect();
     let mut cluster = Cluster::with("soak", Options { members: 3, flags });
     let machine = memory_of_machine();
     let begun = Instant::now();
     let mut report = Report { looks: Vec::new(), machine, failed_loads: 0, broken: Vec::new() };
-    let mut load = FullLoad::start(&cluster.endpoints(), wish.keys, wish.value_bytes);
-    while begun.elapsed() < wish.length && report.broken.is_empty() {
-        std::thread::sleep(LOOK_EVERY.min(wish.length.saturating_sub(begun.elapsed())));
+    let mut load = FullLoad::start(&cluster.endpoints(), settings.keys, settings.value_bytes);
+    while begun.elapsed() < settings.length && report.broken.is_empty() {
+        std::thread::sleep(LOOK_EVERY.min(settings.length.saturating_sub(begun.elapsed())));
         if let Some(succeeded) = load.ended() {
             if !succeeded {
                 report.failed_loads += 1;
                 report.broken.push("an operation of the load was refused or failed".into());
             }
-            load = FullLoad::start(&cluster.endpoints(), wish.keys, wish.value_bytes);
+            load = FullLoad::start(&cluster.endpoints(), settings.keys, settings.value_bytes);
         }
         for member in &mut cluster.members {
             if !member.is_running() {

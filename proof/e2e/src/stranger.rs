@@ -27,7 +27,7 @@ pub mod kind {
     /// Asks who is in the cluster.
     pub const JOIN: u8 = 6;
     /// Answers that.
-    pub const ROLL: u8 = 7;
+    pub const MEMBER_LIST: u8 = 7;
     /// Claims to say what was asked for.
     pub const PROOF: u8 = 13;
     /// Entries of a leader.
@@ -104,7 +104,7 @@ pub fn join_on(socket: &mut (impl Read + Write)) -> io::Result<Told> {
     texts(&mut fields, &["http://10.9.9.9:2380"]);
     socket.write_all(&frame(kind::JOIN, &fields))?;
     let (said, fields) = hear(socket)?;
-    if said != kind::ROLL {
+    if said != kind::MEMBER_LIST {
         return Err(io::Error::other(format!("it answers with a frame of kind {said}")));
     }
     let mut rest = &fields[..];

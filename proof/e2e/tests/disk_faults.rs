@@ -322,7 +322,7 @@ fn a_disk_whose_last_byte_is_taken(log_io: &str) {
     let (disks, mut cluster) = on_small_disks(&format!("hoard-{log_io}"), options(1, log_io));
     let writers = Writers::on(&cluster.members, "w/");
     writers.until_more(100);
-    let hoard = disks[0].hoard();
+    let ballast = disks[0].fill_and_hold();
     until("growth is refused", || (cluster.members[0].metric("kattu_no_space") == Some(1)).then_some(()));
     writers.until_refused(FULL);
     let pid = cluster.members[0].pid();
@@ -331,7 +331,7 @@ fn a_disk_whose_last_byte_is_taken(log_io: &str) {
     let kept = writers.heard.lock().expect("no writer panics").acknowledged.clone();
     assert_kept(&cluster.members[0].kv(), &kept, VALUE_BYTES);
 
-    drop(hoard);
+    drop(ballast);
     disks[0].relieve();
     writers.until_more(100);
     let heard = writers.stop();

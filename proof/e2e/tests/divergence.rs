@@ -55,10 +55,10 @@ fn a_member_whose_store_has_become_another_is_named_and_serves_nobody_while_the_
     let flags = flags.map(str::to_string).to_vec();
     let mut cluster = Cluster::with("diverge", Options { members: 3, flags });
     let right = cluster.leader();
-    let odd = (right + 1) % 3;
+    let divergent = (right + 1) % 3;
     let kv = cluster.members[right].kv();
     kv.put_surely("said", RIGHT);
-    let data = cluster.members[odd].data.clone();
+    let data = cluster.members[divergent].data.clone();
     let has_snapshot = |data: &Path| {
         let files = std::fs::read_dir(data).expect("its files");
         files.flatten().any(|file| file.file_name().to_string_lossy().ends_with(".snap"))
@@ -74,14 +74,14 @@ fn a_member_whose_store_has_become_another_is_named_and_serves_nobody_while_the_
     let status = |member: &Member| until("a status", || member.kv().status().ok());
     let applied = status(&cluster.members[right]).raft_applied_index;
     until("the odd one has everything", || {
-        (applied <= status(&cluster.members[odd]).raft_applied_index).then_some(())
+        (applied <= status(&cluster.members[divergent]).raft_applied_index).then_some(())
     });
-    let id = status(&cluster.members[odd]).header.expect("a header").member_id;
+    let id = status(&cluster.members[divergent]).header.expect("a header").member_id;
     let others = cluster.members[right].address();
-    cluster.members[odd].stop("TERM");
+    cluster.members[divergent].stop("TERM");
     diverge(&data);
     // Whether it is ready before it is named depends on who is faster.
-    cluster.members[odd].spawn();
+    cluster.members[divergent].spawn();
     let named = until("the odd one is named", || {
         kv.put_surely("more", "writes");
         let listed = ours(&["alarm", "list", "--endpoints", &others]).out;
@@ -90,7 +90,7 @@ fn a_member_whose_store_has_become_another_is_named_and_serves_nobody_while_the_
     assert!(named.contains(&format!("{id:x}")), "{id:x}: {named}");
     assert_eq!(named.matches("CORRUPT").count(), 1, "nobody else: {named}");
     until("it serves nobody", || {
-        let refused = cluster.members[odd].kv().get("said").err()?;
+        let refused = cluster.members[divergent].kv().get("said").err()?;
         refused.message().contains("corrupt cluster").then_some(())
     });
     for member in [right, (right + 2) % 3] {

@@ -501,7 +501,7 @@ fn leadership_moves_where_it_is_asked_to_and_never_to_a_learner() {
 #[test]
 fn a_leader_that_is_told_to_stop_hands_over_first() {
     let mut cluster = Cluster::start("hand-over", 3);
-    let (mut handed_over, mut early, mut log) = (0, 0, String::new());
+    let (mut transferred, mut early, mut log) = (0, 0, String::new());
     // It has a second for that, and then ends as it is: where the disk stands still for longer, the round does not count.
     for round in 0..10 {
         let (leader, leader_id, term) = until("a leader tells its term", || {
@@ -516,7 +516,7 @@ fn a_leader_that_is_told_to_stop_hands_over_first() {
         let took = begun.elapsed();
         log = cluster.members[leader].log_text();
         let handed = log.contains("handed its leadership over to member");
-        handed_over += u32::from(handed);
+        transferred += u32::from(handed);
         // Who goes without that has used its second up, or had lost the office a moment before: once, perhaps.
         early += u32::from(!handed && took < Duration::from_millis(800));
         assert!(early <= 1, "round {round}: gone after {took:?} without handing over:\n{log}");
@@ -526,11 +526,11 @@ fn a_leader_that_is_told_to_stop_hands_over_first() {
         });
         cluster.members[others[1]].kv().put_surely(format!("k{round}"), "v");
         cluster.members[leader].start();
-        if handed_over == 3 {
+        if transferred == 3 {
             return;
         }
     }
-    panic!("{handed_over} of 10 leaders handed over; the last one said:\n{log}");
+    panic!("{transferred} of 10 leaders handed over; the last one said:\n{log}");
 }
 
 #[test]
@@ -569,8 +569,8 @@ fn every_level_of_reads_is_served_over_metadata() {
     until("the leader has a lease", || {
         let leader = cluster.leader();
         let status = run(&mut at(&cluster.members[leader].address(), &["status", "-o", "json"])).json();
-        let has_lease = cluster.members[leader].metric("kattu_has_lease")? == 1;
-        (status[0]["role"] == "leader" && has_lease).then_some(())
+        let has_leader_lease = cluster.members[leader].metric("kattu_has_leader_lease")? == 1;
+        (status[0]["role"] == "leader" && has_leader_lease).then_some(())
     });
     for member in &cluster.members {
         // While the office moves, nobody may be able to tell.

@@ -490,7 +490,7 @@ fn members_compare_by_themselves_and_say_so() {
             let marked = metric("kattu_digest_marked_index");
             (0 < marked && metric("kattu_digest_agreed_index") == marked).then_some(())
         });
-        assert_eq!(metric("kattu_digest_odd_total"), 0);
+        assert_eq!(metric("kattu_digest_divergent_total"), 0);
         assert_eq!(metric("kattu_corrupt"), 0);
     }
     assert_eq!(

@@ -28,7 +28,7 @@
 use crate::member::Event;
 use kattu_raft::canonical::{CANONICAL_NOW, Moment};
 use kattu_raft::message::Message;
-use kattu_raft::{Duration, Effects, Envelope, Lease, Raft, Trace};
+use kattu_raft::{Duration, Effects, Envelope, LeaderLease, Raft, Trace};
 
 /// The shortest time without a leader after which somebody campaigns, and how long a promise lasts.
 pub const ELECTION_TIMEOUT: Duration = Duration::from_nanos(12);
@@ -36,7 +36,7 @@ pub const ELECTION_TIMEOUT: Duration = Duration::from_nanos(12);
 pub const HEARTBEAT_INTERVAL: Duration = Duration::from_nanos(4);
 /// How far clocks are trusted. A lease lasts for 8 ns by that. Nobody watches them: what they showed would tell apart states
 /// that are one.
-pub const LEASE: Lease = Lease { rho: 200_000, margin: Duration::ZERO, watch: false };
+pub const LEASE: LeaderLease = LeaderLease { rho: 200_000, margin: Duration::ZERO, watch_clocks: false };
 
 /// The shared clock with which scopes of leases measure.
 #[derive(Clone, Copy, Debug)]
@@ -112,22 +112,22 @@ pub struct Turns {
 
 /// What is remembered of one member's past, on its own clock.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Watch {
+pub struct Observer {
     /// So much longer it has promised to help nobody.
     bound: Duration,
     /// So long ago, as a leader, it sent heartbeats or was elected; no more than it takes to count as asleep.
     quiet: Duration,
     /// It began to hand over in this reign of its.
-    handed_over: bool,
+    transferred: bool,
 }
 
 /// Whether a lease holds.
 #[must_use]
 pub fn holds_lease(raft: &Raft) -> bool {
-    raft.lease_until().is_some_and(|until| CANONICAL_NOW < until)
+    raft.leader_lease_until().is_some_and(|until| CANONICAL_NOW < until)
 }
 
-impl Watch {
+impl Observer {
     /// Its clock shows more; whether it leads.
     pub fn passes(&mut self, shown: Duration, leads: bool) {
         self.bound = self.bound.saturating_sub(shown);
@@ -138,7 +138,7 @@ impl Watch {
 
     /// Its process ended; what it had promised it still owes.
     pub fn crashed(&mut self) {
-        (self.quiet, self.handed_over) = (Duration::ZERO, false);
+        (self.quiet, self.transferred) = (Duration::ZERO, false);
     }
 
     /// Judges what it did, told at one moment, and notes what it promised.
@@ -152,7 +152,7 @@ impl Watch {
         after: &Raft,
         effects: &Effects,
     ) -> Result<Turns, String> {
-        self.judge_promise(event, effects)?;
+        self.judge_vote_hold(event, effects)?;
         let turns = self.judge_lease(event, before, after, effects)?;
         if let Event::Deliver(Envelope { from, term, message, .. }) = event {
             let of_a_leader = matches!(message, Message::Append(_) | Message::SnapshotChunk(_));
@@ -163,7 +163,7 @@ impl Watch {
         Ok(turns)
     }
 
-    fn judge_promise(&self, event: &Event, effects: &Effects) -> Result<(), String> {
+    fn judge_vote_hold(&self, event: &Event, effects: &Effects) -> Result<(), String> {
         let open = || format!("{} ns before its promise is over", self.bound.as_nanos());
         let asked = match event {
             Event::Deliver(envelope) => match &envelope.message {
@@ -220,11 +220,11 @@ impl Watch {
             return Err("L-8: answers a read by its clock, though it has slept for all it knows".into());
         }
         if !after.is_leader() || elected {
-            self.handed_over = false;
+            self.transferred = false;
         }
-        self.handed_over |= given_up;
+        self.transferred |= given_up;
         let holds = holds_lease(after);
-        if self.handed_over && holds {
+        if self.transferred && holds {
             return Err("L-6: has a lease after it began to hand over".into());
         }
         let beats = |raft: &Raft| raft.due(CANONICAL_NOW).contains(&Moment::Heartbeat);

@@ -7,7 +7,7 @@
 //!        commit mark is never overwritten.
 //! Knows nothing of: files, sectors, damage; crash images of the real log are `shell/wal`'s tests.
 
-use crate::member::Place;
+use crate::member::Position;
 use kattu_raft::{
     ChunkRead, Entry, EntryId, EntryKind, HardState, LogBody, LogIndex, LogRecord, Lsn, Membership,
     ReadChunk, Recovered, SnapshotMeta,
@@ -45,7 +45,7 @@ pub struct Snapshot {
     /// What it covers.
     pub meta: SnapshotMeta,
     /// Its content.
-    pub places: Vec<Place>,
+    pub places: Vec<Position>,
 }
 
 /// Snapshots that stay: one that a leader sent may not count yet when the one before still must.
@@ -114,7 +114,9 @@ impl State {
                 self.base = *base;
                 self.committed = self.committed.max(base.index);
             }
-            LogBody::Floor(floor) => return broken(format!("floor {floor}: no disk loses anything here")),
+            LogBody::VoteFloor(vote_floor) => {
+                return broken(format!("floor {vote_floor}: no disk loses anything here"));
+            }
         }
         Ok(())
     }
@@ -176,7 +178,11 @@ impl Disk {
 
     /// Answers a request for a piece of a snapshot: each is one piece.
     #[must_use]
-    pub fn read<const N: usize>(&self, request: &ReadChunk, bytes: impl Fn(Place) -> [u8; N]) -> ChunkRead {
+    pub fn read<const N: usize>(
+        &self,
+        request: &ReadChunk,
+        bytes: impl Fn(Position) -> [u8; N],
+    ) -> ChunkRead {
         let Some(snapshot) = self.snapshots.iter().find(|snapshot| snapshot.meta.last == request.last) else {
             return ChunkRead::Gone;
         };
@@ -190,7 +196,7 @@ impl Disk {
     ///
     /// # Errors
     /// No snapshot covers what the log has lost. [fault-model ST9]
-    pub fn history(&self, state: &State) -> Result<Vec<Place>, Broken> {
+    pub fn history(&self, state: &State) -> Result<Vec<Position>, Broken> {
         let base = state.base.index.0 as usize;
         let mut places = Vec::new();
         if base > 0 {
@@ -202,7 +208,7 @@ impl Disk {
                 snapshot.ok_or_else(|| format!("no snapshot covers the log up to {} [ST9]", state.base))?;
             places.extend_from_slice(&snapshot.places[..base]);
         }
-        places.extend(state.log.iter().map(Place::of));
+        places.extend(state.log.iter().map(Position::of));
         Ok(places)
     }
 
@@ -233,7 +239,7 @@ impl Disk {
             tail: log.clone(),
             committed: newest.map_or(*committed, |newest| newest.meta.last.index.max(*committed)),
             lsn: *lsn,
-            floor: None,
+            vote_floor: None,
             stamp: match log.last() {
                 Some(entry) => entry.head.stamp,
                 None => newest.map_or_else(Default::default, |newest| newest.meta.stamp),

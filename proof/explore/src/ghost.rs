@@ -12,7 +12,7 @@
 //!        [Ongaro14 §3.4–3.6, §6.4; replication-protocols §1.3, §9, §9.4]
 //! Knows nothing of: messages, how members decide.
 
-use crate::member::{Configuration, Place};
+use crate::member::{Configuration, Position};
 use crate::tables::{Facts, Step};
 use kattu_raft::{LogIndex, Term};
 
@@ -22,7 +22,7 @@ pub struct Ghost {
     /// By term: index of the member elected.
     leaders: Vec<Option<u8>>,
     /// By index − 1: what was committed, and in which term.
-    committed: Vec<(Place, Term)>,
+    committed: Vec<(Position, Term)>,
     /// Reads without an answer: at which member, which one, and how much was committed when it began.
     reads: Vec<(u8, u8, u8)>,
 }
@@ -139,12 +139,13 @@ impl Ghost {
                     "Linearizable reads: member {name} answers a read that nobody waits for"
                 ));
             }
-            let floor = judged.into_iter().map(|(_, _, floor)| floor).max().unwrap_or_default();
+            let vote_floor =
+                judged.into_iter().map(|(_, _, vote_floor)| vote_floor).max().unwrap_or_default();
             if let Some(index) = verdict.index
-                && index < LogIndex(u64::from(floor))
+                && index < LogIndex(u64::from(vote_floor))
             {
                 return Err(format!(
-                    "Linearizable reads: member {name} serves a read from {}, but {floor} was committed before it began",
+                    "Linearizable reads: member {name} serves a read from {}, but {vote_floor} was committed before it began",
                     index.0
                 ));
             }
@@ -245,7 +246,7 @@ impl Ghost {
 }
 
 /// On whose disks this is.
-fn holders(members: &[&Facts], place: Place) -> u8 {
+fn holders(members: &[&Facts], place: Position) -> u8 {
     let position = place.id.index.0 as usize - 1;
     let holds = |(n, facts): (usize, &&Facts)| u8::from(facts.durable.get(position) == Some(&place)) << n;
     members.iter().enumerate().map(holds).sum()
@@ -253,7 +254,7 @@ fn holders(members: &[&Facts], place: Place) -> u8 {
 
 /// Entries with one name have one past.
 fn logs_match(m: usize, left: &Facts, n: usize, right: &Facts) -> Result<(), String> {
-    let same_name = |(l, r): &(&Place, &Place)| l.id == r.id;
+    let same_name = |(l, r): &(&Position, &Position)| l.id == r.id;
     let shared = left.log.iter().zip(&right.log).rev().skip_while(|pair| !same_name(pair));
     // From the newest shared name on down, everything must be the same.
     for (l, r) in shared {

@@ -10,14 +10,14 @@
 //!
 //! Knows nothing of: other members, messages under way, what was committed elsewhere.
 
-use crate::clocks::{self, Rate, Turns, Watch};
+use crate::clocks::{self, Observer, Rate, Turns};
 use crate::disk::{Disk, Snapshot};
 use crate::scope::{Lie, Scope, Sync};
 use kattu_raft::canonical::{CANONICAL_NOW, Moment};
 use kattu_raft::message::Message;
 use kattu_raft::{
     ChunkStored, Config, Duration, Effects, Entry, EntryId, EntryKind, Envelope, GroupId, Incarnation,
-    Leadership, Limits, LinkEnd, LogIndex, Membership, NodeId, Policies, Raft, ReadBatch, ReadVerdict,
+    LeadershipConfig, Limits, LinkEnd, LogIndex, Membership, NodeId, Policies, Raft, ReadBatch, ReadVerdict,
     RecordEncoder, Term, Trace, invariants,
 };
 use std::cell::{Cell, RefCell};
@@ -72,16 +72,16 @@ pub struct Member {
     /// A snapshot of a leader's has taken the place of its log, in this run.
     pub installed: bool,
     /// What it promised by its clock; nothing where time is not measured.
-    pub watch: Watch,
+    pub observer: Observer,
 }
 
 /// What an event led to, beside the member itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Deed {
+pub struct StepResult {
     /// Messages.
     pub sends: Vec<Envelope>,
     /// What it newly knows committed.
-    pub commits: Vec<Place>,
+    pub commits: Vec<Position>,
     /// The term it was elected in.
     pub elected: Option<Term>,
     /// Reads answered.
@@ -96,7 +96,7 @@ pub struct Deed {
 
 /// One position of a log with what stands there: the entry's name, and which command it is (0: none of a client).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Place {
+pub struct Position {
     /// Who wrote it, where.
     pub id: EntryId,
     /// The client's command.
@@ -164,10 +164,10 @@ impl std::fmt::Display for Configuration {
     }
 }
 
-impl Place {
+impl Position {
     /// What stands at an entry's position.
     #[must_use]
-    pub fn of(entry: &Entry) -> Place {
+    pub fn of(entry: &Entry) -> Position {
         let (command, configuration) = match entry.head.kind {
             EntryKind::Noop => (0, None),
             EntryKind::Command => (entry.payload().first().copied().unwrap_or(0), None),
@@ -176,19 +176,19 @@ impl Place {
                 (0, membership.ok().map(|membership| Configuration::of(&membership)))
             }
         };
-        Place { id: entry.id(), command, configuration }
+        Position { id: entry.id(), command, configuration }
     }
 
-    /// As bytes of a snapshot; [`Place::from_bytes`] undoes it.
+    /// As bytes of a snapshot; [`Position::from_bytes`] undoes it.
     fn to_bytes(self) -> [u8; PLACE_BYTES] {
         let Configuration { voters, outgoing, learners } = self.configuration.unwrap_or_default();
         let EntryId { term, index } = self.id;
         [term.0 as u8, index.0 as u8, self.command, voters, outgoing, learners]
     }
 
-    fn from_bytes(bytes: &[u8]) -> Place {
+    fn from_bytes(bytes: &[u8]) -> Position {
         let configuration = Configuration { voters: bytes[3], outgoing: bytes[4], learners: bytes[5] };
-        Place {
+        Position {
             id: EntryId::new(bytes[0].into(), bytes[1].into()),
             command: bytes[2],
             configuration: (configuration != Configuration::default()).then_some(configuration),
@@ -199,7 +199,7 @@ impl Place {
 /// Bytes of a snapshot for each position: every number of a tiny cluster fits in one.
 const PLACE_BYTES: usize = 6;
 
-impl std::fmt::Display for Place {
+impl std::fmt::Display for Position {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match (self.command, self.configuration) {
             (0, None) => write!(f, "{}", self.id),
@@ -218,10 +218,10 @@ pub fn command_name(command: u8) -> char {
 /// The configuration of a member: lengths of time so short that the log's clock stands still.
 fn config(id: NodeId, scope: &Scope) -> Config {
     let Membership { voters, learners, .. } = scope.first_configuration(id);
-    let mut leadership = Leadership::default();
+    let mut leadership = LeadershipConfig::default();
     let (mut election_timeout, mut heartbeat_interval) = (Duration::from_nanos(30), Duration::from_nanos(10));
     if scope.clocks.is_some() {
-        leadership.lease = Some(clocks::LEASE);
+        leadership.leader_lease = Some(clocks::LEASE);
         (election_timeout, heartbeat_interval) = (clocks::ELECTION_TIMEOUT, clocks::HEARTBEAT_INTERVAL);
     }
     Config {
@@ -249,8 +249,9 @@ impl Member {
     /// # Errors
     /// What it broke by starting.
     pub fn new(id: NodeId, scope: &Scope) -> Result<Member, String> {
-        let (served, disk, watch) = (LogIndex(0), Disk::default(), Watch::default());
-        let member = Member { id, raft: None, disk, runs: 0, served, dirty: false, installed: false, watch };
+        let (served, disk, observer) = (LogIndex(0), Disk::default(), Observer::default());
+        let member =
+            Member { id, raft: None, disk, runs: 0, served, dirty: false, installed: false, observer };
         member.after(&Event::Restart, scope).map(|(member, _)| member)
     }
 
@@ -264,17 +265,17 @@ impl Member {
     ///
     /// # Errors
     /// What it broke, in words.
-    pub fn after(&self, event: &Event, scope: &Scope) -> Result<(Member, Deed), String> {
+    pub fn after(&self, event: &Event, scope: &Scope) -> Result<(Member, StepResult), String> {
         let mut member = self.clone();
-        let deed = silently(|| member.meet(event, scope))??;
-        Ok((member, deed))
+        let result = silently(|| member.meet(event, scope))??;
+        Ok((member, result))
     }
 
-    fn meet(&mut self, event: &Event, scope: &Scope) -> Result<Deed, String> {
+    fn meet(&mut self, event: &Event, scope: &Scope) -> Result<StepResult, String> {
         match event {
             Event::Crash(surviving) => {
                 self.crash(*surviving, scope.lie)?;
-                return Ok(Deed::default());
+                return Ok(StepResult::default());
             }
             Event::Pass(rate) => return self.pass(*rate),
             Event::Restart => self.start(scope),
@@ -324,30 +325,30 @@ impl Member {
         }
         self.dirty = scope.late_drain && *event != Event::Drain;
         self.settle(now, &mut effects, scope)?;
-        self.judge_hand_over(event, before.as_ref(), &effects)?;
+        self.judge_transfer(event, before.as_ref(), &effects)?;
         self.judge_campaign(event, &effects, scope)?;
         let mut turns = Turns::default();
         if let (Some(_), Some(raft)) = (scope.clocks, &self.raft) {
-            turns = self.watch.judge(event, before.as_ref(), raft, &effects)?;
+            turns = self.observer.judge(event, before.as_ref(), raft, &effects)?;
         }
-        let mut deed = self.judge(before.as_ref(), effects)?;
-        (deed.refused, deed.lease) = (refused, turns);
-        Ok(deed)
+        let mut result = self.judge(before.as_ref(), effects)?;
+        (result.refused, result.lease) = (refused, turns);
+        Ok(result)
     }
 
     /// Its clock shows more, and nobody tells it.
-    fn pass(&mut self, rate: Rate) -> Result<Deed, String> {
-        let mut deed = Deed::default();
+    fn pass(&mut self, rate: Rate) -> Result<StepResult, String> {
+        let mut result = StepResult::default();
         let leads = self.raft.as_ref().is_some_and(Raft::is_leader);
-        self.watch.passes(rate.shows(), leads);
+        self.observer.passes(rate.shows(), leads);
         if let Some(raft) = &mut self.raft {
             let held = clocks::holds_lease(raft);
             let shift = raft.canonicalize_in_time(CANONICAL_NOW + rate.shows());
             self.disk.renumber(shift);
-            deed.lease.ended = held && !clocks::holds_lease(raft);
+            result.lease.ended = held && !clocks::holds_lease(raft);
             invariants::check(raft).map_err(|violation| violation.to_string())?;
         }
-        Ok(deed)
+        Ok(result)
     }
 
     /// Carries out what came of an event and of what that led to.
@@ -388,18 +389,18 @@ impl Member {
                 let is_whole = piece.offset == 0 && piece.bytes.len() as u64 == piece.total;
                 let complete = is_known || is_whole;
                 if complete && !is_known {
-                    let places = piece.bytes.chunks_exact(PLACE_BYTES).map(Place::from_bytes).collect();
+                    let places = piece.bytes.chunks_exact(PLACE_BYTES).map(Position::from_bytes).collect();
                     self.disk.keep(Snapshot { meta: piece.meta, places });
                 }
                 let stored = ChunkStored { last, next: if complete { piece.total } else { 0 }, complete };
                 raft.chunk_stored(now, stored, effects);
             }
             for request in std::mem::take(&mut effects.read_chunks) {
-                let read = self.disk.read(&request, Place::to_bytes);
+                let read = self.disk.read(&request, Position::to_bytes);
                 raft.chunk_read(now, request, read, effects);
             }
-            if applied < raft.applied_handed_out() {
-                applied = raft.applied_handed_out();
+            if applied < raft.applied_delivered() {
+                applied = raft.applied_delivered();
                 raft.applied(now, applied, effects);
             } else if effects.store_chunks.is_empty() && effects.read_chunks.is_empty() {
                 break;
@@ -416,9 +417,9 @@ impl Member {
     /// Takes a snapshot of everything that is applied, and drops it from the log; false if there is nothing to take.
     fn take_snapshot(&mut self, now: kattu_raft::Instant, effects: &mut Effects) -> Result<bool, String> {
         let Some(raft) = &mut self.raft else { return Ok(false) };
-        let handed = raft.applied_handed_out();
+        let delivered = raft.applied_delivered();
         let places = self.disk.history(&self.disk.written()?)?;
-        let Some(places) = places.get(..handed.0 as usize) else { return Ok(false) };
+        let Some(places) = places.get(..delivered.0 as usize) else { return Ok(false) };
         let Some(last) = places.last().map(|place| place.id) else { return Ok(false) };
         let stamp = raft.entry(last.index).map(|entry| entry.head.stamp).unwrap_or_default();
         let Some(meta) = raft.snapshot_meta(last, stamp) else { return Ok(false) };
@@ -436,7 +437,7 @@ impl Member {
     }
 
     /// Nobody obeys a leader whose term is over. [replication-protocols M9]
-    fn judge_hand_over(&self, event: &Event, before: Option<&Raft>, effects: &Effects) -> Result<(), String> {
+    fn judge_transfer(&self, event: &Event, before: Option<&Raft>, effects: &Effects) -> Result<(), String> {
         let (Event::Deliver(envelope), Some(before)) = (event, before) else { return Ok(()) };
         let late = matches!(envelope.message, Message::TimeoutNow(_)) && envelope.term < before.term();
         let campaigns = |sent: &Envelope| matches!(sent.message, Message::Vote(_) | Message::PreVote(_));
@@ -475,10 +476,10 @@ impl Member {
 
     fn crash(&mut self, surviving: usize, lie: Option<Lie>) -> Result<(), String> {
         if let Some(raft) = self.raft.take() {
-            self.served = self.served.max(raft.applied_handed_out());
+            self.served = self.served.max(raft.applied_delivered());
         }
         (self.dirty, self.installed) = (false, false);
-        self.watch.crashed();
+        self.observer.crashed();
         self.disk.crash(surviving)?;
         self.disk.history(&self.disk.durable)?;
         match lie {
@@ -494,8 +495,8 @@ impl Member {
     }
 
     /// Judges what this member did, with nothing but itself in view.
-    fn judge(&self, before: Option<&Raft>, effects: Effects) -> Result<Deed, String> {
-        let Some(raft) = &self.raft else { return Ok(Deed::default()) };
+    fn judge(&self, before: Option<&Raft>, effects: Effects) -> Result<StepResult, String> {
+        let Some(raft) = &self.raft else { return Ok(StepResult::default()) };
         invariants::check(raft).map_err(|violation| violation.to_string())?;
         let written = self.disk.written()?;
         let same_log = (written.base, written.last()) == (raft.base(), raft.last_id())
@@ -509,7 +510,7 @@ impl Member {
             Member::matches_are_kept(before, raft)?;
             let fell = raft.term() < before.term()
                 || raft.committed() < before.committed()
-                || raft.applied_handed_out() < before.applied_handed_out();
+                || raft.applied_delivered() < before.applied_delivered();
             if fell {
                 return Err("term, commit or apply moved back within a run [marks are monotone]".into());
             }
@@ -522,7 +523,7 @@ impl Member {
         }
         effects.send.iter().try_for_each(|envelope| self.judge_message(envelope))?;
         let commits = (committed_before.0 + 1..=raft.committed().0)
-            .filter_map(|index| raft.entry(LogIndex(index)).map(Place::of))
+            .filter_map(|index| raft.entry(LogIndex(index)).map(Position::of))
             .collect();
         let elected = effects.trace.iter().find_map(|event| match event {
             Trace::BecameLeader(term) => Some(*term),
@@ -532,7 +533,7 @@ impl Member {
             return Err(format!("nobody lies here, but member {} is said to: {falsehood}", peer.0));
         }
         let Effects { send: sends, reads: verdicts, trace, .. } = effects;
-        Ok(Deed { sends, commits, elected, verdicts, refused: false, trace, lease: Turns::default() })
+        Ok(StepResult { sends, commits, elected, verdicts, refused: false, trace, lease: Turns::default() })
     }
 
     /// What a leader was told is held does not become less within its term.

@@ -8,7 +8,7 @@
 use crate::clocks::{self, Turns};
 use crate::disk::State;
 use crate::ghost::Ghost;
-use crate::member::{Configuration, Deed, Event, Member, Place};
+use crate::member::{Configuration, Event, Member, Position, StepResult};
 use crate::scope::Scope;
 use kattu_raft::canonical::{CANONICAL_NOW, Moment};
 use kattu_raft::message::Message;
@@ -87,9 +87,9 @@ pub struct Facts {
     /// Newest term on its disk: no crash takes it back.
     pub durable_term: Term,
     /// Its log: in memory while it runs, else on its disk.
-    pub log: Box<[Place]>,
+    pub log: Box<[Position]>,
     /// The log on its disk.
-    pub durable: Box<[Place]>,
+    pub durable: Box<[Position]>,
     /// What it believes, as a leader, to be acknowledged by each member.
     pub matched: Box<[LogIndex]>,
     /// Reasons for which time alone changes it.
@@ -111,7 +111,7 @@ pub struct Facts {
     /// The newest configuration of its log, or the first one.
     pub in_force: Configuration,
     /// Up to where its store has been handed entries.
-    pub handed: LogIndex,
+    pub delivered: LogIndex,
     /// Up to where its newest snapshot reaches.
     pub covered: LogIndex,
     /// See [`Member::installed`].
@@ -141,7 +141,7 @@ pub struct Step {
     /// Messages it sent.
     pub sends: Box<[u32]>,
     /// What it newly knows committed.
-    pub commits: Box<[Place]>,
+    pub commits: Box<[Position]>,
     /// The term it was elected in.
     pub elected: Option<Term>,
     /// Reads it answered.
@@ -262,8 +262,8 @@ impl<'a> Tables<'a> {
         }
         let event = event(self);
         let before = self.member_at(member).clone();
-        let (after, deed) = before.after(&event, self.scope)?;
-        let Deed { sends, commits, elected, verdicts, refused, trace, lease } = deed;
+        let (after, result) = before.after(&event, self.scope)?;
+        let StepResult { sends, commits, elected, verdicts, refused, trace, lease } = result;
         let happened = |is: fn(&Trace) -> bool| trace.iter().any(is);
         let configurations = |member: &Member| {
             let log = member.disk.written().map(|written| written.log).unwrap_or_default();
@@ -319,7 +319,7 @@ fn facts(member: &Member, scope: &Scope) -> Facts {
     let raft = member.raft.as_ref();
     let disk = &member.disk;
     // What cannot be told of a disk was judged when the member stepped there: nothing of it was broken.
-    let history = |state: &State| -> Box<[Place]> { disk.history(state).unwrap_or_default().into() };
+    let history = |state: &State| -> Box<[Position]> { disk.history(state).unwrap_or_default().into() };
     let durable = history(&disk.durable);
     let written = disk.written().ok().filter(|_| raft.is_some());
     let log = written.as_ref().map_or_else(|| durable.clone(), history);
@@ -335,7 +335,7 @@ fn facts(member: &Member, scope: &Scope) -> Facts {
         base,
         first,
         in_force: log.iter().rev().find_map(|place| place.configuration).unwrap_or(first),
-        handed: raft.map(Raft::applied_handed_out).unwrap_or_default(),
+        delivered: raft.map(Raft::applied_delivered).unwrap_or_default(),
         covered: raft.and_then(Raft::snapshot).map(|meta| meta.last.index).unwrap_or_default(),
         installed: member.installed,
         hands_over: raft.is_some_and(|raft| raft.transferring().is_some()),

@@ -2,7 +2,7 @@
 //!
 //! Knows nothing of: how the way was found.
 
-use crate::member::{Deed, Event, Place, command_name};
+use crate::member::{Event, Position, StepResult, command_name};
 use crate::scope::Scope;
 use crate::tables::Tables;
 use crate::world::{Choice, World, named_event};
@@ -49,7 +49,7 @@ fn line(world: &World, choice: Choice, scope: &Scope, tables: &Tables<'_>) -> Li
     let copied = if matches!(choice, Choice::Copy(_)) { " (and once more)" } else { "" };
     let text = format!("{}{copied}", told(&event));
     let effect = match tables.member_at(world.members[n]).after(&event, scope) {
-        Ok((_, deed)) => consequence(&deed),
+        Ok((_, result)) => consequence(&result),
         Err(broken) => format!("!! {broken}"),
     };
     Line { whom: format!("member {}", n + 1), event: text, effect }
@@ -61,7 +61,7 @@ fn passed(world: &World, way: u8, scope: &Scope, tables: &Tables<'_>) -> Line {
     let shown: Vec<String> = rates.iter().map(|rate| rate.shows().as_nanos().to_string()).collect();
     let ended = |(n, member): (usize, &u32)| {
         let after = tables.member_at(*member).after(&Event::Pass(*rates.get(n)?), scope);
-        after.is_ok_and(|(_, deed)| deed.lease.ended).then(|| format!("the lease of {} is over", n + 1))
+        after.is_ok_and(|(_, result)| result.lease.ended).then(|| format!("the lease of {} is over", n + 1))
     };
     let effects: Vec<String> = world.members.iter().enumerate().filter_map(ended).collect();
     let event = format!("show {} ns more", shown.join(", "));
@@ -94,14 +94,14 @@ fn told(event: &Event) -> String {
             Moment::CommitMark => "commit mark is due".into(),
             Moment::LeaderSilent => "has not heard its leader for long".into(),
             Moment::QuorumCheck => "has not heard a quorum for long".into(),
-            Moment::HandOut => "hands out what is committed".into(),
+            Moment::Deliver => "hands out what is committed".into(),
             Moment::Election => "election timeout".into(),
             Moment::Suspicion => "asks what others think of its leader".into(),
             Moment::TransferEnds => "handing over has taken too long".into(),
             Moment::LeaseEnds => "lease is over".into(),
             Moment::Stream => "goes on with a snapshot".into(),
             Moment::Question => "asks what became of its entries".into(),
-            Moment::PromiseEnds => "promise to a leader is over".into(),
+            Moment::VoteHoldEnds => "promise to a leader is over".into(),
         },
         Event::Sync(1) => "disk has done a record".into(),
         Event::Sync(records) => format!("disk has done {records} records"),
@@ -118,19 +118,19 @@ fn told(event: &Event) -> String {
     }
 }
 
-fn consequence(deed: &Deed) -> String {
-    let mut parts: Vec<String> = deed.trace.iter().filter_map(trace).collect();
-    parts.extend(deed.commits.iter().map(|place| format!("commits {place}")));
-    for verdict in &deed.verdicts {
+fn consequence(result: &StepResult) -> String {
+    let mut parts: Vec<String> = result.trace.iter().filter_map(trace).collect();
+    parts.extend(result.commits.iter().map(|place| format!("commits {place}")));
+    for verdict in &result.verdicts {
         parts.push(match verdict.index {
             Some(index) => format!("read {} is served from {}", verdict.upto.0, index.0),
             None => format!("read {} fails", verdict.upto.0),
         });
     }
-    if deed.lease.read {
+    if result.lease.read {
         parts.push("by its lease".into());
     }
-    parts.extend(deed.sends.iter().map(|message| format!("sends {}", envelope(message))));
+    parts.extend(result.sends.iter().map(|message| format!("sends {}", envelope(message))));
     parts.join("; ")
 }
 
@@ -147,8 +147,8 @@ fn trace(event: &Trace) -> Option<String> {
         Trace::SlowDisk { own, fastest, its } => {
             Some(format!("took {own:?} for a write, {} took {its:?}", fastest.0))
         }
-        Trace::LeaseWithout { peer, promise } => {
-            Some(format!("has no promise of {} but {promise:?}", peer.0))
+        Trace::LeaderLeaseDenied { peer, vote_hold } => {
+            Some(format!("has no promise of {} but {vote_hold:?}", peer.0))
         }
         Trace::ClocksApart { peer, gains } => {
             Some(format!("proves that {} gains {gains} millionths", peer.0))
@@ -159,7 +159,7 @@ fn trace(event: &Trace) -> Option<String> {
             Some(format!("notices that {} has lost its log from {} to {}", peer.0, last.0 + 1, matched.0))
         }
         Trace::TakesPart { .. } => Some("takes part".to_string()),
-        Trace::ToldOfLoss { floor, .. } => Some(format!("is told that its log went up to {floor}")),
+        Trace::ToldOfLoss { vote_floor, .. } => Some(format!("is told that its log went up to {vote_floor}")),
         Trace::TransferFailed(target) => Some(format!("gives up handing over to {}", target.0)),
         Trace::Pruned(base) => Some(format!("prunes up to {base}")),
         Trace::Installs(last) => Some(format!("installs a snapshot up to {last}")),
@@ -175,7 +175,7 @@ pub fn envelope(envelope: &Envelope) -> String {
     let text = match message {
         Message::Append(append) => {
             let entries: Vec<String> =
-                append.entries.iter().map(|entry| Place::of(entry).to_string()).collect();
+                append.entries.iter().map(|entry| Position::of(entry).to_string()).collect();
             let entries = entries.join(" ");
             let what = if append.tail { "question".into() } else { format!("append [{entries}]") };
             format!("{what} after {}, commit {}", append.prev, append.commit.0)

@@ -13,7 +13,7 @@
 //! Knows nothing of: which worlds were seen before.
 
 use crate::clocks::Rate;
-use crate::member::{Event, Member, Place};
+use crate::member::{Event, Member, Position};
 use crate::scope::{Order, Scope, Start, Sync};
 use crate::search::Sight;
 use crate::tables::{Facts, Step, Tables};
@@ -422,7 +422,7 @@ impl World {
             if let Some(leader) = facts.follows.filter(|_| left.closes > 0) {
                 may(What::Close(leader));
             }
-            if left.snapshots > 0 && facts.covered < facts.handed {
+            if left.snapshots > 0 && facts.covered < facts.delivered {
                 may(What::Snapshot);
             }
             if left.reads > 0 && facts.knows_leader {
@@ -553,7 +553,7 @@ impl World {
     /// What is true in this world.
     pub fn sights(&self, tables: &Tables<'_>) -> impl Iterator<Item = Sight> {
         let any = |is: fn(&Facts) -> bool| self.members.iter().any(|member| is(tables.facts(*member)));
-        let is_joint = |log: &[Place]| {
+        let is_joint = |log: &[Position]| {
             log.iter().rev().find_map(|place| place.configuration).is_some_and(|newest| newest.outgoing != 0)
         };
         let ghost = tables.ghost_at(self.ghost);

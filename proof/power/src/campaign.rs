@@ -2,13 +2,13 @@
 //!
 //! Knows nothing of: what a trial does.
 
+use crate::fuse_disk::Counts;
 use crate::plan::Plan;
-use crate::platter::Loss;
-use crate::station::Counts;
 use crate::trial::trial;
+use crate::volatile_disk::Loss;
 use indicatif::{ProgressBar, ProgressStyle};
+use kattu_chaos::metrics_check::Seen;
 use kattu_chaos::target::Target;
-use kattu_chaos::vows::Seen;
 use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -26,7 +26,7 @@ struct Sum {
     logs: u64,
     torn_tails: u64,
     snapshots: (u64, u64),
-    blows: BTreeMap<String, u64>,
+    power_cuts: BTreeMap<String, u64>,
     fates: BTreeMap<&'static str, u64>,
     changes: BTreeMap<String, u64>,
     loss: Loss,
@@ -69,7 +69,10 @@ pub fn campaign(trials: u64, seed: u64, target: Target, most: Option<Duration>) 
         sum.seen.add(outcome.seen);
         sum.loss.add(outcome.loss);
         sum.counts.add(outcome.counts);
-        outcome.blows.into_iter().for_each(|(who, times)| *sum.blows.entry(who).or_default() += times);
+        outcome
+            .power_cuts
+            .into_iter()
+            .for_each(|(who, times)| *sum.power_cuts.entry(who).or_default() += times);
         outcome.changes.into_iter().for_each(|(what, times)| *sum.changes.entry(what).or_default() += times);
         outcome.fates.into_iter().for_each(|(fate, times)| *sum.fates.entry(fate).or_default() += times);
         sum.violations += u64::from(!outcome.violations.is_empty());
@@ -93,7 +96,7 @@ pub fn campaign(trials: u64, seed: u64, target: Target, most: Option<Duration>) 
 impl Sum {
     fn report(&self, took: Duration) -> ExitCode {
         println!("{:<28} {:>7}", "power lost by", "times");
-        self.blows.iter().for_each(|(who, times)| println!("{who:<28} {times:>7}"));
+        self.power_cuts.iter().for_each(|(who, times)| println!("{who:<28} {times:>7}"));
         println!("{:<28} {:>7}", "members changed", "times");
         self.changes.iter().for_each(|(what, times)| println!("{what:<28} {times:>7}"));
         println!("{:<28} {:>7}", "unflushed writes of a disk", "times");

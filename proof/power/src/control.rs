@@ -5,15 +5,15 @@
 //! Knows nothing of: how.
 
 use crate::files;
+use crate::mount_namespace;
 use crate::plan::Plan;
-use crate::room;
 use crate::trial::trial;
 use kattu_chaos::target::Target;
 use std::process::ExitCode;
 
 /// Files on the rig, without any member.
 pub fn files() -> ExitCode {
-    match files::rig_sees(&room::own().join("files")) {
+    match files::rig_sees(&mount_namespace::own().join("files")) {
         Ok(()) => {
             println!("files: what was synced survives, what was not is gone, a disk that lies is seen");
             ExitCode::SUCCESS
@@ -27,7 +27,7 @@ pub fn files() -> ExitCode {
 
 /// One disk in the middle of a sync, until standard input ends.
 pub fn hold() -> ExitCode {
-    let folder = room::own();
+    let folder = mount_namespace::own();
     let ended = files::held(&folder.join("files"), || {
         println!("holding {}", folder.display());
         // Whatever comes, only the end counts.

@@ -4,13 +4,13 @@
 //!  kattu serve ── ext4 ── loop device ── file `disk` ── FUSE ── Station ── Platter
 //! ```
 //!
-//! Everything is mounted in a room ([`crate::room`]) and taken down when dropped; the loop device frees itself when its
+//! Everything is mounted in a room ([`crate::mount_namespace`]) and taken down when dropped; the loop device frees itself when its
 //! file system is gone. This process serves the file and never touches the mounts: whoever does, runs in the room.
 //! Knows nothing of: what is stored.
 
-use crate::platter::Image;
-use crate::room::Room;
-use crate::station::{FILE, Station};
+use crate::fuse_disk::{FILE, FuseDisk};
+use crate::mount_namespace::MountNamespace;
+use crate::volatile_disk::Image;
 use fuser::BackgroundSession;
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -55,9 +55,9 @@ pub fn format(folder: &Path, layout: &Layout) -> Result<Image, String> {
 /// A mounted disk.
 pub struct Disk {
     /// Its lower end.
-    pub station: Station,
+    pub fuse_disk: FuseDisk,
     session: Option<BackgroundSession>,
-    room: Room,
+    mount_namespace: MountNamespace,
     below: PathBuf,
     mount: PathBuf,
     is_mounted: bool,
@@ -68,25 +68,37 @@ impl Disk {
     ///
     /// # Errors
     /// What `mount` said: the machine cannot, or there is no file system on the image any more.
-    pub fn up(room: &Room, folder: &Path, image: Image, layout: &Layout) -> Result<Disk, String> {
+    pub fn up(
+        mount_namespace: &MountNamespace,
+        folder: &Path,
+        image: Image,
+        layout: &Layout,
+    ) -> Result<Disk, String> {
         let (below, mount) = (folder.join("below"), folder.join("data"));
         for path in [&below, &mount] {
             std::fs::create_dir_all(path).map_err(|error| format!("{}: {error}", path.display()))?;
         }
         let fuse = |error: std::io::Error| format!("FUSE: {error}");
         let device = File::options().read(true).write(true).open(FUSE).map_err(fuse)?;
-        let mut command = room.command("mount");
+        let mut command = mount_namespace.command("mount");
         // Standard input is the one descriptor that gets through to `mount`.
         let options = "fd=0,rootmode=40000,user_id=0,group_id=0,nosuid,nodev,noatime";
         command.args(["-i", "-t", "fuse", "-o", options, "kattu-power"]).arg(&below);
         run_on(&mut command, device.try_clone().map_err(fuse)?.into())?;
-        let station = Station::new(image);
-        let mut disk = Disk { station, session: None, room: room.clone(), below, mount, is_mounted: false };
-        let session = disk.station.serve(device.into());
+        let fuse_disk = FuseDisk::new(image);
+        let mut disk = Disk {
+            fuse_disk,
+            session: None,
+            mount_namespace: mount_namespace.clone(),
+            below,
+            mount,
+            is_mounted: false,
+        };
+        let session = disk.fuse_disk.serve(device.into());
         match session {
             Ok(session) => disk.session = Some(session),
             Err(error) => {
-                unmount(room, &disk.below);
+                unmount(mount_namespace, &disk.below);
                 return Err(fuse(error));
             }
         }
@@ -95,7 +107,7 @@ impl Disk {
             "loop,data={},commit={},noauto_da_alloc,errors=remount-ro",
             layout.data, layout.commit_secs
         );
-        let mut command = room.command("mount");
+        let mut command = mount_namespace.command("mount");
         command.args(["-t", "ext4", "-o", &options]).arg(disk.below.join(FILE)).arg(&disk.mount);
         run(&mut command)?;
         disk.is_mounted = true;
@@ -115,10 +127,10 @@ impl Disk {
     fn unmount(&mut self) {
         if self.is_mounted {
             self.is_mounted = false;
-            unmount(&self.room, &self.mount);
+            unmount(&self.mount_namespace, &self.mount);
         }
         if let Some(session) = self.session.take() {
-            unmount(&self.room, &self.below);
+            unmount(&self.mount_namespace, &self.below);
             // It ends when the kernel has let go of the last use; a disk that is stuck shall not hold us.
             let end = Instant::now() + UNMOUNT_LIMIT;
             while !session.guard.is_finished() && Instant::now() < end {
@@ -135,12 +147,12 @@ impl Drop for Disk {
 }
 
 /// Unmounts one mount of ours; lazily if it stays busy.
-fn unmount(room: &Room, path: &Path) {
+fn unmount(mount_namespace: &MountNamespace, path: &Path) {
     let end = Instant::now() + UNMOUNT_LIMIT;
     // A process that has just been killed, or a loop device that has just been let go, may hold it for a moment.
-    while run(room.command("umount").arg(path)).is_err() {
+    while run(mount_namespace.command("umount").arg(path)).is_err() {
         if end < Instant::now() {
-            let _ = run(room.command("umount").arg("-l").arg(path));
+            let _ = run(mount_namespace.command("umount").arg("-l").arg(path));
             return;
         }
         std::thread::sleep(Duration::from_millis(5));

@@ -4,8 +4,8 @@
 //! Knows nothing of: clusters, judges.
 
 use crate::disk::{Disk, Layout, format, run, run_on};
-use crate::platter::Fate;
-use crate::room::Room;
+use crate::mount_namespace::MountNamespace;
+use crate::volatile_disk::Fate;
 use kattu_chaos::random::Random;
 use std::fs::File;
 use std::path::Path;
@@ -24,28 +24,29 @@ const SYNC_LIMIT: Duration = Duration::from_secs(60);
 /// What is not as it should be.
 pub fn rig_sees(folder: &Path) -> Result<(), String> {
     let contents = contents(folder)?;
-    let room = Room::open()?;
+    let mount_namespace = MountNamespace::open()?;
     let fresh = format(folder, &LAYOUT)?;
     for lies in [false, true] {
-        let disk = Disk::up(&room, folder, fresh.clone(), &LAYOUT)?;
-        let before = disk.station.counts();
+        let disk = Disk::up(&mount_namespace, folder, fresh.clone(), &LAYOUT)?;
+        let before = disk.fuse_disk.counts();
         if lies {
-            disk.station.hold().lie();
+            disk.fuse_disk.hold().lie();
         }
         let (kept, lost) = (disk.path().join("synced"), disk.path().join("unsynced"));
-        write(&room, &contents, &kept)?;
-        run(room.command("sync").args([kept.as_path(), disk.path()]))?;
-        let synced = disk.station.counts();
+        write(&mount_namespace, &contents, &kept)?;
+        run(mount_namespace.command("sync").args([kept.as_path(), disk.path()]))?;
+        let synced = disk.fuse_disk.counts();
         if synced.flushes == before.flushes || synced.writes == before.writes {
             return Err(format!("a sync of a file does not reach the disk: {before:?}, then {synced:?}"));
         }
-        write(&room, &contents, &lost)?;
-        let station = disk.station.clone();
-        station.hold().cut();
+        write(&mount_namespace, &contents, &lost)?;
+        let fuse_disk = disk.fuse_disk.clone();
+        fuse_disk.hold().cut();
         disk.down();
-        let (image, _) = station.remains(Fate::Gone, &mut Random::new(1));
-        let disk = Disk::up(&room, folder, image, &LAYOUT)?;
-        let (kept, lost) = (is_there(&room, &contents, &kept)?, is_there(&room, &contents, &lost)?);
+        let (image, _) = fuse_disk.remains(Fate::Gone, &mut Random::new(1));
+        let disk = Disk::up(&mount_namespace, folder, image, &LAYOUT)?;
+        let (kept, lost) =
+            (is_there(&mount_namespace, &contents, &kept)?, is_there(&mount_namespace, &contents, &lost)?);
         disk.down();
         if lost {
             return Err(format!("a file that nobody synced survived (disk lies: {lies})"));
@@ -64,23 +65,23 @@ pub fn rig_sees(folder: &Path) -> Result<(), String> {
 /// What the machine cannot do.
 pub fn held(folder: &Path, until: impl FnOnce()) -> Result<(), String> {
     let contents = contents(folder)?;
-    let room = Room::open()?;
-    let disk = Disk::up(&room, folder, format(folder, &LAYOUT)?, &LAYOUT)?;
+    let mount_namespace = MountNamespace::open()?;
+    let disk = Disk::up(&mount_namespace, folder, format(folder, &LAYOUT)?, &LAYOUT)?;
     let file = disk.path().join("file");
-    write(&room, &contents, &file)?;
-    disk.station.dam();
-    let mut sync = room.command("sync");
+    write(&mount_namespace, &contents, &file)?;
+    disk.fuse_disk.hold_flushes();
+    let mut sync = mount_namespace.command("sync");
     let sync = sync.arg(&file).stdin(Stdio::null()).stderr(Stdio::null()).spawn();
     let mut sync = sync.map_err(|error| format!("sync: {error}"))?;
     let end = Instant::now() + SYNC_LIMIT;
-    while !disk.station.has_piled_up() && Instant::now() < end {
+    while !disk.fuse_disk.has_piled_up() && Instant::now() < end {
         std::thread::sleep(Duration::from_millis(1));
     }
-    let is_held = disk.station.has_piled_up();
+    let is_held = disk.fuse_disk.has_piled_up();
     if is_held {
         until();
     }
-    disk.station.hold().cut();
+    disk.fuse_disk.hold().cut();
     let _ = sync.wait();
     disk.down();
     if is_held { Ok(()) } else { Err("a sync of a file does not reach the disk".into()) }
@@ -94,17 +95,17 @@ fn contents(folder: &Path) -> Result<std::path::PathBuf, String> {
     Ok(path)
 }
 
-fn write(room: &Room, contents: &Path, path: &Path) -> Result<(), String> {
+fn write(mount_namespace: &MountNamespace, contents: &Path, path: &Path) -> Result<(), String> {
     let input = File::open(contents).map_err(|error| error.to_string())?;
     // Copies from its input and syncs nothing.
-    let mut command: Command = room.command("dd");
+    let mut command: Command = mount_namespace.command("dd");
     command.args(["bs=64K", "status=none"]).arg(format!("of={}", path.display()));
     run_on(&mut command, input.into()).map(|_| ())
 }
 
-fn is_there(room: &Room, contents: &Path, path: &Path) -> Result<bool, String> {
+fn is_there(mount_namespace: &MountNamespace, contents: &Path, path: &Path) -> Result<bool, String> {
     let script = "cmp -s \"$1\" \"$2\" && echo there || echo gone";
-    let said = run(room.command("sh").args(["-c", script, "sh"]).args([contents, path]))?;
+    let said = run(mount_namespace.command("sh").args(["-c", script, "sh"]).args([contents, path]))?;
     match said.trim() {
         "there" => Ok(true),
         "gone" => Ok(false),

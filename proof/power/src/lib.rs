@@ -8,10 +8,10 @@
 //!
 //! | Read in this order | What it is |
 //! |---|---|
-//! | `platter.rs` | what a disk holds and what survives |
-//! | `station.rs` | a disk served through FUSE, with a switch for its power |
+//! | `volatile_disk.rs` | what a disk holds and what survives |
+//! | `fuse_disk.rs` | a disk served through FUSE, with a switch for its power |
 //! | `disk.rs` | loop device and ext4 on it |
-//! | `room.rs` | mounts and processes that cannot outlive a run |
+//! | `mount_namespace.rs` | mounts and processes that cannot outlive a run |
 //! | `files.rs` | the rig alone, without members |
 //! | `plan.rs` | what a seed decides |
 //! | `trial.rs` | one trial: load, losses, recovery, verdict |
@@ -26,8 +26,8 @@ pub mod campaign;
 pub mod control;
 pub mod disk;
 pub mod files;
+pub mod fuse_disk;
+pub mod mount_namespace;
 pub mod plan;
-pub mod platter;
-pub mod room;
-pub mod station;
 pub mod trial;
+pub mod volatile_disk;

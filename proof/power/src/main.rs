@@ -3,7 +3,7 @@
 //! Knows nothing of: how; the library does.
 
 use kattu_chaos::target::Target;
-use kattu_power::{campaign, control, room};
+use kattu_power::{campaign, control, mount_namespace};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -50,7 +50,7 @@ fn main() -> ExitCode {
             }
         }
     }
-    if let Some(why) = room::missing() {
+    if let Some(why) = mount_namespace::missing() {
         println!("SKIPPED power: {why}");
         return ExitCode::SUCCESS;
     }
@@ -60,9 +60,9 @@ fn main() -> ExitCode {
         eprintln!("{why}");
         return ExitCode::FAILURE;
     }
-    if !room::is_mortal() {
-        room::sweep();
-        let error = room::become_mortal();
+    if !mount_namespace::is_mortal() {
+        mount_namespace::sweep();
+        let error = mount_namespace::become_mortal();
         eprintln!("setpriv cannot be run: {error}");
         return ExitCode::FAILURE;
     }
@@ -76,6 +76,6 @@ fn main() -> ExitCode {
         Verb::Control => control::control(trials.unwrap_or(3), seed, target),
         Verb::Campaign => campaign::campaign(trials.unwrap_or(5), seed, target, most),
     };
-    room::leave();
+    mount_namespace::leave();
     code
 }

@@ -4,7 +4,7 @@
 //! Knows nothing of: how any of it is done.
 
 use crate::disk::Layout;
-use crate::station::Trip;
+use crate::fuse_disk::Trigger;
 use kattu_chaos::changes::Change;
 use kattu_chaos::flags::Flags;
 use kattu_chaos::random::Random;
@@ -34,7 +34,7 @@ pub enum Who {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum When {
     /// During the very first start, just before this request of one disk.
-    Birth(Trip),
+    Birth(Trigger),
     /// Under load, after so many more acknowledged writes, at this point.
     Load {
         /// Acknowledged writes.
@@ -48,20 +48,20 @@ pub enum When {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Point {
     /// Just before this request of one disk.
-    Before(Trip),
+    Before(Trigger),
     /// When every disk concerned has been told to flush and has not done so.
-    Dam,
+    HoldFlushes,
 }
 
 /// One loss of power.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Blow {
+pub struct PowerCut {
     /// Whom it hits.
     pub who: Who,
     /// When it comes.
     pub when: When,
     /// And once more while those members start again, just before this request of one disk.
-    pub again: Option<Trip>,
+    pub again: Option<Trigger>,
     /// What is asked of the members just before; and whether its outcome is waited for, so that the power goes in the middle
     /// of what follows a change, or in the middle of the change.
     pub change: Option<(Change, bool)>,
@@ -83,7 +83,7 @@ pub struct Plan {
     /// What clients do.
     pub shape: Shape,
     /// The losses, in order.
-    pub blows: Vec<Blow>,
+    pub power_cuts: Vec<PowerCut>,
 }
 
 impl Plan {
@@ -105,31 +105,31 @@ impl Plan {
             value_bytes: (*random.pick(&[32, 300, 1500, 5000]), *random.pick(&[16 << 10, 64 << 10])),
             ..Shape::of_storm(&mut random)
         };
-        let mut blows: Vec<Blow> =
-            (0..random.within(1..4)).map(|_| Blow::draw(members, &mut random)).collect();
+        let mut power_cuts: Vec<PowerCut> =
+            (0..random.within(1..4)).map(|_| PowerCut::draw(members, &mut random)).collect();
         // Every trial has a moment at which all lose power.
-        let last = blows.last_mut().expect("at least one");
+        let last = power_cuts.last_mut().expect("at least one");
         last.who = Who::All;
         if random.per_mille(250) {
-            let when = When::Birth(trip(&mut random, 45));
-            blows.insert(0, Blow { who: Who::All, when, again: None, change: None });
+            let when = When::Birth(trigger(&mut random, 45));
+            power_cuts.insert(0, PowerCut { who: Who::All, when, again: None, change: None });
         }
-        let spare = if target == Target::Kattu { change_some(seed, members, &mut blows) } else { 0 };
-        Plan { seed, members, spare, layout, flags, shape, blows }
+        let spare = if target == Target::Kattu { change_some(seed, members, &mut power_cuts) } else { 0 };
+        Plan { seed, members, spare, layout, flags, shape, power_cuts }
     }
 
     /// The plan of a seed for disks that lie: one loss for all, late enough that there is something to lose.
     pub fn of_control(seed: u64, target: Target) -> Plan {
         let mut plan = Plan::new(seed, target);
-        let when = When::Load { after: 150, point: Point::Before(Trip::Flush(1)) };
-        plan.blows = vec![Blow { who: Who::All, when, again: None, change: None }];
+        let when = When::Load { after: 150, point: Point::Before(Trigger::Flush(1)) };
+        plan.power_cuts = vec![PowerCut { who: Who::All, when, again: None, change: None }];
         plan.spare = 0;
         plan
     }
 }
 
-impl Blow {
-    fn draw(members: usize, random: &mut Random) -> Blow {
+impl PowerCut {
+    fn draw(members: usize, random: &mut Random) -> PowerCut {
         let who = match random.within(0..10) {
             _ if members == 1 => Who::All,
             0..5 => Who::All,
@@ -137,22 +137,23 @@ impl Blow {
             7 => Who::Follower,
             _ => Who::Minority,
         };
-        let point = if random.per_mille(600) { Point::Dam } else { Point::Before(trip(random, 60)) };
+        let point =
+            if random.per_mille(600) { Point::HoldFlushes } else { Point::Before(trigger(random, 60)) };
         let when = When::Load { after: random.within(20..800), point };
-        let again = random.per_mille(350).then(|| trip(random, 40));
-        Blow { who, when, again, change: None }
+        let again = random.per_mille(350).then(|| trigger(random, 40));
+        PowerCut { who, when, again, change: None }
     }
 }
 
 /// In part of the trials of several members some come and go around the losses. Returns how many places are free at first.
-fn change_some(seed: u64, members: usize, blows: &mut [Blow]) -> usize {
+fn change_some(seed: u64, members: usize, power_cuts: &mut [PowerCut]) -> usize {
     // Dice of their own: plans are what they were otherwise.
     let mut random = Random::of_part(seed, "changes");
     if members < 3 || !random.per_mille(500) {
         return 0;
     }
-    let under_load = blows.iter_mut().filter(|blow| matches!(blow.when, When::Load { .. }));
-    for (number, blow) in under_load.enumerate() {
+    let under_load = power_cuts.iter_mut().filter(|power_cut| matches!(power_cut.when, When::Load { .. }));
+    for (number, power_cut) in under_load.enumerate() {
         // Nobody can go before somebody has come: three are needed.
         let change = match number {
             0 => *random.pick(&[Change::Add, Change::Add, Change::Replace]),
@@ -160,16 +161,16 @@ fn change_some(seed: u64, members: usize, blows: &mut [Blow]) -> usize {
         };
         // A replacement is two changes: one that is under way would be a removal.
         let is_waited_for = number == 0 || change == Change::Replace || random.per_mille(500);
-        blow.change = Some((change, is_waited_for));
+        power_cut.change = Some((change, is_waited_for));
     }
     2
 }
 
 /// One of the next `most` requests; flushes are half of all requests.
-fn trip(random: &mut Random, most: u64) -> Trip {
+fn trigger(random: &mut Random, most: u64) -> Trigger {
     match random.per_mille(650) {
-        true => Trip::Flush(random.within(1..most / 2)),
-        false => Trip::Any(random.within(1..most)),
+        true => Trigger::Flush(random.within(1..most / 2)),
+        false => Trigger::Any(random.within(1..most)),
     }
 }
 
@@ -181,7 +182,7 @@ impl fmt::Display for Plan {
             "seed {}: {} members and {} free places with {}, ext4 of {block_bytes}-byte blocks, data={data}, commit={commit_secs}, {} clients",
             self.seed, self.members, self.spare, self.flags, self.shape.clients
         )?;
-        self.blows.iter().try_for_each(|blow| write!(f, "\n  {blow:?}"))
+        self.power_cuts.iter().try_for_each(|power_cut| write!(f, "\n  {power_cut:?}"))
     }
 }
 
@@ -194,21 +195,25 @@ mod tests {
         for seed in 0..200 {
             let plan = Plan::new(seed, Target::Kattu);
             assert_eq!(plan.to_string(), Plan::new(seed, Target::Kattu).to_string());
-            assert!(plan.blows.iter().any(|blow| blow.who == Who::All));
+            assert!(plan.power_cuts.iter().any(|power_cut| power_cut.who == Who::All));
         }
     }
 
     #[test]
     fn seeds_draw_every_kind_of_loss() {
-        let blows: Vec<Blow> = (0..300).flat_map(|seed| Plan::new(seed, Target::Kattu).blows).collect();
+        let power_cuts: Vec<PowerCut> =
+            (0..300).flat_map(|seed| Plan::new(seed, Target::Kattu).power_cuts).collect();
         for who in [Who::All, Who::Leader, Who::Follower, Who::Minority] {
-            assert!(10 < blows.iter().filter(|blow| blow.who == who).count(), "{who:?}");
+            assert!(10 < power_cuts.iter().filter(|power_cut| power_cut.who == who).count(), "{who:?}");
         }
-        assert!(20 < blows.iter().filter(|blow| blow.again.is_some()).count());
-        assert!(20 < blows.iter().filter(|blow| matches!(blow.when, When::Birth(_))).count());
+        assert!(20 < power_cuts.iter().filter(|power_cut| power_cut.again.is_some()).count());
+        assert!(20 < power_cuts.iter().filter(|power_cut| matches!(power_cut.when, When::Birth(_))).count());
         for change in [Change::Add, Change::Remove, Change::Replace] {
             let drawn = |is_waited_for| {
-                blows.iter().filter(|blow| blow.change == Some((change, is_waited_for))).count()
+                power_cuts
+                    .iter()
+                    .filter(|power_cut| power_cut.change == Some((change, is_waited_for)))
+                    .count()
             };
             assert!(5 < drawn(true), "{change:?}");
             assert!((5 < drawn(false)) == (change != Change::Replace), "{change:?}");

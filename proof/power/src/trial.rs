@@ -13,21 +13,21 @@
 //! Knows nothing of: how many trials there are.
 
 use crate::disk::{Disk, format, run};
-use crate::plan::{Blow, Plan, Point, When, Who};
-use crate::platter::{Fate, Image, Loss};
-use crate::room::{self, Room};
-use crate::station::{Counts, Held, Station, Trip};
+use crate::fuse_disk::{Counts, FuseDisk, Held, Trigger};
+use crate::mount_namespace::{self, MountNamespace};
+use crate::plan::{Plan, Point, PowerCut, When, Who};
+use crate::volatile_disk::{Fate, Image, Loss};
 use kattu_chaos::changes::Change;
 use kattu_chaos::clients::Clients;
 use kattu_chaos::cluster::{BACK_LIMIT, Cluster, tail};
 use kattu_chaos::member::{Member, Standing};
+use kattu_chaos::metrics_check::Seen;
 use kattu_chaos::place::Place;
 use kattu_chaos::random::Random;
 use kattu_chaos::record::{Ends, Recorder, ends};
 use kattu_chaos::storm::Timeline;
 use kattu_chaos::target::Target;
 use kattu_chaos::trial::judge;
-use kattu_chaos::vows::Seen;
 use kattu_e2e::process::signal;
 use kattu_verify::history::Record;
 use std::collections::BTreeMap;
@@ -40,10 +40,10 @@ use std::time::{Duration, Instant};
 /// Writes that must be acknowledged after each loss, to believe that the service is back.
 const WRITES_AFTER: u64 = 30;
 /// An armed request that does not come is not waited for longer: the power goes anyway.
-const TRIP_LIMIT: Duration = Duration::from_secs(4);
+const TRIGGER_LIMIT: Duration = Duration::from_secs(4);
 /// Not every disk is told to flush while the others hang: a follower may be fed by nobody. Well below the time after which
 /// a member takes its disk for hung.
-const DAM_LIMIT: Duration = Duration::from_millis(150);
+const HOLD_LIMIT: Duration = Duration::from_millis(150);
 /// Acknowledged while the disks lie, before the power goes.
 const WRITES_LIED_ABOUT: u64 = 100;
 /// A member that is told to stop has this long. Longer than its contract's 5 s: machines are busy.
@@ -81,7 +81,7 @@ pub struct Outcome {
     /// Answers that the judges compared with something.
     pub judged: u64,
     /// Losses of power, by whom they hit and what was left.
-    pub blows: BTreeMap<String, u64>,
+    pub power_cuts: BTreeMap<String, u64>,
     /// Disks cut, by what became of unflushed writes.
     pub fates: BTreeMap<&'static str, u64>,
     /// What was at stake on all disks cut.
@@ -104,9 +104,9 @@ pub struct Outcome {
 
 /// Runs the trial of a plan. With `lying` disks the power goes only after they have forgotten acknowledged writes.
 pub fn trial(plan: &Plan, target: Target, lying: bool) -> Outcome {
-    let folder = room::own().join(format!("seed-{}", plan.seed));
-    let room = match Room::open() {
-        Ok(room) => room,
+    let folder = mount_namespace::own().join(format!("seed-{}", plan.seed));
+    let mount_namespace = match MountNamespace::open() {
+        Ok(mount_namespace) => mount_namespace,
         Err(what) => return Outcome { rig: Some(what), ..Outcome::default() },
     };
     let mut trial = Trial {
@@ -114,7 +114,7 @@ pub fn trial(plan: &Plan, target: Target, lying: bool) -> Outcome {
         target,
         random: Random::of_part(plan.seed, "fates"),
         folder: folder.clone(),
-        room,
+        mount_namespace,
         disks: Vec::new(),
         remains: Vec::new(),
         recorder: Arc::new(Recorder::default()),
@@ -140,7 +140,7 @@ struct Trial {
     random: Random,
     folder: PathBuf,
     /// Where the disks are mounted and the members run.
-    room: Room,
+    mount_namespace: MountNamespace,
     /// One per member, but while its power is off.
     disks: Vec<Option<Disk>>,
     /// What the last loss left of each.
@@ -166,8 +166,8 @@ impl Trial {
         }
         let homes: Vec<PathBuf> = self.disks.iter().flatten().map(|disk| disk.path().to_path_buf()).collect();
         let mut place = Place::loopback(places, false);
-        place.seats.iter_mut().for_each(|seat| seat.prefix.extend(self.room.prefix()));
-        let hosts: Vec<String> = place.seats.iter().map(|seat| seat.host.clone()).collect();
+        place.endpoints.iter_mut().for_each(|endpoint| endpoint.prefix.extend(self.mount_namespace.prefix()));
+        let hosts: Vec<String> = place.endpoints.iter().map(|endpoint| endpoint.host.clone()).collect();
         let token = format!("power-{}", self.plan.seed);
         let flags = self.plan.flags.clone();
         let mut cluster =
@@ -186,13 +186,13 @@ impl Trial {
         recorder: &Arc<Recorder>,
         lying: bool,
     ) -> Done {
-        let mut blows = self.plan.blows.clone();
-        if let Some(Blow { when: When::Birth(trip), .. }) = blows.first().copied() {
-            let blow = blows.remove(0);
-            let armed = self.arm(&(0..self.plan.members).collect::<Vec<_>>(), trip);
+        let mut power_cuts = self.plan.power_cuts.clone();
+        if let Some(PowerCut { when: When::Birth(trigger), .. }) = power_cuts.first().copied() {
+            let power_cut = power_cuts.remove(0);
+            let armed = self.arm(&(0..self.plan.members).collect::<Vec<_>>(), trigger);
             self.start(cluster, None)?;
-            self.await_trip_or_service(cluster, armed)?;
-            self.strike(cluster, blow)?;
+            self.await_trigger_or_service(cluster, armed)?;
+            self.strike(cluster, power_cut)?;
         } else {
             self.start(cluster, None)?;
         }
@@ -200,28 +200,28 @@ impl Trial {
         let (shape, seed) = (&self.plan.shape, self.plan.seed);
         let clients = Clients::start(hosts, cluster.ca.as_deref(), shape, seed, recorder);
         let clients = clients.map_err(Trouble::Rig)?;
-        for blow in blows {
-            let When::Load { after, point } = blow.when else { continue };
+        for power_cut in power_cuts {
+            let When::Load { after, point } = power_cut.when else { continue };
             self.await_writes(cluster, after)?;
             if lying {
                 let held: Vec<Held<'_>> =
-                    self.disks.iter().flatten().map(|disk| disk.station.hold()).collect();
+                    self.disks.iter().flatten().map(|disk| disk.fuse_disk.hold()).collect();
                 held.into_iter().for_each(Held::lie);
                 self.timeline.say("the disks begin to lie");
                 self.await_writes(cluster, WRITES_LIED_ABOUT)?;
             }
-            let asked = match blow.change {
+            let asked = match power_cut.change {
                 Some(change) => self.change(cluster, change)?,
                 None => None,
             };
-            let victims = self.victims(cluster, blow.who);
+            let victims = self.victims(cluster, power_cut.who);
             self.await_point(cluster, &victims, point)?;
-            self.strike_at(cluster, blow, victims)?;
+            self.strike_at(cluster, power_cut, victims)?;
             self.await_service(cluster)?;
             if let Some(asked) = asked {
                 let _ = asked.join();
             }
-            if blow.change.is_some() {
+            if power_cut.change.is_some() {
                 cluster.part().map_err(Trouble::Broken)?;
                 self.await_service(cluster)?;
                 cluster.agree_on_members().map_err(Trouble::Broken)?;
@@ -310,50 +310,53 @@ impl Trial {
     }
 
     /// Arms one of these disks; returns which.
-    fn arm(&mut self, victims: &[usize], trip: Trip) -> usize {
+    fn arm(&mut self, victims: &[usize], trigger: Trigger) -> usize {
         let armed = *self.random.pick(victims);
         if let Some(disk) = &self.disks[armed] {
-            disk.station.arm(trip);
+            disk.fuse_disk.arm(trigger);
         }
         armed
     }
 
     fn has_tripped(&self, armed: usize) -> bool {
-        self.disks[armed].as_ref().is_some_and(|disk| disk.station.has_tripped())
+        self.disks[armed].as_ref().is_some_and(|disk| disk.fuse_disk.has_tripped())
     }
 
     /// The power goes from everybody, as at birth.
-    fn strike(&mut self, cluster: &mut Cluster, blow: Blow) -> Done {
-        self.strike_at(cluster, blow, (0..self.plan.members).collect())
+    fn strike(&mut self, cluster: &mut Cluster, power_cut: PowerCut) -> Done {
+        self.strike_at(cluster, power_cut, (0..self.plan.members).collect())
     }
 
     /// One loss, the way back, and the second loss on that way if there is one.
-    fn strike_at(&mut self, cluster: &mut Cluster, blow: Blow, victims: Vec<usize>) -> Done {
-        let birth = if matches!(blow.when, When::Birth(_)) { " at birth" } else { "" };
-        self.cut(cluster, &victims, &format!("{:?}{birth}", blow.who))?;
-        let armed = match blow.again {
+    fn strike_at(&mut self, cluster: &mut Cluster, power_cut: PowerCut, victims: Vec<usize>) -> Done {
+        let birth = if matches!(power_cut.when, When::Birth(_)) { " at birth" } else { "" };
+        self.cut(cluster, &victims, &format!("{:?}{birth}", power_cut.who))?;
+        let armed = match power_cut.again {
             None => {
                 self.restore(cluster, &victims, None)?;
                 return Ok(());
             }
-            Some(trip) => self.restore(cluster, &victims, Some(trip))?,
+            Some(trigger) => self.restore(cluster, &victims, Some(trigger))?,
         };
         if let Some(armed) = armed {
-            self.await_trip_or_service(cluster, armed)?;
+            self.await_trigger_or_service(cluster, armed)?;
         }
-        self.cut(cluster, &victims, &format!("{:?} in recovery", blow.who))?;
+        self.cut(cluster, &victims, &format!("{:?} in recovery", power_cut.who))?;
         self.restore(cluster, &victims, None).map(|_| ())
     }
 
     /// Takes the power from some members in one instant.
     fn cut(&mut self, cluster: &mut Cluster, victims: &[usize], what: &str) -> Done {
         cluster.check_ended().map_err(Trouble::Broken)?;
-        let held: Vec<Held<'_>> =
-            victims.iter().filter_map(|i| self.disks[*i].as_ref()).map(|disk| disk.station.hold()).collect();
+        let held: Vec<Held<'_>> = victims
+            .iter()
+            .filter_map(|i| self.disks[*i].as_ref())
+            .map(|disk| disk.fuse_disk.hold())
+            .collect();
         // Killed while their disks stand still: none of them lives to see an error.
         victims.iter().for_each(|i| cluster.members[*i].strike());
         held.into_iter().for_each(Held::cut);
-        *self.outcome.blows.entry(what.to_string()).or_default() += 1;
+        *self.outcome.power_cuts.entry(what.to_string()).or_default() += 1;
         self.timeline
             .say(format!("{what}: power off for {victims:?}, {} writes done", self.recorder.acknowledged()));
         for &i in victims {
@@ -362,12 +365,12 @@ impl Trial {
         }
         for &i in victims {
             let Some(disk) = self.disks[i].take() else { continue };
-            let station = disk.station.clone();
+            let fuse_disk = disk.fuse_disk.clone();
             disk.down();
             let fate = Fate::draw(&mut self.random);
-            let (image, loss) = station.remains(fate, &mut self.random);
+            let (image, loss) = fuse_disk.remains(fate, &mut self.random);
             self.timeline.say(format!("n{i}: {fate:?}, {loss:?}"));
-            self.outcome.count(fate, loss, station.counts());
+            self.outcome.count(fate, loss, fuse_disk.counts());
             self.remains[i] = Some(image);
         }
         Ok(())
@@ -378,21 +381,21 @@ impl Trial {
         &mut self,
         cluster: &mut Cluster,
         victims: &[usize],
-        again: Option<Trip>,
+        again: Option<Trigger>,
     ) -> Result<Option<usize>, Trouble> {
         for &i in victims {
             let image = self.remains[i].clone().expect("what was cut left something");
             self.mount(i, image)?;
             self.inspect(cluster, i)?;
         }
-        let armed = again.map(|trip| self.arm(victims, trip));
+        let armed = again.map(|trigger| self.arm(victims, trigger));
         self.start(cluster, Some(victims))?;
         Ok(armed)
     }
 
     fn mount(&mut self, i: usize, image: Image) -> Done {
         let folder = self.folder.join(format!("n{i}"));
-        let disk = Disk::up(&self.room, &folder, image, &self.plan.layout)
+        let disk = Disk::up(&self.mount_namespace, &folder, image, &self.plan.layout)
             .map_err(|error| Trouble::Rig(format!("n{i}: what the loss left cannot be mounted: {error}")))?;
         self.disks[i] = Some(disk);
         Ok(())
@@ -412,10 +415,10 @@ impl Trial {
     /// A log that lost power is clean or ends in a torn tail; it is not damaged.
     fn inspect(&mut self, cluster: &Cluster, i: usize) -> Done {
         let data = &cluster.members[i].data;
-        if self.target != Target::Kattu || !is_there(&self.room, &data.join("identity"))? {
+        if self.target != Target::Kattu || !is_there(&self.mount_namespace, &data.join("identity"))? {
             return Ok(());
         }
-        let verdict = inspect(&self.room, data).map_err(|what| {
+        let verdict = inspect(&self.mount_namespace, data).map_err(|what| {
             Trouble::Broken(format!(
                 "n{i}: a loss of power is taken for damage by `kattu wal inspect`: {what}"
             ))
@@ -429,14 +432,14 @@ impl Trial {
     /// The disks of those whom the power will leave are where the plan wants them, or do not come there.
     fn await_point(&mut self, cluster: &mut Cluster, victims: &[usize], point: Point) -> Done {
         let (armed, limit) = match point {
-            Point::Before(trip) => (vec![self.arm(victims, trip)], TRIP_LIMIT),
-            Point::Dam => {
-                self.stations(victims).for_each(Station::dam);
-                (victims.to_vec(), DAM_LIMIT)
+            Point::Before(trigger) => (vec![self.arm(victims, trigger)], TRIGGER_LIMIT),
+            Point::HoldFlushes => {
+                self.fuse_disks(victims).for_each(FuseDisk::hold_flushes);
+                (victims.to_vec(), HOLD_LIMIT)
             }
         };
         let end = Instant::now() + limit;
-        while !self.stations(&armed).all(|station| station.has_tripped() || station.has_piled_up())
+        while !self.fuse_disks(&armed).all(|fuse_disk| fuse_disk.has_tripped() || fuse_disk.has_piled_up())
             && Instant::now() < end
         {
             cluster.check_ended().map_err(Trouble::Broken)?;
@@ -445,12 +448,12 @@ impl Trial {
         Ok(())
     }
 
-    fn stations(&self, which: &[usize]) -> impl Iterator<Item = &Station> {
-        which.iter().filter_map(|i| self.disks[*i].as_ref()).map(|disk| &disk.station)
+    fn fuse_disks(&self, which: &[usize]) -> impl Iterator<Item = &FuseDisk> {
+        which.iter().filter_map(|i| self.disks[*i].as_ref()).map(|disk| &disk.fuse_disk)
     }
 
     /// The armed request has come, or everybody serves before it does.
-    fn await_trip_or_service(&mut self, cluster: &mut Cluster, armed: usize) -> Done {
+    fn await_trigger_or_service(&mut self, cluster: &mut Cluster, armed: usize) -> Done {
         let begun = Instant::now();
         while !self.has_tripped(armed) {
             cluster.check_ended().map_err(Trouble::Broken)?;
@@ -537,11 +540,11 @@ impl Trial {
             }
             self.inspect(cluster, i)?;
             let Some(disk) = self.disks[i].take() else { continue };
-            let station = disk.station.clone();
+            let fuse_disk = disk.fuse_disk.clone();
             disk.down();
-            station.hold().cut();
-            self.outcome.counts.add(station.counts());
-            let (image, loss) = station.remains(Fate::Gone, &mut self.random);
+            fuse_disk.hold().cut();
+            self.outcome.counts.add(fuse_disk.counts());
+            let (image, loss) = fuse_disk.remains(Fate::Gone, &mut self.random);
             if loss.writes != 0 {
                 return Err(Trouble::Rig(format!(
                     "n{i}: an orderly unmount left {} writes unflushed",
@@ -563,11 +566,11 @@ impl Trial {
         let mut last = Vec::new();
         for (i, disk) in self.disks.iter_mut().enumerate() {
             let Some(disk) = disk.take() else { continue };
-            let station = disk.station.clone();
-            self.outcome.counts.add(station.counts());
+            let fuse_disk = disk.fuse_disk.clone();
+            self.outcome.counts.add(fuse_disk.counts());
             disk.down();
-            station.hold().cut();
-            last.push((format!("n{i}-at-end.ext4"), station.remains(Fate::Kept, &mut self.random).0));
+            fuse_disk.hold().cut();
+            last.push((format!("n{i}-at-end.ext4"), fuse_disk.remains(Fate::Kept, &mut self.random).0));
         }
         if self.history.is_empty() {
             self.history = self.recorder.take();
@@ -589,7 +592,7 @@ impl Trial {
     }
 
     fn keep(&mut self, last: &[(String, Image)]) -> std::io::Result<PathBuf> {
-        let kept = room::runs().join(format!("seed-{}", self.plan.seed));
+        let kept = mount_namespace::runs().join(format!("seed-{}", self.plan.seed));
         let _ = std::fs::remove_dir_all(&kept);
         std::fs::create_dir_all(&kept)?;
         for entry in std::fs::read_dir(&self.folder)? {
@@ -638,14 +641,15 @@ fn progress(cluster: &Cluster) -> String {
     cluster.members.iter().map(of).collect::<Vec<_>>().join("; ")
 }
 
-fn is_there(room: &Room, path: &Path) -> Result<bool, Trouble> {
+fn is_there(mount_namespace: &MountNamespace, path: &Path) -> Result<bool, Trouble> {
     let script = "test -e \"$1\" && echo there || echo missing";
-    let said = run(room.command("sh").args(["-c", script, "sh"]).arg(path)).map_err(Trouble::Rig)?;
+    let said =
+        run(mount_namespace.command("sh").args(["-c", script, "sh"]).arg(path)).map_err(Trouble::Rig)?;
     Ok(said.trim() == "there")
 }
 
 /// What `kattu wal inspect` says of a log at last; an error if it says damaged.
-fn inspect(room: &Room, data: &Path) -> Result<String, String> {
-    let said = run(room.command(kattu_e2e::kattu()).args(["wal", "inspect"]).arg(data))?;
+fn inspect(mount_namespace: &MountNamespace, data: &Path) -> Result<String, String> {
+    let said = run(mount_namespace.command(kattu_e2e::kattu()).args(["wal", "inspect"]).arg(data))?;
     Ok(said.lines().last().unwrap_or("without a word").to_string())
 }

@@ -55,7 +55,7 @@ impl World {
         self.answer_everybody(bound)?;
         self.rise(bound)?;
         self.converge(bound)?;
-        self.name_the_odd(bound)?;
+        self.report_the_divergent(bound)?;
         let last = self.read_all(bound)?;
         self.look_at_all()?;
         self.judge(&last)
@@ -148,7 +148,7 @@ impl World {
                 state.in_use = true;
                 let is_damaged =
                     state.damaged.take().is_some() || state.disk.truth() != kattu_wal::sim::Truth::Whole;
-                if is_damaged && state.half_mended.is_none() {
+                if is_damaged && state.half_repaired.is_none() {
                     state.disk.heal();
                 }
                 self.plan_start(member, now + MS);
@@ -171,11 +171,11 @@ impl World {
     fn is_out_of_service(&self, member: usize) -> bool {
         let diverged = &self.sh.diverged;
         let id = crate::net::id_of(member);
-        self.members[member].ruined || diverged.is_odd(id) || diverged.is_named(id)
+        self.members[member].ruined || diverged.is_divergent(id) || diverged.is_named(id)
     }
 
     /// Whoever is odd is named, soon after the next mark. [fault-model F70]
-    fn name_the_odd(&mut self, bound: u64) -> Result<(), Violation> {
+    fn report_the_divergent(&mut self, bound: u64) -> Result<(), Violation> {
         let interval = self.slowly(self.plan.settings.digest_interval);
         let timeout = self.slowly(self.plan.settings.request_timeout);
         let end = self.sh.now + 2 * (interval + timeout + bound);
@@ -224,8 +224,9 @@ impl World {
         let pace = &self.plan.pace;
         let timeout = self.slowly(settings.election_timeout);
         // Who is less eager waits longer; who promised a leader to wait keeps that first.
-        let waits =
-            2 + u64::from(!settings.priorities.is_empty()) + u64::from(settings.leadership.lease.is_some());
+        let waits = 2
+            + u64::from(!settings.priorities.is_empty())
+            + u64::from(settings.leadership.leader_lease.is_some());
         let slowest = waits * timeout;
         let disk = pace.disk;
         let sync = (4 * disk.sync + 8 * disk.name + 8 * disk.write + 64 * disk.kib)
@@ -240,7 +241,7 @@ impl World {
         });
         let logs: Vec<_> = logs.collect();
         // All may be down.
-        let committed = self.sh.watch.committed().0;
+        let committed = self.sh.observer.committed().0;
         let highest = logs.iter().map(|log| log.0).max().unwrap_or(0).max(committed);
         // Whoever is down replays from the beginning, and may have to be sent everything.
         let all_run = self.current().iter().all(|&member| self.members[member].process.is_some());
@@ -281,7 +282,7 @@ impl World {
                     raft.last_id(),
                     raft.persisted_index().0,
                     raft.committed().0,
-                    raft.applied_handed_out().0,
+                    raft.applied_delivered().0,
                     process.keeper.applied().0,
                     process.room(),
                 )
@@ -370,7 +371,8 @@ impl World {
             let states: Vec<String> = (0..self.members.len()).map(|member| self.state_of(member)).collect();
             return Err(Violation::new("logs_converge", states.join(", ")));
         }
-        let right = self.current().into_iter().filter(|&it| !self.sh.diverged.is_odd(crate::net::id_of(it)));
+        let right =
+            self.current().into_iter().filter(|&it| !self.sh.diverged.is_divergent(crate::net::id_of(it)));
         let stores = right.filter_map(|number| {
             let store = self.members[number].process.as_ref()?.keeper.store();
             Some((number, store.revision(), store.digest()))

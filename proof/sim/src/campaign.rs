@@ -6,7 +6,7 @@
 use crate::family::{Family, ServiceSum};
 use crate::faults::Tally;
 use crate::plan::Options;
-use crate::report::{Deeds, StormReport, Violation};
+use crate::report::{Counts, StormReport, Violation};
 use crate::run::run_storm;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -52,7 +52,7 @@ pub struct Sum {
     /// Faults.
     pub faults: Tally,
     /// What else members did.
-    pub deeds: Deeds,
+    pub counts: Counts,
     /// How well they served, where that was judged.
     pub service: ServiceSum,
 }
@@ -68,7 +68,7 @@ impl Sum {
             lacks.push(format!("{} ({})", fault.id(), self.faults.count(fault)));
         }
         if family == Family::BusyDisks && self.storms >= BUSY_FROM {
-            let Deeds { segments, compactions, snapshots, .. } = self.deeds;
+            let Counts { segments, compactions, snapshots, .. } = self.counts;
             for (what, count) in
                 [("segments", segments), ("compactions", compactions), ("snapshots", snapshots)]
             {
@@ -78,7 +78,7 @@ impl Sum {
             }
         }
         if family == Family::Liars && self.storms >= LIARS_FROM {
-            let Deeds { lies, caught, elections, .. } = self.deeds;
+            let Counts { lies, caught, elections, .. } = self.counts;
             for (what, count) in [("lies", lies), ("lies noticed", caught), ("elections", elections)] {
                 if count < self.storms {
                     lacks.push(format!("{what} ({count})"));
@@ -101,7 +101,7 @@ impl Sum {
         self.undecided += report.undecided;
         self.looks += report.looks;
         self.faults.add_storm(&report.faults);
-        self.deeds.add(&report.deeds);
+        self.counts.add(&report.counts);
         self.service.add(&report.service);
         if let Some(violation) = &report.violation {
             self.violations.push((report.seed, violation.clone()));
@@ -155,7 +155,8 @@ mod tests {
         let mut sum = Sum { storms: BUSY_FROM, ..Sum::default() };
         assert_eq!(sum.lacks(Family::BusyDisks), ["segments (0)", "compactions (0)", "snapshots (0)"]);
         assert_eq!(sum.lacks(Family::SlowLinks), Vec::<String>::new(), "they need not be");
-        (sum.deeds.segments, sum.deeds.compactions, sum.deeds.snapshots) = (BUSY_FROM, BUSY_FROM, BUSY_FROM);
+        (sum.counts.segments, sum.counts.compactions, sum.counts.snapshots) =
+            (BUSY_FROM, BUSY_FROM, BUSY_FROM);
         assert_eq!(sum.lacks(Family::BusyDisks), Vec::<String>::new());
     }
 

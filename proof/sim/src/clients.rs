@@ -41,12 +41,12 @@ pub(crate) struct Asked {
     pub(crate) request: Option<Request>,
     pub(crate) ended: bool,
     /// Its command is odd: valid bytes that no face would let through.
-    pub(crate) odd: bool,
+    pub(crate) divergent: bool,
     pub(crate) is_flood: bool,
     /// It asks for as much as a face lets in.
     pub(crate) is_heavy: bool,
     /// It is the operator's: no history tells of it.
-    pub(crate) is_wish: bool,
+    pub(crate) is_change_request: bool,
     /// The session it belongs to.
     session: Option<u64>,
     /// It has a bound: the highest revision that anybody had been shown when it was asked.
@@ -143,12 +143,12 @@ impl Clients {
 
     /// A client's next operation, told to the history; its number.
     pub(crate) fn ask(&mut self, now: u64, client: u32, member: usize) -> u64 {
-        let (operation, odd) = self.draw();
-        match odd {
+        let (operation, divergent) = self.draw();
+        match divergent {
             Some(command) => {
                 // It changes nothing, so a history need not know of it.
                 let asked = self.asked(client, member, Some(Request::Write(encode_kv(&command))));
-                self.asked[asked as usize].odd = true;
+                self.asked[asked as usize].divergent = true;
                 asked
             }
             None => {
@@ -285,10 +285,10 @@ impl Clients {
     }
 
     /// What the operator wants.
-    pub(crate) fn wish(&mut self, member: usize, request: Request) -> u64 {
+    pub(crate) fn change_request(&mut self, member: usize, request: Request) -> u64 {
         let number = self.asked(OPERATOR, member, Some(request));
         let asked = &mut self.asked[number as usize];
-        (asked.odd, asked.is_wish) = (true, true);
+        (asked.divergent, asked.is_change_request) = (true, true);
         number
     }
 
@@ -312,10 +312,10 @@ impl Clients {
             member,
             request,
             ended: false,
-            odd: false,
+            divergent: false,
             is_flood: false,
             is_heavy: false,
-            is_wish: false,
+            is_change_request: false,
             session: None,
             bounded: None,
         });
@@ -392,7 +392,7 @@ impl Clients {
         }
         asked.ended = true;
         asked.request = None;
-        if asked.odd {
+        if asked.divergent {
             return true;
         }
         match &what {
@@ -476,7 +476,7 @@ impl Clients {
                 Operation::Compact { revision: (self.revision + 2 - back).max(1) }
             }
             9 => Operation::Put { key: self.key(), value: "x".repeat(self.request_bytes_max + 1024) },
-            _ => return (Operation::Compact { revision: 0 }, Some(self.odd())),
+            _ => return (Operation::Compact { revision: 0 }, Some(self.divergent())),
         };
         (operation, None)
     }
@@ -513,7 +513,7 @@ impl Clients {
     }
 
     /// Valid bytes, odd in every way that a face would stop, and without effect on any state. [fault-model F71]
-    fn odd(&mut self) -> kv::Command {
+    fn divergent(&mut self) -> kv::Command {
         let keys = kv::KeyRange { start: b"zz".to_vec(), end: b"a".to_vec() };
         match self.dice.below(6) {
             0 => kv::Command::Put(kv::Put {

@@ -55,8 +55,8 @@ impl Dice {
     pub fn log_within(&mut self, first: u64, last: u64) -> u64 {
         let first = first.max(1);
         let doublings = u64::from((last.max(first) / first).ilog2());
-        let floor = first << self.below(doublings + 1);
-        self.within(floor, (floor * 2).min(last.max(floor)))
+        let vote_floor = first << self.below(doublings + 1);
+        self.within(vote_floor, (vote_floor * 2).min(last.max(vote_floor)))
     }
 
     /// Yes, once in so many.

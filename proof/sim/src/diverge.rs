@@ -24,7 +24,7 @@ pub(crate) struct Diverged {
     /// Somebody may be struck in this storm, so that marks count.
     may_happen: bool,
     /// Members whose store differs in this life of theirs.
-    odd: BTreeSet<NodeId>,
+    divergent: BTreeSet<NodeId>,
     /// Members that were ever told to differ: more than a minority never are.
     struck: BTreeSet<NodeId>,
     /// Members that an alarm names.
@@ -54,8 +54,8 @@ impl Diverged {
     }
 
     /// Whether what this member answers may be wrong.
-    pub(crate) fn is_odd(&self, member: NodeId) -> bool {
-        self.odd.contains(&member)
+    pub(crate) fn is_divergent(&self, member: NodeId) -> bool {
+        self.divergent.contains(&member)
     }
 
     /// Whether a member serves nobody because it is named, rightly or because it once was odd.
@@ -64,12 +64,12 @@ impl Diverged {
     }
 
     pub(crate) fn begins(&mut self, member: NodeId) {
-        self.odd.insert(member);
+        self.divergent.insert(member);
     }
 
     /// A process has ended, and with it what its memory held.
     pub(crate) fn ended(&mut self, member: NodeId) {
-        self.odd.remove(&member);
+        self.divergent.remove(&member);
     }
 
     /// A store has applied an entry.
@@ -85,9 +85,9 @@ impl Diverged {
         mark.entry(member).or_default().insert(keeper.digest());
         let right = mark.iter().find(|(member, _)| !self.struck.contains(member));
         let right = right.and_then(|(_, digests)| digests.first().copied());
-        let is_odd =
+        let is_divergent =
             |digests: &BTreeSet<u64>| right.is_some_and(|right| digests.iter().any(|it| *it != right));
-        let differ = mark.iter().filter(|(_, digests)| is_odd(digests));
+        let differ = mark.iter().filter(|(_, digests)| is_divergent(digests));
         self.found.extend(differ.map(|(&member, _)| member));
     }
 }
@@ -99,7 +99,7 @@ impl World {
         let diverged = &self.sh.diverged;
         let others = diverged.struck.iter().filter(|&&id| id != id_of(member)).count() as u64;
         if !self.may_be_lost(member)
-            || !diverged.odd.is_empty()
+            || !diverged.divergent.is_empty()
             || diverged.is_named(id_of(member))
             || self.plan.members <= 2 * (others + 1)
         {
@@ -138,13 +138,13 @@ impl World {
     /// Whether somebody is odd and not named yet.
     pub(crate) fn is_unnamed(&self) -> bool {
         let diverged = &self.sh.diverged;
-        let Some(right) = self.up().into_iter().find(|&member| !diverged.is_odd(id_of(member))) else {
+        let Some(right) = self.up().into_iter().find(|&member| !diverged.is_divergent(id_of(member))) else {
             return false;
         };
         let digest = |member: usize| {
             self.members[member].process.as_ref().map(|process| process.keeper.store().digest())
         };
-        let odd = diverged.odd.iter().filter(|id| digest((id.0 - 1) as usize) != digest(right));
-        odd.into_iter().any(|&id| !diverged.is_named(id))
+        let divergent = diverged.divergent.iter().filter(|id| digest((id.0 - 1) as usize) != digest(right));
+        divergent.into_iter().any(|&id| !diverged.is_named(id))
     }
 }

@@ -913,7 +913,7 @@ impl World {
         }
         let closer = 0 < self.sh.service.progress.gaps_seen();
         self.sh.service.sum.judged(OF_CLOSER, closer);
-        let elections = self.sh.deeds.elections;
+        let elections = self.sh.counts.elections;
         let leader_struck = self.sh.service.leader_struck;
         self.sh.service.sum.judged(OF_OFFICE, !leader_struck);
         if !leader_struck && elections > 1 {

@@ -107,7 +107,7 @@ pub enum Inject {
     /// The operator wants other members.
     Change(Change),
     /// The leader is asked to hand over, to this voter or to whom it likes.
-    HandOver { to: Option<usize> },
+    Transfer { to: Option<usize> },
     /// What a member's memory holds of one entry goes wrong.
     Diverge { who: Who },
     /// A directory is copied; or, if there is a copy, put back as it was then.
@@ -191,7 +191,7 @@ kinds! {
     WallJump "wall-jump",
     Overload "overload",
     Lag "lag",
-    HandOver "hand-over",
+    Transfer "hand-over",
     Change "change",
     CutOff "cut-off",
     Diverge "diverge",
@@ -409,7 +409,7 @@ fn draw(kind: Kind, dice: &mut Dice, members: u64, settings: &Settings) -> Optio
             let who = if dice.one_in(4) { who } else { Who::Leader };
             Inject::CutOff { who, time: dice.log_within(timeout / 2, 8 * timeout) }
         }
-        Kind::HandOver => Inject::HandOver { to: (!dice.one_in(3)).then_some(to) },
+        Kind::Transfer => Inject::Transfer { to: (!dice.one_in(3)).then_some(to) },
         Kind::Diverge => Inject::Diverge { who },
         // Soon back, so that the leader that noticed it is still there.
         Kind::RollBack => Inject::RollBack { who: Who::Member(from), down: dice.log_within(MS, timeout) },
@@ -434,7 +434,7 @@ fn draw(kind: Kind, dice: &mut Dice, members: u64, settings: &Settings) -> Optio
             | Kind::Clog
             | Kind::Lag
             | Kind::ForeignDirectory
-            | Kind::HandOver
+            | Kind::Transfer
             | Kind::CutOff
             | Kind::Narrow
     );
@@ -562,8 +562,8 @@ impl fmt::Display for Inject {
             Inject::Change(Change::Move(who)) => write!(f, "{who} shall lead"),
             Inject::Change(Change::Foolish(kind)) => write!(f, "a foolish change, of kind {kind}"),
             Inject::CutOff { who, time } => write!(f, "cut {who} off from all others for {}", shown(*time)),
-            Inject::HandOver { to: Some(to) } => write!(f, "the leader shall hand over to {}", n(to)),
-            Inject::HandOver { to: None } => f.write_str("the leader shall hand over"),
+            Inject::Transfer { to: Some(to) } => write!(f, "the leader shall hand over to {}", n(to)),
+            Inject::Transfer { to: None } => f.write_str("the leader shall hand over"),
             Inject::Diverge { who } => write!(f, "the memory of {who} goes wrong"),
             Inject::RollBack { who, .. } => {
                 write!(f, "the directory of {who} is copied, or its copy put back")

@@ -46,7 +46,7 @@ const KINDS: [Kind; 12] = [
     Kind::Reset,
     Kind::Clog,
     Kind::Lag,
-    Kind::HandOver,
+    Kind::Transfer,
 ];
 
 /// Draws a storm with a liar.
@@ -252,7 +252,7 @@ impl World {
     pub(crate) fn part_from_liars(&mut self) {
         let caught: Vec<(NodeId, NodeId)> = std::mem::take(&mut self.sh.caught);
         for (member, liar) in caught {
-            self.sh.deeds.caught += 1;
+            self.sh.counts.caught += 1;
             let (member, liar) = ((member.0 - 1) as usize, (liar.0.wrapping_sub(1)) as usize);
             if self.members.len() <= liar {
                 continue;

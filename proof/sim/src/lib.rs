@@ -13,9 +13,9 @@
 //! | `clients.rs` | what is asked, and the history of it |
 //! | `storm.rs` | faults carried out |
 //! | `operator.rs` | members changed |
-//! | `restore.rs`, `yard.rs`, `rerun.rs` | new clusters made of backups and of survivors, beside the storm |
+//! | `restore.rs`, `sim_dirs.rs`, `rerun.rs` | new clusters made of backups and of survivors, beside the storm |
 //! | `calm.rs` | what must hold afterwards |
-//! | `watch.rs` | what must hold all the time |
+//! | `observer.rs` | what must hold all the time |
 //! | `faults.rs`, `trace.rs`, `words.rs`, `report.rs` | what is counted and told |
 //! | `run.rs`, `campaign.rs`, `shrink.rs` | one storm, many, the smallest that fails |
 //! | `elections.rs` | how long clusters are without a leader |
@@ -48,6 +48,7 @@ mod liar;
 pub mod load;
 mod log;
 mod net;
+mod observer;
 mod operator;
 mod plan;
 mod process;
@@ -58,16 +59,15 @@ mod restore;
 mod run;
 pub mod service;
 mod shrink;
+mod sim_dirs;
 mod snapshots;
 mod storm;
 pub mod trace;
-mod watch;
 mod words;
 mod world;
-mod yard;
 
 pub use family::Family;
-pub use plan::{Disagrees, Leases, Options, Place, Plan};
-pub use report::{Deeds, StormReport, Violation};
+pub use plan::{Disagrees, Leases, Options, Plan, Threading};
+pub use report::{Counts, StormReport, Violation};
 pub use run::{run_plan, run_storm};
 pub use shrink::{Shrunk, shrink};

@@ -20,7 +20,7 @@ pub(crate) const GROUP: GroupId = GroupId(0);
 
 /// Room in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct LogRoom {
+pub(crate) struct LogSpace {
     pub(crate) free: u64,
     pub(crate) full: bool,
 }
@@ -29,9 +29,9 @@ pub(crate) struct LogRoom {
 #[derive(Debug)]
 pub(crate) enum Completion {
     /// With what it took, if it was more than commit marks: said when it is over.
-    Persisted(Lsn, LogRoom, Option<Duration>),
+    Persisted(Lsn, LogSpace, Option<Duration>),
     Fetched(Fetch, Vec<Entry>),
-    Room(LogRoom),
+    Room(LogSpace),
 }
 
 pub(crate) struct Log {
@@ -67,8 +67,8 @@ impl Log {
         self.wal.snapshots()
     }
 
-    pub(crate) fn room(&self) -> LogRoom {
-        LogRoom { free: self.wal.space(), full: self.is_blocked() || self.no_spare }
+    pub(crate) fn room(&self) -> LogSpace {
+        LogSpace { free: self.wal.space(), full: self.is_blocked() || self.no_spare }
     }
 
     pub(crate) fn is_blocked(&self) -> bool {

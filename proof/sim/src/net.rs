@@ -659,7 +659,7 @@ impl Net {
             | Frame::Proof(_)
             | Frame::Unknown { .. } => Ok(None),
             Frame::Hello(_) | Frame::Welcome(_) | Frame::Refused(_) => Err("a second greeting".into()),
-            Frame::Join(_) | Frame::Roll(_) | Frame::Removed(_) | Frame::Known(_) => {
+            Frame::Join(_) | Frame::MemberList(_) | Frame::Removed(_) | Frame::Conflict(_) => {
                 Err("a second greeting".into())
             }
         }

@@ -30,7 +30,7 @@ const NOBODY: NodeId = NodeId(9999);
 
 /// What the operator wants, of members by number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Wish {
+pub(crate) enum ChangeRequest {
     Add {
         slot: usize,
         votes: bool,
@@ -48,9 +48,9 @@ pub(crate) enum Wish {
 /// The operator.
 pub(crate) struct Operator {
     dice: Dice,
-    todo: VecDeque<(Wish, u8)>,
+    todo: VecDeque<(ChangeRequest, u8)>,
     /// The wish under way, its number among the operations, how often it was tried.
-    waiting: Option<(Wish, u64, u8)>,
+    waiting: Option<(ChangeRequest, u64, u8)>,
     /// A look at the list is planned.
     planned: bool,
 }
@@ -63,7 +63,7 @@ impl Operator {
 
 /// What came of asking to join.
 pub(crate) enum Asked {
-    Roll(Vec<InitialMember>),
+    MemberList(Vec<InitialMember>),
     /// Whoever was asked does not know yet what is committed.
     Behind,
     /// Nobody answers, or nobody has added it yet.
@@ -79,11 +79,11 @@ pub(crate) fn info_of(slot: usize) -> MemberInfo {
 impl World {
     /// Members of the newest configuration that is committed, by number.
     pub(crate) fn current(&self) -> Vec<usize> {
-        self.sh.watch.membership().members().map(|id| (id.0 - 1) as usize).collect()
+        self.sh.observer.membership().members().map(|id| (id.0 - 1) as usize).collect()
     }
 
     /// A change is wanted; whether there is anything to do.
-    pub(crate) fn wish(&mut self, change: Change) -> bool {
+    pub(crate) fn change_request(&mut self, change: Change) -> bool {
         let live = |world: &World, who: Who| match who {
             Who::Leader => world.leader(),
             Who::Member(number) => {
@@ -94,37 +94,37 @@ impl World {
         if self.operator.todo.len() >= TODO_MAX {
             return false;
         }
-        let wishes = match change {
-            Change::Add { votes } => self.spare().map(|slot| vec![Wish::Add { slot, votes }]),
-            Change::Remove(who) => live(self, who).map(|slot| vec![Wish::Remove(slot)]),
+        let change_requests = match change {
+            Change::Add { votes } => self.spare().map(|slot| vec![ChangeRequest::Add { slot, votes }]),
+            Change::Remove(who) => live(self, who).map(|slot| vec![ChangeRequest::Remove(slot)]),
             Change::Replace(who) => live(self, who).and_then(|old| {
                 let slot = self.spare()?;
-                Some(vec![Wish::Add { slot, votes: true }, Wish::Remove(old)])
+                Some(vec![ChangeRequest::Add { slot, votes: true }, ChangeRequest::Remove(old)])
             }),
-            Change::Promote => self.learner().map(|slot| vec![Wish::Promote(slot)]),
-            Change::Update(who) => live(self, who).map(|slot| vec![Wish::Update(slot)]),
-            Change::Move(who) => live(self, who).map(|slot| vec![Wish::Move(slot)]),
-            Change::Foolish(0) => live(self, Who::Member(0)).map(|slot| vec![Wish::AddAgain(slot)]),
-            Change::Foolish(1) => Some(vec![Wish::RemoveNobody]),
+            Change::Promote => self.learner().map(|slot| vec![ChangeRequest::Promote(slot)]),
+            Change::Update(who) => live(self, who).map(|slot| vec![ChangeRequest::Update(slot)]),
+            Change::Move(who) => live(self, who).map(|slot| vec![ChangeRequest::Move(slot)]),
+            Change::Foolish(0) => live(self, Who::Member(0)).map(|slot| vec![ChangeRequest::AddAgain(slot)]),
+            Change::Foolish(1) => Some(vec![ChangeRequest::RemoveNobody]),
             Change::Foolish(_) => self
                 .sh
-                .watch
+                .observer
                 .membership()
                 .voters
                 .first()
-                .map(|id| vec![Wish::PromoteVoter((id.0 - 1) as usize)]),
+                .map(|id| vec![ChangeRequest::PromoteVoter((id.0 - 1) as usize)]),
         };
-        let Some(wishes) = wishes else { return false };
-        self.operator.todo.extend(wishes.into_iter().map(|wish| (wish, 0)));
+        let Some(change_requests) = change_requests else { return false };
+        self.operator.todo.extend(change_requests.into_iter().map(|change_request| (change_request, 0)));
         self.plan_operator(0);
         true
     }
 
     /// A member lost its directory for good: it is to be replaced.
     pub(crate) fn replace_lost(&mut self, slot: usize) {
-        self.operator.todo.push_front((Wish::Remove(slot), 0));
+        self.operator.todo.push_front((ChangeRequest::Remove(slot), 0));
         if let Some(slot) = self.spare() {
-            self.operator.todo.push_back((Wish::Add { slot, votes: true }, 0));
+            self.operator.todo.push_back((ChangeRequest::Add { slot, votes: true }, 0));
         }
         self.plan_operator(100 * MS);
     }
@@ -137,7 +137,7 @@ impl World {
     }
 
     fn learner(&self) -> Option<usize> {
-        self.sh.watch.membership().learners.first().map(|id| (id.0 - 1) as usize)
+        self.sh.observer.membership().learners.first().map(|id| (id.0 - 1) as usize)
     }
 
     fn plan_operator(&mut self, wait: u64) {
@@ -153,29 +153,29 @@ impl World {
         if self.calm || self.operator.waiting.is_some() {
             return Ok(());
         }
-        let Some((wish, tries)) = self.operator.todo.pop_front() else { return Ok(()) };
-        if let Wish::Remove(slot) = wish
+        let Some((change_request, tries)) = self.operator.todo.pop_front() else { return Ok(()) };
+        if let ChangeRequest::Remove(slot) = change_request
             && !self.may_be_removed(slot)
         {
-            self.again(wish, tries);
+            self.again(change_request, tries);
             return Ok(());
         }
         let up = self.up();
         let leader = self.leader();
-        let member = match wish {
-            Wish::Move(_) => leader,
+        let member = match change_request {
+            ChangeRequest::Move(_) => leader,
             _ if up.is_empty() => None,
             _ => Some(up[self.operator.dice.below(up.len() as u64) as usize]),
         };
         let Some(member) = member else {
-            self.again(wish, tries);
+            self.again(change_request, tries);
             return Ok(());
         };
-        let request = request_of(wish, self.sh.now);
-        let operation = self.clients.wish(member, request);
-        self.operator.waiting = Some((wish, operation, tries));
-        self.sh.line(Some(member), "members", || format!("is asked: {wish:?}"));
-        if let Wish::Add { slot, .. } = wish
+        let request = request_of(change_request, self.sh.now);
+        let operation = self.clients.change_request(member, request);
+        self.operator.waiting = Some((change_request, operation, tries));
+        self.sh.line(Some(member), "members", || format!("is asked: {change_request:?}"));
+        if let ChangeRequest::Add { slot, .. } = change_request
             && tries == 0
             && !self.operator.dice.one_in(8)
         {
@@ -189,7 +189,7 @@ impl World {
     /// Whether those who stay can elect a leader without those of them that wait for what their disks lost. Operators are
     /// told to remove nobody else meanwhile. [docs/operations.md, damaged disks]
     fn may_be_removed(&self, slot: usize) -> bool {
-        let membership = self.sh.watch.membership();
+        let membership = self.sh.observer.membership();
         let stays = |id: &&NodeId| **id != id_of(slot);
         let staying = membership.voters.iter().filter(stays).count();
         let able =
@@ -198,24 +198,30 @@ impl World {
     }
 
     /// The operator is told.
-    pub(crate) fn on_wish_answer(&mut self, operation: u64, outcome: &Outcome) -> Result<(), Violation> {
-        let Some((wish, _, tries)) = self.operator.waiting.take_if(|waiting| waiting.1 == operation) else {
+    pub(crate) fn on_change_answer(&mut self, operation: u64, outcome: &Outcome) -> Result<(), Violation> {
+        let Some((change_request, _, tries)) =
+            self.operator.waiting.take_if(|waiting| waiting.1 == operation)
+        else {
             return Ok(());
         };
-        self.sh.line(None, "members", || format!("{wish:?}: {}", shown(outcome)));
+        self.sh.line(None, "members", || format!("{change_request:?}: {}", shown(outcome)));
         let pause = self.operator.dice.log_within(MS, 500 * MS);
         match outcome {
             Outcome::Done(reply) => {
-                self.sh.deeds.changes += 1;
+                self.sh.counts.changes += 1;
                 self.sh.tally.add(Fault::F60);
-                if matches!(wish, Wish::AddAgain(_) | Wish::RemoveNobody | Wish::PromoteVoter(_)) {
-                    let story = format!("{wish:?} was done: {:?}", reply.body);
+                if matches!(
+                    change_request,
+                    ChangeRequest::AddAgain(_) | ChangeRequest::RemoveNobody | ChangeRequest::PromoteVoter(_)
+                ) {
+                    let story = format!("{change_request:?} was done: {:?}", reply.body);
                     return Err(Violation::new("foolish_changes_are_refused", story));
                 }
-                if let (ReplyBody::Changed(list), Wish::Add { slot, .. }) = (&reply.body, wish)
+                if let (ReplyBody::Changed(list), ChangeRequest::Add { slot, .. }) =
+                    (&reply.body, change_request)
                     && !list.iter().any(|member| member.id == id_of(slot))
                 {
-                    let story = format!("{wish:?} is done, and the members are {list:?}");
+                    let story = format!("{change_request:?} is done, and the members are {list:?}");
                     return Err(Violation::new("changes_are_what_was_asked_for", story));
                 }
             }
@@ -223,18 +229,18 @@ impl World {
                 self.sh.tally.add(Fault::F61);
                 let passes = matches!(refusal, MemberRefusal::UnderWay | MemberRefusal::WouldLoseQuorum);
                 if passes {
-                    self.again(wish, tries);
+                    self.again(change_request, tries);
                 }
             }
-            Outcome::Refused(_) | Outcome::Unknown(_) => self.again(wish, tries),
+            Outcome::Refused(_) | Outcome::Unknown(_) => self.again(change_request, tries),
         }
         self.plan_operator(pause);
         Ok(())
     }
 
-    fn again(&mut self, wish: Wish, tries: u8) {
+    fn again(&mut self, change_request: ChangeRequest, tries: u8) {
         if tries < TRIES {
-            self.operator.todo.push_back((wish, tries + 1));
+            self.operator.todo.push_back((change_request, tries + 1));
         }
         self.plan_operator(200 * MS);
     }
@@ -251,7 +257,7 @@ impl World {
             return Asked::Later;
         }
         let Some(process) = &self.members[asked].process else { return Asked::Later };
-        if process.keeper.applied() < self.sh.watch.committed() {
+        if process.keeper.applied() < self.sh.observer.committed() {
             return Asked::Behind;
         }
         let Members { at, list, removed } = process.keeper.members();
@@ -267,7 +273,7 @@ impl World {
         });
         let roll = roll.collect();
         match admit(&Members { at, list, removed }, &heard, |member| member.id == me) {
-            Ok(_) => Asked::Roll(roll),
+            Ok(_) => Asked::MemberList(roll),
             Err(CannotJoin::NotListed) => Asked::Later,
             Err(CannotJoin::WasHere(_)) => Asked::Never,
         }
@@ -275,16 +281,18 @@ impl World {
 }
 
 /// What is asked of a member.
-fn request_of(wish: Wish, now: u64) -> Request {
+fn request_of(change_request: ChangeRequest, now: u64) -> Request {
     let add = |slot, peer_urls, votes| MemberChange::Add { id: id_of(slot), peer_urls, votes };
-    Request::Change(match wish {
-        Wish::Move(slot) => return Request::MoveLeader(id_of(slot)),
-        Wish::Add { slot, votes } => add(slot, info_of(slot).peer_urls, votes),
-        Wish::AddAgain(slot) => add(slot, vec!["http://again".into()], false),
-        Wish::Remove(slot) => MemberChange::Remove(id_of(slot)),
-        Wish::RemoveNobody => MemberChange::Remove(NOBODY),
-        Wish::Promote(slot) | Wish::PromoteVoter(slot) => MemberChange::Promote(id_of(slot)),
-        Wish::Update(slot) => {
+    Request::Change(match change_request {
+        ChangeRequest::Move(slot) => return Request::MoveLeader(id_of(slot)),
+        ChangeRequest::Add { slot, votes } => add(slot, info_of(slot).peer_urls, votes),
+        ChangeRequest::AddAgain(slot) => add(slot, vec!["http://again".into()], false),
+        ChangeRequest::Remove(slot) => MemberChange::Remove(id_of(slot)),
+        ChangeRequest::RemoveNobody => MemberChange::Remove(NOBODY),
+        ChangeRequest::Promote(slot) | ChangeRequest::PromoteVoter(slot) => {
+            MemberChange::Promote(id_of(slot))
+        }
+        ChangeRequest::Update(slot) => {
             MemberChange::Update { id: id_of(slot), peer_urls: vec![format!("http://n{}-{now}", slot + 1)] }
         }
     })

@@ -10,7 +10,7 @@ use crate::family::{self, Family, Serving};
 use crate::inject::{Injection, Kind, Kinds, draw_injections};
 use crate::liar::{self, Lies};
 use kattu_node::SnapshotLimits;
-use kattu_raft::{Duration, Leadership, Lease, Limits};
+use kattu_raft::{Duration, LeaderLease, LeadershipConfig, Limits};
 use kattu_wal::sim::Speed;
 use std::fmt;
 
@@ -77,9 +77,9 @@ impl Leases {
     }
 }
 
-/// Where a piece of a member's work is done. [shell/runtime `Place`]
+/// Where a piece of a member's work is done. [shell/runtime `Threading`]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum Threading {
     /// On the driver's thread.
     Inline,
     /// On a thread of its own.
@@ -96,7 +96,7 @@ pub struct Settings {
     /// Pre-vote and check-quorum, which belong together.
     pub pre_vote: bool,
     /// Suspicion, leases, offers of the office; the priority is each member's own.
-    pub leadership: Leadership,
+    pub leadership: LeadershipConfig,
     /// How eager each member is to lead; a member beyond the list is as eager as the default.
     pub priorities: Vec<u8>,
     /// Members that are told otherwise about leases than all others: those that have none, and those that promise less,
@@ -121,9 +121,9 @@ pub struct Settings {
     /// Bytes the store may hold.
     pub quota: u64,
     /// Where log I/O is done.
-    pub log_io: Place,
+    pub log_io: Threading,
     /// Where committed entries are applied.
-    pub apply: Place,
+    pub apply: Threading,
     /// Time between two comparisons of digests over the log.
     pub digest_interval: Duration,
     /// When snapshots are taken.
@@ -323,7 +323,7 @@ impl Plan {
         };
         plan.settings.snapshots = SnapshotLimits { log_bytes_min: 256 << 10, keep_bytes: 256 << 10 };
         plan.settings.segment_bytes = 128 << 10;
-        plan.settings.log_io = if dice.one_in(2) { Place::Thread } else { Place::Inline };
+        plan.settings.log_io = if dice.one_in(2) { Threading::Thread } else { Threading::Inline };
         plan.load =
             Load { clients: 8, rest: 50 * MS, weights: [80, 10, 0, 5, 0, 5, 0, 0, 0, 0, 0], ..plan.load };
         plan
@@ -403,7 +403,11 @@ fn default_settings() -> Settings {
         election_timeout: Duration::from_millis(1000),
         heartbeat_interval: Duration::from_millis(100),
         pre_vote: true,
-        leadership: Leadership { leave_slow_disk: true, asks_first: true, ..Leadership::default() },
+        leadership: LeadershipConfig {
+            leave_slow_disk: true,
+            asks_first: true,
+            ..LeadershipConfig::default()
+        },
         priorities: Vec::new(),
         disagree: Vec::new(),
         leases: Leases::Off,
@@ -415,8 +419,8 @@ fn default_settings() -> Settings {
         pending_bytes_max: 64 << 20,
         request_bytes_max: 4 << 10,
         quota: u64::MAX,
-        log_io: Place::Inline,
-        apply: Place::Inline,
+        log_io: Threading::Inline,
+        apply: Threading::Inline,
         digest_interval: Duration::from_secs(60),
         snapshots: SnapshotLimits::default(),
         snapshot_step: 0,
@@ -465,7 +469,7 @@ fn draw_settings(dice: &mut Dice) -> Settings {
         };
         limits.recent_in_sync_bytes_max = 4 * limits.recent_bytes_max;
     }
-    let place = |dice: &mut Dice| if dice.one_in(2) { Place::Thread } else { Place::Inline };
+    let place = |dice: &mut Dice| if dice.one_in(2) { Threading::Thread } else { Threading::Inline };
     let segment_bytes = (dice.log_within(16 << 10, 512 << 10)).max(4 * request_bytes_max as u64);
     // As in production, a segment has room for several of the largest batches.
     limits.batch_bytes_max = limits.batch_bytes_max.min(segment_bytes as usize / 4);
@@ -473,7 +477,7 @@ fn draw_settings(dice: &mut Dice) -> Settings {
         election_timeout: Duration::from_millis(election_ms),
         heartbeat_interval: Duration::from_millis(heartbeat_ms),
         pre_vote: !dice.one_in(10),
-        leadership: Leadership::default(),
+        leadership: LeadershipConfig::default(),
         priorities: Vec::new(),
         disagree: Vec::new(),
         leases: Leases::Off,
@@ -537,12 +541,12 @@ fn draw_leadership(dice: &mut Dice, wanted: Option<Leases>, settings: &mut Setti
     // Exactly as much as clocks are wrong, or a little more.
     let spare = *dice.pick(&[0, 0, 1, 500]);
     let margin = if dice.one_in(2) { 0 } else { dice.log_within(US, MS) };
-    let hand_over = dice.one_in(2);
+    let transfer_to_priority = dice.one_in(2);
     settings.digest_interval = match dice.one_in(3) {
         true => Duration::ZERO,
         false => Duration::from_millis(dice.log_within(500, 60_000)),
     };
-    settings.leadership = Leadership { suspicion, hand_over, ..Leadership::default() };
+    settings.leadership = LeadershipConfig { suspicion, transfer_to_priority, ..LeadershipConfig::default() };
     settings.leases = match wanted.unwrap_or(drawn) {
         leases if settings.pre_vote => leases,
         _ => Leases::Off, // they need it
@@ -554,30 +558,32 @@ fn draw_leadership(dice: &mut Dice, wanted: Option<Leases>, settings: &mut Setti
         true => 500,
         false => pace.drift as u32 + spare,
     };
-    let lease = Lease {
+    let lease = LeaderLease {
         rho: trusted,
         margin: Duration::from_nanos(margin),
-        watch: settings.leases != Leases::Believed, // there it is the reads that shall tell
+        watch_clocks: settings.leases != Leases::Believed, // there it is the reads that shall tell
     };
     if lease.length(timeout) <= heartbeat {
         settings.leases = Leases::Off;
         return;
     }
-    settings.leadership.lease = Some(lease);
+    settings.leadership.leader_lease = Some(lease);
     if settings.leases.are_broken() {
         pace.drift = 300_000;
         // A slow one that likes to lead, among fast ones: so it shows soonest.
         let slow = dice.below(3) as usize;
         pace.rates = (0..9).map(|member| if member == slow { -300_000 } else { 300_000 }).collect();
         settings.priorities = (0..9).map(|member| if member == slow { 255 } else { 100 }).collect();
-        settings.leadership.hand_over = true;
+        settings.leadership.transfer_to_priority = true;
     }
 }
 
 /// In a third of the storms with leases members are not all told the same. What clocks beyond their bound break is looked
 /// for where all agree.
 fn draw_disagreement(dice: &mut Dice, settings: &mut Settings) {
-    let Some(lease) = settings.leadership.lease.filter(|_| settings.leases == Leases::Within) else { return };
+    let Some(lease) = settings.leadership.leader_lease.filter(|_| settings.leases == Leases::Within) else {
+        return;
+    };
     if !dice.one_in(3) {
         return;
     }

@@ -11,9 +11,9 @@ use crate::beside::{Beside, BesideWrites, Thread};
 use crate::clock::{Clock, SEC};
 use crate::diverge::altered;
 use crate::faults::Fault;
-use crate::log::{Completion, Log, LogRoom};
+use crate::log::{Completion, Log, LogSpace};
 use crate::net::{id_of, load_of};
-use crate::plan::{Leases, Place};
+use crate::plan::{Leases, Threading};
 use crate::snapshots::{Done, Order, Worker};
 use crate::world::{Event as Planned, Shared};
 use kattu_node::command::has_budget;
@@ -187,7 +187,7 @@ impl Process {
         clock: Clock,
         sh: &mut Shared,
     ) -> Process {
-        let thread = |place| place == Place::Thread;
+        let thread = |place| place == Threading::Thread;
         let settings = &sh.settings;
         let worker = Worker::new(log.snapshots());
         let mut process = Process {
@@ -414,7 +414,7 @@ impl Process {
             _ => 1,
         };
         self.node.handle(self.clock.at(sh.now), event, &mut self.scratch);
-        sh.watch.stepped(self.id(), &self.node, &self.scratch)?;
+        sh.observer.stepped(self.id(), &self.node, &self.scratch)?;
         if sh.settings.leases != Leases::Off {
             self.watch_lease(sh)?;
         }
@@ -472,15 +472,15 @@ impl Process {
     fn watch_lease(&self, sh: &mut Shared) -> Result<(), End> {
         let leads = self.scratch.trace.iter().any(|trace| matches!(trace, Trace::BecameLeader(_)));
         let accuses = |trace: &&Trace| matches!(trace, Trace::ClocksApart { .. });
-        sh.watch.clocks(
+        sh.observer.clocks(
             self.id(),
             self.node.raft(),
             self.scratch.trace.iter().find(accuses),
             sh.settings.leases,
         )?;
-        match sh.watch.lease(self.id(), self.node.raft(), &self.clock, sh.now) {
+        match sh.observer.lease(self.id(), self.node.raft(), &self.clock, sh.now) {
             Ok(began) => {
-                sh.deeds.leases += u64::from(began);
+                sh.counts.leases += u64::from(began);
                 if began && sh.pace.drift > 0 && sh.settings.leases == Leases::Within {
                     sh.tally.add(Fault::F41);
                 }
@@ -537,7 +537,7 @@ impl Process {
                     if !self.effects.apply.is_empty() || goes_on {
                         self.lives()?;
                         let tasks = std::mem::take(&mut self.effects.apply);
-                        self.hand_over(sh, tasks)?;
+                        self.deliver(sh, tasks)?;
                     }
                     self.stage = Stage::Fetch;
                 }
@@ -625,7 +625,7 @@ impl Process {
     fn look_for_compaction(&mut self, sh: &mut Shared) {
         if sh.service.times_writes() && self.keeper.store().stats().forgets {
             let begins = self.beside.goes_on(Beside::Compaction, sh.now, sh.now);
-            sh.deeds.compactions += u64::from(begins);
+            sh.counts.compactions += u64::from(begins);
         }
     }
 
@@ -650,7 +650,7 @@ impl Process {
             };
             // What a member says whose store is wrong is as good as nothing.
             let outcome = match outcome {
-                Outcome::Done(_) if sh.diverged.is_odd(self.id()) => Outcome::Unknown(Doubt::Stopping),
+                Outcome::Done(_) if sh.diverged.is_divergent(self.id()) => Outcome::Unknown(Doubt::Stopping),
                 outcome => outcome,
             };
             sh.answer(operation, outcome, self.position);
@@ -660,7 +660,7 @@ impl Process {
 
     // ── The keeper's seat ──
 
-    fn hand_over(&mut self, sh: &mut Shared, tasks: Vec<KeeperTask>) -> Result<(), End> {
+    fn deliver(&mut self, sh: &mut Shared, tasks: Vec<KeeperTask>) -> Result<(), End> {
         self.applied_in_batch |= tasks.iter().any(|task| matches!(task, KeeperTask::Apply { .. }));
         match &mut self.keeper_queue {
             None => {
@@ -751,7 +751,7 @@ impl Process {
             self.judge_step(allowed, units)?;
             let forgotten = self.keeper.store().versions_forgotten() - forgotten;
             self.work.add(Work { keys: units + forgotten, ..Work::default() });
-            sh.deeds.cut += u64::from(self.keeper.is_in_the_middle());
+            sh.counts.cut += u64::from(self.keeper.is_in_the_middle());
             self.order_of_keeper(sh)?;
             if before < self.keeper.applied() && !self.keeper.is_installing() {
                 let entry = self.applying.pop_front().expect("what is applied was handed over");
@@ -781,8 +781,8 @@ impl Process {
     fn note_applied(&mut self, sh: &mut Shared, entry: &Entry) -> Result<(), End> {
         sh.trace.mix(entry.id().index.0 ^ entry.id().term.0 << 40);
         sh.diverged.applied(self.id(), entry, &self.keeper);
-        if sh.diverged.is_odd(self.id()) {
-            return Ok(sh.watch.applied_within(self.id(), entry)?);
+        if sh.diverged.is_divergent(self.id()) {
+            return Ok(sh.observer.applied_within(self.id(), entry)?);
         }
         let older = sh.older.map(id_of);
         let has_older = || self.keeper.members().list.iter().any(|info| Some(info.id) == older);
@@ -799,7 +799,7 @@ impl Process {
                 format!("n{} uses a feature level that an older member does not know", self.member + 1);
             return Err(crate::report::Violation::new("older_versions_can_follow", story).into());
         }
-        Ok(sh.watch.applied(self.id(), entry, &self.keeper)?)
+        Ok(sh.observer.applied(self.id(), entry, &self.keeper)?)
     }
 
     // ── The snapshot worker ──
@@ -807,7 +807,7 @@ impl Process {
     /// What the keeper wants of snapshots.
     fn order_of_keeper(&mut self, sh: &mut Shared) -> Result<(), End> {
         if let Some((meta, frozen)) = self.kept.snapshot.take() {
-            sh.watch.tables(self.id(), &self.keeper)?;
+            sh.observer.tables(self.id(), &self.keeper)?;
             self.worker.order(Order::Take(meta, Box::new(frozen)));
             self.beside.goes_on(Beside::Snapshot, sh.now, sh.now);
         }
@@ -871,8 +871,8 @@ impl Process {
         let done = done?;
         match &done {
             Done::Complete(last, _) => {
-                sh.watch.snapshot(self.id(), *last)?;
-                sh.deeds.snapshots += 1;
+                sh.observer.snapshot(self.id(), *last)?;
+                sh.counts.snapshots += 1;
                 sh.trace.mix(last.index.0 ^ 1 << 61);
                 let (now, last) = (sh.now, *last);
                 sh.trace
@@ -896,9 +896,9 @@ impl Process {
             Done::Nothing | Done::NoTables(..) => Ok(()),
             Done::Told(event) | Done::Complete(_, event) => self.handle(sh, event),
             Done::Thawed(meta, tables) => {
-                sh.watch.tables(self.id(), &tables)?;
-                sh.watch.installed(self.id(), meta.last)?;
-                sh.deeds.installs += 1;
+                sh.observer.tables(self.id(), &tables)?;
+                sh.observer.installed(self.id(), meta.last)?;
+                sh.counts.installs += 1;
                 sh.trace.line(sh.now, Some(self.id().0), "snapshot", || format!("installs {}", meta.last));
                 let _old = self.keeper.replace(*tables, &mut self.kept);
                 if self.keeper_queue.is_some() {
@@ -988,7 +988,7 @@ impl Process {
         let takes = spent + waits;
         self.beside.sync(sh.now, waits, spent);
         if has_rotated {
-            sh.deeds.segments += 1;
+            sh.counts.segments += 1;
             self.beside.goes_on(Beside::Segment, sh.now, sh.now + takes);
         }
         self.at_disk = Some((sh.now, completion));
@@ -1073,7 +1073,7 @@ impl Process {
     pub(crate) fn synced(&mut self, sh: &mut Shared) -> Result<(), End> {
         let Some((began, mut completion)) = self.at_disk.take() else { return Ok(()) };
         if let Completion::Persisted(lsn, room, took) = &mut completion {
-            sh.watch.durable(self.id(), *lsn)?;
+            sh.observer.durable(self.id(), *lsn)?;
             // A segment that was made ready meanwhile has been told of already: what is said last must count it.
             *room = self.log.room();
             *took = took.map(|_| Duration::from_nanos(sh.now - began));
@@ -1137,12 +1137,12 @@ impl Process {
         let Some(thread) = &mut self.log_thread else { return completion };
         // What its thread tells when a call has ended is how the log is then: a segment may have been made during the call.
         let room_now = self.log.room();
-        let mut less = |lsn: Lsn, room: LogRoom| {
+        let mut less = |lsn: Lsn, room: LogSpace| {
             while thread.underway.front().is_some_and(|&(last, _)| last <= lsn) {
                 thread.underway.pop_front();
             }
             let bytes: u64 = thread.underway.iter().map(|&(_, bytes)| bytes).sum();
-            LogRoom { free: room.free.saturating_sub(bytes), ..room }
+            LogSpace { free: room.free.saturating_sub(bytes), ..room }
         };
         match completion {
             Completion::Persisted(lsn, _, took) => Completion::Persisted(lsn, less(lsn, room_now), took),
@@ -1172,7 +1172,7 @@ impl Process {
 
     // ── Room for growth ──
 
-    fn room_is_now(&mut self, room: LogRoom, sh: &Shared) -> Space {
+    fn room_is_now(&mut self, room: LogSpace, sh: &Shared) -> Space {
         self.log_full = room.full;
         self.space = Space { log_bytes: room.free, short: self.is_short(sh) };
         self.space
@@ -1240,7 +1240,7 @@ fn kind_of(event: &Event) -> u64 {
         Event::ChunkStored(_) => 13,
         Event::SnapshotTaken { .. } => 14,
         Event::SnapshotFailed { .. } => 15,
-        Event::HandOver(_) => 16,
+        Event::Transfer(_) => 16,
         Event::Members(_) => 17,
         Event::Health(_) => 18,
         Event::Priority(..) => 19,
@@ -1260,7 +1260,7 @@ fn note(sh: &mut Shared, id: NodeId, effects: &Effects) {
         let (now, member) = (sh.now, Some(id.0));
         match trace {
             Trace::BecameLeader(term) => {
-                sh.deeds.elections += 1;
+                sh.counts.elections += 1;
                 sh.trace.mix(term.0 ^ 1 << 62);
                 sh.trace.line(now, member, "role", || format!("leads term {}", term.0));
             }
@@ -1279,26 +1279,26 @@ fn note(sh: &mut Shared, id: NodeId, effects: &Effects) {
                 sh.trace.line(now, member, "log", || format!("drops its entries from {id} on"));
             }
             Trace::Suspects(leader) => {
-                sh.deeds.suspicions += 1;
+                sh.counts.suspicions += 1;
                 sh.trace.line(now, member, "role", || format!("suspects n{}", leader.0));
             }
             Trace::TransferBegan(target) => {
-                sh.deeds.transfers += 1;
+                sh.counts.transfers += 1;
                 sh.trace.line(now, member, "role", || format!("hands over to n{}", target.0));
             }
             Trace::SlowDisk { own, fastest, its } => {
-                sh.deeds.left += 1;
+                sh.counts.left += 1;
                 let line =
                     || format!("leaves its slow disk: a write took {own:?}, one of n{} {its:?}", fastest.0);
                 sh.trace.line(now, member, "role", line);
             }
-            Trace::LeaseWithout { peer, promise } => {
-                sh.deeds.denials += 1;
-                let line = || format!("has leases, but n{} promises only {promise:?}", peer.0);
+            Trace::LeaderLeaseDenied { peer, vote_hold } => {
+                sh.counts.denials += 1;
+                let line = || format!("has leases, but n{} promises only {vote_hold:?}", peer.0);
                 sh.trace.line(now, member, "role", line);
             }
             Trace::ClocksApart { peer, gains } => {
-                sh.deeds.apart += 1;
+                sh.counts.apart += 1;
                 sh.tally.add(Fault::F42);
                 let line = || format!("has proof that the clock of n{} gains {gains} ppm", peer.0);
                 sh.trace.line(now, member, "role", line);
@@ -1331,16 +1331,16 @@ fn note(sh: &mut Shared, id: NodeId, effects: &Effects) {
                     unasked => format!("takes part, although {unasked} have not answered"),
                 });
             }
-            Trace::ToldOfLoss { floor, last } => {
+            Trace::ToldOfLoss { vote_floor, last } => {
                 sh.trace.line(now, member, "role", || {
-                    format!("is told that its log, which ends at {last}, went up to {floor}")
+                    format!("is told that its log, which ends at {last}, went up to {vote_floor}")
                 });
             }
             Trace::TransferFailed(target) => {
                 sh.trace.line(now, member, "role", || format!("gives up handing over to n{}", target.0));
             }
             Trace::Pruned(base) => {
-                sh.deeds.prunes += 1;
+                sh.counts.prunes += 1;
                 sh.trace.line(now, member, "log", || format!("prunes up to {base}"));
             }
             Trace::Installs(last) => {

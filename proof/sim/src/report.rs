@@ -31,22 +31,22 @@ impl fmt::Display for Violation {
     }
 }
 
-macro_rules! deeds {
+macro_rules! counts {
     ($($name:ident $about:literal,)*) => {
         /// What members did that is no fault: what never happened was not tested.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-        pub struct Deeds {
+        pub struct Counts {
             $(#[doc = $about] pub $name: u64,)*
         }
 
-        impl Deeds {
+        impl Counts {
             /// Adds another storm's.
-            pub fn add(&mut self, other: &Deeds) {
+            pub fn add(&mut self, other: &Counts) {
                 $(self.$name += other.$name;)*
             }
         }
 
-        impl fmt::Display for Deeds {
+        impl fmt::Display for Counts {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 let all = [$((self.$name, $about),)*];
                 let shown: Vec<String> = all.iter().map(|(count, about)| format!("{count} {about}")).collect();
@@ -56,7 +56,7 @@ macro_rules! deeds {
     };
 }
 
-deeds! {
+counts! {
     elections "elections won",
     suspicions "leaders suspected",
     transfers "transfers begun",
@@ -74,7 +74,7 @@ deeds! {
     compactions "compactions begun",
     changes "changes of members",
     uncovered "starts without any snapshot that reaches the log",
-    mended "damaged logs mended",
+    repaired "damaged logs mended",
     refilled "mended logs that are whole again",
     restored "backups that became clusters",
     recovered "members that became clusters of one",
@@ -113,7 +113,7 @@ pub struct StormReport {
     /// Faults that happened.
     pub faults: Tally,
     /// What else members did.
-    pub deeds: Deeds,
+    pub counts: Counts,
     /// Numbers of the injections that were carried out before the end.
     pub injected: Vec<u32>,
     /// Injections of the full plan.

@@ -11,7 +11,7 @@ use kattu_kv::api::{Command, KeyRange, Put};
 use kattu_node::command::encode_kv;
 use kattu_node::contract::{Effects, Event, KeeperEffects, Outcome, PeerMessage, Request, Space, Ticket};
 use kattu_node::{Keeper, Node, NodeConfig, SnapshotLimits};
-use kattu_raft::{Config, Duration, Instant, Leadership, Limits, NodeId, Policies, RecordEncoder};
+use kattu_raft::{Config, Duration, Instant, LeadershipConfig, Limits, NodeId, Policies, RecordEncoder};
 use kattu_wal::sim::SimDisk;
 use kattu_wal::{DataDir, Identity, Wal, WalError, WalOptions};
 use std::collections::{BTreeMap, VecDeque};
@@ -51,7 +51,7 @@ fn options_of(config: &Identity, seed: u64) -> NodeConfig {
             election_timeout: ELECTION_TIMEOUT,
             heartbeat_interval: ELECTION_TIMEOUT / 10,
             pre_vote: true,
-            leadership: Leadership::default(),
+            leadership: LeadershipConfig::default(),
             check_quorum: true,
             parallel_append: seed.is_multiple_of(2),
             pipelining: true,

@@ -17,8 +17,8 @@ use crate::log::GROUP;
 use crate::net::{CLUSTER, id_of};
 use crate::report::Violation;
 use crate::rerun::{self, Rerun, everything};
+use crate::sim_dirs::SimDirs;
 use crate::world::World;
-use crate::yard::Yard;
 use kattu_kv::api::{Answer, Error, KeyValue, Query, Range, Revision};
 use kattu_kv::store::Store;
 use kattu_node::Keeper;
@@ -54,10 +54,10 @@ impl World {
             return Ok(false);
         };
         let process = self.members[member].process.as_ref().expect("it runs");
-        let mut deed = Deed::new(pick, self.wal_options());
-        let digest = deed.restore(id_of(member), process.whole_keeper().pin())?;
-        self.sh.deeds.restored += 1;
-        self.note_deed(member, &deed, digest);
+        let mut rebuild_step = RebuildStep::new(pick, self.wal_options());
+        let digest = rebuild_step.restore(id_of(member), process.whole_keeper().pin())?;
+        self.sh.counts.restored += 1;
+        self.note_rebuild_step(member, &rebuild_step, digest);
         Ok(true)
     }
 
@@ -76,12 +76,12 @@ impl World {
         if keeper.is_installing() {
             return Ok(false); // what it has applied is not what its log goes on from
         }
-        let mut deed = Deed::new(pick, self.wal_options());
+        let mut rebuild_step = RebuildStep::new(pick, self.wal_options());
         let copy = state.disk.copy();
         copy.disarm();
         copy.limit_to(None);
         let elapsed = process.at_disk_for(self.sh.now).unwrap_or(u64::MAX);
-        let _ = copy.power_fails(deed.dice.roll(), elapsed); // what it lost shows in what is recovered
+        let _ = copy.power_fails(rebuild_step.dice.roll(), elapsed); // what it lost shows in what is recovered
         let _ = copy.take_fired();
         let raft = process.node.raft();
         let base = raft.base();
@@ -91,17 +91,17 @@ impl World {
             return Ok(false); // such a disk is refused: a restore from a backup is the way out
         }
         let owed = raft.persisted_index().max(keeper.applied());
-        let digest = deed.recover(id_of(member), copy, &keeper, owed)?;
-        self.sh.deeds.recovered += 1;
-        self.note_deed(member, &deed, digest);
+        let digest = rebuild_step.recover(id_of(member), copy, &keeper, owed)?;
+        self.sh.counts.recovered += 1;
+        self.note_rebuild_step(member, &rebuild_step, digest);
         Ok(true)
     }
 
-    fn note_deed(&mut self, member: usize, deed: &Deed, digest: u64) {
+    fn note_rebuild_step(&mut self, member: usize, rebuild_step: &RebuildStep, digest: u64) {
         self.sh.tally.add(Fault::F63);
-        self.sh.deeds.unfinished += deed.unfinished;
+        self.sh.counts.unfinished += rebuild_step.unfinished;
         self.sh.trace.mix(digest);
-        self.sh.line(Some(member), "restore", || deed.story.clone());
+        self.sh.line(Some(member), "restore", || rebuild_step.story.clone());
     }
 }
 
@@ -129,7 +129,7 @@ fn all_of(store: &Store) -> Vec<KeyValue> {
 }
 
 /// One new cluster in the making.
-struct Deed {
+struct RebuildStep {
     dice: Dice,
     options: WalOptions,
     /// The new cluster.
@@ -140,8 +140,8 @@ struct Deed {
     story: String,
 }
 
-impl Deed {
-    fn new(pick: u64, options: WalOptions) -> Deed {
+impl RebuildStep {
+    fn new(pick: u64, options: WalOptions) -> RebuildStep {
         let mut dice = Dice::new(pick, "restore");
         let cluster = CLUSTER + dice.within(1, 1 << 40);
         let raise_by = match dice.below(4) {
@@ -149,7 +149,7 @@ impl Deed {
             1 => dice.within(1, 1000),
             _ => RAISE_BY,
         };
-        Deed { dice, options, cluster, raise_by, unfinished: 0, story: String::new() }
+        RebuildStep { dice, options, cluster, raise_by, unfinished: 0, story: String::new() }
     }
 
     // ── From a backup ──
@@ -161,22 +161,22 @@ impl Deed {
         let members: Vec<NodeId> = (0..if self.dice.one_in(3) { 3 } else { 1 }).map(id_of).collect();
         let mut disks = Vec::new();
         for &id in &members {
-            let yard = Yard::new(self.dice.fork(id.0));
+            let sim_dirs = SimDirs::new(self.dice.fork(id.0));
             let new = self.new_member(id, &members);
             if self.dice.one_in(4) {
-                yard.put(&new.place, SimDisk::new()); // an empty directory will do
+                sim_dirs.put(&new.place, SimDisk::new()); // an empty directory will do
             }
             if self.dice.one_in(3) {
-                self.restore_damaged(&yard, &new, &bytes)?;
+                self.restore_damaged(&sim_dirs, &new, &bytes)?;
             }
             if self.dice.one_in(4) {
-                under_the_old_id(&yard, from_bytes(&yard, &as_of_old(&new), &bytes, 0))?;
+                under_the_old_id(&sim_dirs, from_bytes(&sim_dirs, &as_of_old(&new), &bytes, 0))?;
             }
             let raise_by = self.raise_by;
-            self.make(&yard, &new, &mut || from_bytes(&yard, &new, &bytes, raise_by))?;
-            disks.push(self.found(&yard, &new)?);
+            self.make(&sim_dirs, &new, &mut || from_bytes(&sim_dirs, &new, &bytes, raise_by))?;
+            disks.push(self.found(&sim_dirs, &new)?);
             if self.dice.one_in(3) {
-                over_what_is_there(from_bytes(&yard, &new, &bytes, raise_by))?;
+                over_what_is_there(from_bytes(&sim_dirs, &new, &bytes, raise_by))?;
             }
         }
         self.story = format!(
@@ -192,7 +192,7 @@ impl Deed {
     }
 
     /// A backup with a byte that is another one, or with less of it.
-    fn restore_damaged(&mut self, yard: &Yard, new: &NewMember, bytes: &[u8]) -> Done {
+    fn restore_damaged(&mut self, sim_dirs: &SimDirs, new: &NewMember, bytes: &[u8]) -> Done {
         let mut bad = bytes.to_vec();
         let what = if self.dice.one_in(2) {
             let at = self.dice.below(bad.len() as u64) as usize;
@@ -203,13 +203,13 @@ impl Deed {
             bad.truncate(len);
             format!("cut to {len} bytes")
         };
-        let before = yard.names();
-        match from_bytes(yard, new, &bad, self.raise_by) {
+        let before = sim_dirs.names();
+        match from_bytes(sim_dirs, new, &bad, self.raise_by) {
             Err(RebuildError::Backup { .. }) => {}
             other => return wrong("damaged_backups_are_refused", format!("{what}: {other:?}")),
         }
-        if yard.names() != before || look(yard, &new.place) == Found::Something {
-            let story = format!("{what}: it left {:?}", yard.names());
+        if sim_dirs.names() != before || look(sim_dirs, &new.place) == Found::Something {
+            let story = format!("{what}: it left {:?}", sim_dirs.names());
             return wrong("damaged_backups_are_refused", story);
         }
         Ok(())
@@ -225,21 +225,21 @@ impl Deed {
         keeper: &Keeper,
         owed: LogIndex,
     ) -> Result<u64, Violation> {
-        let yard = Yard::new(self.dice.fork(0));
+        let sim_dirs = SimDirs::new(self.dice.fork(0));
         let new = self.new_member(id, &[id]);
-        yard.put(&new.place, disk);
+        sim_dirs.put(&new.place, disk);
         if self.dice.one_in(4) {
-            under_the_old_id(&yard, from_survivor(&yard, &as_of_old(&new), 0).map(|_| ()))?;
+            under_the_old_id(&sim_dirs, from_survivor(&sim_dirs, &as_of_old(&new), 0).map(|_| ()))?;
         }
         let raise_by = self.raise_by;
-        self.make(&yard, &new, &mut || from_survivor(&yard, &new, raise_by).map(|_| ()))?;
-        let kept = yard.names().into_iter().find(|place| *place != new.place);
-        let Some(kept) = kept.and_then(|place| yard.disk(&place)) else {
-            let story = format!("the old directory is gone: {:?}", yard.names());
+        self.make(&sim_dirs, &new, &mut || from_survivor(&sim_dirs, &new, raise_by).map(|_| ()))?;
+        let kept = sim_dirs.names().into_iter().find(|place| *place != new.place);
+        let Some(kept) = kept.and_then(|place| sim_dirs.disk(&place)) else {
+            let story = format!("the old directory is gone: {:?}", sim_dirs.names());
             return wrong("rebuilds_take_nothing_away", story);
         };
         let saved = self.held(&kept, keeper, owed)?;
-        let made = self.found(&yard, &new)?;
+        let made = self.found(&sim_dirs, &new)?;
         self.story = format!(
             "its disk at revision {} becomes cluster {:x}, raised by {}, cut short {} times",
             saved.revision, self.cluster, self.raise_by, self.unfinished
@@ -297,16 +297,16 @@ impl Deed {
     /// Makes a directory, through a power cut or not; one that was cut short is made again as an operator is told to.
     fn make(
         &mut self,
-        yard: &Yard,
+        sim_dirs: &SimDirs,
         new: &NewMember,
         attempt: &mut dyn FnMut() -> Result<(), RebuildError>,
     ) -> Done {
         let is_cut = self.dice.one_in(2);
         if is_cut {
-            yard.lose_power_after(self.dice.below(OPERATIONS));
+            sim_dirs.lose_power_after(self.dice.below(OPERATIONS));
         }
         let made = attempt();
-        let was_out = (is_cut || self.dice.one_in(2)) && yard.power_fails();
+        let was_out = (is_cut || self.dice.one_in(2)) && sim_dirs.power_fails();
         match made {
             Ok(()) => return Ok(()), // and if it is not there after the power went, nobody will find it
             Err(_) if was_out => {}
@@ -315,14 +315,14 @@ impl Deed {
                 return wrong("rebuilds_work", story);
             }
         }
-        if !self.clean_up(yard, new, attempt)? {
+        if !self.clean_up(sim_dirs, new, attempt)? {
             return Ok(()); // it was complete
         }
         self.unfinished += 1;
         match attempt() {
             Ok(()) => Ok(()),
             Err(error) => {
-                let story = format!("after one that was cut short: {error}; there is {:?}", yard.names());
+                let story = format!("after one that was cut short: {error}; there is {:?}", sim_dirs.names());
                 wrong("rebuilds_can_be_repeated", story)
             }
         }
@@ -331,22 +331,22 @@ impl Deed {
     /// What an operator does after a power cut; whether it has to be done again.
     fn clean_up(
         &self,
-        yard: &Yard,
+        sim_dirs: &SimDirs,
         new: &NewMember,
         attempt: &mut dyn FnMut() -> Result<(), RebuildError>,
     ) -> Result<bool, Violation> {
-        let names = yard.names();
+        let names = sim_dirs.names();
         let aside = names.iter().find(|name| name.to_string_lossy().ends_with(".restoring"));
         let kept = names.iter().find(|name| name.to_string_lossy().contains(".lost-quorum-"));
-        let is_there = look(yard, &new.place) == Found::Something;
-        let says = unfinished(yard, &new.place).ok().flatten();
+        let is_there = look(sim_dirs, &new.place) == Found::Something;
+        let says = unfinished(sim_dirs, &new.place).ok().flatten();
         // A member must not begin with nothing where something was to come.
         if !is_there && says.as_ref() != aside {
             let story = format!("{says:?} is said to be left, and there is {names:?}");
             return wrong("unfinished_rebuilds_are_noticed", story);
         }
-        let whose = cluster_of(yard, &new.place);
-        if is_there && whose == Some(self.cluster) && self.is_complete(yard, &new.place) {
+        let whose = cluster_of(sim_dirs, &new.place);
+        if is_there && whose == Some(self.cluster) && self.is_complete(sim_dirs, &new.place) {
             return Ok(false);
         }
         let is_half = is_there && whose != Some(CLUSTER);
@@ -364,25 +364,25 @@ impl Deed {
                 let story = format!("{aside:?} is left, and the next attempt: {again:?}");
                 return wrong("unfinished_rebuilds_are_noticed", story);
             }
-            yard.remove(aside).expect("the power is back");
+            sim_dirs.remove(aside).expect("the power is back");
         }
         if let Some(kept) = kept {
-            yard.rename(kept, &new.place).expect("nothing is there");
+            sim_dirs.rename(kept, &new.place).expect("nothing is there");
         }
-        yard.sync_beside(&new.place).expect("the power is back");
+        sim_dirs.sync_beside(&new.place).expect("the power is back");
         Ok(true)
     }
 
     /// Whether a member would start from this directory with tables.
-    fn is_complete(&self, yard: &Yard, place: &Path) -> bool {
-        let disk = yard.disk(place).expect("it is there");
+    fn is_complete(&self, sim_dirs: &SimDirs, place: &Path) -> bool {
+        let disk = sim_dirs.disk(place).expect("it is there");
         rerun::open(&disk, self.options).is_ok_and(|(_, _, tables)| tables.is_some())
     }
 
     /// The directory that was made, which must be the new cluster's and not the old one's.
-    fn found(&self, yard: &Yard, new: &NewMember) -> Result<SimDisk, Violation> {
-        let Some(disk) = yard.disk(&new.place) else {
-            let story = format!("it is said to be made, and there is {:?}", yard.names());
+    fn found(&self, sim_dirs: &SimDirs, new: &NewMember) -> Result<SimDisk, Violation> {
+        let Some(disk) = sim_dirs.disk(&new.place) else {
+            let story = format!("it is said to be made, and there is {:?}", sim_dirs.names());
             return wrong("rebuilds_leave_all_or_nothing", story);
         };
         let opened = DataDir::open(Arc::new(disk.mount()));
@@ -512,11 +512,11 @@ fn over_what_is_there(made: Result<(), RebuildError>) -> Done {
 }
 
 /// The old cluster again must not be made.
-fn under_the_old_id(yard: &Yard, made: Result<(), RebuildError>) -> Done {
+fn under_the_old_id(sim_dirs: &SimDirs, made: Result<(), RebuildError>) -> Done {
     if matches!(made, Err(RebuildError::Refused(_))) {
         return Ok(());
     }
-    let story = format!("made under the id of the old cluster: {made:?}, {:?}", yard.names());
+    let story = format!("made under the id of the old cluster: {made:?}, {:?}", sim_dirs.names());
     wrong("rebuilt_clusters_are_others", story)
 }
 
@@ -531,18 +531,18 @@ fn revision_of(outcome: &Outcome) -> Option<Revision> {
     }
 }
 
-fn from_bytes(yard: &Yard, new: &NewMember, bytes: &[u8], raise_by: u64) -> Result<(), RebuildError> {
+fn from_bytes(sim_dirs: &SimDirs, new: &NewMember, bytes: &[u8], raise_by: u64) -> Result<(), RebuildError> {
     let open = |_: &Path| Backup::read(bytes, bytes.len() as u64);
-    from_backup(yard, new, (Path::new("backup"), open), raise_by).map(|_| ())
+    from_backup(sim_dirs, new, (Path::new("backup"), open), raise_by).map(|_| ())
 }
 
-fn look(yard: &Yard, place: &Path) -> Found {
-    yard.look(place).expect("the power is on")
+fn look(sim_dirs: &SimDirs, place: &Path) -> Found {
+    sim_dirs.look(place).expect("the power is on")
 }
 
 /// Whose the directory there says that it is.
-fn cluster_of(yard: &Yard, place: &Path) -> Option<u64> {
-    let dir = DataDir::open(Arc::new(yard.disk(place)?.mount())).ok()?;
+fn cluster_of(sim_dirs: &SimDirs, place: &Path) -> Option<u64> {
+    let dir = DataDir::open(Arc::new(sim_dirs.disk(place)?.mount())).ok()?;
     dir.identity().map(|identity| identity.cluster)
 }
 
@@ -578,14 +578,14 @@ mod tests {
 
     /// The disk of a cluster of one that was restored from this and has written some more; with its keeper.
     fn member(seed: u64, keys: u64) -> (SimDisk, Keeper, LogIndex) {
-        let mut deed = Deed::new(seed, OPTIONS);
-        let new = deed.new_member(id_of(0), &[id_of(0)]);
-        let yard = Yard::new(deed.dice.fork(9));
+        let mut rebuild_step = RebuildStep::new(seed, OPTIONS);
+        let new = rebuild_step.new_member(id_of(0), &[id_of(0)]);
+        let sim_dirs = SimDirs::new(rebuild_step.dice.fork(9));
         let bytes: Vec<u8> =
             Pieces::new(CLUSTER + 1, id_of(0), keeper(keys).pin()).flat_map(|piece| piece.bytes).collect();
         let old = NewMember { identity: Identity { cluster: CLUSTER, ..new.identity }, ..new };
-        from_bytes(&yard, &old, &bytes, 0).expect("a good disk");
-        let disk = yard.disk(&old.place).expect("just made");
+        from_bytes(&sim_dirs, &old, &bytes, 0).expect("a good disk");
+        let disk = sim_dirs.disk(&old.place).expect("just made");
         let mut rerun = Rerun::start(std::slice::from_ref(&disk), OPTIONS, seed).expect("just made");
         assert!(rerun.elect().expect("a good disk"));
         for number in 0..seed % 7 {
@@ -602,11 +602,11 @@ mod tests {
     fn backups_become_clusters_through_power_cuts_and_refusals() {
         let (mut unfinished, mut cuts) = (0, 0);
         for seed in 0..80 {
-            let mut deed = Deed::new(seed, OPTIONS);
-            let came = deed.restore(id_of(0), keeper(1 + seed % 30).pin());
+            let mut rebuild_step = RebuildStep::new(seed, OPTIONS);
+            let came = rebuild_step.restore(id_of(0), keeper(1 + seed % 30).pin());
             came.unwrap_or_else(|violation| panic!("seed {seed}: {violation}"));
-            unfinished += deed.unfinished;
-            cuts += u64::from(deed.unfinished > 0);
+            unfinished += rebuild_step.unfinished;
+            cuts += u64::from(rebuild_step.unfinished > 0);
         }
         assert!(unfinished > 10 && cuts < 80, "{unfinished} unfinished in {cuts} of 80");
     }
@@ -616,10 +616,10 @@ mod tests {
         let mut unfinished = 0;
         for seed in 0..80 {
             let (disk, keeper, owed) = member(seed, 1 + seed % 30);
-            let mut deed = Deed::new(seed, OPTIONS);
-            let came = deed.recover(id_of(0), disk, &keeper, owed);
+            let mut rebuild_step = RebuildStep::new(seed, OPTIONS);
+            let came = rebuild_step.recover(id_of(0), disk, &keeper, owed);
             came.unwrap_or_else(|violation| panic!("seed {seed}: {violation}"));
-            unfinished += deed.unfinished;
+            unfinished += rebuild_step.unfinished;
         }
         assert!(unfinished > 10, "{unfinished} unfinished of 80");
     }
@@ -629,83 +629,88 @@ mod tests {
         let (mut complete, mut unfinished) = (0, 0);
         for operations in 0..200 {
             let (disk, keeper, owed) = member(3, 5);
-            let mut deed = Deed::new(operations, OPTIONS);
-            let yard = Yard::new(Dice::new(operations, "yard"));
-            let new = deed.new_member(id_of(0), &[id_of(0)]);
-            yard.put(&new.place, disk);
-            yard.lose_power_after(operations);
-            let mut attempt = || from_survivor(&yard, &new, RAISE_BY).map(|_| ());
+            let mut rebuild_step = RebuildStep::new(operations, OPTIONS);
+            let sim_dirs = SimDirs::new(Dice::new(operations, "yard"));
+            let new = rebuild_step.new_member(id_of(0), &[id_of(0)]);
+            sim_dirs.put(&new.place, disk);
+            sim_dirs.lose_power_after(operations);
+            let mut attempt = || from_survivor(&sim_dirs, &new, RAISE_BY).map(|_| ());
             let made = attempt();
-            if !yard.power_fails() {
+            if !sim_dirs.power_fails() {
                 made.expect("the power was on");
                 complete += 1;
                 continue;
             }
             made.expect_err("the power went");
-            if deed.clean_up(&yard, &new, &mut attempt).unwrap_or_else(|why| panic!("{operations}: {why}")) {
+            if rebuild_step
+                .clean_up(&sim_dirs, &new, &mut attempt)
+                .unwrap_or_else(|why| panic!("{operations}: {why}"))
+            {
                 attempt().unwrap_or_else(|why| panic!("{operations}: {why}"));
                 unfinished += 1;
             }
-            deed.raise_by = RAISE_BY;
-            let kept = yard.names().into_iter().find(|place| *place != new.place).expect("the old one");
-            let kept = yard.disk(&kept).expect("just seen");
-            let saved = deed.held(&kept, &keeper, owed).unwrap_or_else(|why| panic!("{operations}: {why}"));
-            let disk = deed.found(&yard, &new).unwrap_or_else(|why| panic!("{operations}: {why}"));
-            let ran = deed.run(&[disk], &[id_of(0)], id_of(0), &saved);
+            rebuild_step.raise_by = RAISE_BY;
+            let kept = sim_dirs.names().into_iter().find(|place| *place != new.place).expect("the old one");
+            let kept = sim_dirs.disk(&kept).expect("just seen");
+            let saved =
+                rebuild_step.held(&kept, &keeper, owed).unwrap_or_else(|why| panic!("{operations}: {why}"));
+            let disk =
+                rebuild_step.found(&sim_dirs, &new).unwrap_or_else(|why| panic!("{operations}: {why}"));
+            let ran = rebuild_step.run(&[disk], &[id_of(0)], id_of(0), &saved);
             ran.unwrap_or_else(|why| panic!("{operations}: {why}"));
         }
         assert!(complete > 20 && unfinished > 20, "{complete} complete, {unfinished} unfinished");
     }
 
     /// The directory of a new cluster of one, from a backup of this cluster; with what was saved for it.
-    fn made(deed: &mut Deed, from: u64) -> (Yard, NewMember, Saved) {
-        let new = deed.new_member(id_of(0), &[id_of(0)]);
-        let yard = Yard::new(deed.dice.fork(9));
+    fn made(rebuild_step: &mut RebuildStep, from: u64) -> (SimDirs, NewMember, Saved) {
+        let new = rebuild_step.new_member(id_of(0), &[id_of(0)]);
+        let sim_dirs = SimDirs::new(rebuild_step.dice.fork(9));
         let keeper = keeper(10);
         let bytes: Vec<u8> =
             Pieces::new(from, id_of(0), keeper.pin()).flat_map(|piece| piece.bytes).collect();
-        from_bytes(&yard, &new, &bytes, deed.raise_by).expect("a good disk");
-        (yard, new, Saved::of(keeper.store()))
+        from_bytes(&sim_dirs, &new, &bytes, rebuild_step.raise_by).expect("a good disk");
+        (sim_dirs, new, Saved::of(keeper.store()))
     }
 
     /// What the judge says of it, if `tamper` changes what it should be.
-    fn judged(tamper: impl FnOnce(&mut Deed, &mut Saved, &mut Vec<NodeId>)) -> Result<u64, String> {
-        let mut deed = Deed::new(2, OPTIONS);
-        deed.raise_by = 10;
-        let (yard, new, mut saved) = made(&mut deed, CLUSTER);
-        let disk = deed.found(&yard, &new).expect("just made");
+    fn judged(tamper: impl FnOnce(&mut RebuildStep, &mut Saved, &mut Vec<NodeId>)) -> Result<u64, String> {
+        let mut rebuild_step = RebuildStep::new(2, OPTIONS);
+        rebuild_step.raise_by = 10;
+        let (sim_dirs, new, mut saved) = made(&mut rebuild_step, CLUSTER);
+        let disk = rebuild_step.found(&sim_dirs, &new).expect("just made");
         let mut members = vec![id_of(0)];
-        tamper(&mut deed, &mut saved, &mut members);
-        deed.run(&[disk], &members, id_of(0), &saved).map_err(|violation| violation.property)
+        tamper(&mut rebuild_step, &mut saved, &mut members);
+        rebuild_step.run(&[disk], &members, id_of(0), &saved).map_err(|violation| violation.property)
     }
 
     #[test]
     fn the_judge_sees_what_is_not_as_it_was_saved() {
         judged(|_, _, _| ()).expect("all is well");
         let above = Err("rebuilt_clusters_go_on_above".to_string());
-        assert_eq!(judged(|deed, _, _| deed.raise_by = 11), above);
-        assert_eq!(judged(|deed, _, _| deed.raise_by = 9), above);
+        assert_eq!(judged(|rebuild_step, _, _| rebuild_step.raise_by = 11), above);
+        assert_eq!(judged(|rebuild_step, _, _| rebuild_step.raise_by = 9), above);
         let holds = Err("rebuilt_clusters_hold_what_was_saved".to_string());
         assert_eq!(judged(|_, saved, _| saved.kvs.truncate(9)), holds);
         assert_eq!(judged(|_, saved, _| saved.kvs[3].value = b"another".as_slice().into()), holds);
         let others = Err("rebuilt_clusters_are_others".to_string());
         assert_eq!(judged(|_, _, members| members.push(id_of(1))), others);
-        assert_eq!(judged(|deed, _, _| deed.cluster += 1), others);
+        assert_eq!(judged(|rebuild_step, _, _| rebuild_step.cluster += 1), others);
     }
 
     #[test]
     fn the_judge_sees_the_old_id() {
-        let mut deed = Deed::new(4, OPTIONS);
-        deed.cluster = CLUSTER;
-        let (yard, new, _) = made(&mut deed, CLUSTER + 1);
-        let came = deed.found(&yard, &new).expect_err("it is seen");
+        let mut rebuild_step = RebuildStep::new(4, OPTIONS);
+        rebuild_step.cluster = CLUSTER;
+        let (sim_dirs, new, _) = made(&mut rebuild_step, CLUSTER + 1);
+        let came = rebuild_step.found(&sim_dirs, &new).expect_err("it is seen");
         assert_eq!(came.property, "rebuilt_clusters_are_others");
     }
 
     #[test]
     fn the_judge_sees_a_member_that_lacks_what_it_had() {
         let (disk, keeper, owed) = member(3, 5);
-        let came = Deed::new(1, OPTIONS).recover(id_of(0), disk, &keeper, owed.next());
+        let came = RebuildStep::new(1, OPTIONS).recover(id_of(0), disk, &keeper, owed.next());
         assert_eq!(came.expect_err("it is seen").property, "recovered_members_hold_what_they_had");
     }
 }

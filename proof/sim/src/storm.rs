@@ -88,7 +88,7 @@ impl World {
                 let Some(member) = self.running(who) else { return Ok(false) };
                 // Who leads hands over first. [shell/server `serve`]
                 let run = self.members[member].run;
-                self.hear(member, run, Input::HandOver(None))?;
+                self.hear(member, run, Input::Transfer(None))?;
                 let timeout = self.plan.settings.election_timeout.as_nanos() as u64;
                 self.stop_when_free(member, self.sh.now + timeout, down)?;
             }
@@ -220,7 +220,7 @@ impl World {
                 self.over_after(place, time);
                 self.flood(place)?;
             }
-            Inject::Change(change) => return Ok(self.wish(change)),
+            Inject::Change(change) => return Ok(self.change_request(change)),
             Inject::Restore { who, pick } => return self.restore(who, pick),
             Inject::Recover { who, pick } => return self.recover(who, pick),
             Inject::Narrow { .. } | Inject::Tired { .. } | Inject::Away { .. } | Inject::Forget => {
@@ -233,10 +233,10 @@ impl World {
                     self.set_out(operation)?;
                 }
             }
-            Inject::HandOver { to } => {
+            Inject::Transfer { to } => {
                 let Some(member) = self.running(Who::Leader) else { return Ok(false) };
                 let run = self.members[member].run;
-                self.hear(member, run, Input::HandOver(to.map(id_of)))?;
+                self.hear(member, run, Input::Transfer(to.map(id_of)))?;
             }
         }
         Ok(true)
@@ -373,7 +373,7 @@ impl World {
         if self.is_paused(member) || self.members[member].disk.is_out() {
             return Ok(false);
         }
-        self.look_at_floor(member);
+        self.look_at_vote_floor(member);
         let mut process = self.members[member].process.take().expect("it runs");
         if process.at_disk_for(self.sh.now).is_some() {
             // A stop waits for the disk; here it does not happen.
@@ -427,7 +427,7 @@ impl World {
     /// Files are damaged while their member is down.
     fn damage(&mut self, who: Who, how: Damage, down: u64, pick: u64) -> Result<bool, Violation> {
         let Some(member) = self.find(who) else { return Ok(false) };
-        if self.sh.watch.committed() == LogIndex(0) {
+        if self.sh.observer.committed() == LogIndex(0) {
             return Ok(false); // a first member that does not start again keeps a cluster from beginning
         }
         let of_snapshot = matches!(place_of(how), Some(Place::Snapshot | Place::SnapshotBefore));
@@ -455,7 +455,7 @@ impl World {
         }
         state.damaged = Some((fault, stays_down));
         if of_snapshot {
-            state.hurt = Some(self.sh.watch.committed());
+            state.hurt = Some(self.sh.observer.committed());
         }
         self.sh.line(Some(member), "disk", || what);
         Ok(true)
@@ -472,7 +472,7 @@ impl World {
     /// vote it is safe only while everybody else knows all that it knew: so it happens only then. [fault-model F61]
     fn wipe(&mut self, who: Who, down: u64) -> Result<bool, Violation> {
         let Some(member) = self.running(who) else { return Ok(false) };
-        if self.sh.watch.committed() == LogIndex(0) {
+        if self.sh.observer.committed() == LogIndex(0) {
             return Ok(false); // a cluster that has lost a first member before it began never begins
         }
         if self.plan.spares == 0 && self.plan.settings.leadership.asks_first {
@@ -491,9 +491,9 @@ impl World {
         self.kill(member, "its directory is lost")?;
         let seed = self.dice.roll();
         self.members[member].disk = SimDisk::seeded(seed, self.plan.pace.disk);
-        (self.members[member].hurt, self.members[member].floor) = (None, None);
+        (self.members[member].hurt, self.members[member].vote_floor) = (None, None);
         self.members[member].older = None;
-        self.sh.watch.wiped(id_of(member));
+        self.sh.observer.wiped(id_of(member));
         Ok(true)
     }
 
@@ -517,7 +517,7 @@ impl World {
             let rafts =
                 self.members.iter().filter_map(|other| other.process.as_ref().map(|it| it.node.raft()));
             let counted = rafts.filter_map(|raft| raft.matched(id_of(member))).max();
-            let owed = self.sh.watch.committed().max(counted.unwrap_or_default());
+            let owed = self.sh.observer.committed().max(counted.unwrap_or_default());
             self.members[member].down = down;
             self.kill(member, "its directory is rolled back")?;
             let older = self.members[member].older.take().expect("just seen");
@@ -526,7 +526,7 @@ impl World {
             self.members[member].hurt = None;
             let copy = OlderCopy { owed, are_others_as_they_were: true, is_over: false, is_reminded: false };
             self.sh.older_copies.insert(id_of(member), copy);
-            self.sh.watch.returns_older(id_of(member), Some(owed));
+            self.sh.observer.returns_older(id_of(member), Some(owed));
             return Ok(true);
         }
         if !self.can_be_forgotten(member) {
@@ -549,7 +549,7 @@ impl World {
         let rafts: Vec<_> =
             others.map(|other| self.members[other].process.as_ref().map(|p| p.node.raft())).collect();
         let is_up = |raft: &Option<&kattu_raft::Raft>| raft.is_some_and(|raft| !raft.is_returning());
-        let committed = self.sh.watch.committed();
+        let committed = self.sh.observer.committed();
         2 < self.plan.members
             && !own.is_leader()
             && !own.is_returning()
@@ -584,7 +584,7 @@ impl World {
         };
         self.sh.older_copies.remove(&id_of(member));
         self.members[member].disk = newest;
-        self.sh.watch.returns_older(id_of(member), None);
+        self.sh.observer.returns_older(id_of(member), None);
         Ok(())
     }
 
@@ -612,7 +612,7 @@ impl World {
     pub(crate) fn forgets(&mut self, member: usize, fault: Fault) {
         self.members[member].hurt = None;
         self.sh.forgot.insert(id_of(member), fault);
-        self.sh.watch.rolled_back(id_of(member));
+        self.sh.observer.rolled_back(id_of(member));
     }
 
     /// Whether everybody else knows all that this member knows, and a leader is there: then what it forgets breaks no
@@ -647,7 +647,7 @@ impl World {
         let empty = SimDisk::seeded(seed, self.plan.pace.disk);
         self.members[member].lost_disk = Some(std::mem::replace(&mut self.members[member].disk, empty));
         self.members[member].lost_directory = true;
-        (self.members[member].hurt, self.members[member].floor) = (None, None);
+        (self.members[member].hurt, self.members[member].vote_floor) = (None, None);
         Ok(true)
     }
 

@@ -14,21 +14,21 @@ use crate::liar::Liar;
 use crate::load::{LOAD_FROM, Load};
 use crate::log::{GROUP, Log};
 use crate::net::{Around, CLUSTER, Flying, Heard, Net, id_of};
+use crate::observer::Observer;
 use crate::operator::{Asked, Operator, info_of};
 use crate::plan::{Disagrees, Pace, Plan, Settings};
 use crate::process::{End, Process, SLICE_UNITS};
 use crate::queue::Queue;
-use crate::report::{Deeds, Violation};
+use crate::report::{Counts, Violation};
 use crate::snapshots::thaw;
 use crate::trace::{Told, Trace};
-use crate::watch::Watch;
 use kattu_node::contract::{
     Consistency, Doubt, Event as Input, Forward, Outcome, PeerMessage, Refusal, Request,
 };
 use kattu_node::{Keeper, Node, NodeConfig, RequestLimits, level};
 use kattu_raft::{
-    Config, EntryId, Incarnation, Leadership, LinkEnd, LogIndex, NodeId, Policies, RecordEncoder, Recovered,
-    Term,
+    Config, EntryId, Incarnation, LeadershipConfig, LinkEnd, LogIndex, NodeId, Policies, RecordEncoder,
+    Recovered, Term,
 };
 use kattu_verify::history::{Record, What};
 use kattu_wal::sim::{FaultId, SimDisk, Truth};
@@ -214,9 +214,9 @@ pub(crate) struct Shared {
     pub(crate) settings: Settings,
     pub(crate) pace: Pace,
     pub(crate) tally: Tally,
-    pub(crate) deeds: Deeds,
+    pub(crate) counts: Counts,
     pub(crate) trace: Trace,
-    pub(crate) watch: Watch,
+    pub(crate) observer: Observer,
     pub(crate) net: Net,
     pub(crate) dice: Dice,
     pub(crate) diverged: Diverged,
@@ -301,9 +301,9 @@ pub(crate) struct Member {
     /// A snapshot of it was damaged: it is whole again with one that reaches this.
     pub(crate) hurt: Option<LogIndex>,
     /// Its log was cut before damage: it is whole again when its disk holds a log as complete as this.
-    pub(crate) floor: Option<EntryId>,
+    pub(crate) vote_floor: Option<EntryId>,
     /// The power went while its log was being mended: the disk as it was before that.
-    pub(crate) half_mended: Option<SimDisk>,
+    pub(crate) half_repaired: Option<SimDisk>,
     /// Its disk has lied about the last block, and the power has gone.
     pub(crate) lied_to: bool,
     /// Its directory as it was some time ago.
@@ -396,9 +396,9 @@ impl World {
             settings: plan.settings.clone(),
             pace: plan.pace.clone(),
             tally: Tally::default(),
-            deeds: Deeds::default(),
+            counts: Counts::default(),
             trace: Trace::new(told),
-            watch: Watch::new(&voters, plan.liar.is_some()),
+            observer: Observer::new(&voters, plan.liar.is_some()),
             liar: plan.liar.map(|lies| Liar::new(seed, lies)),
             caught: Vec::new(),
             net: Net::new(seed, count, &plan.pace, retry_max, keeps_old),
@@ -437,8 +437,8 @@ impl World {
                     wiped_in: None,
                     lagging: None,
                     hurt: None,
-                    floor: None,
-                    half_mended: None,
+                    vote_floor: None,
+                    half_repaired: None,
                     lied_to: false,
                     older: None,
                     newest: None,
@@ -611,8 +611,10 @@ impl World {
                 self.load_answered(operation, &outcome);
                 Ok(())
             }
-            Event::Answer { operation, outcome, .. } if self.clients.asked[operation as usize].is_wish => {
-                self.on_wish_answer(operation, &outcome)?;
+            Event::Answer { operation, outcome, .. }
+                if self.clients.asked[operation as usize].is_change_request =>
+            {
+                self.on_change_answer(operation, &outcome)?;
                 self.on_answer(operation, What::Refused { reason: "told".into() })
             }
             Event::Answer { operation, outcome, position } => {
@@ -744,7 +746,7 @@ impl World {
                 let raft = self.members[to].process.as_ref().expect("just seen").node.raft();
                 let liar = self.sh.liar.as_mut();
                 let lie = liar.and_then(|liar| liar.instead(flying.from, &message, raft));
-                self.sh.deeds.lies += u64::from(lie.is_some());
+                self.sh.counts.lies += u64::from(lie.is_some());
                 self.hear(to, run, Input::Peer(lie.unwrap_or(message)))
             }
             Heard::Broken => {
@@ -817,7 +819,7 @@ impl World {
         if state.process.is_none() {
             return Ok(());
         }
-        self.look_at_floor(member);
+        self.look_at_vote_floor(member);
         for (of, copy) in &mut self.sh.older_copies {
             match *of == id_of(member) {
                 true if copy.is_reminded => {
@@ -869,7 +871,7 @@ impl World {
         state.lagging = None;
         self.sh.trace.mix(17 ^ self.sh.now);
         self.sh.diverged.ended(id_of(member));
-        self.sh.watch.crashed(id_of(member))?;
+        self.sh.observer.crashed(id_of(member))?;
         let crashed = What::Crashed { member: id_of(member).0 };
         self.clients.history.push(Record { at: self.sh.now, client: 0, id: 0, what: crashed });
         let (net, mut around) = self.sh.net();
@@ -879,8 +881,8 @@ impl World {
                 self.load_ended(operation, false);
                 continue;
             }
-            if self.clients.asked[operation as usize].is_wish {
-                self.on_wish_answer(operation, &Outcome::Unknown(Doubt::Stopping))?;
+            if self.clients.asked[operation as usize].is_change_request {
+                self.on_change_answer(operation, &Outcome::Unknown(Doubt::Stopping))?;
             }
             self.on_answer(operation, What::Unknown { reason: "the connection was lost".into() })?;
         }
@@ -903,12 +905,12 @@ impl World {
             state.lose_power_again.0 -= 1;
             state.disk.lose_power_after(operations);
         }
-        let resumes = state.half_mended.is_some();
+        let resumes = state.half_repaired.is_some();
         if resumes {
             state.disk.accept(); // what the power left is what there is
         }
         let mut truth = state.disk.truth();
-        let mends = resumes || truth == Truth::Whole || self.may_be_mended(member);
+        let repairs = resumes || truth == Truth::Whole || self.may_be_repaired(member);
         let state = &mut self.members[member];
         if truth == Truth::MayForget {
             // No log could notice: such a member must not come back as it is, but where nothing hangs on what it
@@ -921,10 +923,10 @@ impl World {
         let mut roll = None;
         if truth == Truth::Whole && self.is_newcomer(member) {
             match self.ask_to_join(member) {
-                Asked::Roll(list) => {
+                Asked::MemberList(list) => {
                     if std::mem::take(&mut self.members[member].lost_directory) {
                         self.members[member].lost_disk = None;
-                        self.sh.watch.wiped(id_of(member)); // nobody had heard of it: it has promised nothing
+                        self.sh.observer.wiped(id_of(member)); // nobody had heard of it: it has promised nothing
                     }
                     roll = Some(list);
                 }
@@ -944,12 +946,13 @@ impl World {
                 }
             }
         }
-        if truth != Truth::Whole && mends && !resumes {
-            self.members[member].half_mended = Some(self.members[member].disk.copy());
+        if truth != Truth::Whole && repairs && !resumes {
+            self.members[member].half_repaired = Some(self.members[member].disk.copy());
         }
-        match self.open(member, roll, mends) {
+        match self.open(member, roll, repairs) {
             Ok((wal, recovered, tables)) => {
-                let is_mended = wal.complaints().iter().any(|error| matches!(error, WalError::Mended { .. }));
+                let is_repaired =
+                    wal.complaints().iter().any(|error| matches!(error, WalError::Repaired { .. }));
                 let lost_before = uncovered(&wal).map(|(_, base)| base);
                 if lost_before.is_some_and(|base| self.puts_snapshots_back(member, base)) {
                     drop(wal);
@@ -958,20 +961,20 @@ impl World {
                 }
                 let state = &mut self.members[member];
                 state.disk.lose_power_after(u64::MAX);
-                state.half_mended = None;
+                state.half_repaired = None;
                 if std::mem::take(&mut state.lied_to) {
                     state.disk.accept();
                     self.forgets(member, Fault::F18);
                 }
                 let state = &mut self.members[member];
-                if let Some(floor) = state.floor
-                    && recovered.floor.unwrap_or_default().max(recovered.last) < floor
+                if let Some(vote_floor) = state.vote_floor
+                    && recovered.vote_floor.unwrap_or_default().max(recovered.last) < vote_floor
                 {
-                    let story = format!("n{} forgets its floor {floor}", member + 1);
+                    let story = format!("n{} forgets its floor {vote_floor}", member + 1);
                     return Err(Violation::new("floors_survive_restarts", story));
                 }
-                if is_mended || resumes {
-                    self.note_mended(member, &wal, &recovered);
+                if is_repaired || resumes {
+                    self.note_repaired(member, &wal, &recovered);
                 } else if truth == Truth::Refuse {
                     let story = format!("n{} starts although its files are damaged", member + 1);
                     return Err(Violation::new("damage_is_refused", story));
@@ -1005,7 +1008,7 @@ impl World {
     fn puts_snapshots_back(&mut self, member: usize, base: LogIndex) -> bool {
         let state = &self.members[member];
         let is_covered = state.disk.good_snapshots().iter().any(|last| base <= last.index);
-        let is_another_fault = state.hurt.is_some() || state.half_mended.is_some() || state.lied_to;
+        let is_another_fault = state.hurt.is_some() || state.half_repaired.is_some() || state.lied_to;
         let puts =
             !is_covered && !is_another_fault && state.disk.has_lost_a_snapshot() && !self.may_be_lost(member);
         if puts {
@@ -1025,36 +1028,39 @@ impl World {
 
     /// Whether a member whose files are damaged may be left to mend its log: the cluster can do without what it has, and
     /// all that is gone is noticed. Otherwise an operator puts back what it refuses.
-    fn may_be_mended(&self, member: usize) -> bool {
+    fn may_be_repaired(&self, member: usize) -> bool {
         let state = &self.members[member];
-        state.hurt.is_none() && state.floor.is_none() && state.disk.tells_all() && self.may_be_lost(member)
+        state.hurt.is_none()
+            && state.vote_floor.is_none()
+            && state.disk.tells_all()
+            && self.may_be_lost(member)
     }
 
     /// A member's log was cut before damage, and what it owed is kept.
-    fn note_mended(&mut self, member: usize, wal: &Wal, recovered: &Recovered) {
+    fn note_repaired(&mut self, member: usize, wal: &Wal, recovered: &Recovered) {
         for error in wal.complaints() {
             self.sh.line(Some(member), "disk", || error.to_string());
         }
         let state = &mut self.members[member];
         state.disk.accept();
-        state.floor = recovered.floor;
+        state.vote_floor = recovered.vote_floor;
         let (fault, _) = state.damaged.take().unwrap_or((Fault::F14, false));
         self.sh.tally.add(fault);
-        self.sh.deeds.mended += 1;
-        self.sh.watch.cut(id_of(member));
+        self.sh.counts.repaired += 1;
+        self.sh.observer.cut(id_of(member));
     }
 
     /// A mended log that has come as far as it once was is whole again.
-    pub(crate) fn look_at_floor(&mut self, member: usize) {
+    pub(crate) fn look_at_vote_floor(&mut self, member: usize) {
         let state = &mut self.members[member];
-        let (Some(floor), Some(process)) = (state.floor, &state.process) else { return };
+        let (Some(vote_floor), Some(process)) = (state.vote_floor, &state.process) else { return };
         let raft = process.node.raft();
         let index = raft.persisted_index();
         let held = raft.term_at(index).map(|term| EntryId { term, index });
-        if held.is_some_and(|held| floor <= held) {
-            state.floor = None;
-            self.sh.deeds.refilled += 1;
-            self.sh.line(Some(member), "log", || format!("has reached its floor {floor}"));
+        if held.is_some_and(|held| vote_floor <= held) {
+            state.vote_floor = None;
+            self.sh.counts.refilled += 1;
+            self.sh.line(Some(member), "log", || format!("has reached its floor {vote_floor}"));
         }
     }
 
@@ -1067,7 +1073,7 @@ impl World {
     ) -> Result<(), Violation> {
         self.sh.line(Some(member), "process", || format!("does not start: {error}"));
         let down = self.dice.within(MS, 500 * MS);
-        if self.members[member].half_mended.is_some() && !self.members[member].disk.is_out() {
+        if self.members[member].half_repaired.is_some() && !self.members[member].disk.is_out() {
             self.members[member].disk.process_dies(u64::MAX);
             if self.failed_now(member, error) {
                 self.plan_start(member, self.sh.now + down); // the next start goes on mending
@@ -1076,7 +1082,7 @@ impl World {
         }
         let state = &mut self.members[member];
         if !state.disk.is_out()
-            && let Some(before) = state.half_mended.take()
+            && let Some(before) = state.half_repaired.take()
             && resumes
         {
             // The operator has a copy from before; it must be one that cannot be mended either.
@@ -1154,7 +1160,7 @@ impl World {
     fn open_copy(&self, member: usize, disk: &SimDisk) -> Result<(), WalError> {
         let dir = DataDir::open(Arc::new(disk.mount()))?;
         dir.expect(CLUSTER, id_of(member))?;
-        Wal::mend(dir, self.wal_options()).map(|_| ())
+        Wal::repair(dir, self.wal_options()).map(|_| ())
     }
 
     /// Opens the directory, or makes it this member's, and reads its log back. [shell/runtime `start::open`]
@@ -1162,7 +1168,7 @@ impl World {
         &mut self,
         member: usize,
         roll: Option<Vec<InitialMember>>,
-        mends: bool,
+        repairs: bool,
     ) -> Result<Opened, WalError> {
         let options = self.wal_options();
         let disk = self.members[member].disk.mount();
@@ -1172,12 +1178,13 @@ impl World {
             dir.create(self.identity(member, roll), &options)?;
         }
         dir.expect(CLUSTER, id_of(member))?;
-        let (wal, mut recovered) = if mends { Wal::mend(dir, options)? } else { Wal::open(dir, options)? };
+        let (wal, mut recovered) =
+            if repairs { Wal::repair(dir, options)? } else { Wal::open(dir, options)? };
         let recovered = recovered.remove(&GROUP).unwrap_or_default();
         if let Some((error, _)) = uncovered(&wal) {
             let error = error.clone();
             self.sh.line(Some(member), "snapshot", || error.to_string());
-            self.sh.deeds.uncovered += 1;
+            self.sh.counts.uncovered += 1;
             if self.current().len() == 1 {
                 return Err(error); // nobody else has what is lost
             }
@@ -1210,14 +1217,14 @@ impl World {
             raft.base() == EntryId::default() || upto <= newest
         };
         // Who is odd has no voice in who is right.
-        let is_odd = self.sh.diverged.is_odd(id_of(member))
+        let is_divergent = self.sh.diverged.is_divergent(id_of(member))
             || state.process.as_ref().is_some_and(|process| process.goes_wrong);
-        !is_odd
+        !is_divergent
             && !state.ruined
             && !state.lost_directory
             && state.damaged.is_none()
-            && state.floor.is_none()
-            && state.half_mended.is_none()
+            && state.vote_floor.is_none()
+            && state.half_repaired.is_none()
             && state.hurt.is_none_or(is_covered)
     }
 
@@ -1229,7 +1236,10 @@ impl World {
             other == member || !self.is_whole(other)
         };
         let bears = |set: &[NodeId]| set.is_empty() || 2 * set.iter().filter(is_lost).count() < set.len();
-        self.sh.watch.memberships().all(|membership| bears(&membership.voters) && bears(&membership.outgoing))
+        self.sh
+            .observer
+            .memberships()
+            .all(|membership| bears(&membership.voters) && bears(&membership.outgoing))
     }
 
     /// Whether everybody has everything.
@@ -1274,7 +1284,7 @@ impl World {
         tables: Option<(Keeper, u64)>,
     ) -> Result<(), Violation> {
         let id = id_of(member);
-        self.sh.watch.restarted(id, &recovered)?;
+        self.sh.observer.restarted(id, &recovered)?;
         self.sh.service.goodput.lost(id, recovered.last.index);
         let (incarnation, joined) = (wal.identity().incarnation, wal.identity().joined.clone());
         let began_with: Vec<usize> = (0..self.plan.members as usize).collect();
@@ -1296,8 +1306,11 @@ impl World {
                 },
                 heartbeat_interval: settings.heartbeat_interval,
                 pre_vote: settings.pre_vote,
-                leadership: Leadership {
-                    lease: settings.leadership.lease.filter(|_| disagrees != Disagrees::WithoutLeases),
+                leadership: LeadershipConfig {
+                    leader_lease: settings
+                        .leadership
+                        .leader_lease
+                        .filter(|_| disagrees != Disagrees::WithoutLeases),
                     priority: settings
                         .priorities
                         .get(member)
@@ -1393,7 +1406,7 @@ impl World {
         }
         for member in 0..self.members.len() {
             self.count_fired(member);
-            self.look_at_floor(member);
+            self.look_at_vote_floor(member);
             if let (Some(target), Some(process)) =
                 (self.members[member].lagging, &self.members[member].process)
                 && target <= process.node.raft().persisted_index()
@@ -1416,7 +1429,7 @@ impl World {
             .enumerate()
             .filter_map(|(number, member)| Some((id_of(number), member.process.as_ref()?.node.raft())))
             .collect();
-        self.sh.watch.whole(&members)
+        self.sh.observer.whole(&members)
     }
 
     /// The member that leads the newest term, if one does.
@@ -1458,7 +1471,7 @@ impl World {
         }
         self.sh.queue.plan(self.sh.now + self.sh.pace.client, Event::Arrive { operation });
         // Who tries a member in the calm waits for its answer: asking again and again would be a load of its own.
-        let waits = self.calm || self.clients.asked[operation as usize].is_wish;
+        let waits = self.calm || self.clients.asked[operation as usize].is_change_request;
         if let Some(patience) = self.clients.patience().filter(|_| !waits) {
             self.sh.queue.plan(self.sh.now + patience, Event::Impatient { operation });
         }
@@ -1470,15 +1483,15 @@ impl World {
         let member = asked.member;
         let Some(request) = asked.request.take() else { return Ok(()) };
         let Some(process) = &mut self.members[member].process else {
-            if self.clients.asked[operation as usize].is_wish {
-                self.on_wish_answer(operation, &Outcome::Refused(Refusal::Stopping))?;
+            if self.clients.asked[operation as usize].is_change_request {
+                self.on_change_answer(operation, &Outcome::Refused(Refusal::Stopping))?;
             }
             return self.on_answer(operation, What::Refused { reason: "nobody listens".into() });
         };
         if let Request::Read(_, Consistency::Session(seen)) = &request
-            && process.node.raft().applied_handed_out() < *seen
+            && process.node.raft().applied_delivered() < *seen
         {
-            self.sh.deeds.behind += 1;
+            self.sh.counts.behind += 1;
         }
         match process.call(operation, request) {
             Ok(()) => {
@@ -1486,8 +1499,8 @@ impl World {
                 self.work(member, run, |_, _| Ok(()))
             }
             Err(refusal) => {
-                if self.clients.asked[operation as usize].is_wish {
-                    self.on_wish_answer(operation, &Outcome::Refused(refusal))?;
+                if self.clients.asked[operation as usize].is_change_request {
+                    self.on_change_answer(operation, &Outcome::Refused(refusal))?;
                 }
                 self.on_answer(operation, What::Refused { reason: format!("{refusal:?}") })
             }
@@ -1496,9 +1509,9 @@ impl World {
 
     fn on_answer(&mut self, operation: u64, what: What) -> Result<(), Violation> {
         let asked = &self.clients.asked[operation as usize];
-        let (odd, is_flood, is_heavy) = (asked.odd, asked.is_flood, asked.is_heavy);
+        let (divergent, is_flood, is_heavy) = (asked.divergent, asked.is_flood, asked.is_heavy);
         self.sh.trace.mix(operation << 8 ^ kind_of(&what));
-        if odd && matches!(what, What::Done { .. }) {
+        if divergent && matches!(what, What::Done { .. }) {
             self.sh.tally.add(Fault::F71);
         }
         let full = matches!(&what, What::Refused { reason } if reason == "TooManyRequests");
@@ -1514,7 +1527,7 @@ impl World {
         if self.clients.end(self.sh.now, operation, what) {
             self.rest(operation);
         }
-        self.sh.deeds.aged = self.clients.aged;
+        self.sh.counts.aged = self.clients.aged;
         Ok(())
     }
 

@@ -26,9 +26,9 @@ fn backups_and_survivors_become_clusters_and_the_storm_goes_on_untouched() {
         assert_eq!(with.violation, None, "seed {seed}");
         assert_eq!(with.history, without.history, "seed {seed}: clients were told something else");
         assert_eq!(with.events, without.events, "seed {seed}: members had something else to do");
-        assert_eq!(with.faults.count(Fault::F63), with.deeds.restored + with.deeds.recovered);
-        restored += with.deeds.restored;
-        recovered += with.deeds.recovered;
+        assert_eq!(with.faults.count(Fault::F63), with.counts.restored + with.counts.recovered);
+        restored += with.counts.restored;
+        recovered += with.counts.recovered;
     }
     assert!(restored == 16 && recovered > 10, "{restored} restored, {recovered} recovered");
 }

@@ -158,7 +158,7 @@ fn storms_with_much_to_do_at_the_disk_are_served() {
         let times = &sum.service.beside[&what];
         assert!(1000 < times.len() && quiet < p99(times), "{what:?} costs something:\n{}", sum.service);
     }
-    assert!(sum.deeds.snapshots > 20 && sum.deeds.prunes > 20, "{}", sum.deeds);
+    assert!(sum.counts.snapshots > 20 && sum.counts.prunes > 20, "{}", sum.counts);
     assert_eq!(sum.lacks(Family::BusyDisks), Vec::<String>::new());
 }
 

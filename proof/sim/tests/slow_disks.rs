@@ -63,9 +63,9 @@ fn a_leader_whose_disk_becomes_slow_lets_another_one_lead_and_writes_are_fast_ag
     for seed in 0..6 {
         for members in [3, 5] {
             let report = with_slow(plan(seed, members), &[Who::Leader]);
-            let deeds = report.deeds;
-            let said = (deeds.left, deeds.transfers, deeds.elections);
-            assert_eq!(said, (1, 1, 2), "seed {seed}, {members} members: {deeds}");
+            let counts = report.counts;
+            let said = (counts.left, counts.transfers, counts.elections);
+            assert_eq!(said, (1, 1, 2), "seed {seed}, {members} members: {counts}");
             let fast = median(&report, 2 * SEC, SLOW_AT);
             let slow = median(&report, SLOW_AT, SLOW_AT + SEC);
             let after = median(&report, LEFT_BY, SLOW_AT + SLOW_FOR);
@@ -82,10 +82,10 @@ fn a_leader_whose_disk_becomes_slow_lets_another_one_lead_and_writes_are_fast_ag
 fn the_log_on_a_thread_of_its_own_changes_nothing_about_that() {
     for seed in 0..4 {
         let mut plan = plan(seed, 3);
-        plan.settings.log_io = kattu_sim::Place::Thread;
+        plan.settings.log_io = kattu_sim::Threading::Thread;
         plan.settings.parallel_append = seed % 2 == 0;
-        let deeds = with_slow(plan, &[Who::Leader]).deeds;
-        assert_eq!((deeds.left, deeds.elections), (1, 2), "seed {seed}: {deeds}");
+        let counts = with_slow(plan, &[Who::Leader]).counts;
+        assert_eq!((counts.left, counts.elections), (1, 2), "seed {seed}: {counts}");
     }
 }
 
@@ -96,9 +96,9 @@ fn as_many_slow_disks_of_followers_as_a_cluster_may_lose_hold_up_nobody_else() {
             let mut plan = plan(seed, members);
             plan.settings.priorities =
                 (0..members).map(|member| if member == 0 { 255 } else { 100 }).collect();
-            plan.settings.leadership.hand_over = true; // so that the first one leads by the time
+            plan.settings.leadership.transfer_to_priority = true; // so that the first one leads by the time
             let report = with_slow(plan, slow);
-            assert_eq!(report.deeds.left, 0, "seed {seed}, {members} members: {}", report.deeds);
+            assert_eq!(report.counts.left, 0, "seed {seed}, {members} members: {}", report.counts);
             let fast = median(&report, 10 * SEC, SLOW_AT);
             let after = median(&report, SLOW_AT, SLOW_AT + SLOW_FOR);
             assert!(after < 2 * fast, "seed {seed}, {members} members: {fast} ns before, {after} ns after");
@@ -113,7 +113,7 @@ fn where_all_disks_are_slow_the_first_leader_stays() {
         assert!(plan.settings.leadership.leave_slow_disk);
         let report = run_plan(plan, &Options::default());
         assert_eq!(report.violation, None, "seed {seed}");
-        let deeds = report.deeds;
-        assert_eq!((deeds.left, deeds.elections), (0, 1), "seed {seed}: {deeds}");
+        let counts = report.counts;
+        assert_eq!((counts.left, counts.elections), (0, 1), "seed {seed}: {counts}");
     }
 }

@@ -38,7 +38,7 @@ fn power_is_lost_at_every_operation_around_a_snapshot_that_is_taken() {
         let report = run(plan(operations, 12), &[(5 * SEC, what)]);
         assert_eq!(report.violation, None, "operation {operations}");
         cut += report.faults.count(kattu_sim::faults::Fault::F01);
-        taken += report.deeds.snapshots;
+        taken += report.counts.snapshots;
     }
     assert!(cut > 100 / STEP as u64 && taken > 500 / STEP as u64, "{cut} cuts, {taken} snapshots");
 }
@@ -53,7 +53,7 @@ fn power_is_lost_at_every_operation_around_a_snapshot_that_is_received() {
         let report = run(plan(operations, 15), &[(4 * SEC, lag), (8 * SEC - SEC / 1000, what)]);
         assert_eq!(report.violation, None, "operation {operations}");
         cut += report.faults.count(kattu_sim::faults::Fault::F01);
-        installed += report.deeds.installs;
+        installed += report.counts.installs;
     }
     assert!(cut > 60 / STEP as u64 && installed >= 60 / STEP as u64, "{cut} cuts, {installed} installs");
 }
@@ -63,7 +63,7 @@ fn a_member_that_was_away_for_long_gets_a_snapshot() {
     let away = Inject::Kill { who: Who::Member(0), down: 20 * SEC };
     let report = run(plan(3, 40), &[(10 * SEC, away)]);
     assert_eq!(report.violation, None);
-    assert!(report.deeds.installs >= 1 && report.deeds.prunes >= 10, "{}", report.deeds);
+    assert!(report.counts.installs >= 1 && report.counts.prunes >= 10, "{}", report.counts);
 }
 
 #[test]
@@ -83,7 +83,7 @@ fn damaged_snapshots_are_done_without_or_fetched_anew() {
             let what = Inject::Damage { who: Who::Member(2), how, down: SEC / 10, pick: seed };
             let report = run(plan(seed, 15), &[(8 * SEC, what)]);
             assert_eq!(report.violation, None, "seed {seed}: {how:?}");
-            uncovered += report.deeds.uncovered;
+            uncovered += report.counts.uncovered;
         }
     }
     assert!(uncovered > 0, "nobody ever had to ask for a snapshot");

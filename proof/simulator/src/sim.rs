@@ -194,10 +194,10 @@ fn print_faults(sum: &Sum, family: Family) -> Outcome {
     output::print_table(&["fault", "what", "times"], rows.collect())?;
     if family == Family::Liars {
         let steps = sum.service.said_of_steps();
-        return output::print(format!("members: {}\n{steps}\n", sum.deeds).as_bytes());
+        return output::print(format!("members: {}\n{steps}\n", sum.counts).as_bytes());
     }
     if family != Family::Storms {
-        return output::print(format!("members: {}\n{}", sum.deeds, sum.service).as_bytes());
+        return output::print(format!("members: {}\n{}", sum.counts, sum.service).as_bytes());
     }
     let possible = of_it.len() * (of_it.len() - 1) / 2;
     let pairs = sum.faults.pairs();
@@ -223,7 +223,7 @@ fn print_faults(sum: &Sum, family: Family) -> Outcome {
          undecided; {} events, {} looks at whole clusters\n",
         sum.judged, sum.undecided, sum.events, sum.looks
     );
-    text += &format!("members: {}\n{}\n", sum.deeds, sum.service.said_of_steps());
+    text += &format!("members: {}\n{}\n", sum.counts, sum.service.said_of_steps());
     output::print(text.as_bytes())
 }
 
@@ -351,7 +351,7 @@ fn slow_disk(args: &SimArgs) -> Outcome {
         if let Some(violation) = report.violation {
             return Err(Ended::failed(format!("seed {seed}: {violation}")));
         }
-        let elections = report.deeds.elections.saturating_sub(1);
+        let elections = report.counts.elections.saturating_sub(1);
         elected += elections;
         rows.push((seed, sync, report.done, report.time / 1_000_000_000, elections));
     }

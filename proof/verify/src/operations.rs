@@ -10,10 +10,10 @@ use crate::history::{Answer, Level, Operation as Asked, Record, Rejection, What}
 use std::collections::{BTreeMap, HashMap};
 
 /// A place in the history: the number of a record, from 0.
-pub type Place = usize;
+pub type Position = usize;
 
 /// Later than everything.
-pub const NEVER: Place = usize::MAX;
+pub const NEVER: Position = usize::MAX;
 
 /// One operation, from its invocation to its end.
 #[derive(Clone, Copy, Debug)]
@@ -31,9 +31,9 @@ pub struct Operation<'a> {
     /// When it was invoked, in nanoseconds.
     pub invoked_at: u64,
     /// Where it was invoked.
-    pub invoked: Place,
+    pub invoked: Position,
     /// Where it ended; [`NEVER`] while its outcome is open.
-    pub ended: Place,
+    pub ended: Position,
     /// When it ended, in nanoseconds; the end of time while its outcome is open.
     pub ended_at: u64,
     /// How it ended.

@@ -59,7 +59,7 @@ fn recovered(disk: &[LogRecord]) -> Recovered {
             LogBody::Entry(entry) => entries.push(entry.clone()),
             LogBody::Commit(index) => recovered.committed = *index,
             LogBody::Base(base) => unreachable!("nothing is pruned up to {base} here"),
-            LogBody::Floor(floor) => unreachable!("nothing is lost up to {floor} here"),
+            LogBody::VoteFloor(vote_floor) => unreachable!("nothing is lost up to {vote_floor} here"),
         }
     }
     let mut before = EntryId::default();
@@ -166,8 +166,10 @@ impl World {
                     match &record.body {
                         LogBody::Truncate(first) => entries.truncate(first.0 as usize - 1),
                         LogBody::Entry(entry) => entries.push(entry.clone()),
-                        LogBody::HardState(_) | LogBody::Commit(_) | LogBody::Base(_) | LogBody::Floor(_) => {
-                        }
+                        LogBody::HardState(_)
+                        | LogBody::Commit(_)
+                        | LogBody::Base(_)
+                        | LogBody::VoteFloor(_) => {}
                     }
                 }
                 let wanted = (fetch.first.0 as usize - 1)..(fetch.last.0 as usize).min(entries.len());

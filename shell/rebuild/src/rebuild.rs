@@ -52,7 +52,7 @@ pub struct Recovery {
     /// Entries at the end of its log of which it did not know whether they were committed; they are in.
     pub open: u64,
     /// Where its log once ended, or surely not after that, if damage has cut it since.
-    pub floor: Option<EntryId>,
+    pub vote_floor: Option<EntryId>,
     /// Whether it had a vote: one that had none may be behind without knowing.
     pub voted: bool,
     /// What was wrong with its snapshots.
@@ -143,7 +143,7 @@ pub fn from_survivor(places: &impl Places, new: &NewMember, raise_by: u64) -> Re
         survivor: salvage.identity.node,
         kept,
         open: salvage.last.index.0 - salvage.committed.0.min(salvage.last.index.0),
-        floor: salvage.floor,
+        vote_floor: salvage.vote_floor,
         voted: salvage.voted,
         complaints: salvage.complaints,
     })

@@ -188,7 +188,7 @@ pub struct Salvage {
     /// The last entry of its log.
     pub last: EntryId,
     /// Where its log once ended, or surely not after that, if damage has cut it and it has not grown back.
-    pub floor: Option<EntryId>,
+    pub vote_floor: Option<EntryId>,
     /// Whether it had a vote.
     pub voted: bool,
     /// What was wrong with its snapshots.
@@ -238,9 +238,9 @@ pub fn salvage(places: &impl Places, place: &Path, options: WalOptions) -> Resul
         Some(membership) => membership.is_voter(identity.node),
         None => identity.members.iter().any(|member| member.id == identity.node),
     };
-    let (committed, last, floor) = (recovered.committed, recovered.last, recovered.floor);
+    let (committed, last, vote_floor) = (recovered.committed, recovered.last, recovered.vote_floor);
     wal.close()?;
-    Ok(Salvage { identity, tables, committed, last, floor, voted, complaints })
+    Ok(Salvage { identity, tables, committed, last, vote_floor, voted, complaints })
 }
 
 /// The tables of the snapshot that ends at `last`.

@@ -21,7 +21,7 @@
 use crate::metrics::Metrics;
 use crate::readings::{Reading, Readings};
 use crate::report::{self, Cause};
-use crate::watchdog::{Watch, Work};
+use crate::watchdog::{Watchdog, Work};
 use kattu_raft::{Duration, Entry, Fetch, FetchFor, GroupId, LogBody, LogRecord, Lsn};
 use kattu_wal::{Prepared, Wal, WalError};
 use std::collections::VecDeque;
@@ -44,16 +44,16 @@ const FETCH_BYTES_MAX: usize = 2 << 20;
 #[derive(Debug)]
 pub(crate) enum Completion {
     /// Everything up to this record is durable; it took so long, if it was more than commit marks.
-    Persisted(Lsn, LogRoom, Option<Duration>),
+    Persisted(Lsn, LogSpace, Option<Duration>),
     /// Entries were read back.
     Fetched(Fetch, Vec<Entry>),
     /// Room has changed; nothing else has.
-    Room(LogRoom),
+    Room(LogSpace),
 }
 
 /// Room in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct LogRoom {
+pub(crate) struct LogSpace {
     /// Bytes allocated and free. [fault-model ST15]
     pub(crate) free: u64,
     /// The disk has no room for another segment, or not even for what is to be written: that waits, nothing of it is
@@ -208,13 +208,13 @@ impl Away {
         }
     }
 
-    fn less_underway(&mut self, lsn: Lsn, room: LogRoom) -> LogRoom {
+    fn less_underway(&mut self, lsn: Lsn, room: LogSpace) -> LogSpace {
         while self.underway.front().is_some_and(|&(last, _)| last <= lsn) {
             self.underway.pop_front();
         }
         let underway: u64 = self.underway.iter().map(|&(_, bytes)| bytes).sum();
         let waiting: u64 = self.waiting.iter().flatten().map(Order::bytes).sum();
-        LogRoom { free: room.free.saturating_sub(underway + waiting), ..room }
+        LogSpace { free: room.free.saturating_sub(underway + waiting), ..room }
     }
 
     /// Whether everything that was ordered of the thread is done.
@@ -494,7 +494,7 @@ fn record_bytes(record: &LogRecord) -> u64 {
         | LogBody::Truncate(_)
         | LogBody::Commit(_)
         | LogBody::Base(_)
-        | LogBody::Floor(_) => 0,
+        | LogBody::VoteFloor(_) => 0,
     }
 }
 
@@ -556,7 +556,7 @@ pub(crate) struct Log {
     wal: Wal,
     group: GroupId,
     metrics: Arc<Metrics>,
-    watch: Watch,
+    watchdog: Watchdog,
     /// Segments made ready beside the log.
     ready: sync_mpsc::Sender<Result<Prepared, WalError>>,
     prepared: sync_mpsc::Receiver<Result<Prepared, WalError>>,
@@ -575,14 +575,14 @@ pub(crate) struct Log {
 }
 
 impl Log {
-    pub(crate) fn new(wal: Wal, group: GroupId, metrics: Arc<Metrics>, watch: Watch) -> Log {
+    pub(crate) fn new(wal: Wal, group: GroupId, metrics: Arc<Metrics>, watchdog: Watchdog) -> Log {
         let (ready, prepared) = sync_mpsc::channel();
         let on_ready = Arc::new(|| {});
         let log = Log {
             wal,
             group,
             metrics,
-            watch,
+            watchdog,
             ready,
             prepared,
             readings: None,
@@ -597,8 +597,8 @@ impl Log {
     }
 
     /// Room in the log as it is now.
-    pub(crate) fn room(&self) -> LogRoom {
-        LogRoom { free: self.wal.space(), full: self.is_blocked() || self.no_spare }
+    pub(crate) fn room(&self) -> LogSpace {
+        LogSpace { free: self.wal.space(), full: self.is_blocked() || self.no_spare }
     }
 
     fn is_blocked(&self) -> bool {
@@ -622,7 +622,7 @@ impl Log {
     fn sync(&mut self) -> Completion {
         self.take_prepared();
         let began = Instant::now();
-        let durable = match self.watch.over(Work::Disk, || self.wal.sync()) {
+        let durable = match self.watchdog.over(Work::Disk, || self.wal.sync()) {
             Ok(durable) => durable,
             Err(error @ WalError::NoSpace { .. }) => return self.on_full(&error),
             Err(error) => fatal(&error),
@@ -636,7 +636,7 @@ impl Log {
         if std::mem::replace(&mut self.idle, true) {
             // Nothing else will come for a while: say that everything is synced, so that damage to it is told from a
             // torn tail later. [fault-model ST6]
-            match self.watch.over(Work::Disk, || self.wal.mark()) {
+            match self.watchdog.over(Work::Disk, || self.wal.mark()) {
                 Ok(_) => {}
                 // What was asked for is durable all the same; the mark waits for room, as anything would.
                 Err(error @ WalError::NoSpace { .. }) => self.block(&error),
@@ -664,7 +664,7 @@ impl Log {
 
     /// Has what peers lack read on a thread of its own from now on; where to hear what was read.
     fn read_beside(&mut self) -> Option<mpsc::UnboundedReceiver<Reading>> {
-        match Readings::start(self.wal.reader(), self.watch.clone()) {
+        match Readings::start(self.wal.reader(), self.watchdog.clone()) {
             Ok((readings, heard)) => {
                 self.readings = Some(readings);
                 Some(heard)
@@ -685,7 +685,7 @@ impl Log {
     fn fetch(&mut self, fetch: Fetch) -> Completion {
         let bytes_max = fetch.bytes_max.min(FETCH_BYTES_MAX);
         let read =
-            self.watch.over(Work::Disk, || self.wal.read(self.group, fetch.first, fetch.last, bytes_max));
+            self.watchdog.over(Work::Disk, || self.wal.read(self.group, fetch.first, fetch.last, bytes_max));
         let entries = match read {
             Ok(entries) => entries,
             Err(error @ WalError::Damaged { .. }) => {
@@ -896,7 +896,7 @@ mod tests {
         let mut dir = DataDir::open(files).expect("nobody holds it");
         dir.create(Identity::single(0xC1, NodeId(1), Incarnation(1), "n1"), &options).expect("room");
         let (wal, _) = Wal::open(dir, options).expect("an empty log");
-        Log::new(wal, GroupId(0), Arc::default(), Watch::default())
+        Log::new(wal, GroupId(0), Arc::default(), Watchdog::default())
     }
 
     /// Entries of 10 KiB from `first` on.
@@ -912,7 +912,7 @@ mod tests {
     }
 
     /// An inline log with a segment ready beside it, and how much room that makes.
-    fn ready(disk: &SimDisk) -> (Disk, LogRoom) {
+    fn ready(disk: &SimDisk) -> (Disk, LogSpace) {
         let mut inline = Disk::inline(log_on(disk), None);
         loop {
             match inline.try_completed() {
@@ -951,14 +951,14 @@ mod tests {
         let (mut disk, _) = ready(&sim);
         sim.limit_to(Some(sim.bytes()));
         let refused = disk.persist(entries(1, 30));
-        assert!(matches!(refused, Some(Completion::Room(LogRoom { full: true, .. }))), "{refused:?}");
+        assert!(matches!(refused, Some(Completion::Room(LogSpace { full: true, .. }))), "{refused:?}");
 
         sim.limit_to(None);
         let in_an_hour = Instant::now() + Duration::from_secs(3600);
         log_of(&mut disk).blocked = Some(in_an_hour);
         assert!(disk.try_completed().is_none(), "it is not time");
         let waits = disk.persist(entries(31, 1));
-        assert!(matches!(waits, Some(Completion::Room(LogRoom { full: true, .. }))), "{waits:?}");
+        assert!(matches!(waits, Some(Completion::Room(LogSpace { full: true, .. }))), "{waits:?}");
 
         log_of(&mut disk).blocked = Some(Instant::now() - FULL_RETRY);
         let written = disk.try_completed();
@@ -993,7 +993,7 @@ mod tests {
         let (mut disk, count) = filled(&sim);
         let written = disk.persist(commit(count + 1, count));
         assert!(
-            matches!(written, Some(Completion::Persisted(lsn, LogRoom { full: true, .. }, None)) if lsn == Lsn(count + 1)),
+            matches!(written, Some(Completion::Persisted(lsn, LogSpace { full: true, .. }, None)) if lsn == Lsn(count + 1)),
             "{written:?}"
         );
         assert!(log_of(&mut disk).is_blocked());

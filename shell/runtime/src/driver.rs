@@ -11,21 +11,21 @@
 //! on the way of a request. [architecture §4; performance, "What that asks of the design"]
 //! Knows nothing of: etcd, how bytes are laid out.
 
+use crate::apply_executor::{ApplyExecutor, Progress, SLICE_UNITS};
+use crate::capacity::Capacity;
 use crate::clock;
 use crate::disk::{Completion, Disk};
 use crate::engine::{Call, Engine, Facts};
-use crate::greeting::{self, Greeting};
 use crate::inbox::Inbox;
-use crate::likeness::Likeness;
 use crate::links::Links;
 use crate::metrics::Metrics;
+use crate::name_clash::NameClash;
+use crate::peer_table::{self, PeerTable};
 use crate::report::Cause;
-use crate::room::Room;
-use crate::seat::{Progress, SLICE_UNITS, Seat};
 use crate::snapshots::{Done, Order, Snapshots};
 use crate::start::End;
 use crate::waiting::Waiting;
-use crate::watchdog::{Watch, Work};
+use crate::watchdog::{Watchdog, Work};
 use kattu_node::Node;
 use kattu_node::alarms::{Alarm, Alarms};
 use kattu_node::compare::Health;
@@ -52,22 +52,22 @@ const WAITS_QUIETLY: Duration = Duration::from_secs(5);
 /// One node with everything it is connected to.
 pub(crate) struct Driver {
     pub(crate) node: Node,
-    pub(crate) seat: Seat,
+    pub(crate) executor: ApplyExecutor,
     pub(crate) snapshots: Snapshots,
     pub(crate) disk: Disk,
     pub(crate) links: Links,
-    pub(crate) greeting: Rc<Greeting>,
+    pub(crate) peer_table: Rc<PeerTable>,
     pub(crate) inbox: Rc<Inbox>,
     pub(crate) calls: mpsc::Receiver<Call>,
     pub(crate) waiting: Waiting,
     pub(crate) facts: Arc<Facts>,
     pub(crate) metrics: Arc<Metrics>,
-    pub(crate) room: Room,
-    pub(crate) watch: Watch,
+    pub(crate) capacity: Capacity,
+    pub(crate) watchdog: Watchdog,
     /// The alarms that the operator was told of.
     pub(crate) alarms: Alarms,
     /// What the operator was told of members that look alike.
-    pub(crate) likeness: Likeness,
+    pub(crate) name_clash: NameClash,
     /// When what goes to peers is told again to whoever reads metrics.
     pub(crate) flows_at: Instant,
     /// When this member started.
@@ -102,10 +102,10 @@ impl Driver {
                     let now = clock::now();
                     self.on_completion(now, completion, &mut effects);
                 }
-                progress = self.seat.progress() => self.on_progress(clock::now(), progress, &mut effects),
+                progress = self.executor.progress() => self.on_progress(clock::now(), progress, &mut effects),
                 done = self.snapshots.done() => self.on_done(clock::now(), done, &mut effects),
                 () = &mut timer => {}
-                () = std::future::ready(()), if untidy || !self.fetches.is_empty() || self.seat.is_busy() => {}
+                () = std::future::ready(()), if untidy || !self.fetches.is_empty() || self.executor.is_busy() => {}
                 told = stop.changed() => {
                     if told.is_err() {
                         break; // whoever could say so is gone
@@ -122,13 +122,13 @@ impl Driver {
 
     /// Whether this member knows that it is none any more. [replication-protocols M8]
     fn is_removed(&self) -> bool {
-        self.node.raft().is_removed() || self.greeting.is_removed()
+        self.node.raft().is_removed() || self.peer_table.is_removed()
     }
 
     /// Takes in everything that has arrived, and carries out what follows. Returns whether there is something to do even
     /// if nothing arrives.
     async fn batch(&mut self, calls: &mut Vec<Call>, effects: &mut Effects) -> bool {
-        let _under_way = self.watch.begin(Work::Node);
+        let _under_way = self.watchdog.begin(Work::Node);
         let mut events = Vec::new();
         let now = clock::now();
         self.links.follow();
@@ -141,13 +141,13 @@ impl Driver {
             self.metrics.late_us_max.set(self.metrics.late_us_max.get().max(late));
             self.node.handle(now, Event::Tick, effects);
         }
-        if let Some(space) = self.room.look(self.greeting.least_quota.get()) {
+        if let Some(space) = self.capacity.look(self.peer_table.least_quota.get()) {
             self.node.handle(now, Event::Space(space), effects);
         }
-        self.metrics.quota_bytes.set(self.room.ruling_quota());
+        self.metrics.quota_bytes.set(self.capacity.ruling_quota());
         self.node.handle(now, Event::Drained, effects);
         self.carry_out(effects).await;
-        let untidy = self.metrics.applied_entries.get() == applied_before && self.seat.idle();
+        let untidy = self.metrics.applied_entries.get() == applied_before && self.executor.idle();
         self.publish_facts();
         self.metrics.batches.add(1);
         untidy
@@ -163,7 +163,7 @@ impl Driver {
         while let Some(completion) = self.disk.try_completed() {
             self.on_completion(now, completion, effects);
         }
-        while let Some(progress) = self.seat.try_progress() {
+        while let Some(progress) = self.executor.try_progress() {
             self.on_progress(now, progress, effects);
         }
         while let Some(done) = self.snapshots.try_done() {
@@ -174,20 +174,20 @@ impl Driver {
         let now = clock::now(); // what a message says of time holds before it came, and after it was asked for
         for event in events.drain(..) {
             self.node.handle(now, event, effects);
-            self.watch.pet(Work::Node);
+            self.watchdog.pet(Work::Node);
         }
         while calls.len() < CALLS_PER_BATCH {
             let Ok(call) = self.calls.try_recv() else { break };
             calls.push(call);
         }
         self.metrics.requests.add(calls.len() as u64);
-        let refuses = self.seat.is_full();
+        let refuses = self.executor.is_full();
         let now = clock::now(); // a read is judged at a moment after it was asked [replication-protocols L-5]
         for call in calls.drain(..) {
             let (request, reply) = match call {
                 Call::Ask(request, reply) => (request, reply),
-                Call::HandOver(told) => {
-                    self.node.handle(now, Event::HandOver(None), effects);
+                Call::Transfer(told) => {
+                    self.node.handle(now, Event::Transfer(None), effects);
                     let _ = told.send(self.node.raft().transferring().is_some());
                     continue;
                 }
@@ -206,7 +206,7 @@ impl Driver {
             }
             let ticket = self.waiting.enter(reply);
             self.node.handle(now, Event::Client { ticket, request }, effects);
-            self.watch.pet(Work::Node);
+            self.watchdog.pet(Work::Node);
         }
     }
 
@@ -278,9 +278,9 @@ impl Driver {
             let tasks = std::mem::take(&mut effects.apply);
             let entries = tasks.iter().filter(|task| matches!(task, KeeperTask::Apply { .. })).count();
             self.metrics.applied_entries.add(entries as u64);
-            self.seat.hand_over(tasks, &mut self.waiting);
+            self.executor.deliver(tasks, &mut self.waiting);
         }
-        let progress = self.seat.work(slice, &mut self.waiting)?;
+        let progress = self.executor.work(slice, &mut self.waiting)?;
         let answered = progress.answered;
         self.on_progress(clock::now(), progress, effects);
         Some(answered)
@@ -289,7 +289,7 @@ impl Driver {
     fn on_completion(&mut self, now: Instant, completion: Completion, effects: &mut Effects) {
         match completion {
             Completion::Persisted(lsn, room, took) => {
-                let space = self.room.log_is_now(room);
+                let space = self.capacity.log_is_now(room);
                 self.node.handle(now, Event::Space(space), effects);
                 if let Some(took) = took {
                     self.node.handle(now, Event::DiskTook(took), effects);
@@ -297,7 +297,7 @@ impl Driver {
                 self.node.handle(now, Event::Persisted(lsn), effects);
             }
             Completion::Room(room) => {
-                let space = self.room.log_is_now(room);
+                let space = self.capacity.log_is_now(room);
                 self.node.handle(now, Event::Space(space), effects);
             }
             Completion::Fetched(fetch, entries) => {
@@ -307,10 +307,10 @@ impl Driver {
     }
 
     fn on_progress(&mut self, now: Instant, progress: Progress, effects: &mut Effects) {
-        self.room.store_is_now(progress.store_bytes, progress.store_pinned);
+        self.capacity.store_is_now(progress.store_bytes, progress.store_pinned);
         if let Some(members) = progress.members {
-            self.likeness.follow(self.greeting.id, &members);
-            self.greeting.follow((*members).clone());
+            self.name_clash.follow(self.peer_table.id, &members);
+            self.peer_table.follow((*members).clone());
             self.node.handle(now, Event::Members(*members), effects);
         }
         for (admitted, reply) in progress.admitted {
@@ -343,7 +343,7 @@ impl Driver {
     fn on_done(&mut self, now: Instant, done: Done, effects: &mut Effects) {
         match done {
             Done::Told(event) => self.node.handle(now, event, effects),
-            Done::Thawed(tables) => self.seat.bring(tables),
+            Done::Thawed(tables) => self.executor.bring(tables),
         }
     }
 
@@ -366,7 +366,7 @@ impl Driver {
 
     /// From here on older versions cannot follow: that is worth a line.
     fn tell_of_level(&self, level: u16) {
-        self.greeting.level.set(level);
+        self.peer_table.level.set(level);
         if self.metrics.feature_level.get() < u64::from(level) {
             self.metrics.feature_level.set(level.into());
             crate::report::info(format_args!(
@@ -390,7 +390,7 @@ impl Driver {
         let leader = raft.leader().unwrap_or(NodeId(0));
         self.facts.term.store(raft.term().0, Ordering::Relaxed);
         self.facts.leader.store(leader.0, Ordering::Relaxed);
-        let is_alone = raft.membership().members().eq([self.greeting.id]);
+        let is_alone = raft.membership().members().eq([self.peer_table.id]);
         self.facts.has_peers.store(!is_alone, Ordering::Relaxed);
         self.metrics.committed.set(raft.committed().0);
         self.metrics.pending.set(self.node.pending() as u64);
@@ -418,10 +418,10 @@ impl Driver {
                         its.as_micros() as f64 / 1000.0
                     ));
                 }
-                Trace::LeaseWithout { peer, promise } => {
-                    let said = match promise.is_zero() {
+                Trace::LeaderLeaseDenied { peer, vote_hold } => {
+                    let said = match vote_hold.is_zero() {
                         true => "has no --lease-reads".to_string(),
-                        false => format!("has --election-timeout {} only", promise.as_millis()),
+                        false => format!("has --election-timeout {} only", vote_hold.as_millis()),
                     };
                     crate::report::warn(format_args!(
                         "--lease-reads is on here, but member {:x} {said}: its answers count for no lease, and without a \
@@ -474,10 +474,10 @@ impl Driver {
                     "takes part without an answer of {unasked} of the other voters: what only those know of its promises it \
                      does not know"
                 )),
-                Trace::ToldOfLoss { floor, last } => {
+                Trace::ToldOfLoss { vote_floor, last } => {
                     self.metrics.lost_log.add(1);
                     crate::report::warn(format_args!(
-                        "the log ends at {last}, but this member had acknowledged entries up to {floor}, says its leader: the disk \
+                        "the log ends at {last}, but this member had acknowledged entries up to {vote_floor}, says its leader: the disk \
                          lost them in a power cut, or the data directory is an older copy. This member refills, votes only for \
                          logs that reach that far, and does not lead until then; check the disk, and never put back a copy of a \
                          data directory: remove the member and add it as a new one"
@@ -511,20 +511,20 @@ impl Driver {
         if absent.peek().is_none() || now.since(self.started) < WAITS_QUIETLY {
             return;
         }
-        let places = self.greeting.places();
+        let places = self.peer_table.places();
         let place = |id: NodeId| {
             let at = places.get(&id).map(|at| crate::peer_address::join(at)).unwrap_or_default();
             format!("member {:x} ({at})", id.0)
         };
         let absent = absent.map(place).collect::<Vec<_>>().join(", ");
         let cause = Cause { what: "the cluster has not begun", whose: 0 };
-        if self.greeting.was_known.get() || self.node.raft().others_began() {
+        if self.peer_table.was_known.get() || self.node.raft().others_began() {
             return crate::report::warn_of(
                 cause,
                 format_args!(
                     "waits for {absent}: this directory is new, and the cluster has begun without it. If there was another one \
                      before, {}; if there was none, all members must be reached once",
-                    greeting::LOST_PROMISES
+                    peer_table::LOST_PROMISES
                 ),
             );
         }
@@ -551,7 +551,7 @@ impl Driver {
         self.node.handle(clock::now(), Event::Stop, effects);
         self.answer(effects);
         self.apply(&mut 0, effects);
-        self.seat.finish(&mut self.waiting);
+        self.executor.finish(&mut self.waiting);
         drop(self.snapshots); // before the directory is anybody else's
         self.disk.close();
     }

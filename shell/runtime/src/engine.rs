@@ -19,14 +19,14 @@ pub(crate) const INBOX_MAX: usize = 1 << 16;
 const INBOX_BYTES_MAX: usize = 256 << 20;
 
 /// Pause between two looks at whether somebody else leads.
-const HAND_OVER_PAUSE: Duration = Duration::from_millis(1);
+const TRANSFER_PAUSE: Duration = Duration::from_millis(1);
 
 /// One call on its way in.
 pub(crate) enum Call {
     /// A request, and who waits for its outcome.
     Ask(Request, Reply),
     /// The leader shall hand over; whoever asked is told whether it does.
-    HandOver(oneshot::Sender<bool>),
+    Transfer(oneshot::Sender<bool>),
 }
 
 /// What everybody may look at without asking the replica. Each fact is one atomic; two may be of different moments.
@@ -114,10 +114,10 @@ impl Engine {
     /// If this replica leads, it hands over to whoever can take over best, and this comes back with who leads instead; with
     /// none after `patience`, and at once if it does not lead or is alone. For one who is about to stop: the others then
     /// need not wait until they miss it.
-    pub async fn hand_over(&self, patience: Duration) -> Option<NodeId> {
+    pub async fn transfer(&self, patience: Duration) -> Option<NodeId> {
         let until = tokio::time::Instant::now() + patience;
         let (told, tell) = oneshot::channel();
-        if self.inbox.try_send(Call::HandOver(told)).is_err() {
+        if self.inbox.try_send(Call::Transfer(told)).is_err() {
             return None; // too busy, or gone: an election will do
         }
         let begun = tokio::time::timeout_at(until, tell).await;
@@ -128,7 +128,7 @@ impl Engine {
             if let Some(leader) = self.leader().filter(|&leader| leader != self.member_id) {
                 return Some(leader);
             }
-            tokio::time::sleep(HAND_OVER_PAUSE).await;
+            tokio::time::sleep(TRANSFER_PAUSE).await;
         }
         None
     }

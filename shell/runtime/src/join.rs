@@ -11,9 +11,9 @@
 //! who knows it can be reached, nobody can tell a lost directory from one that never was. [fault-model F61]
 //! Knows nothing of: how members are added, what a member does next.
 
-use crate::greeting::{self, ask};
 use crate::links::Failure;
 use crate::peer_address::{self, PeerAddress};
+use crate::peer_table::{self, ask};
 use crate::start::Member;
 use crate::tls;
 use kattu_node::contract::MemberInfo;
@@ -21,7 +21,7 @@ use kattu_node::newcomer::{CannotJoin, admit};
 use kattu_raft::{Duration, GroupId, Incarnation, NodeId};
 use kattu_tls::ServerTls;
 use kattu_wal::{Identity, InitialMember};
-use kattu_wire::Roll;
+use kattu_wire::MemberList;
 use std::sync::Arc;
 use tokio::task::JoinSet;
 
@@ -35,7 +35,7 @@ const ROUNDS_MAX: u32 = 20;
 const PAUSE: Duration = Duration::from_millis(250);
 
 /// Who this member is.
-pub(crate) struct Newcomer<'a> {
+pub(crate) struct Joiner<'a> {
     /// Its name.
     pub(crate) name: &'a str,
     /// Where it will be reached.
@@ -52,24 +52,24 @@ pub(crate) struct Newcomer<'a> {
 ///
 /// # Errors
 /// Why it cannot join, in words for the operator.
-pub(crate) async fn identity(newcomer: &Newcomer<'_>) -> Result<Identity, String> {
-    let others = peer_address::join(&newcomer.others);
-    if newcomer.others.is_empty() {
+pub(crate) async fn identity(joiner: &Joiner<'_>) -> Result<Identity, String> {
+    let others = peer_address::join(&joiner.others);
+    if joiner.others.is_empty() {
         return Err("nobody to ask: --initial-cluster names no other member".into());
     }
     let mut reasons = Vec::new();
     for _ in 0..ROUNDS_MAX {
         let mut rolls = Vec::new();
         reasons.clear();
-        for address in &newcomer.others {
-            match one(address, newcomer.tls, newcomer.peer_urls).await {
-                Ok(roll) => rolls.push(roll),
+        for address in &joiner.others {
+            match one(address, joiner.tls, joiner.peer_urls).await {
+                Ok(member_list) => rolls.push(member_list),
                 Err(Failure::Refused(reason)) => reasons.push(format!("{address}: {reason}")),
                 Err(Failure::Away | Failure::Removed | Failure::Unproven) => {}
             }
         }
         if !rolls.is_empty() {
-            return judge(newcomer, rolls);
+            return judge(joiner, rolls);
         }
         tokio::time::sleep(PAUSE).await;
     }
@@ -82,7 +82,7 @@ pub(crate) async fn one(
     address: &PeerAddress,
     tls: Option<&Arc<ServerTls>>,
     peer_urls: &[String],
-) -> Result<Roll, Failure> {
+) -> Result<MemberList, Failure> {
     let asking = async {
         let mut dialled = tls::dial(address, tls).await?;
         ask(&mut dialled.socket, peer_urls).await
@@ -90,28 +90,29 @@ pub(crate) async fn one(
     tokio::time::timeout(ANSWER_MAX, asking).await.unwrap_or(Err(Failure::Away))
 }
 
-fn judge(newcomer: &Newcomer<'_>, rolls: Vec<Roll>) -> Result<Identity, String> {
-    let heard: Vec<NodeId> = rolls.iter().flat_map(|roll| roll.heard.iter().copied()).collect();
-    if let Some(other) = rolls.iter().find(|roll| roll.cluster != rolls[0].cluster) {
+fn judge(joiner: &Joiner<'_>, rolls: Vec<MemberList>) -> Result<Identity, String> {
+    let heard: Vec<NodeId> = rolls.iter().flat_map(|member_list| member_list.heard.iter().copied()).collect();
+    if let Some(other) = rolls.iter().find(|member_list| member_list.cluster != rolls[0].cluster) {
         return Err(format!(
             "the members of --initial-cluster belong to different clusters, {:x} and {:x}",
             rolls[0].cluster, other.cluster
         ));
     }
-    let newest = rolls.into_iter().max_by_key(|roll| roll.members.at).expect("somebody has answered");
+    let newest =
+        rolls.into_iter().max_by_key(|member_list| member_list.members.at).expect("somebody has answered");
     let places = |urls: &[String]| urls.iter().filter_map(|url| PeerAddress::of(url)).collect::<Vec<_>>();
-    let mine = places(newcomer.peer_urls);
+    let mine = places(joiner.peer_urls);
     let is_me = |member: &MemberInfo| places(&member.peer_urls).iter().any(|place| mine.contains(place));
     let id = admit(&newest.members, &heard, is_me)
-        .map_err(|cannot| format!("cannot join at {}: {cannot}", newcomer.peer_urls.join(",")))?;
+        .map_err(|cannot| format!("cannot join at {}: {cannot}", joiner.peer_urls.join(",")))?;
     let remembered =
         |member: MemberInfo| InitialMember { id: member.id, name: member.name, peer_urls: member.peer_urls };
     Ok(Identity {
         cluster: newest.cluster,
         node: id,
         incarnation: Incarnation(crate::entropy()),
-        name: newcomer.name.to_string(),
-        groups: vec![newcomer.group],
+        name: joiner.name.to_string(),
+        groups: vec![joiner.group],
         members: newest.began_with.into_iter().map(remembered).collect(),
         joined: Some(newest.members.list.into_iter().map(remembered).collect()),
     })
@@ -134,7 +135,7 @@ pub(crate) async fn begin(
             let (id, to, tls) = (own, other.id, tls.cloned());
             let asking = async move {
                 let Ok(mut dialled) = tls::dial(&address, tls.as_ref()).await else { return false };
-                greeting::is_known(&mut dialled.socket, cluster, id, to).await
+                peer_table::is_known(&mut dialled.socket, cluster, id, to).await
             };
             asked.spawn_local(async move { tokio::time::timeout(KNOWN_MAX, asking).await.unwrap_or(false) });
         }
@@ -160,31 +161,31 @@ mod tests {
         MemberInfo { id: NodeId(id), peer_urls, learner, ..MemberInfo::default() }
     }
 
-    fn roll(at: u64, list: Vec<MemberInfo>, heard: &[u64]) -> Roll {
+    fn member_list(at: u64, list: Vec<MemberInfo>, heard: &[u64]) -> MemberList {
         let members = Members { at: LogIndex(at), list, removed: vec![] };
         let heard = heard.iter().copied().map(NodeId).collect();
-        Roll { cluster: 7, began_with: vec![member(1, false)], members, heard }
+        MemberList { cluster: 7, began_with: vec![member(1, false)], members, heard }
     }
 
-    fn joins(rolls: Vec<Roll>) -> Result<Identity, String> {
+    fn joins(rolls: Vec<MemberList>) -> Result<Identity, String> {
         let peer_urls = ["http://n4:2380/".to_string()];
-        let newcomer =
-            Newcomer { name: "n4", peer_urls: &peer_urls, others: vec![], tls: None, group: GroupId(0) };
-        judge(&newcomer, rolls)
+        let joiner =
+            Joiner { name: "n4", peer_urls: &peer_urls, others: vec![], tls: None, group: GroupId(0) };
+        judge(&joiner, rolls)
     }
 
     #[test]
     fn the_newest_table_counts_and_so_does_everybody_who_has_heard_of_the_newcomer() {
-        let old = || roll(3, vec![member(1, false)], &[1]);
-        let new = |heard: &[u64]| roll(9, vec![member(1, false), member(4, true)], heard);
+        let old = || member_list(3, vec![member(1, false)], &[1]);
+        let new = |heard: &[u64]| member_list(9, vec![member(1, false), member(4, true)], heard);
         assert!(joins(vec![old()]).is_err_and(|why| why.contains("kattu member add")));
         let identity = joins(vec![new(&[1]), old()]).expect("it was added");
         assert_eq!((identity.cluster, identity.node, identity.members.len()), (7, NodeId(4), 1));
         assert_eq!(identity.joined.map(|found| found.len()), Some(2));
-        let heard = roll(3, vec![member(1, false)], &[1, 4]);
+        let heard = member_list(3, vec![member(1, false)], &[1, 4]);
         let why = joins(vec![new(&[1]), heard]).expect_err("it had a directory");
         assert!(why.contains("kattu member remove 4"), "{why}");
-        let other = Roll { cluster: 8, ..old() };
+        let other = MemberList { cluster: 8, ..old() };
         assert!(joins(vec![new(&[1]), other]).is_err_and(|why| why.contains("different clusters")));
     }
 }

@@ -4,35 +4,35 @@
 //! connections: on few cores a hand-off between threads costs more than the work it would share out
 //! (docs/performance.md). Three settings move work to threads of its own: log I/O, apply, and the client face.
 //!
-//! Reading order: `start` (putting the parts together) · `driver` (the loop) · `disk` · `seat` (where the keeper sits) ·
-//! `snapshots` (the worker beside) · `links`, `lane`, `outgoing`, `peer_address`, `tls`, `greeting`, `proofs`, `hearing`, `vouching`, `join` (peers) · `engine` (the door), `asked` ·
+//! Reading order: `start` (putting the parts together) · `driver` (the loop) · `disk` · `executor` (where the keeper sits) ·
+//! `snapshots` (the worker beside) · `links`, `lane`, `outgoing`, `peer_address`, `tls`, `peer_table`, `proofs`, `listener`, `vouching`, `join` (peers) · `engine` (the door), `asked` ·
 //! `room` · `groups` · `allocator` · `memory` · `watchdog` · `clock`.
 //! Knows nothing of: etcd, protobuf, the simulator.
 
 pub mod allocator;
+mod apply_executor;
 mod asked;
+mod capacity;
 mod clock;
 mod disk;
 mod driver;
 pub mod engine;
-mod greeting;
 mod groups;
-mod hearing;
 mod inbox;
 mod join;
 mod lane;
-mod likeness;
 mod links;
+mod listener;
 pub mod memory;
 pub mod metrics;
+mod name_clash;
 mod outgoing;
 mod peer_address;
+mod peer_table;
 mod proofs;
 mod readings;
 pub mod report;
-mod room;
 mod scrub;
-mod seat;
 mod snapshots;
 mod start;
 mod tls;
@@ -41,9 +41,9 @@ mod waiting;
 mod watchdog;
 
 pub use asked::{Asked, Behind};
+pub use capacity::{default_quota, memory_limit};
 pub use engine::Engine;
-pub use room::{default_quota, memory_limit};
-pub use start::{Began, End, Member, Place, Running, RuntimeConfig, StartError, start};
+pub use start::{Began, End, Member, Running, RuntimeConfig, StartError, Threading, start};
 
 use kattu_raft::{Duration, RecordEncoder};
 use kattu_wire::Codec;

@@ -8,13 +8,13 @@
 //! told; then nothing it says is heard any more, and when it greets again it is told why.
 //! Knows nothing of: who leads, what entries mean.
 
-use crate::greeting::{self, Greeting};
-use crate::hearing::Readers;
 use crate::inbox::Inbox;
 use crate::lane::Lane;
+use crate::listener::Readers;
 use crate::metrics::Metrics;
 use crate::outgoing::Outgoing;
 use crate::peer_address::{self, PeerAddress};
+use crate::peer_table::{self, PeerTable};
 use crate::report;
 use crate::tls;
 use kattu_node::contract::{Event, Forward, PeerMessage};
@@ -56,7 +56,7 @@ impl Drop for Link {
 /// All links out of this member.
 pub(crate) struct Links {
     links: BTreeMap<NodeId, Link>,
-    greeting: Rc<Greeting>,
+    peer_table: Rc<PeerTable>,
     retry_max: Duration,
     /// How long a link to a member that was removed lives on.
     farewell: Duration,
@@ -69,7 +69,7 @@ pub(crate) struct Links {
 impl Links {
     /// Links to nobody yet.
     pub(crate) fn new(
-        greeting: &Rc<Greeting>,
+        peer_table: &Rc<PeerTable>,
         retry_max: Duration,
         farewell: Duration,
         inbox: &Rc<Inbox>,
@@ -78,7 +78,7 @@ impl Links {
     ) -> Links {
         Links {
             links: BTreeMap::new(),
-            greeting: greeting.clone(),
+            peer_table: peer_table.clone(),
             retry_max,
             farewell,
             inbox: inbox.clone(),
@@ -99,10 +99,10 @@ impl Links {
             }
             !is_over
         });
-        if !self.greeting.is_news.replace(false) {
+        if !self.peer_table.is_news.replace(false) {
             return;
         }
-        let places = self.greeting.places();
+        let places = self.peer_table.places();
         for (peer, link) in &mut self.links {
             let is_gone = !places.contains_key(peer);
             link.ends_at = is_gone.then(|| link.ends_at.unwrap_or(now + self.farewell));
@@ -140,7 +140,7 @@ impl Links {
                 peer: peer.clone(),
                 kind,
                 lane: lane.clone(),
-                greeting: self.greeting.clone(),
+                peer_table: self.peer_table.clone(),
                 retry_max: self.retry_max,
                 inbox: self.inbox.clone(),
                 metrics: self.metrics.clone(),
@@ -197,7 +197,7 @@ struct Dialler {
     peer: Peer,
     kind: LaneKind,
     lane: Rc<Lane>,
-    greeting: Rc<Greeting>,
+    peer_table: Rc<PeerTable>,
     retry_max: Duration,
     inbox: Rc<Inbox>,
     metrics: Arc<Metrics>,
@@ -268,7 +268,7 @@ impl Dialler {
             if self.kind == LaneKind::Snapshot {
                 self.lane.wanted().await;
             }
-            let arrivals = self.greeting.proofs.arrivals(self.peer.id);
+            let arrivals = self.peer_table.proofs.arrivals(self.peer.id);
             let connected = tokio::select! {
                 connected = self.connect() => connected,
                 () = self.overtaken(arrivals) => Err(Failure::Away),
@@ -305,7 +305,7 @@ impl Dialler {
                     pauses.lived(opened.elapsed());
                 }
                 // Its place is somebody else's by now: there is nobody to say farewell to.
-                Err(Failure::Refused(_)) if !self.greeting.places().contains_key(&self.peer.id) => {
+                Err(Failure::Refused(_)) if !self.peer_table.places().contains_key(&self.peer.id) => {
                     self.lane.close();
                     return;
                 }
@@ -322,7 +322,7 @@ impl Dialler {
                     self.lane.close();
                 }
                 Err(Failure::Removed) => {
-                    self.greeting.was_removed.set(true);
+                    self.peer_table.was_removed.set(true);
                     self.inbox.wake();
                     pauses.refused();
                     self.lane.close();
@@ -334,7 +334,7 @@ impl Dialler {
                              update`, and the network on the way back",
                             self.peer.id.0,
                             peer_address::join(&self.peer.addresses),
-                            self.greeting.own_peer_urls().join(","),
+                            self.peer_table.own_peer_urls().join(","),
                         ));
                         last_refusal = NOT_REACHED.to_string();
                     }
@@ -350,7 +350,7 @@ impl Dialler {
     /// Waits, but not while somebody who says that it is this peer waits to be asked for its proof, and not when the peer has
     /// come: it may have come back.
     async fn pause(&self, pause: Duration, arrivals: u64) {
-        let proofs = &self.greeting.proofs;
+        let proofs = &self.peer_table.proofs;
         let end = tokio::time::Instant::now() + pause;
         tokio::time::sleep(pause.min(CHALLENGE_AFTER)).await;
         while tokio::time::Instant::now() < end {
@@ -368,7 +368,7 @@ impl Dialler {
     /// Ends when the peer has come since, and a while has gone by: an attempt that has not come to an end by then was begun
     /// when the peer's host was away.
     async fn overtaken(&self, arrivals: u64) {
-        let proofs = &self.greeting.proofs;
+        let proofs = &self.peer_table.proofs;
         loop {
             let news = proofs.news();
             if arrivals != proofs.arrivals(self.peer.id) {
@@ -382,7 +382,7 @@ impl Dialler {
     /// Ends when the peer has started since: its host may have gone without a word, and what is sent to where it was goes
     /// nowhere for as long as that took.
     async fn until_it_starts_anew(&self, opened: Instant) {
-        let proofs = &self.greeting.proofs;
+        let proofs = &self.peer_table.proofs;
         loop {
             let news = proofs.news();
             if proofs.has_started_since(self.peer.id, opened) {
@@ -394,7 +394,7 @@ impl Dialler {
 
     /// Tells the peer what it is asked for, for as long as the lane is open.
     async fn tell_challenges(&self) -> std::convert::Infallible {
-        let proofs = &self.greeting.proofs;
+        let proofs = &self.peer_table.proofs;
         loop {
             let news = proofs.news();
             for challenge in proofs.take_untold(self.peer.id) {
@@ -438,18 +438,18 @@ impl Dialler {
     }
 
     async fn connect_to(&self, address: &PeerAddress) -> Result<(tls::Dialled, u16), Failure> {
-        let greeting = &self.greeting;
+        let peer_table = &self.peer_table;
         let attempt = async {
-            let mut dialled = tls::dial(address, greeting.tls.as_ref()).await?;
-            let welcome = greeting::greet(&mut dialled.socket, greeting, self.peer.id, self.kind).await?;
+            let mut dialled = tls::dial(address, peer_table.tls.as_ref()).await?;
+            let welcome = peer_table::greet(&mut dialled.socket, peer_table, self.peer.id, self.kind).await?;
             Ok((dialled, welcome))
         };
         let patience = self.retry_max.max(Duration::from_millis(500));
         let attempt = tokio::time::timeout(patience, attempt).await;
         let (mut dialled, welcome) = attempt.unwrap_or(Err(Failure::Away))?;
-        let proof = greeting::prove(&mut dialled.socket, greeting, &welcome);
+        let proof = peer_table::prove(&mut dialled.socket, peer_table, &welcome);
         tokio::time::timeout(PROOF_MAX, proof).await.unwrap_or(Err(Failure::Unproven))?;
-        let introduced = greeting::introduce(&mut dialled.socket, greeting);
+        let introduced = peer_table::introduce(&mut dialled.socket, peer_table);
         tokio::time::timeout(patience, introduced).await.unwrap_or(Err(Failure::Away))?;
         Ok((dialled, welcome.protocol))
     }
@@ -523,8 +523,8 @@ mod tests {
             let link = Link::default();
             link.bulk.open(Rc::new(socket), kattu_wire::PROTOCOL_MAX);
             let readers = Rc::new(Readers::default());
-            let (pause, greeting) = (Duration::from_secs(1), Rc::default());
-            let mut links = Links::new(&greeting, pause, pause, &Rc::default(), &readers, &Arc::default());
+            let (pause, peer_table) = (Duration::from_secs(1), Rc::default());
+            let mut links = Links::new(&peer_table, pause, pause, &Rc::default(), &readers, &Arc::default());
             links.links.insert(LEADER, link);
 
             assert_eq!(links.send(message()), std::slice::from_ref(&forward), "nobody would hear the answer");
@@ -545,14 +545,14 @@ mod tests {
     const OWN_URL: &str = "http://10.0.0.1:2380";
 
     /// A peer as its listener sees us; no attempt of ours ends by itself.
-    fn dialled<F: Future<Output = ()>>(test: impl FnOnce(tokio::net::TcpListener, Rc<Greeting>) -> F) {
+    fn dialled<F: Future<Output = ()>>(test: impl FnOnce(tokio::net::TcpListener, Rc<PeerTable>) -> F) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         tokio::task::LocalSet::new().block_on(&runtime, async {
             let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
             let peer_urls = vec![format!("http://{}", listener.local_addr().expect("it is bound"))];
             let peer = MemberInfo { id: PEER, peer_urls, ..MemberInfo::default() };
             let own_urls = vec![OWN_URL.to_string()];
-            let us = Rc::new(Greeting { cluster: 0xC1, id: NodeId(1), own_urls, ..Greeting::default() });
+            let us = Rc::new(PeerTable { cluster: 0xC1, id: NodeId(1), own_urls, ..PeerTable::default() });
             us.follow(Members { list: [peer].into(), ..Members::default() });
             let hour = Duration::from_secs(3600);
             let mut links = Links::new(&us, hour, hour, &Rc::default(), &Rc::default(), &Arc::default());
@@ -587,7 +587,7 @@ mod tests {
                 let mut socket = accept(&listener, "at first").await;
                 let (protocol, incarnation) = (kattu_wire::PROTOCOL_MAX, Incarnation(2));
                 let welcome = kattu_wire::Welcome { protocol, from: PEER, incarnation, proof: 0 };
-                greeting::say(&mut socket, &Frame::Welcome(welcome)).await.expect("it listens");
+                peer_table::say(&mut socket, &Frame::Welcome(welcome)).await.expect("it listens");
                 let mut all = Vec::new();
                 while !all.windows(OWN_URL.len()).any(|it| it == OWN_URL.as_bytes()) {
                     socket.read_buf(&mut all).await.expect("it introduces itself");

@@ -7,7 +7,7 @@
 //!        [fault-model F16]
 //! Knows nothing of: what entries mean, who lags.
 
-use crate::watchdog::{Watch, Work};
+use crate::watchdog::{Watchdog, Work};
 use kattu_raft::{Entry, Fetch};
 use kattu_wal::{LogReader, ReadPlan, WalError};
 use std::sync::mpsc as sync_mpsc;
@@ -27,7 +27,7 @@ impl Readings {
     /// The system gives no thread.
     pub(crate) fn start(
         mut reader: LogReader,
-        watch: Watch,
+        watchdog: Watchdog,
     ) -> std::io::Result<(Readings, mpsc::UnboundedReceiver<Reading>)> {
         let (plans, inbox) = sync_mpsc::channel::<(Fetch, ReadPlan)>();
         let (report, readings) = mpsc::unbounded_channel();
@@ -35,7 +35,7 @@ impl Readings {
             let _abort = crate::AbortOnPanic;
             while let Ok(first) = inbox.recv() {
                 for (fetch, plan) in std::iter::once(first).chain(inbox.try_iter()) {
-                    let read = watch.over(Work::Reading, || reader.read(&plan));
+                    let read = watchdog.over(Work::Reading, || reader.read(&plan));
                     if report.send((fetch, read)).is_err() {
                         return; // the driver is gone
                     }

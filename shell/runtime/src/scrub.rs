@@ -13,7 +13,7 @@ use crate::engine::Facts;
 use crate::metrics::Metrics;
 use crate::report;
 use kattu_raft::Duration;
-use kattu_wal::{ColdFiles, Item, SnapshotStore, Verdict, WalError, inspect};
+use kattu_wal::{Item, SnapshotStore, UncachedFiles, Verdict, WalError, inspect};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -28,9 +28,9 @@ const SECOND_LOOK: Duration = Duration::from_secs(1);
 const FIRST: u32 = 8;
 
 /// From which directories other voters came.
-const LIVES: &str = "lives";
+const INCARNATIONS: &str = "lives";
 /// What this member may have promised to leaders.
-const PROMISE: &str = "promise";
+const VOTE_HOLD: &str = "promise";
 
 /// A place that looks damaged: its file, and the words for the operator.
 type Found = BTreeSet<(String, String)>;
@@ -89,7 +89,7 @@ fn confirmed(place: &std::path::Path) -> Found {
 /// Reads everything once. What cannot be read because it goes just now is looked at the next time.
 fn look(place: &std::path::Path) -> Found {
     let mut found = Found::new();
-    let Ok(files) = ColdFiles::existing(place) else { return found };
+    let Ok(files) = UncachedFiles::existing(place) else { return found };
     let mut items = 0_u64;
     let verdict = inspect(&files, &mut |item| {
         items += 1;
@@ -103,7 +103,7 @@ fn look(place: &std::path::Path) -> Found {
                     format!("{file}: slot {place}: {what}; the next start repairs it from the other one");
                 found.insert((file, what));
             }
-            Item::Floor { group, state: Err(what) } => {
+            Item::VoteFloor { group, state: Err(what) } => {
                 let file = format!("floor-{:08x}", group.0);
                 let what = format!("{file}: {what}; the next start takes a higher one");
                 found.insert((file, what));
@@ -112,14 +112,14 @@ fn look(place: &std::path::Path) -> Found {
                 let what = format!("{file}: {what}; the one before it, or a peer's, stands in for it");
                 found.insert((file, what));
             }
-            Item::Lives { state: Err(what) } => {
-                found.insert((LIVES.into(), format!("lives: {what}; the next start notes them anew")));
+            Item::Incarnations { state: Err(what) } => {
+                found.insert((INCARNATIONS.into(), format!("lives: {what}; the next start notes them anew")));
             }
-            Item::Promise { state: Err(what) } => {
+            Item::VoteHold { state: Err(what) } => {
                 let what = format!(
                     "promise: {what}; the next start waits for the longest that there is, and writes it anew"
                 );
-                found.insert((PROMISE.into(), what));
+                found.insert((VOTE_HOLD.into(), what));
             }
             _ => {}
         }
@@ -176,10 +176,10 @@ mod tests {
         let identity = Identity::single(0xC1, NodeId(1), Incarnation(42), "n1");
         dir.create(identity, &options).expect("made");
         assert_eq!(look(&scratch.0), Found::new(), "there are no leases");
-        dir.set_promise(Duration::from_secs(1)).expect("written");
+        dir.set_vote_hold(Duration::from_secs(1)).expect("written");
         assert_eq!(look(&scratch.0), Found::new());
 
-        let file = scratch.0.join(PROMISE);
+        let file = scratch.0.join(VOTE_HOLD);
         let whole = std::fs::read(&file).expect("it is there");
         for byte in 0..whole.len() {
             let mut flipped = whole.clone();
@@ -187,7 +187,7 @@ mod tests {
             std::fs::write(&file, &flipped).expect("written");
             let found: Vec<(String, String)> = look(&scratch.0).into_iter().collect();
             let [(name, what)] = &found[..] else { panic!("byte {byte}: {found:?}") };
-            assert_eq!(name, PROMISE);
+            assert_eq!(name, VOTE_HOLD);
             assert!(what.starts_with("promise: checksum mismatch; the next start waits"), "{what}");
         }
         std::fs::write(&file, &whole[..31]).expect("written");

@@ -12,7 +12,7 @@
 
 use crate::metrics::Metrics;
 use crate::report::{self, Cause};
-use crate::watchdog::{Watch, Work};
+use crate::watchdog::{Watchdog, Work};
 use kattu_node::Keeper;
 use kattu_node::contract::Event;
 use kattu_node::frozen::{self, Frozen, Thaw};
@@ -87,7 +87,7 @@ impl Snapshots {
         group: GroupId,
         bytes_per_s: u64,
         metrics: Arc<Metrics>,
-        watch: Watch,
+        watchdog: Watchdog,
     ) -> std::io::Result<Snapshots> {
         let (orders, inbox) = sync_mpsc::channel();
         let (report, done) = mpsc::unbounded_channel();
@@ -97,7 +97,7 @@ impl Snapshots {
             group,
             bytes_per_s,
             metrics,
-            watch,
+            watchdog,
             report,
             stop: stop.clone(),
             taking: None,
@@ -198,7 +198,7 @@ struct Worker {
     group: GroupId,
     bytes_per_s: u64,
     metrics: Arc<Metrics>,
-    watch: Watch,
+    watchdog: Watchdog,
     report: mpsc::UnboundedSender<Done>,
     stop: Arc<AtomicBool>,
     taking: Option<Taking>,
@@ -263,7 +263,7 @@ impl Worker {
         let last = taking.meta.last;
         if let Some(chunk) = taking.chunks.next() {
             self.next_at = now + time_for(chunk.len(), self.bytes_per_s);
-            if let Err(error) = self.watch.over(Work::Snapshots, || taking.writer.push(&chunk)) {
+            if let Err(error) = self.watchdog.over(Work::Snapshots, || taking.writer.push(&chunk)) {
                 self.taking = None; // removes the file
                 self.failed(last, &error);
             }
@@ -319,7 +319,7 @@ impl Worker {
         if let Some(error) = self.store.recheck_if_doubted(self.group, &request) {
             tell_of_damaged(&error);
         }
-        let read = self.watch.over(Work::Snapshots, || self.store.read_chunk(self.group, &request));
+        let read = self.watchdog.over(Work::Snapshots, || self.store.read_chunk(self.group, &request));
         let read = read.unwrap_or_else(|error| match self.store.recheck(self.group, request.last) {
             Some(error) => {
                 tell_of_damaged(&error);
@@ -457,7 +457,7 @@ mod tests {
             group: GROUP,
             bytes_per_s,
             metrics: Arc::default(),
-            watch: Watch::default(),
+            watchdog: Watchdog::default(),
             report,
             stop: Arc::default(),
             taking: None,

@@ -2,29 +2,31 @@
 //!
 //! Knows nothing of: flags, faces.
 
+use crate::apply_executor::ApplyExecutor;
+use crate::capacity::Capacity;
 use crate::disk::{Disk, Log};
 use crate::driver::Driver;
 use crate::engine::{Engine, Facts, INBOX_MAX};
-use crate::greeting::Greeting;
-use crate::hearing::{FRAME_PATIENCE, Hearing, Places, Readers};
 use crate::inbox::Inbox;
-use crate::join::{self, Newcomer};
+use crate::join::{self, Joiner};
 use crate::links::Links;
+use crate::listener::{Crowds, FRAME_PATIENCE, PeerListener, Readers};
 use crate::metrics::Metrics;
 use crate::peer_address::PeerAddress;
-use crate::room::Room;
+use crate::peer_table::PeerTable;
 use crate::scrub;
-use crate::seat::Seat;
 use crate::snapshots::{Snapshots, thaw};
 use crate::waiting::Waiting;
-use crate::watchdog::Watch;
+use crate::watchdog::Watchdog;
 use crate::{clock, encoder, entropy};
 use kattu_node::contract::{Event, MemberInfo};
 use kattu_node::{Keeper, Node, NodeConfig, RequestLimits, SnapshotLimits};
 use kattu_raft::newest_found;
-use kattu_raft::{Config, Duration, GroupId, Incarnation, Leadership, Limits, NodeId, Policies, Recovered};
+use kattu_raft::{
+    Config, Duration, GroupId, Incarnation, LeadershipConfig, Limits, NodeId, Policies, Recovered,
+};
 use kattu_tls::{ServerTls, Speaks};
-use kattu_wal::{DataDir, Identity, InitialMember, Lives, RealFiles, Wal, WalError, WalOptions};
+use kattu_wal::{DataDir, Identity, Incarnations, InitialMember, RealFiles, Wal, WalError, WalOptions};
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::fmt;
@@ -37,14 +39,14 @@ use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 
 /// No election timeout is longer, and so no promise.
-pub const PROMISE_MAX: Duration = Duration::from_secs(50);
+pub const VOTE_HOLD_MAX: Duration = Duration::from_secs(50);
 
 /// The one group there is.
 const GROUP: GroupId = GroupId(0);
 
 /// Where a piece of work is done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Place {
+pub enum Threading {
     /// On the driver's thread.
     #[default]
     Inline,
@@ -102,7 +104,7 @@ pub struct RuntimeConfig {
     /// Time between heartbeats.
     pub heartbeat_interval: Duration,
     /// Who shall lead, how soon a dead leader is replaced, how far clocks are trusted.
-    pub leadership: Leadership,
+    pub leadership: LeadershipConfig,
     /// Bounds of the protocol.
     pub limits: Limits,
     /// Largest request a face lets in, in bytes: frames and log blocks have room for it.
@@ -112,9 +114,9 @@ pub struct RuntimeConfig {
     /// Bytes the store may hold; 0 for half of the machine's memory.
     pub quota_bytes: u64,
     /// Where log I/O is done.
-    pub log_io: Place,
+    pub log_io: Threading,
     /// Where committed entries are applied.
-    pub apply: Place,
+    pub apply: Threading,
     /// When snapshots are taken, and what of the log stays behind them.
     pub snapshots: SnapshotLimits,
     /// Time between two comparisons of members' digests; zero for none.
@@ -294,16 +296,16 @@ pub async fn start(config: RuntimeConfig) -> Result<Running, StartError> {
 
     let metrics = Arc::new(Metrics::default());
     let facts = Arc::new(Facts::default());
-    let watch = Watch::default();
-    watch.start(config.disk_stall).map_err(StartError::Thread)?;
-    if let Some(floor) = recovered.floor {
+    let watchdog = Watchdog::default();
+    watchdog.start(config.disk_stall).map_err(StartError::Thread)?;
+    if let Some(vote_floor) = recovered.vote_floor {
         crate::report::warn(format_args!(
-            "the log ends at {}, below its floor {floor}: this member refills, votes only for logs that reach that far, \
+            "the log ends at {}, below its floor {vote_floor}: this member refills, votes only for logs that reach that far, \
              and does not lead",
             recovered.last
         ));
     }
-    metrics.log_damaged.set(u64::from(recovered.floor.is_some()));
+    metrics.log_damaged.set(u64::from(recovered.vote_floor.is_some()));
     facts.has_peers.store(!is_alone(&identity, &recovered), Ordering::Relaxed);
     let store = wal.snapshots();
     let place = config.data_dir.clone();
@@ -313,27 +315,27 @@ pub async fn start(config: RuntimeConfig) -> Result<Running, StartError> {
     let keeper = keeper.of_member(config.id).with_limits(config.requests);
     let (members, health) = (keeper.members(), keeper.health());
     let snapshots =
-        Snapshots::start(store, group, config.snapshot_bytes_per_s, metrics.clone(), watch.clone())
+        Snapshots::start(store, group, config.snapshot_bytes_per_s, metrics.clone(), watchdog.clone())
             .map_err(StartError::Thread)?;
-    let log = Log::new(wal, group, metrics.clone(), watch.clone());
-    let mut room = Room::start(config.data_dir.clone(), config.quota_bytes).map_err(StartError::Thread)?;
-    let space = room.log_is_now(log.room());
+    let log = Log::new(wal, group, metrics.clone(), watchdog.clone());
+    let mut capacity =
+        Capacity::start(config.data_dir.clone(), config.quota_bytes).map_err(StartError::Thread)?;
+    let space = capacity.log_is_now(log.room());
     let disk = match config.log_io {
         // A leader that sits in a sync for longer than a heartbeat leads nobody.
-        Place::Inline => Disk::inline(log, Some(config.heartbeat_interval)),
-        Place::Thread => Disk::thread(log).map_err(StartError::Thread)?,
+        Threading::Inline => Disk::inline(log, Some(config.heartbeat_interval)),
+        Threading::Thread => Disk::thread(log).map_err(StartError::Thread)?,
     };
     let orders = snapshots.orders();
-    let seat = match config.apply {
-        Place::Inline => Seat::inline(keeper, orders, watch.clone(), metrics.clone()),
-        Place::Thread => {
-            Seat::thread(keeper, orders, watch.clone(), metrics.clone()).map_err(StartError::Thread)?
-        }
+    let executor = match config.apply {
+        Threading::Inline => ApplyExecutor::inline(keeper, orders, watchdog.clone(), metrics.clone()),
+        Threading::Thread => ApplyExecutor::thread(keeper, orders, watchdog.clone(), metrics.clone())
+            .map_err(StartError::Thread)?,
     };
 
     let inbox = Rc::new(Inbox::default());
     let found = identity.joined.iter().flatten();
-    let greeting = Rc::new(Greeting {
+    let peer_table = Rc::new(PeerTable {
         cluster: config.cluster_id,
         id: config.id,
         incarnation,
@@ -342,30 +344,31 @@ pub async fn start(config: RuntimeConfig) -> Result<Running, StartError> {
         own_urls: own.peer_urls.clone(),
         tls: config.peer_tls.clone(),
         priority: config.leadership.priority,
-        quota: room.quota(),
-        ..Greeting::default()
+        quota: capacity.quota(),
+        ..PeerTable::default()
     });
-    greeting.remember(lives);
-    greeting.follow(members.clone());
+    peer_table.remember(lives);
+    peer_table.follow(members.clone());
     let frame_bytes_max = config.limits.inflight_bytes_max.max(config.request_bytes_max + (64 << 10));
     let readers = Rc::new(Readers::default());
     let (calls_in, calls) = mpsc::channel(INBOX_MAX);
     let engine = Engine::new(calls_in, facts.clone(), metrics.clone(), config.cluster_id, config.id);
-    let hearing = Hearing {
-        greeting: greeting.clone(),
+    let peer_listener = PeerListener {
+        peer_table: peer_table.clone(),
         inbox: inbox.clone(),
         metrics: metrics.clone(),
         group,
         frame_bytes_max,
         readers: readers.clone(),
         engine: engine.clone(),
-        places: Places::default(),
+        places: Crowds::default(),
         frame_patience: FRAME_PATIENCE,
     };
-    hearing.start(listeners);
+    peer_listener.start(listeners);
     // So that a member that was removed can be told, heartbeat by heartbeat.
     let farewell = (config.heartbeat_interval * 30).max(Duration::from_secs(1));
-    let mut links = Links::new(&greeting, config.election_timeout / 2, farewell, &inbox, &readers, &metrics);
+    let mut links =
+        Links::new(&peer_table, config.election_timeout / 2, farewell, &inbox, &readers, &metrics);
     links.follow();
 
     let now = clock::now();
@@ -375,24 +378,24 @@ pub async fn start(config: RuntimeConfig) -> Result<Running, StartError> {
     node.handle(now, Event::Space(space), &mut nothing);
     node.handle(now, Event::Members(members), &mut nothing);
     metrics.feature_level.set(health.level.into());
-    greeting.level.set(health.level);
+    peer_table.level.set(health.level);
     node.handle(now, Event::Health(health), &mut nothing);
     let driver = Driver {
         node,
-        seat,
+        executor,
         disk,
         snapshots,
         links,
-        greeting,
+        peer_table,
         inbox,
         calls,
         waiting: Waiting::new(),
         facts,
         metrics,
-        room,
-        watch,
+        capacity,
+        watchdog,
         alarms: Default::default(),
-        likeness: Default::default(),
+        name_clash: Default::default(),
         flows_at: kattu_raft::Instant(0),
         started: now,
         fetches: VecDeque::new(),
@@ -451,7 +454,7 @@ async fn open(
     config: &RuntimeConfig,
     own: &Member,
     group: GroupId,
-) -> Result<(Wal, Recovered, Identity, Lives), StartError> {
+) -> Result<(Wal, Recovered, Identity, Incarnations), StartError> {
     let options = config.wal_options();
     let mut dir = DataDir::open(Arc::new(RealFiles::create(&config.data_dir)?))?;
     match dir.identity() {
@@ -477,7 +480,7 @@ async fn open(
             "nobody knows from which data directories the other members came: lives: {what}; they are noted anew"
         ));
     }
-    let (wal, mut recovered) = Wal::mend(dir, options)?;
+    let (wal, mut recovered) = Wal::repair(dir, options)?;
     let recovered = recovered.remove(&group).unwrap_or_default();
     Ok((wal, recovered, identity, lives))
 }
@@ -501,11 +504,11 @@ fn is_named(began_as: &[Began], identity: &Identity) -> bool {
 /// over before it says anything, because a leader may still count on it. From then on this run's promise is what counts.
 /// [replication-protocols L-4]
 async fn outlast_promise(dir: &DataDir, config: &RuntimeConfig) -> Result<(), StartError> {
-    let own = config.leadership.lease.map_or(Duration::ZERO, |_| config.election_timeout);
-    let noted = dir.promise()?;
+    let own = config.leadership.leader_lease.map_or(Duration::ZERO, |_| config.election_timeout);
+    let noted = dir.vote_hold()?;
     let before = noted.clone().unwrap_or_else(|what| {
         crate::report::warn(format_args!("nobody knows what this member has promised: promise: {what}"));
-        PROMISE_MAX
+        VOTE_HOLD_MAX
     });
     if own < before {
         crate::report::info(format_args!(
@@ -515,7 +518,7 @@ async fn outlast_promise(dir: &DataDir, config: &RuntimeConfig) -> Result<(), St
         tokio::time::sleep(before).await;
     }
     if noted != Ok(own) {
-        dir.set_promise(own)?;
+        dir.set_vote_hold(own)?;
     }
     Ok(())
 }
@@ -533,8 +536,8 @@ async fn joined_identity(
     };
     let others = others.filter(|address| !mine(address)).collect();
     let tls = config.peer_tls.as_ref();
-    let newcomer = Newcomer { name: &own.name, peer_urls: &own.peer_urls, others, tls, group };
-    join::identity(&newcomer).await.map_err(StartError::Join)
+    let joiner = Joiner { name: &own.name, peer_urls: &own.peer_urls, others, tls, group };
+    join::identity(&joiner).await.map_err(StartError::Join)
 }
 
 /// `voters` are those of the group's first configuration; nobody's, for a member that joined.

@@ -6,8 +6,8 @@
 //! ask, and answer what a quorum has confirmed.
 //! Knows nothing of: what the stranger wants.
 
-use crate::greeting::Greeting;
 use crate::join;
+use crate::peer_table::PeerTable;
 use kattu_raft::Duration;
 use std::rc::Rc;
 
@@ -17,11 +17,11 @@ const PAUSE_MIN: Duration = Duration::from_millis(500);
 const PAUSE_MAX: Duration = Duration::from_secs(30);
 
 /// Asks the others whenever somebody came whom this member does not know. Runs until it is dropped.
-pub(crate) async fn run(greeting: Rc<Greeting>) {
+pub(crate) async fn run(peer_table: Rc<PeerTable>) {
     let mut pause = PAUSE_MIN;
     loop {
-        greeting.stranger_came.notified().await;
-        pause = match ask(&greeting).await {
+        peer_table.stranger_came.notified().await;
+        pause = match ask(&peer_table).await {
             true => PAUSE_MIN,
             false => (pause * 2).min(PAUSE_MAX),
         };
@@ -30,15 +30,17 @@ pub(crate) async fn run(greeting: Rc<Greeting>) {
 }
 
 /// Asks one member after the other until one answers; whether there is somebody new.
-async fn ask(greeting: &Greeting) -> bool {
-    let own_urls = greeting.own_urls.clone();
-    for address in greeting.places().into_values().flatten() {
-        let Ok(roll) = join::one(&address, greeting.tls.as_ref(), &own_urls).await else { continue };
-        if roll.cluster != greeting.cluster || roll.members.at <= greeting.members.borrow().at {
+async fn ask(peer_table: &PeerTable) -> bool {
+    let own_urls = peer_table.own_urls.clone();
+    for address in peer_table.places().into_values().flatten() {
+        let Ok(member_list) = join::one(&address, peer_table.tls.as_ref(), &own_urls).await else { continue };
+        if member_list.cluster != peer_table.cluster
+            || member_list.members.at <= peer_table.members.borrow().at
+        {
             continue;
         }
-        let is_news = roll.members.list.iter().any(|member| !greeting.knows(member.id));
-        greeting.vouched_for(roll.members);
+        let is_news = member_list.members.list.iter().any(|member| !peer_table.knows(member.id));
+        peer_table.vouched_for(member_list.members);
         return is_news;
     }
     false

@@ -5,7 +5,7 @@
 //! or a keeper that does not come to an end with a batch. So a thread that does nothing else looks at what is under way
 //! again and again. [fault-model F04, F16]
 //!
-//! It judges progress, not time: whoever works on many things one after the other says so after each ([`Watch::pet`]), and
+//! It judges progress, not time: whoever works on many things one after the other says so after each ([`Watchdog::pet`]), and
 //! may take as long as it likes for all of them. Only a single thing that does not come to its end is a hang.
 //!
 //! It counts its own looks, not time: a process that was stopped, or a machine that was suspended, in the middle of a
@@ -47,21 +47,21 @@ pub(crate) enum Work {
 /// Shared by whoever works and the watchdog: counts beginnings and ends, so that a count is odd while work is under way. Each
 /// count has one writer at a time.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Watch(Arc<[AtomicU64; WORK.len()]>);
+pub(crate) struct Watchdog(Arc<[AtomicU64; WORK.len()]>);
 
 /// Work that is under way until this is dropped.
 pub(crate) struct UnderWay {
-    watch: Watch,
+    watchdog: Watchdog,
     work: Work,
 }
 
 impl Drop for UnderWay {
     fn drop(&mut self) {
-        self.watch.count(self.work);
+        self.watchdog.count(self.work);
     }
 }
 
-impl Watch {
+impl Watchdog {
     fn count(&self, work: Work) {
         self.0[work as usize].fetch_add(1, Ordering::Relaxed);
     }
@@ -69,7 +69,7 @@ impl Watch {
     /// Work begins that may hang.
     pub(crate) fn begin(&self, work: Work) -> UnderWay {
         self.count(work);
-        UnderWay { watch: self.clone(), work }
+        UnderWay { watchdog: self.clone(), work }
     }
 
     /// One thing of many is done; the next begins.
@@ -86,10 +86,10 @@ impl Watch {
 
     /// Starts the watchdog; it lives as long as the process or the last other holder of this watch.
     pub(crate) fn start(&self, limit: Duration) -> std::io::Result<()> {
-        let watch = Arc::downgrade(&self.0);
+        let watchdog = Arc::downgrade(&self.0);
         std::thread::Builder::new().name("kattu-watchdog".into()).spawn(move || {
             let mut looks: [Looks; WORK.len()] = Default::default();
-            while let Some(counts) = watch.upgrade() {
+            while let Some(counts) = watchdog.upgrade() {
                 for (work, what) in WORK {
                     if looks[work as usize].look(counts[work as usize].load(Ordering::Relaxed)) {
                         report::last_words(format_args!(
@@ -129,65 +129,65 @@ impl Looks {
 mod tests {
     use super::*;
 
-    fn calls(watch: &Watch) -> u64 {
-        watch.0[Work::Disk as usize].load(Ordering::Relaxed)
+    fn calls(watchdog: &Watchdog) -> u64 {
+        watchdog.0[Work::Disk as usize].load(Ordering::Relaxed)
     }
 
     #[test]
     fn a_call_hangs_when_it_is_seen_running_look_after_look() {
-        let (watch, mut looks) = (Watch::default(), Looks::default());
-        assert!(!looks.look(calls(&watch)));
-        watch.over(Work::Disk, || {
+        let (watchdog, mut looks) = (Watchdog::default(), Looks::default());
+        assert!(!looks.look(calls(&watchdog)));
+        watchdog.over(Work::Disk, || {
             assert!(
-                (0..LOOKS).all(|_| !looks.look(calls(&watch))),
+                (0..LOOKS).all(|_| !looks.look(calls(&watchdog))),
                 "the first look says when, the others how long"
             );
-            assert!(looks.look(calls(&watch)));
+            assert!(looks.look(calls(&watchdog)));
         });
-        assert!(!looks.look(calls(&watch)), "it came back");
+        assert!(!looks.look(calls(&watchdog)), "it came back");
     }
 
     #[test]
     fn many_short_calls_and_idle_time_are_no_hang() {
-        let (watch, mut looks) = (Watch::default(), Looks::default());
+        let (watchdog, mut looks) = (Watchdog::default(), Looks::default());
         for _ in 0..10 * LOOKS {
-            assert!(!watch.over(Work::Disk, || looks.look(calls(&watch))));
+            assert!(!watchdog.over(Work::Disk, || looks.look(calls(&watchdog))));
         }
         for _ in 0..10 * LOOKS {
-            assert!(!looks.look(calls(&watch)));
+            assert!(!looks.look(calls(&watchdog)));
         }
     }
 
     #[test]
     fn work_that_goes_on_and_on_is_no_hang_as_long_as_it_gets_somewhere() {
-        let (watch, mut looks) = (Watch::default(), Looks::default());
-        let count = |watch: &Watch| watch.0[Work::Node as usize].load(Ordering::Relaxed);
-        let _batch = watch.begin(Work::Node);
+        let (watchdog, mut looks) = (Watchdog::default(), Looks::default());
+        let count = |watchdog: &Watchdog| watchdog.0[Work::Node as usize].load(Ordering::Relaxed);
+        let _batch = watchdog.begin(Work::Node);
         for _ in 0..10 * LOOKS {
-            assert!(!looks.look(count(&watch)));
-            watch.pet(Work::Node);
+            assert!(!looks.look(count(&watchdog)));
+            watchdog.pet(Work::Node);
         }
-        assert!((0..LOOKS).all(|_| !looks.look(count(&watch))), "one more thing has begun");
-        assert!(looks.look(count(&watch)), "and does not end");
+        assert!((0..LOOKS).all(|_| !looks.look(count(&watchdog))), "one more thing has begun");
+        assert!(looks.look(count(&watchdog)), "and does not end");
     }
 
     #[test]
     fn a_suspend_in_the_middle_of_a_call_is_one_look_however_long_it_was() {
-        let (watch, mut looks) = (Watch::default(), Looks::default());
-        watch.over(Work::Disk, || {
-            assert!(!looks.look(calls(&watch)));
+        let (watchdog, mut looks) = (Watchdog::default(), Looks::default());
+        watchdog.over(Work::Disk, || {
+            assert!(!looks.look(calls(&watchdog)));
             // An hour passes for the clocks, but not for the thread that looks.
-            assert!(!looks.look(calls(&watch)));
+            assert!(!looks.look(calls(&watchdog)));
         });
-        assert!(!looks.look(calls(&watch)));
+        assert!(!looks.look(calls(&watchdog)));
     }
 
     #[test]
     fn a_disk_call_within_a_batch_is_seen_by_itself() {
-        let watch = Watch::default();
-        let count = |work: Work| watch.0[work as usize].load(Ordering::Relaxed);
-        let batch = watch.begin(Work::Node);
-        watch.over(Work::Disk, || assert_eq!((count(Work::Disk), count(Work::Node)), (1, 1)));
+        let watchdog = Watchdog::default();
+        let count = |work: Work| watchdog.0[work as usize].load(Ordering::Relaxed);
+        let batch = watchdog.begin(Work::Node);
+        watchdog.over(Work::Disk, || assert_eq!((count(Work::Disk), count(Work::Node)), (1, 1)));
         assert_eq!((count(Work::Disk), count(Work::Node)), (2, 1));
         drop(batch);
         assert_eq!((count(Work::Node), count(Work::Keeper)), (2, 0));

@@ -5,7 +5,7 @@ mod cluster_of_three;
 
 use cluster_of_three::{Cluster, get, put, put_until_done, read, run, status};
 use kattu_node::contract::Outcome;
-use kattu_runtime::{Asked, Place};
+use kattu_runtime::{Asked, Threading};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -15,7 +15,7 @@ const CALLS: u64 = 1000;
 
 #[test]
 fn requests_whose_clients_have_gone_are_dropped_before_they_are_proposed() {
-    let mut cluster = Cluster::new(1, Place::Inline, Place::Inline);
+    let mut cluster = Cluster::new(1, Threading::Inline, Threading::Inline);
     cluster.stop(0);
     let config = cluster.config(0);
     let (stop, stopped) = watch::channel(false);

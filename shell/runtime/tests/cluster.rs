@@ -5,9 +5,9 @@ mod cluster_of_three;
 use cluster_of_three::{Cluster, put, put_until_done, read, run, status};
 use kattu_node::contract::{Outcome, Refusal};
 use kattu_raft::Duration;
-use kattu_runtime::Place;
+use kattu_runtime::Threading;
 
-async fn survives_kills(log_io: Place, apply: Place) {
+async fn survives_kills(log_io: Threading, apply: Threading) {
     let mut cluster = Cluster::new(3, log_io, apply);
     let leader = cluster.leader().await;
     for i in 0..50 {
@@ -33,18 +33,18 @@ async fn survives_kills(log_io: Place, apply: Place) {
 
 #[test]
 fn nothing_acknowledged_is_lost_when_all_are_killed_inline() {
-    run(survives_kills(Place::Inline, Place::Inline));
+    run(survives_kills(Threading::Inline, Threading::Inline));
 }
 
 #[test]
 fn nothing_acknowledged_is_lost_when_all_are_killed_with_threads() {
-    run(survives_kills(Place::Thread, Place::Thread));
+    run(survives_kills(Threading::Thread, Threading::Thread));
 }
 
 #[test]
 fn many_clients_share_syncs() {
     run(async {
-        let cluster = Cluster::new(3, Place::Inline, Place::Inline);
+        let cluster = Cluster::new(3, Threading::Inline, Threading::Inline);
         let mut tries = Vec::new();
         // On a busy machine another leader may take over, or the puts trickle in.
         while tries.len() < 10 {
@@ -96,7 +96,7 @@ fn a_lone_write_waits_for_no_timer() {
 #[test]
 fn a_single_member_serves_alone_and_after_a_clean_stop() {
     run(async {
-        let mut cluster = Cluster::new(1, Place::Inline, Place::Inline);
+        let mut cluster = Cluster::new(1, Threading::Inline, Threading::Inline);
         put_until_done(&cluster.engine(0), "a", "1").await;
         cluster.stop(0);
         cluster.restart(0);
@@ -107,7 +107,7 @@ fn a_single_member_serves_alone_and_after_a_clean_stop() {
 #[test]
 fn a_member_looks_up_from_its_log_while_it_replays_it() {
     run(async {
-        let mut cluster = Cluster::new(1, Place::Inline, Place::Inline);
+        let mut cluster = Cluster::new(1, Threading::Inline, Threading::Inline);
         let value = "v".repeat(1 << 20);
         for i in 0..28 {
             put_until_done(&cluster.engine(0), &format!("k{i}"), &value).await;
@@ -136,7 +136,7 @@ fn a_member_looks_up_from_its_log_while_it_replays_it() {
 fn the_least_quota_of_all_members_rules() {
     const QUOTA: u64 = 256 << 10;
     run(async {
-        let mut cluster = Cluster::new(3, Place::Inline, Place::Inline);
+        let mut cluster = Cluster::new(3, Threading::Inline, Threading::Inline);
         let small = (cluster.leader().await + 1) % 3;
         cluster.kill(small);
         cluster.tell(small, |config| config.quota_bytes = QUOTA);

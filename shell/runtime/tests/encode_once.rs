@@ -6,7 +6,7 @@ mod cluster_of_three;
 
 use cluster_of_three::{Cluster, put_until_done, read, run};
 use kattu_raft::{Entry, GroupId, LogIndex};
-use kattu_runtime::Place;
+use kattu_runtime::Threading;
 use kattu_runtime::metrics::records_encoded;
 use kattu_wal::{DataDir, RealFiles, Wal, WalOptions};
 use std::path::Path;
@@ -25,7 +25,7 @@ fn log_of(dir: &Path) -> Vec<Entry> {
 /// machine may bring about and which leaves entries behind that no log kept.
 async fn attempt() -> Option<()> {
     let before = records_encoded();
-    let mut cluster = Cluster::new(3, Place::Inline, Place::Inline);
+    let mut cluster = Cluster::new(3, Threading::Inline, Threading::Inline);
     let leader = cluster.leader().await;
     let term = cluster.engine(leader).term();
     for i in 0..200 {

@@ -7,7 +7,7 @@ use kattu_node::contract::{
     Consistency, MemberChange, MemberInfo, MemberRefusal, Outcome, Refusal, Reply, ReplyBody, Request,
 };
 use kattu_raft::{Duration, NodeId};
-use kattu_runtime::{End, Engine, Place};
+use kattu_runtime::{End, Engine, Threading};
 
 /// Asks until the answer is about this change, and not about what goes on around it. Whether an earlier try is in doubt,
 /// too: it may have been made.
@@ -77,7 +77,7 @@ async fn has_peers(engine: &Engine, so: bool) {
 
 /// Adds a member under this id, starts it, and waits until it votes and has told its name.
 async fn grow(cluster: &mut Cluster, asked: usize, id: u64) -> usize {
-    let new = cluster.newcomer();
+    let new = cluster.joiner();
     let peer_urls = cluster.peer_urls(new);
     change(&cluster.engine(asked), MemberChange::Add { id: NodeId(id), peer_urls, votes: true }).await;
     cluster.restart(new);
@@ -90,7 +90,7 @@ async fn grow(cluster: &mut Cluster, asked: usize, id: u64) -> usize {
     new
 }
 
-async fn grows_and_shrinks(place: Place) {
+async fn grows_and_shrinks(place: Threading) {
     let mut cluster = Cluster::new(1, place, place);
     put_until_done(&cluster.engine(0), "a", "before").await;
     assert!(!cluster.engine(0).has_peers(), "nobody else has what it has");
@@ -119,18 +119,18 @@ async fn grows_and_shrinks(place: Place) {
 
 #[test]
 fn one_member_becomes_three_and_one_again_inline() {
-    run(grows_and_shrinks(Place::Inline));
+    run(grows_and_shrinks(Threading::Inline));
 }
 
 #[test]
 fn one_member_becomes_three_and_one_again_with_threads() {
-    run(grows_and_shrinks(Place::Thread));
+    run(grows_and_shrinks(Threading::Thread));
 }
 
 #[test]
 fn a_leader_that_is_removed_ends_and_the_others_go_on() {
     run(async {
-        let mut cluster = Cluster::new(3, Place::Inline, Place::Inline);
+        let mut cluster = Cluster::new(3, Threading::Inline, Threading::Inline);
         let leader = cluster.leader().await;
         let engine = cluster.engine(leader);
         put_until_done(&engine, "a", "with it").await;
@@ -174,9 +174,9 @@ async fn leads(engine: &Engine) {
 #[test]
 fn an_empty_directory_is_let_in_only_as_a_member_that_never_had_one() {
     run(async {
-        let mut cluster = Cluster::new(2, Place::Inline, Place::Inline);
+        let mut cluster = Cluster::new(2, Threading::Inline, Threading::Inline);
         put_until_done(&cluster.engine(0), "a", "before").await;
-        let new = cluster.newcomer();
+        let new = cluster.joiner();
         let why = cluster.try_restart(new).expect_err("nobody has added it");
         assert!(why.contains("kattu member add"), "{why}");
 
@@ -197,10 +197,10 @@ fn an_empty_directory_is_let_in_only_as_a_member_that_never_had_one() {
 #[test]
 fn a_member_that_lags_alone_lets_nobody_in() {
     run(async {
-        let mut cluster = Cluster::new(3, Place::Inline, Place::Inline);
+        let mut cluster = Cluster::new(3, Threading::Inline, Threading::Inline);
         let leader = cluster.leader().await;
         let (lagging, third) = ((leader + 1) % 3, (leader + 2) % 3);
-        let new = cluster.newcomer();
+        let new = cluster.joiner();
         let add = MemberChange::Add { id: NodeId(0xA4), peer_urls: cluster.peer_urls(new), votes: true };
         change(&cluster.engine(leader), add).await;
         until(&cluster.engine(lagging), |list| list.iter().any(|member| member.id.0 == 0xA4)).await;
@@ -238,7 +238,7 @@ fn a_member_that_lags_alone_lets_nobody_in() {
 #[test]
 fn one_of_the_first_members_does_not_begin_again_whoever_of_the_others_is_there() {
     run(async {
-        let mut cluster = Cluster::new(3, Place::Inline, Place::Inline);
+        let mut cluster = Cluster::new(3, Threading::Inline, Threading::Inline);
         let leader = cluster.leader().await;
         let (lost, other) = ((leader + 1) % 3, (leader + 2) % 3);
         put_until_done(&cluster.engine(leader), "a", "before").await;
@@ -262,7 +262,7 @@ fn one_of_the_first_members_does_not_begin_again_whoever_of_the_others_is_there(
 #[test]
 fn a_disk_that_is_lost_is_refilled_under_another_id() {
     run(async {
-        let mut cluster = Cluster::new(3, Place::Inline, Place::Inline);
+        let mut cluster = Cluster::new(3, Threading::Inline, Threading::Inline);
         let leader = cluster.leader().await;
         let lost = (leader + 1) % 3;
         put_until_done(&cluster.engine(leader), "a", "before").await;

@@ -5,7 +5,7 @@ mod cluster_of_three;
 use cluster_of_three::{Cluster, put, put_until_done, read, run, status};
 use kattu_node::contract::Outcome;
 use kattu_raft::LogIndex;
-use kattu_runtime::Place;
+use kattu_runtime::Threading;
 use std::path::{Path, PathBuf};
 
 /// Bytes of value in one write.
@@ -63,7 +63,7 @@ async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
     panic!("not within two minutes: {what}");
 }
 
-async fn the_log_stays_short(place: Place) {
+async fn the_log_stays_short(place: Threading) {
     let mut cluster = Cluster::with_snapshots(3, place, 128 << 10);
     let leader = cluster.leader().await;
     for _ in 0..8 {
@@ -109,15 +109,15 @@ async fn the_log_stays_short(place: Place) {
 
 #[test]
 fn the_log_stays_short_while_snapshots_are_taken_and_a_restart_begins_with_one_inline() {
-    run(the_log_stays_short(Place::Inline));
+    run(the_log_stays_short(Threading::Inline));
 }
 
 #[test]
 fn the_log_stays_short_while_snapshots_are_taken_and_a_restart_begins_with_one_with_threads() {
-    run(the_log_stays_short(Place::Thread));
+    run(the_log_stays_short(Threading::Thread));
 }
 
-async fn fed_by_snapshot(place: Place) {
+async fn fed_by_snapshot(place: Threading) {
     let mut cluster = Cluster::with_snapshots(3, place, 0);
     let leader = cluster.leader().await;
     let (away, third) = ((leader + 1) % 3, (leader + 2) % 3);
@@ -153,12 +153,12 @@ async fn fed_by_snapshot(place: Place) {
 
 #[test]
 fn a_member_that_was_away_for_longer_than_the_log_reaches_is_fed_by_snapshot_under_load_inline() {
-    run(fed_by_snapshot(Place::Inline));
+    run(fed_by_snapshot(Threading::Inline));
 }
 
 #[test]
 fn a_member_that_was_away_for_longer_than_the_log_reaches_is_fed_by_snapshot_under_load_with_threads() {
-    run(fed_by_snapshot(Place::Thread));
+    run(fed_by_snapshot(Threading::Thread));
 }
 
 /// A member that runs may remove an old snapshot that was listed a moment ago: then there is nothing to flip.
@@ -175,7 +175,7 @@ fn flip_a_bit(path: &Path) {
 #[test]
 fn a_damaged_newest_snapshot_falls_back_to_the_one_before() {
     run(async {
-        let mut cluster = Cluster::with_snapshots(1, Place::Inline, 0);
+        let mut cluster = Cluster::with_snapshots(1, Threading::Inline, 0);
         let leader = cluster.leader().await;
         load(&cluster, leader, 1024).await;
         put_until_done(&cluster.engine(0), "last", "written").await;
@@ -193,7 +193,7 @@ fn a_damaged_newest_snapshot_falls_back_to_the_one_before() {
 #[test]
 fn a_member_whose_snapshots_are_all_damaged_is_fed_by_its_leader() {
     run(async {
-        let mut cluster = Cluster::with_snapshots(3, Place::Inline, 0);
+        let mut cluster = Cluster::with_snapshots(3, Threading::Inline, 0);
         let leader = cluster.leader().await;
         load(&cluster, leader, 1024).await;
         let bad = (leader + 1) % 3;
@@ -214,7 +214,7 @@ fn a_member_whose_snapshots_are_all_damaged_is_fed_by_its_leader() {
 #[test]
 fn a_member_is_fed_although_the_snapshots_of_all_others_rot_while_they_run() {
     run(async {
-        let mut cluster = Cluster::with_snapshots(3, Place::Inline, 0);
+        let mut cluster = Cluster::with_snapshots(3, Threading::Inline, 0);
         let leader = cluster.leader().await;
         let away = (leader + 1) % 3;
         put_until_done(&cluster.engine(away), "first", "written").await;

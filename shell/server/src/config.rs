@@ -22,9 +22,9 @@ use crate::face::GRPC_OVERHEAD_BYTES;
 use crate::history::Budget;
 use crate::level;
 use kattu_node::contract::Consistency;
-use kattu_raft::{Duration, Leadership, Lease, NodeId};
+use kattu_raft::{Duration, LeaderLease, LeadershipConfig, NodeId};
 use kattu_runtime::report::{Format, Level, LogOptions, Output};
-use kattu_runtime::{Began, Member, Place};
+use kattu_runtime::{Began, Member, Threading};
 use membership::Names;
 use sources::{Asked, Setting, Settings};
 use std::fmt;
@@ -77,17 +77,17 @@ pub struct ServeConfig {
     /// What cluster and member are called in a directory from before the cluster moved to TLS, or from it.
     pub began_as: Vec<Began>,
     /// Whether the cluster is there already: an empty directory becomes that of a member that was added.
-    pub must_exist: bool,
+    pub join: bool,
     /// Time between heartbeats.
     pub heartbeat_interval: Duration,
     /// Minimum election timeout.
     pub election_timeout: Duration,
     /// Who shall lead, how soon a dead leader is replaced, how far clocks are trusted.
-    pub leadership: Leadership,
+    pub leadership: LeadershipConfig,
     /// How fresh reads are that do not say it.
     pub read_consistency: Consistency,
     /// Largest request, in bytes as it goes into the log.
-    pub max_request_bytes: usize,
+    pub request_bytes_max: usize,
     /// Most operations of a transaction.
     pub max_txn_ops: usize,
     /// How many bytes of history auto-compaction keeps.
@@ -99,9 +99,9 @@ pub struct ServeConfig {
     /// Bytes the store may hold; 0 for the quota that fits the machine.
     pub quota_bytes: u64,
     /// Where log I/O is done.
-    pub log_io: Place,
+    pub log_io: Threading,
     /// Where entries are applied.
-    pub apply: Place,
+    pub apply: Threading,
     /// Bytes that may be held for clients; 0 for a share of the memory.
     pub client_memory_bytes: u64,
     /// Calls under way at which clients may have fewer.
@@ -236,7 +236,7 @@ impl ServeConfig {
                  with --trusted-ca-file asks clients for certificates"
             ));
         }
-        if self.leadership.lease.is_some() {
+        if self.leadership.leader_lease.is_some() {
             lines.push(
                 "--lease-reads: reads are right only while every member has the same setting and no clock drifts more \
                  than --clock-drift-ppm says; a dead leader is replaced after the election timeout only"
@@ -250,10 +250,10 @@ impl ServeConfig {
                     .to_string(),
             );
         }
-        if self.max_request_bytes > 10 << 20 {
+        if self.request_bytes_max > 10 << 20 {
             lines.push(format!(
                 "--max-request-bytes {} is above 10 MiB: large requests delay small ones",
-                self.max_request_bytes
+                self.request_bytes_max
             ));
         }
         lines
@@ -284,8 +284,8 @@ fn build(given: &Reader<'_>, warnings: &mut Vec<String>) -> Result<ServeConfig, 
     let told: Vec<Url> = listen_clients.iter().chain(&listen_metrics).flatten().cloned().collect();
     let of_clients: Vec<Url> = listen_clients.iter().flatten().cloned().collect();
     let client_tls = tls::for_clients(given, &of_clients, &told, &data_dir, warnings)?;
-    let must_exist = given.one_of("initial-cluster-state", &[("new", false), ("existing", true)])?;
-    let members = members(given, &name, listen_peers.as_deref(), must_exist)?;
+    let join = given.one_of("initial-cluster-state", &[("new", false), ("existing", true)])?;
+    let members = members(given, &name, listen_peers.as_deref(), join)?;
     let of_peers = listen_peers.clone().unwrap_or_else(|| vec![default_url(2380)]);
     let peer_tls = tls::for_members(given, &of_peers, &members.own_urls, &members.urls, &data_dir, warnings)?;
 
@@ -296,7 +296,7 @@ fn build(given: &Reader<'_>, warnings: &mut Vec<String>) -> Result<ServeConfig, 
             format!("{election} ms must be at least 5 times the heartbeat interval, which is {heartbeat} ms");
         return Err(given.wrong("election-timeout", what));
     }
-    let max_request_bytes = given.number("max-request-bytes", 1536 << 10, 1 << 10, REQUEST_BYTES_LIMIT)?;
+    let request_bytes_max = given.number("max-request-bytes", 1536 << 10, 1 << 10, REQUEST_BYTES_LIMIT)?;
     let segment_bytes = given.number("segment-bytes", 16 << 20, 1 << 20, 4 << 30)?;
     Ok(ServeConfig {
         advertise_client_urls: advertised_clients(given, listen_clients.as_deref())?,
@@ -309,12 +309,12 @@ fn build(given: &Reader<'_>, warnings: &mut Vec<String>) -> Result<ServeConfig, 
         cluster_id: members.cluster_id,
         began_as: members.before,
         members: members.all,
-        must_exist,
+        join,
         heartbeat_interval: Duration::from_millis(heartbeat),
         election_timeout: Duration::from_millis(election),
         leadership: leadership(given)?,
         read_consistency: read_consistency(given)?,
-        max_request_bytes: max_request_bytes as usize,
+        request_bytes_max: request_bytes_max as usize,
         max_txn_ops: given.number("max-txn-ops", 128, 1, 1 << 20)? as usize,
         history: Budget {
             bytes: given.number("history-bytes", 0, 0, 1 << 50)?,
@@ -325,7 +325,7 @@ fn build(given: &Reader<'_>, warnings: &mut Vec<String>) -> Result<ServeConfig, 
         quota_bytes: quota(given)?,
         log_io: given.place("log-io")?,
         apply: given.place("apply")?,
-        client_memory_bytes: client_memory(given, max_request_bytes)?,
+        client_memory_bytes: client_memory(given, request_bytes_max)?,
         client_calls_max: given.number("client-calls-max", CALLS_MAX, 64, 1 << 20)?,
         max_concurrent_streams: given.number("max-concurrent-streams", 10_000, 1, u64::from(u32::MAX))?
             as u32,
@@ -429,7 +429,7 @@ fn advertised_clients(given: &Reader<'_>, listen: Option<&[Url]>) -> Result<Vec<
 }
 
 /// Everything about leading that can be chosen. Leases switch suspicion off by themselves. [replication-protocols E3a]
-fn leadership(given: &Reader<'_>) -> Result<Leadership, ConfigError> {
+fn leadership(given: &Reader<'_>) -> Result<LeadershipConfig, ConfigError> {
     let suspicion = given.number("suspicion-delay", 2, 0, ELECTION_TIMEOUT_MAX)?;
     let rho = given.number("clock-drift-ppm", 5000, 0, 500_000)?;
     let margin = given.number("lease-margin", 1, 0, ELECTION_TIMEOUT_MAX)?;
@@ -441,13 +441,13 @@ fn leadership(given: &Reader<'_>) -> Result<Leadership, ConfigError> {
         return Err(given
             .wrong(flag, "says something about leases, which are off; add --lease-reads or leave it out"));
     }
-    let lease = Lease { rho: rho as u32, margin: Duration::from_millis(margin), watch: true };
-    Ok(Leadership {
+    let lease = LeaderLease { rho: rho as u32, margin: Duration::from_millis(margin), watch_clocks: true };
+    Ok(LeadershipConfig {
         priority: given.number("election-priority", 100, 0, 255)? as u8,
-        hand_over: given.switch("leader-handover")?,
+        transfer_to_priority: given.switch("leader-transfer")?,
         leave_slow_disk: given.one_of("leave-slow-disk", &[("true", true), ("false", false)])?,
         suspicion: (0 < suspicion).then(|| Duration::from_millis(suspicion)),
-        lease: leases.then_some(lease),
+        leader_lease: leases.then_some(lease),
         asks_first: true,
     })
 }
@@ -523,9 +523,9 @@ fn log(given: &Reader<'_>) -> Result<LogOptions, ConfigError> {
 }
 
 /// Bytes for clients. One request of the largest size must always fit.
-fn client_memory(given: &Reader<'_>, max_request_bytes: u64) -> Result<u64, ConfigError> {
+fn client_memory(given: &Reader<'_>, request_bytes_max: u64) -> Result<u64, ConfigError> {
     let bytes = given.number("client-memory-bytes", 0, 0, 1 << 40)?;
-    let least = budget::Budget::least_for(max_request_bytes + GRPC_OVERHEAD_BYTES as u64);
+    let least = budget::Budget::least_for(request_bytes_max + GRPC_OVERHEAD_BYTES as u64);
     if 0 < bytes && bytes < least {
         let what = format!("{bytes} is too little: --max-request-bytes asks for {least} at least");
         return Err(given.wrong("client-memory-bytes", what));
@@ -662,8 +662,8 @@ impl Reader<'_> {
         }
     }
 
-    fn place(&self, flag: &'static str) -> Result<Place, ConfigError> {
-        self.one_of(flag, &[("inline", Place::Inline), ("thread", Place::Thread)])
+    fn place(&self, flag: &'static str) -> Result<Threading, ConfigError> {
+        self.one_of(flag, &[("inline", Threading::Inline), ("thread", Threading::Thread)])
     }
 
     fn urls(&self, flag: &'static str) -> Result<Option<Vec<Url>>, ConfigError> {

@@ -46,7 +46,7 @@ pub struct FaceConfig {
     /// The member's name.
     pub name: String,
     /// Largest command, in bytes as it goes into the log.
-    pub max_request_bytes: usize,
+    pub request_bytes_max: usize,
     /// Most compares or operations of one branch of a transaction, shared by those inside it.
     pub max_txn_ops: usize,
     /// Largest answer to one unary call, in bytes.
@@ -94,7 +94,7 @@ impl Default for FaceConfig {
     fn default() -> FaceConfig {
         FaceConfig {
             name: String::new(),
-            max_request_bytes: 1536 * 1024,
+            request_bytes_max: 1536 * 1024,
             max_txn_ops: 128,
             max_response_bytes: 64 << 20,
             read_consistency: Consistency::Linearizable,
@@ -123,7 +123,7 @@ impl FaceConfig {
     /// Largest message of gRPC that is read, in bytes.
     #[must_use]
     pub fn max_message_bytes(&self) -> usize {
-        self.max_request_bytes.saturating_add(GRPC_OVERHEAD_BYTES)
+        self.request_bytes_max.saturating_add(GRPC_OVERHEAD_BYTES)
     }
 
     /// Largest answer to one unary call, in bytes: less where the budget has no room for it.

@@ -199,7 +199,7 @@ const TOO_MUCH_TO_READ: &str = "too many bytes of answers wait for their readers
 
 async fn write<R: Replica>(face: &Face<R>, command: Command, hold: &mut Hold) -> Result<Answered, Status> {
     let bytes = encode_kv(&command);
-    check_size(bytes.len(), face.config.max_request_bytes)?;
+    check_size(bytes.len(), face.config.request_bytes_max)?;
     let turn = large_turn(face, bytes.len()).await?;
     let (term, response) =
         store_answer(face.judge_outcome(face.ask(request(command, bytes), hold, turn).await)?)?;

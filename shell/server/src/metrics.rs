@@ -109,14 +109,14 @@ fn member<R: Replica>(page: &mut Page, face: &Face<R>, status: &Status) {
     page.labelled("kattu_build_info", "Kattu's own version", "version", KATTU_VERSION);
     let role = if status.learner { "learner" } else { status.role };
     page.labelled("kattu_role", "The part this member plays", "role", role);
-    let name = "kattu_has_lease";
-    page.gauge(name, "Whether this leader may answer reads by its clock", u8::from(status.has_lease));
-    let name = "kattu_lease_is_over";
+    let name = "kattu_has_leader_lease";
+    page.gauge(name, "Whether this leader may answer reads by its clock", u8::from(status.has_leader_lease));
+    let name = "kattu_leader_lease_is_over";
     let help = "Whether this leader has no lease in this term any more, for a hand-over that came to nothing";
-    page.gauge(name, help, u8::from(status.lease_is_over));
-    let name = "kattu_lease_denied";
+    page.gauge(name, help, u8::from(status.leader_lease_is_over));
+    let name = "kattu_leader_lease_denied";
     page.head(name, "Voters that do not promise what this leader's leases need", "gauge");
-    for member in &status.lease_without {
+    for member in &status.leader_lease_without {
         page.line(name, &format!("server_id=\"{:x}\"", member.0), 1);
     }
     let name = "kattu_clocks_apart_ppm";
@@ -176,8 +176,8 @@ fn store<R: Replica>(page: &mut Page, face: &Face<R>, status: &Status) {
     page.gauge(name, "Newest such index at which all voters have said the same", compared.agreed.0);
     let name = "kattu_digest_reports_total";
     page.counter(name, "Reports of members compared since the cluster began", compared.reports);
-    let name = "kattu_digest_odd_total";
-    page.counter(name, "Comparisons that found a member to differ", compared.odd);
+    let name = "kattu_digest_divergent_total";
+    page.counter(name, "Comparisons that found a member to differ", compared.divergent);
     page.gauge(
         "kattu_corrupt",
         "Whether this member serves nobody",

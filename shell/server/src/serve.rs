@@ -41,7 +41,7 @@ const PEER_TLS_FLAG: &str = "peer-cert-file";
 /// Pause between two looks at whether the member can serve.
 const READY_PAUSE: Duration = Duration::from_millis(10);
 /// Handing over takes a few milliseconds, or does not work.
-const HAND_OVER_DEADLINE: Duration = Duration::from_secs(1);
+const TRANSFER_DEADLINE: Duration = Duration::from_secs(1);
 /// The member's own end may take this long after the faces' has come.
 const CLOSE_DEADLINE: Duration = Duration::from_secs(2);
 /// After a signal the process ends within this time, come what may: the log is made for worse.
@@ -215,7 +215,7 @@ async fn member(
     }
     ready.abort();
     // A leader gives its office away while it still serves: then nobody waits for an election.
-    if let Some(leader) = engine.hand_over(config.election_timeout.min(HAND_OVER_DEADLINE)).await {
+    if let Some(leader) = engine.transfer(config.election_timeout.min(TRANSFER_DEADLINE)).await {
         report::info(format_args!("{} handed its leadership over to member {:x}", config.name, leader.0));
     }
     let _ = close_faces.send(true);
@@ -310,14 +310,14 @@ fn start_error(error: StartError) -> ServeError {
 pub(crate) fn runtime_config(config: &ServeConfig, peer_tls: Option<Arc<ServerTls>>) -> RuntimeConfig {
     let limits = Limits::default();
     // One request must always fit. [fault-model §10]
-    let in_flight = limits.inflight_bytes_max.max(config.max_request_bytes + (64 << 10));
+    let in_flight = limits.inflight_bytes_max.max(config.request_bytes_max + (64 << 10));
     RuntimeConfig {
         data_dir: config.data_dir.clone(),
         cluster_id: config.cluster_id,
         began_as: config.began_as.clone(),
         id: config.id,
         members: config.members.clone(),
-        join: config.must_exist,
+        join: config.join,
         listen_peers: (config.listen_peers.iter())
             .map(|it| (it.at, Speaks::as_asked(it.plain, peer_tls.as_ref().filter(|_| it.tls))))
             .collect(),
@@ -332,7 +332,7 @@ pub(crate) fn runtime_config(config: &ServeConfig, peer_tls: Option<Arc<ServerTl
             client_share_min: config.client_share_min,
             ..limits
         },
-        request_bytes_max: config.max_request_bytes,
+        request_bytes_max: config.request_bytes_max,
         requests: requests(config),
         quota_bytes: quota(config),
         log_io: config.log_io,
@@ -360,7 +360,7 @@ fn requests(config: &ServeConfig) -> RequestLimits {
 
 /// What may be held for clients.
 fn budget(config: &ServeConfig) -> Budget {
-    let message_bytes = (config.max_request_bytes + GRPC_OVERHEAD_BYTES) as u64;
+    let message_bytes = (config.request_bytes_max + GRPC_OVERHEAD_BYTES) as u64;
     Budget::with_room_for(config.client_memory_bytes, message_bytes).with_calls_max(config.client_calls_max)
 }
 
@@ -379,7 +379,7 @@ fn face_config(
 ) -> Arc<FaceConfig> {
     Arc::new(FaceConfig {
         name: config.name.clone(),
-        max_request_bytes: config.max_request_bytes,
+        request_bytes_max: config.request_bytes_max,
         max_txn_ops: config.max_txn_ops,
         quota_bytes: quota(config),
         read_consistency: config.read_consistency,

@@ -37,13 +37,13 @@ pub fn status_json(
     if status.serving_unconfirmed {
         problems.push("serializable reads are served before a leader has confirmed the state".to_string());
     }
-    for member in &status.lease_without {
+    for member in &status.leader_lease_without {
         problems.push(format!(
             "--lease-reads is on here, but member {:x} has it not, or a shorter --election-timeout",
             member.0
         ));
     }
-    if status.lease_is_over {
+    if status.leader_lease_is_over {
         problems.push(
             "a hand-over of leadership came to nothing, so that this leader has no lease any more: reads are confirmed by a \
              round until `kattu move-leader` brings another leader"
@@ -66,13 +66,13 @@ pub fn status_json(
     }
     let problems: Vec<String> = problems.iter().map(|text| json::string(text)).collect();
     format!(
-        "{{\"member_id\":\"{:x}\",\"name\":{},\"role\":\"{}\",\"has_lease\":{},\"leader_id\":\"{:x}\",\"term\":{},\"revision\":{},\
+        "{{\"member_id\":\"{:x}\",\"name\":{},\"role\":\"{}\",\"has_leader_lease\":{},\"leader_id\":\"{:x}\",\"term\":{},\"revision\":{},\
          \"compact_revision\":{},\"history_seconds\":{},\"persisted\":{},\"committed\":{},\"applied\":{},\"first_index\":{},\"last_index\":{},\"log_bytes\":{},\
          \"version\":\"{}\",\"feature_level\":{},\"certificate_days\":{},\"errors\":[{}]}}",
         status.id.0,
         json::string(name),
         if status.learner { "learner" } else { status.role },
-        status.has_lease,
+        status.has_leader_lease,
         status.leader.map_or(0, |leader| leader.0),
         status.term.0,
         status.revision,
@@ -114,7 +114,7 @@ mod tests {
             ..Status::default()
         };
         let expected = format!(
-            "{{\"member_id\":\"ab\",\"name\":\"n\\\"1\",\"role\":\"follower\",\"has_lease\":false,\"leader_id\":\"cd\",\"term\":3,\
+            "{{\"member_id\":\"ab\",\"name\":\"n\\\"1\",\"role\":\"follower\",\"has_leader_lease\":false,\"leader_id\":\"cd\",\"term\":3,\
              \"revision\":6,\"compact_revision\":-1,\"history_seconds\":420,\"persisted\":9,\"committed\":8,\"applied\":7,\"first_index\":1,\"last_index\":10,\
              \"log_bytes\":4096,\"version\":\"{KATTU_VERSION}\",\"feature_level\":1,\"certificate_days\":null,\"errors\":[]}}"
         );
@@ -125,10 +125,15 @@ mod tests {
     fn a_learner_and_a_lease_are_shown() {
         let json =
             status_json(&Status { role: "follower", learner: true, ..Status::default() }, "n", 0, 0, None);
-        assert!(json.contains("\"role\":\"learner\",\"has_lease\":false,"), "{json}");
-        let json =
-            status_json(&Status { role: "leader", has_lease: true, ..Status::default() }, "n", 0, 0, None);
-        assert!(json.contains("\"role\":\"leader\",\"has_lease\":true,"), "{json}");
+        assert!(json.contains("\"role\":\"learner\",\"has_leader_lease\":false,"), "{json}");
+        let json = status_json(
+            &Status { role: "leader", has_leader_lease: true, ..Status::default() },
+            "n",
+            0,
+            0,
+            None,
+        );
+        assert!(json.contains("\"role\":\"leader\",\"has_leader_lease\":true,"), "{json}");
     }
 
     #[test]
@@ -136,7 +141,7 @@ mod tests {
         let status = Status {
             leader: Some(NodeId(1)),
             role: "leader",
-            lease_without: vec![NodeId(0xab)],
+            leader_lease_without: vec![NodeId(0xab)],
             ..Status::default()
         };
         let json = status_json(&status, "n", 0, 0, None);
@@ -146,8 +151,12 @@ mod tests {
 
     #[test]
     fn a_lease_that_a_failed_hand_over_ended_is_told_with_what_brings_the_next() {
-        let status =
-            Status { leader: Some(NodeId(1)), role: "leader", lease_is_over: true, ..Status::default() };
+        let status = Status {
+            leader: Some(NodeId(1)),
+            role: "leader",
+            leader_lease_is_over: true,
+            ..Status::default()
+        };
         let json = status_json(&status, "n", 0, 0, None);
         assert!(json.contains("\"errors\":[\"a hand-over of leadership came to nothing"), "{json}");
         assert!(json.contains("kattu move-leader"), "{json}");

@@ -36,9 +36,9 @@ impl Unsent {
     }
 
     /// From now on the answer of this stream waits, held by this.
-    pub fn add(self: &Rc<Self>, stream: u32, hold: Hold) -> Place {
+    pub fn add(self: &Rc<Self>, stream: u32, hold: Hold) -> QueueSlot {
         self.0.borrow_mut().insert(stream, Entry { waiting: Waiting::new(hold), waker: None });
-        Place { unsent: Rc::clone(self), stream }
+        QueueSlot { unsent: Rc::clone(self), stream }
     }
 
     /// A head of so many bytes for this stream has gone out.
@@ -53,12 +53,12 @@ impl Unsent {
 
 /// An answer's place among those that wait; it waits no longer when this is dropped.
 #[derive(Debug)]
-pub struct Place {
+pub struct QueueSlot {
     unsent: Rc<Unsent>,
     stream: u32,
 }
 
-impl Place {
+impl QueueSlot {
     /// Ready when the answer has left.
     pub fn poll_left(&self, context: &mut Context<'_>) -> Poll<()> {
         match self.unsent.0.borrow_mut().get_mut(&self.stream) {
@@ -71,7 +71,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for QueueSlot {
     fn drop(&mut self) {
         self.unsent.0.borrow_mut().remove(&self.stream);
     }

@@ -11,7 +11,7 @@
 //! records' header checksums in order, then the table, then the header without itself. `docs/formats/block.md`
 //! Knows nothing of: files, what to do about a bad block.
 
-use crate::walk::Position;
+use crate::scan::Position;
 use kattu_raft::{GroupId, LogIndex, Lsn};
 use kattu_wire::RecordError;
 use kattu_wire::record::{RecordHeader, record_verify};

@@ -14,8 +14,8 @@ use crate::wal::WalOptions;
 use std::io;
 use std::sync::Arc;
 
-pub(crate) mod lives;
-pub(crate) mod promise;
+pub(crate) mod incarnations;
+pub(crate) mod vote_hold;
 
 /// The file that says whose directory this is: without it, the directory is nobody's yet. `docs/formats/identity.md`
 pub const IDENTITY: &str = "identity";
@@ -147,7 +147,10 @@ impl DataDir {
             if leftover || name.starts_with('.') || name == "lost+found" {
                 continue;
             }
-            if name.starts_with("floor-") || name == promise::PROMISE || name == lives::LIVES {
+            if name.starts_with("floor-")
+                || name == vote_hold::VOTE_HOLD
+                || name == incarnations::INCARNATIONS
+            {
                 let what = format!("the file is missing although {name} holds a promise");
                 return Err(WalError::damaged(IDENTITY, 0, what));
             }

@@ -77,7 +77,7 @@ pub enum WalError {
         why: String,
     },
     /// The log was damaged, and was cut before the damage: what is gone comes again from the others.
-    Mended {
+    Repaired {
         /// Which file.
         file: String,
         /// Where.
@@ -233,12 +233,12 @@ impl fmt::Display for WalError {
                  disk gives the file back whole, start again; if not, make another directory from a backup, with \
                  `kattu restore`"
             ),
-            WalError::Mended { file, offset, what, cut } => {
+            WalError::Repaired { file, offset, what, cut } => {
                 write!(f, "{file}: damaged at byte {offset}: {what}; mended")?;
-                cut.iter().try_for_each(|(group, last, floor)| {
+                cut.iter().try_for_each(|(group, last, vote_floor)| {
                     write!(
                         f,
-                        ": the log of group {} is cut after {last}, it ended at or before {floor}",
+                        ": the log of group {} is cut after {last}, it ended at or before {vote_floor}",
                         group.0
                     )
                 })?;

@@ -5,7 +5,7 @@
 //! first so many.
 //! Knows nothing of: how runs are read.
 
-use crate::walk::Position;
+use crate::scan::Position;
 use kattu_raft::LogIndex;
 
 /// A reader takes a run in one piece; this is how much it may have to read for one entry.

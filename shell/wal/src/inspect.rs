@@ -3,19 +3,19 @@
 //! Knows nothing of: how a line is printed, exit codes.
 
 use crate::block::flags;
-use crate::dir::lives::{self, LIVES};
-use crate::dir::promise::{self, PROMISE};
+use crate::dir::incarnations::{self, INCARNATIONS};
+use crate::dir::vote_hold::{self, VOTE_HOLD};
 use crate::dir::{IDENTITY, read_identity};
 use crate::error::WalError;
 use crate::extent::Extent;
 use crate::files::Files;
-use crate::floor;
 use crate::identity::Identity;
 use crate::replay::Replay;
+use crate::scan::{Position, scan};
 use crate::segment::{DATA_START, name_of};
 use crate::slots::{self, Slots};
 use crate::snapshot::{self, Snapshot};
-use crate::walk::{Position, walk};
+use crate::vote_floor;
 use kattu_raft::{EntryHead, EntryId, GroupId, HardState, LogIndex, Lsn};
 use kattu_wire::record::RecordKind;
 use std::collections::BTreeMap;
@@ -37,19 +37,19 @@ pub enum Item {
         state: Result<(u64, HardState, Lsn), String>,
     },
     /// Where a group's log ended before damage cut it; until it has grown back.
-    Floor {
+    VoteFloor {
         /// The group.
         group: GroupId,
         /// The position; or why it cannot be read.
         state: Result<EntryId, String>,
     },
     /// From which directories other voters came; only where any was met.
-    Lives {
+    Incarnations {
         /// How many; or why that cannot be read.
         state: Result<usize, String>,
     },
     /// How long this member's promises to leaders last; only where there were leases.
-    Promise {
+    VoteHold {
         /// The time; or why it cannot be read.
         state: Result<Duration, String>,
     },
@@ -130,12 +130,16 @@ impl fmt::Display for Item {
             Item::Slot { group, place, state: Err(what) } => {
                 write!(f, "slot {place}    group {}  bad: {what}", group.0)
             }
-            Item::Floor { group, state: Ok(floor) } => write!(f, "floor     group {}  at {floor}", group.0),
-            Item::Floor { group, state: Err(what) } => write!(f, "floor     group {}  bad: {what}", group.0),
-            Item::Lives { state: Ok(count) } => write!(f, "lives     of {count} other voters"),
-            Item::Lives { state: Err(what) } => write!(f, "lives     bad: {what}"),
-            Item::Promise { state: Ok(promise) } => write!(f, "promise   lasts {promise:?}"),
-            Item::Promise { state: Err(what) } => write!(f, "promise   bad: {what}"),
+            Item::VoteFloor { group, state: Ok(vote_floor) } => {
+                write!(f, "floor     group {}  at {vote_floor}", group.0)
+            }
+            Item::VoteFloor { group, state: Err(what) } => {
+                write!(f, "floor     group {}  bad: {what}", group.0)
+            }
+            Item::Incarnations { state: Ok(count) } => write!(f, "lives     of {count} other voters"),
+            Item::Incarnations { state: Err(what) } => write!(f, "lives     bad: {what}"),
+            Item::VoteHold { state: Ok(vote_hold) } => write!(f, "promise   lasts {vote_hold:?}"),
+            Item::VoteHold { state: Err(what) } => write!(f, "promise   bad: {what}"),
             Item::Entry { at, group, head, payload_bytes } => write!(
                 f,
                 "{at:<9} group {}  entry {}  {:?}  stamp {}  {payload_bytes} bytes",
@@ -219,21 +223,21 @@ fn look(files: &dyn Files, visit: &mut dyn FnMut(Item)) -> Result<Verdict, WalEr
             let state = slot.map(|slot| (slot.generation, slot.hard, slot.lsn));
             visit(Item::Slot { group, place, state });
         }
-        if let Some(state) = floor::look(files, &identity, group)? {
-            visit(Item::Floor { group, state });
+        if let Some(state) = vote_floor::look(files, &identity, group)? {
+            visit(Item::VoteFloor { group, state });
         }
     }
-    let lives = lives::look(files, &identity)?.map(|lives| lives.map(|known| known.len()));
+    let lives = incarnations::look(files, &identity)?.map(|lives| lives.map(|known| known.len()));
     if let Some(state) = lives.clone() {
-        visit(Item::Lives { state });
+        visit(Item::Incarnations { state });
     }
-    let promise = promise::look(files, &identity)?;
-    if let Some(state) = promise.clone() {
-        visit(Item::Promise { state });
+    let vote_hold = vote_hold::look(files, &identity)?;
+    if let Some(state) = vote_hold.clone() {
+        visit(Item::VoteHold { state });
     }
     let (covered, bad) = look_at_snapshots(files, &identity, visit)?;
     let mut replay = Replay::new(&identity.groups, 0);
-    let walked = walk(files, &identity, &mut |met| {
+    let scanned = scan(files, &identity, &mut |met| {
         for (range, record) in &met.block.records {
             let at = Position { offset: range.start as u64, ..met.at };
             let group = record.group;
@@ -269,7 +273,7 @@ fn look(files: &dyn Files, visit: &mut dyn FnMut(Item)) -> Result<Verdict, WalEr
         }
         replay.take(&met)
     })?;
-    walked.judge()?;
+    scanned.judge()?;
     replay.check()?;
     for (group, generation) in newest {
         let file = slots::name_of(group);
@@ -297,24 +301,24 @@ fn look(files: &dyn Files, visit: &mut dyn FnMut(Item)) -> Result<Verdict, WalEr
             if let Some(file) = bad.iter().rev().find(covers) {
                 return Err(WalError::damaged(file, 0, what));
             }
-            return Err(WalError::damaged(&name_of(walked.segments[0].generation), DATA_START, what));
+            return Err(WalError::damaged(&name_of(scanned.segments[0].generation), DATA_START, what));
         }
     }
     // It is only ever replaced as a whole: no loss of power leaves it like this. A log that is damaged was told of first.
     if let Some(Err(what)) = lives {
-        return Err(WalError::damaged(LIVES, 0, what));
+        return Err(WalError::damaged(INCARNATIONS, 0, what));
     }
-    if let Some(Err(what)) = promise {
-        return Err(WalError::damaged(PROMISE, 0, what));
+    if let Some(Err(what)) = vote_hold {
+        return Err(WalError::damaged(VOTE_HOLD, 0, what));
     }
-    Ok(match walked.torn {
+    Ok(match scanned.torn {
         Some(torn) => Verdict::TornTail {
-            file: name_of(walked.end.segment),
-            offset: walked.end.offset,
+            file: name_of(scanned.end.segment),
+            offset: scanned.end.offset,
             bytes: torn.ranges.iter().map(|(start, stop)| stop - start.offset).sum(),
             what: torn.what,
         },
-        None => Verdict::Clean { closed: walked.flags & flags::CLOSE != 0 },
+        None => Verdict::Clean { closed: scanned.flags & flags::CLOSE != 0 },
     })
 }
 

@@ -49,36 +49,36 @@ macro_rules! planted {
 #[macro_use(planted)]
 extern crate kattu_plant;
 
-mod beyond;
 pub mod block;
-mod cold;
 mod dir;
 mod error;
 mod extent;
 pub mod files;
-mod floor;
 mod identity;
 mod index;
 mod inspect;
 mod pending;
 mod real;
 mod replay;
+mod scan;
 mod segment;
 pub mod sim;
 mod slots;
 pub mod snapshot;
+mod tail_bound;
+mod uncached;
+mod vote_floor;
 mod wal;
-mod walk;
 
-pub use cold::ColdFiles;
-pub use dir::lives::Lives;
+pub use dir::incarnations::Incarnations;
 pub use dir::{DataDir, IDENTITY};
 pub use error::WalError;
 pub use files::{Files, LogFile};
 pub use identity::{Identity, InitialMember};
 pub use inspect::{Item, Verdict, inspect};
 pub use real::{RealFiles, sector_of};
+pub use scan::Position;
 pub use segment::{Prepared, SegmentTask};
 pub use snapshot::{Chunks, Snapshot, SnapshotReader, SnapshotStore, SnapshotWriter};
+pub use uncached::UncachedFiles;
 pub use wal::{LogReader, ReadPlan, Wal, WalOptions, WalStats};
-pub use walk::Position;

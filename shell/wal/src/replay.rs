@@ -8,8 +8,8 @@ use crate::block::{Block, flags};
 use crate::error::WalError;
 use crate::extent::Extent;
 use crate::index::Index;
+use crate::scan::{Met, Position};
 use crate::segment::name_of;
-use crate::walk::{Met, Position};
 use kattu_raft::{
     Entry, EntryHead, EntryId, EntryKind, GroupId, LogIndex, Lsn, Membership, SharedBytes, Stamp,
 };

@@ -10,19 +10,19 @@
 //!
 //! A base says that a snapshot covers the log up to there. Once it is durable, and the snapshot is there and good, the
 //! segments that hold nothing else go or become the next ones (`prune.rs`). At start the newest good snapshot must reach
-//! the log's first entry (`cover.rs`). [fault-model ST9, ST11]
+//! the log's first entry (`overlap.rs`). [fault-model ST9, ST11]
 //! Knows nothing of: threads, clocks, what entries mean.
 
-mod cover;
-mod mend;
+mod overlap;
 mod prune;
 mod readback;
+mod repair;
 mod room;
 mod settle;
 
 pub use self::readback::{LogReader, ReadPlan};
 
-use self::mend::Mender;
+use self::repair::Repairer;
 use self::settle::settle;
 use crate::block::{BlockHeader, GroupRow, ROW_BYTES, SECTOR, SECTOR_MAX, flags};
 use crate::dir::DataDir;
@@ -33,10 +33,10 @@ use crate::identity::Identity;
 use crate::index::Index;
 use crate::pending::{Change, Pending};
 use crate::replay::Replay;
+use crate::scan::{Position, SegmentFound, scan};
 use crate::segment::{self, DATA_START, Gate, Segment, Used, name_of};
 use crate::slots::Slots;
 use crate::snapshot::SnapshotStore;
-use crate::walk::{Position, SegmentFound, walk};
 use kattu_raft::{EntryId, GroupId, HardState, LogBody, LogIndex, LogRecord, Lsn, Recovered};
 use kattu_wire::record::{base_encode, truncate_encode};
 use std::collections::{BTreeMap, VecDeque};
@@ -123,9 +123,9 @@ struct Group {
     /// The growing block holds entries: a truncation must begin another.
     has_entries: bool,
     /// Where the log ended that damage cut, until it has grown there again.
-    floor: Option<EntryId>,
+    vote_floor: Option<EntryId>,
     /// A floor that is to be made durable before anything else.
-    told_floor: Option<EntryId>,
+    told_vote_floor: Option<EntryId>,
 }
 
 /// The open log.
@@ -185,11 +185,11 @@ impl Wal {
     /// # Panics
     /// If the directory has no identity yet.
     pub fn open(dir: DataDir, options: WalOptions) -> Result<(Wal, BTreeMap<GroupId, Recovered>), WalError> {
-        Wal::open_or_mend(dir, options, false)
+        Wal::open_or_repair(dir, options, false)
     }
 
     /// As [`Wal::open`]; but a damaged log of a member that has peers is cut before the damage, and
-    /// [`Recovered::floor`] says where it ended: what is gone can come again from the others. [fault-model ST7]
+    /// [`Recovered::vote_floor`] says where it ended: what is gone can come again from the others. [fault-model ST7]
     /// [`Wal::complaints`] tells of it.
     ///
     /// # Errors
@@ -197,14 +197,17 @@ impl Wal {
     ///
     /// # Panics
     /// If the directory has no identity yet.
-    pub fn mend(dir: DataDir, options: WalOptions) -> Result<(Wal, BTreeMap<GroupId, Recovered>), WalError> {
-        Wal::open_or_mend(dir, options, true)
-    }
-
-    fn open_or_mend(
+    pub fn repair(
         dir: DataDir,
         options: WalOptions,
-        may_mend: bool,
+    ) -> Result<(Wal, BTreeMap<GroupId, Recovered>), WalError> {
+        Wal::open_or_repair(dir, options, true)
+    }
+
+    fn open_or_repair(
+        dir: DataDir,
+        options: WalOptions,
+        may_repair: bool,
     ) -> Result<(Wal, BTreeMap<GroupId, Recovered>), WalError> {
         let sector = if planted!("wide-sectors-not-padded") { SECTOR } else { options.sector_bytes };
         assert!(
@@ -215,28 +218,28 @@ impl Wal {
         let identity = dir.identity().expect("a directory is created before its log is opened").clone();
         let DataDir { files, lock, .. } = dir;
         let mut replay = Replay::new(&identity.groups, options.window_bytes);
-        let walked = walk(&*files, &identity, &mut |met| replay.take(&met))?;
+        let scanned = scan(&*files, &identity, &mut |met| replay.take(&met))?;
         let snapshots = SnapshotStore::of(files.clone(), identity.cluster)?;
-        let mut mender =
-            Mender { files: &*files, identity: &identity, snapshots: &snapshots, walked: &walked };
-        mender.check(&replay, may_mend)?;
+        let mut repairer =
+            Repairer { files: &*files, identity: &identity, snapshots: &snapshots, scanned: &scanned };
+        repairer.check(&replay, may_repair)?;
 
         let mut slots = BTreeMap::new();
         for (&group, replayed) in &replay.groups {
-            let needed = replayed.slots.max(mender.beyond(group).slots);
+            let needed = replayed.slots.max(repairer.tail_bound(group).slots);
             slots.insert(group, Slots::open(&*files, &identity, group, needed)?);
         }
-        let (floors, mended) = mender.keep_floors(&mut replay, &slots)?;
-        let begin_anew = mender.begin_anew(&replay, &floors);
+        let (vote_floors, repaired) = repairer.keep_vote_floors(&mut replay, &slots)?;
+        let begin_anew = repairer.begin_anew(&replay, &vote_floors);
         let mut stats = WalStats::default();
-        if let Some(torn) = &walked.torn {
+        if let Some(torn) = &scanned.torn {
             stats.torn_tails = 1;
             stats.torn_bytes = torn.ranges.iter().map(|(start, stop)| stop - start.offset).sum();
         }
-        let mut spare = settle(&*files, &identity, &walked)?;
+        let mut spare = settle(&*files, &identity, &scanned)?;
         let current = spare.pop_front().expect("the log ends in a segment that is there");
         assert_eq!(
-            current.generation, walked.end.segment,
+            current.generation, scanned.end.segment,
             "the first segment that is not full is the current one"
         );
 
@@ -245,7 +248,7 @@ impl Wal {
             Err(WalError::NoSpace { .. }) => false,
             Err(error) => return Err(error),
         };
-        let end = walked.end.segment;
+        let end = scanned.end.segment;
         let is_current = |found: &&SegmentFound| found.generation == end;
         let gate = Gate::new(spare.back().unwrap_or(&current).generation + 1);
         let identity = Arc::new(identity);
@@ -258,14 +261,14 @@ impl Wal {
             pending: Pending::new(sector),
             rows: Vec::new(),
             current,
-            offset: walked.end.offset,
-            synced: walked.end,
-            chain: walked.chain,
-            number: walked.number,
-            marked: walked.number == 0 || walked.flags & (flags::MARK | flags::CLOSE) != 0,
+            offset: scanned.end.offset,
+            synced: scanned.end,
+            chain: scanned.chain,
+            number: scanned.number,
+            marked: scanned.number == 0 || scanned.flags & (flags::MARK | flags::CLOSE) != 0,
             spare,
-            full: walked.segments.iter().filter(|found| found.generation < end).copied().collect(),
-            current_is_start: walked.segments.iter().find(is_current).is_some_and(|found| found.is_start),
+            full: scanned.segments.iter().filter(|found| found.generation < end).copied().collect(),
+            current_is_start: scanned.segments.iter().find(is_current).is_some_and(|found| found.is_start),
             used: VecDeque::new(),
             rebased: true,
             task: false,
@@ -273,9 +276,9 @@ impl Wal {
             has_reserve,
             freed_reserve: false,
             cycle: 0,
-            cycle_began: walked.segments.first().map_or(end, |first| first.generation),
+            cycle_began: scanned.segments.first().map_or(end, |first| first.generation),
             snapshots,
-            complaints: mended.into_iter().collect(),
+            complaints: repaired.into_iter().collect(),
             poisoned: None,
             stats,
             reader,
@@ -300,16 +303,16 @@ impl Wal {
                     records: 0,
                     touched: false,
                     has_entries: false,
-                    floor: None,
-                    told_floor: None,
+                    vote_floor: None,
+                    told_vote_floor: None,
                 },
             );
         }
         // What this writes speaks of all groups.
         let mut recovered = BTreeMap::new();
         for (id, replayed) in &mut replay.groups {
-            let mut covered = wal.cover(*id, replayed, begin_anew.contains(id))?;
-            covered.floor = wal.floor(*id, floors.get(id).copied())?;
+            let mut covered = wal.overlap(*id, replayed, begin_anew.contains(id))?;
+            covered.vote_floor = wal.vote_floor(*id, vote_floors.get(id).copied())?;
             recovered.insert(*id, covered);
         }
         wal.free_used();
@@ -328,7 +331,7 @@ impl Wal {
         self.snapshots.clone()
     }
 
-    /// What was wrong when the log was opened and is no reason not to open it: [`WalError::Mended`]; damaged snapshots, and [`WalError::Uncovered`] where none is left
+    /// What was wrong when the log was opened and is no reason not to open it: [`WalError::Repaired`]; damaged snapshots, and [`WalError::Uncovered`] where none is left
     /// that reaches the log. The log is open all the same.
     #[must_use]
     pub fn complaints(&self) -> &[WalError] {
@@ -357,8 +360,8 @@ impl Wal {
         group.appended = record.lsn;
         match &record.body {
             LogBody::HardState(hard) => group.hard = Some((*hard, record.lsn)),
-            LogBody::Floor(floor) => {
-                group.told_floor = group.told_floor.max(Some(*floor));
+            LogBody::VoteFloor(vote_floor) => {
+                group.told_vote_floor = group.told_vote_floor.max(Some(*vote_floor));
                 group.touched = true;
             }
             LogBody::Commit(index) => {
@@ -424,7 +427,7 @@ impl Wal {
     #[must_use]
     pub fn is_dirty(&self) -> bool {
         !self.pending.is_empty()
-            || self.groups.values().any(|group| group.hard.is_some() || group.told_floor.is_some())
+            || self.groups.values().any(|group| group.hard.is_some() || group.told_vote_floor.is_some())
             || self.end() != self.synced
     }
 
@@ -445,7 +448,7 @@ impl Wal {
                 return Err(self.poison(error));
             }
         }
-        self.keep_told_floors()?;
+        self.keep_told_vote_floors()?;
         if self.pending.is_open() {
             self.seal(0);
         }
@@ -694,8 +697,8 @@ impl Wal {
         }
         self.synced = self.end();
         self.free_used();
-        if self.groups.values().any(|group| group.floor.is_some()) {
-            self.forget_floors()?;
+        if self.groups.values().any(|group| group.vote_floor.is_some()) {
+            self.forget_vote_floors()?;
         }
         Ok(())
     }

@@ -94,7 +94,7 @@ fn joined_and_cut() -> [Vec<u8>; 2] {
     let mut segment = disk.contents(SEGMENT).unwrap();
     segment[4096 + 100] ^= 1;
     disk.set_contents(SEGMENT, Some(segment));
-    Wal::mend(DataDir::open(Arc::new(disk.clone())).unwrap(), OPTIONS).expect("others have what is lost");
+    Wal::repair(DataDir::open(Arc::new(disk.clone())).unwrap(), OPTIONS).expect("others have what is lost");
     ["identity", "floor-00000000"].map(|name| disk.contents(name).unwrap())
 }
 
@@ -102,11 +102,11 @@ fn joined_and_cut() -> [Vec<u8>; 2] {
 fn promised() -> SimDisk {
     let (disk, _) = sample();
     let dir = DataDir::open(Arc::new(disk.clone())).unwrap();
-    dir.set_promise(PROMISE).unwrap();
+    dir.set_vote_hold(VOTE_HOLD).unwrap();
     disk
 }
 
-const PROMISE: Duration = Duration::from_millis(1000);
+const VOTE_HOLD: Duration = Duration::from_millis(1000);
 const SECOND: &str = "log-0000000000000002.seg";
 const SNAPSHOT: &str = "snapshot-00000000-0000000000000003-0000000000000001.snap";
 
@@ -148,8 +148,8 @@ fn a_directory_is_written_as_ever() {
     samples.push(("snapshot", disk.contents(SNAPSHOT).unwrap()));
     let (wide, _) = wide();
     samples.push(("block-wide", block_at(&wide.contents(SEGMENT).unwrap(), 4096)));
-    let [identity, floor] = joined_and_cut();
-    samples.extend([("identity-joined", identity), ("floor", floor)]);
+    let [identity, vote_floor] = joined_and_cut();
+    samples.extend([("identity-joined", identity), ("floor", vote_floor)]);
     samples.push(("promise", promised().contents("promise").unwrap()));
     for (name, bytes) in samples {
         if std::env::var_os("KATTU_UPDATE").is_some() {
@@ -200,8 +200,8 @@ fn the_samples_are_read() {
     disk.set_contents(SEGMENT, Some(segment));
     disk.set_contents("slots-00000000", Some(slots));
     disk.set_contents("promise", Some(bytes("promise")));
-    assert_eq!(DataDir::open(Arc::new(disk.clone())).unwrap().promise(), Ok(Ok(PROMISE)));
-    let mut twin = Twin { promises: vec![PROMISE], ..twin };
+    assert_eq!(DataDir::open(Arc::new(disk.clone())).unwrap().vote_hold(), Ok(Ok(VOTE_HOLD)));
+    let mut twin = Twin { vote_holds: vec![VOTE_HOLD], ..twin };
     let (mut wal, recovered) = open(&disk, &mut twin).unwrap();
     check(&twin, &mut wal, &recovered);
     drop(wal);

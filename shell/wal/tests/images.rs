@@ -50,9 +50,9 @@ enum Transition {
     /// Configurations are appended, overwritten, committed, covered by snapshots.
     Membership,
     /// What the member promises to leaders is noted, and replaced by a shorter or a longer one.
-    Promise,
+    VoteHold,
     /// A damaged log is cut by a start, which writes floors; the power goes out in that.
-    Mend,
+    Repair,
 }
 
 const ALL: [Transition; 19] = [
@@ -73,8 +73,8 @@ const ALL: [Transition; 19] = [
     Transition::Install,
     Transition::Joining,
     Transition::Membership,
-    Transition::Promise,
-    Transition::Mend,
+    Transition::VoteHold,
+    Transition::Repair,
 ];
 
 /// A story that is about `transition`, of sizes that `dice` chooses.
@@ -110,15 +110,15 @@ fn story(transition: Transition, dice: &mut Dice) -> Vec<Step> {
             }
             story.push(Step::Sync);
         }
-        Transition::Promise => {
+        Transition::VoteHold => {
             for _ in 0..3 {
                 story.extend([some(dice, 500)].into_iter().filter(|_| dice.one_in(2)));
-                story.push(Step::Promise(dice.below(4) * 1000));
+                story.push(Step::VoteHold(dice.below(4) * 1000));
                 story.extend([some(dice, 500), Step::Sync].into_iter().filter(|_| dice.one_in(3)));
             }
             story.push(Step::Sync);
         }
-        Transition::Mend => {
+        Transition::Repair => {
             for _ in 0..3 {
                 let which = group(dice);
                 story.extend([some(dice, 1500), Step::Commit(which), Step::Sync]);
@@ -322,8 +322,8 @@ fn damaged(whole: &SimDisk, dice: &mut Dice) -> (SimDisk, BTreeMap<GroupId, Reco
         let disk = whole.copy();
         disk.set_contents(&name, Some(bytes));
         let uncut = disk.copy();
-        let Ok((_, found)) = mend(&uncut) else { continue };
-        if found.values().any(|group| group.floor.is_some()) {
+        let Ok((_, found)) = repair(&uncut) else { continue };
+        if found.values().any(|group| group.vote_floor.is_some()) {
             let operations = uncut.operations();
             return (disk, found, operations);
         }
@@ -331,15 +331,15 @@ fn damaged(whole: &SimDisk, dice: &mut Dice) -> (SimDisk, BTreeMap<GroupId, Reco
     panic!("nothing of {} blocks can be mended", places.len());
 }
 
-fn mend(disk: &SimDisk) -> Result<(Wal, BTreeMap<GroupId, Recovered>), WalError> {
-    Wal::mend(DataDir::open(Arc::new(disk.clone()))?, OPTIONS)
+fn repair(disk: &SimDisk) -> Result<(Wal, BTreeMap<GroupId, Recovered>), WalError> {
+    Wal::repair(DataDir::open(Arc::new(disk.clone()))?, OPTIONS)
 }
 
 /// All images of one mend, cut at each of its operations: the next start brings it to the same end, no floor is lower, and
 /// no further start forgets one.
-fn sweep_mend(seed: u64, counts: &mut Counts) {
+fn sweep_repair(seed: u64, counts: &mut Counts) {
     let mut dice = Dice::new(seed);
-    let story = story(Transition::Mend, &mut dice);
+    let story = story(Transition::Repair, &mut dice);
     let whole = SimDisk::new();
     let (twin, outcome) = run_with(Twin { joins: true, ..Twin::default() }, &whole, &story);
     outcome.expect("the story runs to its end with power");
@@ -347,16 +347,16 @@ fn sweep_mend(seed: u64, counts: &mut Counts) {
     for cut in 0..=operations {
         let torn = disk.copy();
         torn.lose_power_after(cut);
-        let ended = mend(&torn); // what is not needed any more is removed without an answer
+        let ended = repair(&torn); // what is not needed any more is removed without an answer
         assert!(ended.is_ok() || cut < operations, "{:?}", ended.err());
         drop(ended);
         counts.doubts_max = counts.doubts_max.max(torn.doubts());
         torn.each_crash_image(seed ^ cut, 12, &mut |image| {
-            let (mut wal, found) = mend(&image).unwrap_or_else(|error| panic!("cut at {cut}: {error}"));
+            let (mut wal, found) = repair(&image).unwrap_or_else(|error| panic!("cut at {cut}: {error}"));
             for (&group, expected) in &expected {
                 let (found, history) = (&found[&group], &twin.groups[&group]);
                 assert_eq!((found.last, found.hard), (expected.last, expected.hard), "cut at {cut}");
-                assert!(expected.floor <= found.floor, "cut at {cut}: {:?}", found.floor);
+                assert!(expected.vote_floor <= found.vote_floor, "cut at {cut}: {:?}", found.vote_floor);
                 let entries = read_all(&mut wal, group, found.last.index);
                 let ever = history.moments.iter().any(|moment| moment.entries == entries);
                 assert!(ever, "cut at {cut}: group {} was never {entries:?}", group.0);
@@ -364,17 +364,17 @@ fn sweep_mend(seed: u64, counts: &mut Counts) {
             drop(wal);
             let (_, again) = open(&image, &mut twin.clone()).expect("what was mended is whole");
             for (group, found) in &found {
-                assert_eq!(again[group].floor, found.floor, "cut at {cut}: a restart forgets it");
+                assert_eq!(again[group].vote_floor, found.vote_floor, "cut at {cut}: a restart forgets it");
             }
-            *counts.images.entry(Transition::Mend).or_default() += 1;
+            *counts.images.entry(Transition::Repair).or_default() += 1;
         });
     }
 }
 
 /// All images of one story, cut at each of its operations.
 fn sweep(transition: Transition, seed: u64, counts: &mut Counts) {
-    if transition == Transition::Mend {
-        return sweep_mend(seed, counts);
+    if transition == Transition::Repair {
+        return sweep_repair(seed, counts);
     }
     let story = story(transition, &mut Dice::new(seed));
     for (number, layout) in LAYOUTS.into_iter().enumerate() {

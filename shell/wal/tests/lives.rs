@@ -53,8 +53,9 @@ fn damage_is_seen_and_so_is_the_file_of_another() {
         disk.set_contents("lives", Some(bytes));
         assert!(known(&disk).is_err(), "bit {bit}");
         let mut bad = 0;
-        let verdict =
-            inspect(&disk, &mut |item| bad += usize::from(matches!(item, Item::Lives { state: Err(_) })));
+        let verdict = inspect(&disk, &mut |item| {
+            bad += usize::from(matches!(item, Item::Incarnations { state: Err(_) }))
+        });
         assert!(matches!(verdict, Ok(Verdict::Damaged { file, .. }) if file == "lives"), "bit {bit}");
         assert_eq!(bad, 1, "bit {bit}");
     }

@@ -321,7 +321,7 @@ impl Life {
             | Step::Hard(..)
             | Step::Commit(_)
             | Step::Restart
-            | Step::Promise(_)
+            | Step::VoteHold(_)
             | Step::Config(..)
             | Step::Snapshot(_)
             | Step::Base(..)

@@ -55,7 +55,7 @@ struct Row {
     follower: PerPut,
 }
 
-struct Wish {
+struct Settings {
     total: u64,
     rounds: usize,
     /// Another Kattu that counts allocations.
@@ -64,38 +64,38 @@ struct Wish {
     flags: Vec<String>,
 }
 
-fn wish(words: &[&str]) -> Result<Wish, Failure> {
-    let mut wish = Wish { total: 60_000, rounds: 0, against: None, flags: Vec::new() };
+fn settings(words: &[&str]) -> Result<Settings, Failure> {
+    let mut settings = Settings { total: 60_000, rounds: 0, against: None, flags: Vec::new() };
     for pair in words.chunks(2) {
         let number = |text: &str| {
             let number = text.parse().ok().filter(|number| 0 < *number);
             number.ok_or_else(|| Failure::usage(format!("{text}: a number from 1 on is wanted")))
         };
         match *pair {
-            ["--total", text] => wish.total = number(text)?,
-            ["--rounds", text] => wish.rounds = number(text)? as usize,
-            ["--against", path] => wish.against = Some(path.into()),
-            ["--flag", flag] => wish.flags.push(flag.to_string()),
+            ["--total", text] => settings.total = number(text)?,
+            ["--rounds", text] => settings.rounds = number(text)? as usize,
+            ["--against", path] => settings.against = Some(path.into()),
+            ["--flag", flag] => settings.flags.push(flag.to_string()),
             _ => return Err(Failure::usage(USAGE)),
         }
     }
-    if wish.rounds == 0 {
-        wish.rounds = if wish.against.is_some() { ROUNDS } else { 1 };
+    if settings.rounds == 0 {
+        settings.rounds = if settings.against.is_some() { ROUNDS } else { 1 };
     }
-    match &wish.against {
+    match &settings.against {
         Some(path) if !path.exists() => Err(Failure::new(format!("{} is not there", path.display()))
             .then("cargo build --release -p kattu --features count-allocations, at the other commit")),
-        _ => Ok(wish),
+        _ => Ok(settings),
     }
 }
 
 /// Builds, runs every setting, prints the table, leaves JSON in `target/bench/counts.json`. An error if this program takes
 /// more of something countable than the one that it is compared with ([`report::price`]).
 pub fn run(words: &[&str]) -> Result<(), Failure> {
-    let wish = wish(words)?;
-    let mut programs = vec![("kattu", build()?, wish.flags.clone())];
-    programs.extend(wish.against.clone().map(|path| (report::OTHER, path, Vec::new())));
-    let header = Header::now(wish.rounds, false);
+    let settings = settings(words)?;
+    let mut programs = vec![("kattu", build()?, settings.flags.clone())];
+    programs.extend(settings.against.clone().map(|path| (report::OTHER, path, Vec::new())));
+    let header = Header::now(settings.rounds, false);
     header.print();
     let strace = Command::new("strace").arg("-V").output().is_ok_and(|out| out.status.success());
     if !strace {
@@ -103,14 +103,14 @@ pub fn run(words: &[&str]) -> Result<(), Failure> {
     }
     let mut runs: Vec<Vec<Row>> = vec![Vec::new(); programs.len()];
     let mut number = 0;
-    for round in 0..wish.rounds {
+    for round in 0..settings.rounds {
         for (setting, where_done) in SETTINGS {
             for at in 0..programs.len() {
                 // Odd rounds begin with the other one.
                 let at = if round % 2 == 0 { at } else { programs.len() - 1 - at };
                 let (name, kattu, flags) = &programs[at];
                 let flags = where_done.into_iter().chain(flags.iter().map(String::as_str));
-                let row = measure(&Program::kattu(kattu, flags), setting, number, wish.total, strace)?;
+                let row = measure(&Program::kattu(kattu, flags), setting, number, settings.total, strace)?;
                 number += 1;
                 println!(
                     "{name}, {setting}: {:.0} puts/s, p50 {:.1} ms, leader {:.1} µs, follower {:.1} µs",
@@ -133,7 +133,7 @@ pub fn run(words: &[&str]) -> Result<(), Failure> {
     for ((name, ..), rows) in programs.iter().zip(&medians) {
         print(name, rows);
     }
-    save(&header, wish.total, &medians[0])?;
+    save(&header, settings.total, &medians[0])?;
     let [this, other] = &runs[..] else { return Ok(()) };
     let mut dearer = Vec::new();
     report::print_price_head();

@@ -17,7 +17,7 @@ const USAGE: &str = "cargo xtask bench instructions [--total PUTS] [--rounds N] 
 /// The part of the puts that a short run has.
 const SHORT_PART: u64 = 5;
 
-struct Wish {
+struct Settings {
     total: u64,
     rounds: u64,
     programs: Vec<PathBuf>,
@@ -32,20 +32,20 @@ struct Cost {
 
 /// Runs every program so many times in turns, prints a line for each run and the medians.
 pub fn run(words: &[&str]) -> Result<(), Failure> {
-    let wish = wish(words)?;
-    Header::now(wish.rounds as usize, false).print();
+    let settings = settings(words)?;
+    Header::now(settings.rounds as usize, false).print();
     println!("\n| program | round | instructions per put, leader | follower |\n|---|---|---|---|");
-    let mut costs = vec![Vec::new(); wish.programs.len()];
-    for round in 0..wish.rounds {
-        for (program, costs) in wish.programs.iter().zip(&mut costs) {
-            let cost = measure(program, wish.total, (2 * round) as usize)?;
+    let mut costs = vec![Vec::new(); settings.programs.len()];
+    for round in 0..settings.rounds {
+        for (program, costs) in settings.programs.iter().zip(&mut costs) {
+            let cost = measure(program, settings.total, (2 * round) as usize)?;
             println!("| {} | {round} | {:.0} | {:.0} |", program.display(), cost.leader, cost.follower);
             costs.push(cost);
         }
     }
     let medians: Vec<Cost> = costs.iter().map(|costs| medians(costs)).collect();
     println!();
-    for (program, cost) in wish.programs.iter().zip(&medians) {
+    for (program, cost) in settings.programs.iter().zip(&medians) {
         println!("{}: median {:.0} / {:.0}", program.display(), cost.leader, cost.follower);
     }
     let [this, other] = &costs[..] else { return Ok(()) };
@@ -66,25 +66,26 @@ const JUDGED: [Share; 3] = [
     ("all members", |cost| cost.leader + (MEMBERS - 1) as f64 * cost.follower),
 ];
 
-fn wish(words: &[&str]) -> Result<Wish, Failure> {
-    let mut wish = Wish { total: 10_000, rounds: 3, programs: vec![shell::target().join("release/kattu")] };
+fn settings(words: &[&str]) -> Result<Settings, Failure> {
+    let mut settings =
+        Settings { total: 10_000, rounds: 3, programs: vec![shell::target().join("release/kattu")] };
     for pair in words.chunks(2) {
         let number = |text: &str, least: u64| {
             let number = text.parse().ok().filter(|number| least <= *number);
             number.ok_or_else(|| Failure::usage(format!("{text}: a number from {least} on is wanted")))
         };
         match *pair {
-            ["--total", text] => wish.total = number(text, 100)?,
-            ["--rounds", text] => wish.rounds = number(text, 1)?,
-            ["--against", path] => wish.programs.push(path.into()),
+            ["--total", text] => settings.total = number(text, 100)?,
+            ["--rounds", text] => settings.rounds = number(text, 1)?,
+            ["--against", path] => settings.programs.push(path.into()),
             _ => return Err(Failure::usage(USAGE)),
         }
     }
-    match wish.programs.iter().find(|program| !program.exists()) {
+    match settings.programs.iter().find(|program| !program.exists()) {
         Some(path) => {
             Err(Failure::new(format!("{} is not there", path.display())).then("cargo build --release"))
         }
-        None => Ok(wish),
+        None => Ok(settings),
     }
 }
 

@@ -2,11 +2,11 @@
 //!
 //! Knows nothing of: how servers work; it starts real ones and reads `/proc`.
 
+mod baseline;
 mod cells;
 mod cluster;
 mod counts;
 mod digest;
-mod floor;
 mod instructions;
 mod memory;
 mod meter;
@@ -21,7 +21,7 @@ mod tls;
 use crate::rigs;
 use crate::shell::{self, Failure};
 
-/// `cargo xtask bench etcd|comeback|counts|digest|failover|floods|floor|handshakes|heavy|instructions|memory|overload|replay|rotation|sectors|slow-link|snapshot-pause|soak|tail …`
+/// `cargo xtask bench etcd|comeback|counts|digest|failover|floods|baseline|handshakes|heavy|instructions|memory|overload|replay|rotation|sectors|slow-link|snapshot-pause|soak|tail …`
 pub fn run(words: &[&str]) -> Result<(), Failure> {
     match words {
         ["etcd", rest @ ..] => pairs::run(rest),
@@ -30,7 +30,7 @@ pub fn run(words: &[&str]) -> Result<(), Failure> {
         ["digest", rest @ ..] => digest::run(rest),
         ["failover", rest @ ..] => gaps(rest),
         ["floods", rest @ ..] => rigs::in_foreground("floods", rest),
-        ["floor", rest @ ..] => floor::run(rest),
+        ["floor", rest @ ..] => baseline::run(rest),
         ["handshakes", rest @ ..] => tls::handshakes(rest),
         ["heavy", rest @ ..] => rigs::in_foreground("heavy", rest),
         ["instructions", rest @ ..] => instructions::run(rest),

@@ -65,7 +65,7 @@ pub fn raft_config(id: NodeId, size: u64) -> Config {
         election_timeout: ET,
         heartbeat_interval: ET / 10,
         pre_vote: true,
-        leadership: Leadership { hand_over: true, ..Leadership::default() },
+        leadership: LeadershipConfig { transfer_to_priority: true, ..LeadershipConfig::default() },
         check_quorum: true,
         parallel_append: true,
         pipelining: true,
@@ -459,7 +459,7 @@ fn log(disk: &[LogRecord]) -> (EntryId, Vec<Entry>) {
         match &record.body {
             LogBody::Entry(entry) => entries.push(entry.clone()),
             LogBody::Truncate(from) => entries.retain(|e| e.id().index < *from),
-            LogBody::HardState(_) | LogBody::Commit(_) | LogBody::Floor(_) => {}
+            LogBody::HardState(_) | LogBody::Commit(_) | LogBody::VoteFloor(_) => {}
             LogBody::Base(new) => {
                 let holds = base == *new || entries.iter().any(|e| e.id() == *new);
                 base = *new;

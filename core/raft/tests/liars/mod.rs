@@ -12,9 +12,9 @@ use kattu_raft::message::{
 };
 use kattu_raft::{
     ChunkRead, ChunkStored, ClockReading, Config, Duration, Effects, Entry, EntryHead, EntryId, EntryKind,
-    Envelope, Form, GroupId, Incarnation, Instant, Lease, Limits, LinkEnd, LogBody, LogIndex, LogRecord,
-    Membership, Message, NodeId, PayloadReader, Policies, Raft, ReadBatch, RecordEncoder, Recovered, Round,
-    SnapshotMeta, Stamp, Term,
+    Envelope, Form, GroupId, Incarnation, Instant, LeaderLease, Limits, LinkEnd, LogBody, LogIndex,
+    LogRecord, Membership, Message, NodeId, PayloadReader, Policies, Raft, ReadBatch, RecordEncoder,
+    Recovered, Round, SnapshotMeta, Stamp, Term,
 };
 
 /// A command that the member cannot read.
@@ -129,7 +129,7 @@ impl Bytes<'_> {
     fn append_reply(&mut self) -> AppendReply {
         AppendReply {
             round: Round(self.number()),
-            promise: Duration::from_nanos(self.number()),
+            vote_hold: Duration::from_nanos(self.number()),
             clock: self.flag().then(|| ClockReading { run: self.number(), at: Instant(self.number()) }),
             disk: Duration::from_nanos(self.number()),
             bulk: Round(self.number()),
@@ -210,7 +210,8 @@ struct Among {
 }
 
 fn config(flags: u8) -> Config {
-    let lease = (flags & 1 == 1).then_some(Lease { rho: 500, margin: Duration::ZERO, watch: true });
+    let lease =
+        (flags & 1 == 1).then_some(LeaderLease { rho: 500, margin: Duration::ZERO, watch_clocks: true });
     Config {
         group: GroupId(0),
         id: ME,
@@ -220,7 +221,11 @@ fn config(flags: u8) -> Config {
         election_timeout: Duration::from_millis(1000),
         heartbeat_interval: Duration::from_millis(100),
         pre_vote: true,
-        leadership: kattu_raft::Leadership { lease, leave_slow_disk: flags & 2 == 2, ..Default::default() },
+        leadership: kattu_raft::LeadershipConfig {
+            leader_lease: lease,
+            leave_slow_disk: flags & 2 == 2,
+            ..Default::default()
+        },
         check_quorum: true,
         parallel_append: flags & 4 == 0,
         pipelining: flags & 8 == 0,

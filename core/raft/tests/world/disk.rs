@@ -23,7 +23,7 @@ pub struct Disk {
     /// The snapshot that comes in, as far as it has.
     pub partial: Option<(SnapshotMeta, Vec<u8>)>,
     /// Where the log ended, or surely not later than where it begins anew: durable. [fault-model ST7]
-    pub floor: Option<EntryId>,
+    pub vote_floor: Option<EntryId>,
     /// What it held and has lost.
     pub lost: Vec<EntryId>,
 }
@@ -92,7 +92,7 @@ impl State {
                 self.base = *base;
                 self.committed = self.committed.max(base.index);
             }
-            LogBody::Floor(_) => {} // in a place of its own
+            LogBody::VoteFloor(_) => {} // in a place of its own
         }
     }
 
@@ -135,8 +135,8 @@ impl Disk {
         let records = records.min(self.pending.len());
         for record in self.pending.drain(..records) {
             self.durable.take(&record);
-            if let LogBody::Floor(floor) = &record.body {
-                self.floor = self.floor.max(Some(*floor));
+            if let LogBody::VoteFloor(vote_floor) = &record.body {
+                self.vote_floor = self.vote_floor.max(Some(*vote_floor));
             }
         }
         (records > 0).then_some(self.durable.lsn)
@@ -157,11 +157,11 @@ impl Disk {
     pub fn damage(&mut self, kept: usize, readable: bool) {
         assert!(self.pending.is_empty(), "damage is found at start");
         let last = self.durable.last();
-        let floor = match readable {
+        let vote_floor = match readable {
             true => last,
             false => EntryId { term: self.durable.hard.term.next(), index: LogIndex(0) },
         };
-        self.floor = self.floor.max(Some(floor));
+        self.vote_floor = self.vote_floor.max(Some(vote_floor));
         self.lost.extend(self.durable.log.iter().skip(kept).map(Entry::id));
         self.durable.log.truncate(kept);
         self.durable.committed = self.durable.committed.min(self.durable.last().index);
@@ -170,9 +170,9 @@ impl Disk {
 
     /// Everything after the first `kept` entries is gone, and nothing says so: the disk had lied, or is an older copy.
     pub fn forget(&mut self, kept: usize) {
-        let floor = self.floor;
+        let vote_floor = self.vote_floor;
         self.damage(kept, true);
-        self.floor = floor;
+        self.vote_floor = vote_floor;
     }
 
     /// Whether this entry is durable here, or was until damage took it.
@@ -253,7 +253,7 @@ impl Disk {
             committed: *committed,
             lsn: *lsn,
             stamp: log.last().map_or(stamp, |entry| entry.head.stamp),
-            floor: self.floor,
+            vote_floor: self.vote_floor,
         }
     }
 

@@ -20,7 +20,7 @@ pub struct Leading {
     /// Who was told to take over, and the term that was to end.
     told: BTreeSet<(NodeId, Term)>,
     /// Who told somebody to take over, and in which term.
-    handed_over: BTreeSet<(NodeId, Term)>,
+    transferred: BTreeSet<(NodeId, Term)>,
     /// Leases are believed, whatever comes of it: for tests that want to see what does.
     pub believes_leases: bool,
 }
@@ -39,7 +39,7 @@ impl Leading {
                 }
                 Message::TimeoutNow(_) => {
                     self.told.insert((to, term));
-                    self.handed_over.insert((id, term));
+                    self.transferred.insert((id, term));
                 }
                 Message::Vote(vote) if vote.transfer => {
                     let wanted = self.told.contains(&(id, Term(term.0 - 1)));
@@ -54,9 +54,9 @@ impl Leading {
             }
         }
         if let Some(raft) = &peers[&id].raft
-            && self.handed_over.contains(&(id, raft.term()))
+            && self.transferred.contains(&(id, raft.term()))
         {
-            let lease = raft.lease_until();
+            let lease = raft.leader_lease_until();
             assert_eq!(lease, None, "no_lease_after_transfer: {} has one after it handed over [L-6]", id.0);
         }
     }
@@ -84,11 +84,12 @@ impl Leading {
             return;
         }
         let running = || peers.iter().filter_map(|(id, peer)| Some((id, peer, peer.raft.as_ref()?)));
-        let holds =
-            |peer: &Peer, raft: &Raft| raft.lease_until().is_some_and(|until| peer.clock.at(now) < until);
+        let holds = |peer: &Peer, raft: &Raft| {
+            raft.leader_lease_until().is_some_and(|until| peer.clock.at(now) < until)
+        };
         for (id, peer, raft) in running().filter(|(_, peer, raft)| holds(peer, raft)) {
             for (other, _, later) in running().filter(|(_, _, later)| later.is_leader()) {
-                let left = peer.clock.when(raft.lease_until().unwrap_or_default()).since(now);
+                let left = peer.clock.when(raft.leader_lease_until().unwrap_or_default()).since(now);
                 assert!(
                     later.term() <= raft.term(),
                     "leases_exclude_leaders: {} leads {:?} while the lease of {} in {:?} holds for another {left:?} [L-2]",

@@ -288,7 +288,7 @@ impl World {
             let later = waiting.split_off(&(verdict.upto.0 + 1));
             let judged = std::mem::replace(waiting, later);
             assert!(!judged.is_empty(), "{} answers read {} twice", id.0, verdict.upto.0);
-            for (read, floor) in judged {
+            for (read, vote_floor) in judged {
                 let index = verdict.index;
                 self.journal.push(match index {
                     Some(index) => format!("{}: read {read} may be served at {}", id.0, index.0),
@@ -296,8 +296,8 @@ impl World {
                 });
                 if let Some(index) = index {
                     assert!(
-                        floor <= index,
-                        "stale read at {}: index {index:?}, {floor:?} was committed before",
+                        vote_floor <= index,
+                        "stale read at {}: index {index:?}, {vote_floor:?} was committed before",
                         id.0
                     );
                 }
@@ -322,14 +322,14 @@ impl World {
     }
 
     pub fn read(&mut self, id: NodeId) -> u64 {
-        let floor = self.safety.highest_commit();
+        let vote_floor = self.safety.highest_commit();
         let peer = self.peer(id);
         peer.batches += 1;
         let batch = peer.batches;
-        peer.reading.insert(batch, floor);
+        peer.reading.insert(batch, vote_floor);
         self.act(id, |raft, now, effects| raft.read(now, ReadBatch(batch), effects));
         let at_once = !self.peer(id).reading.contains_key(&batch);
-        self.lease_reads += u64::from(at_once && self.raft(id).lease_until().is_some());
+        self.lease_reads += u64::from(at_once && self.raft(id).leader_lease_until().is_some());
         batch
     }
 

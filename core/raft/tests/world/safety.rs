@@ -29,7 +29,7 @@ pub struct Safety {
 #[derive(Clone, Copy, Default)]
 struct Seen {
     committed: LogIndex,
-    handed: LogIndex,
+    delivered: LogIndex,
     term: Term,
     /// Highest index handed out in earlier runs: what this member's clients may have seen.
     served: LogIndex,
@@ -45,9 +45,9 @@ impl Safety {
     pub fn started(&mut self, id: NodeId, peers: &Peers) {
         let Some(raft) = &peers[&id].raft else { return };
         let former = self.seen.get(&id).copied().unwrap_or_default();
-        let served = former.served.max(former.handed);
-        let handed = raft.applied_handed_out();
-        let seen = Seen { committed: raft.committed(), handed, term: raft.term(), served };
+        let served = former.served.max(former.delivered);
+        let delivered = raft.applied_delivered();
+        let seen = Seen { committed: raft.committed(), delivered, term: raft.term(), served };
         assert!(seen.committed <= self.highest_commit(), "{} recovers a commit nobody made", id.0);
         self.seen.insert(id, seen);
         self.observe(id, peers, &[], None, &[]);
@@ -60,7 +60,7 @@ impl Safety {
         peers: &Peers,
         sent: &[Envelope],
         install: Option<&SnapshotMeta>,
-        handed: &[Entry],
+        delivered: &[Entry],
     ) {
         let Some(raft) = &peers[&id].raft else { return };
         if let Err(violation) = invariants::check(raft) {
@@ -71,8 +71,8 @@ impl Safety {
         assert!(seen.term <= raft.term(), "term of {} fell", id.0);
         self.check_leader(id, peers);
         self.check_commits(id, peers, seen.committed);
-        let before = self.check_install(id, peers, install).unwrap_or(seen.handed);
-        self.check_handed(id, before, handed);
+        let before = self.check_install(id, peers, install).unwrap_or(seen.delivered);
+        self.check_delivered(id, before, delivered);
         for envelope in sent {
             check_honesty(id, peers, envelope);
         }
@@ -80,9 +80,11 @@ impl Safety {
             let served = seen.served;
             assert!(served <= confirmed, "{} goes back from {served:?} to {confirmed:?} [ST17]", id.0);
         }
-        let handed = raft.applied_handed_out();
-        self.seen
-            .insert(id, Seen { committed: raft.committed(), handed, term: raft.term(), served: seen.served });
+        let delivered = raft.applied_delivered();
+        self.seen.insert(
+            id,
+            Seen { committed: raft.committed(), delivered, term: raft.term(), served: seen.served },
+        );
     }
 
     /// One leader per term; it holds everything that was committed in earlier terms.
@@ -174,8 +176,8 @@ impl Safety {
     }
 
     /// Entries are handed out in order, each once, after they were committed, with one payload everywhere.
-    fn check_handed(&mut self, id: NodeId, before: LogIndex, handed: &[Entry]) {
-        for (entry, index) in handed.iter().zip(before.0 + 1..) {
+    fn check_delivered(&mut self, id: NodeId, before: LogIndex, delivered: &[Entry]) {
+        for (entry, index) in delivered.iter().zip(before.0 + 1..) {
             assert_eq!(entry.id().index.0, index, "{} applies out of order", id.0);
             let known = self.committed.get_mut(index as usize - 1);
             let (known, payload) =
@@ -213,12 +215,16 @@ fn check_honesty(id: NodeId, peers: &Peers, envelope: &Envelope) {
         }
         Message::VoteReply(reply) if reply.granted => {
             assert_eq!(disk.hard.vote, Some(envelope.to), "{} gives a vote it could forget", id.0);
-            let floor = peers[&id].disk.floor;
-            let below = peers[&id].raft.as_ref().is_some_and(|raft| Some(raft.last_id()) < floor);
+            let vote_floor = peers[&id].disk.vote_floor;
+            let below = peers[&id].raft.as_ref().is_some_and(|raft| Some(raft.last_id()) < vote_floor);
             let candidate = peers[&envelope.to].raft.as_ref().filter(|raft| raft.term() == envelope.term);
             if let Some(candidate) = candidate.filter(|_| below) {
                 let last = Some(candidate.last_id());
-                assert!(floor <= last, "{} votes for {last:?} below its floor {floor:?} [ST7]", id.0);
+                assert!(
+                    vote_floor <= last,
+                    "{} votes for {last:?} below its floor {vote_floor:?} [ST7]",
+                    id.0
+                );
             }
         }
         Message::Vote(_) => assert_eq!(disk.hard.vote, Some(id), "{} campaigns without its own vote", id.0),

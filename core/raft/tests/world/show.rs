@@ -92,7 +92,7 @@ pub fn record(record: &LogRecord) -> String {
         LogBody::Entry(written) => format!("entry {}", entry(written)),
         LogBody::Commit(index) => format!("commit mark {}", index.0),
         LogBody::Base(base) => format!("base {base}"),
-        LogBody::Floor(floor) => format!("floor {floor}"),
+        LogBody::VoteFloor(vote_floor) => format!("floor {vote_floor}"),
     };
     format!("#{} {text}", record.lsn.0)
 }
@@ -147,7 +147,9 @@ pub fn trace(trace: &Trace) -> String {
         Trace::SlowDisk { own, fastest, its } => {
             format!("took {own:?} for a write, {} took {its:?}", fastest.0)
         }
-        Trace::LeaseWithout { peer, promise } => format!("has no promise of {} but {promise:?}", peer.0),
+        Trace::LeaderLeaseDenied { peer, vote_hold } => {
+            format!("has no vote hold of {} but {vote_hold:?}", peer.0)
+        }
         Trace::ClocksApart { peer, gains } => {
             format!("proves that the clock of {} gains {gains} ppm", peer.0)
         }
@@ -159,8 +161,8 @@ pub fn trace(trace: &Trace) -> String {
             format!("{} has lost its log from {} to {}", peer.0, last.0 + 1, matched.0)
         }
         Trace::TakesPart { unasked } => format!("takes part, {unasked} have not answered"),
-        Trace::ToldOfLoss { floor, last } => {
-            format!("is told that its log, which ends at {last}, went up to {floor}")
+        Trace::ToldOfLoss { vote_floor, last } => {
+            format!("is told that its log, which ends at {last}, went up to {vote_floor}")
         }
         Trace::TransferFailed(target) => format!("gives up handing over to {}", target.0),
     }
@@ -175,6 +177,6 @@ pub fn status(raft: &Raft) -> String {
         raft.last_id(),
         raft.persisted_index().0,
         raft.committed().0,
-        raft.applied_handed_out().0
+        raft.applied_delivered().0
     )
 }

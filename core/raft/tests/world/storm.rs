@@ -3,7 +3,9 @@
 
 use super::clock::Clock;
 use super::{World, config};
-use kattu_raft::{Config, Duration, Instant, Leadership, Lease, Limits, LinkEnd, Membership, NodeId};
+use kattu_raft::{
+    Config, Duration, Instant, LeaderLease, LeadershipConfig, Limits, LinkEnd, Membership, NodeId,
+};
 
 /// How wrong the members' clocks are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,17 +83,18 @@ fn draw_leadership(dice: &mut Dice, configs: &mut [Config], clocks: Clocks) {
     let rho = [5_000, 100_000][dice.roll(2)];
     // Beyond the bound it is the reads that shall tell.
     let watch = clocks == Clocks::Within;
-    let lease = Lease { rho, margin: Duration::from_millis(dice.roll(3) as u64 * 10), watch };
+    let lease =
+        LeaderLease { rho, margin: Duration::from_millis(dice.roll(3) as u64 * 10), watch_clocks: watch };
     let (leased, suspicious, hands_over) = (dice.one_in(2), !dice.one_in(4), dice.one_in(5));
     for config in configs {
         let may = config.check_quorum && (leased || clocks == Clocks::Beyond);
-        config.leadership = Leadership {
+        config.leadership = LeadershipConfig {
             priority: [100, 100, 100, 0, 255][dice.roll(5)],
-            hand_over: hands_over,
+            transfer_to_priority: hands_over,
             leave_slow_disk: false,
             suspicion: Some(Duration::from_millis(1 + dice.roll(10) as u64)).filter(|_| suspicious),
-            lease: Some(lease).filter(|_| may),
-            ..Leadership::default()
+            leader_lease: Some(lease).filter(|_| may),
+            ..LeadershipConfig::default()
         };
     }
 }
@@ -105,7 +108,7 @@ fn draw_disagreement(seed: u64, configs: &mut [Config], clocks: Clocks) {
     }
     for config in configs {
         match dice.roll(3) {
-            0 => config.leadership.lease = None,
+            0 => config.leadership.leader_lease = None,
             1 => config.election_timeout /= 2,
             _ => {}
         }
@@ -120,7 +123,7 @@ fn draw_slow_disks(seed: u64, configs: &mut [Config]) {
 
 /// Any time, and a rate that is wrong by what is allowed, or by far more.
 fn draw_clock(dice: &mut Dice, config: &Config, now: Instant, clocks: Clocks) -> Clock {
-    let rho = config.leadership.lease.map_or(5_000, |lease| lease.rho) as usize;
+    let rho = config.leadership.leader_lease.map_or(5_000, |lease| lease.rho) as usize;
     let wrong = match clocks {
         Clocks::Within => rho,
         Clocks::Beyond => 700_000,
@@ -155,8 +158,9 @@ fn strand(world: &mut World, dice: &mut Dice, proposals: &mut u64) {
         }
     }
     world.cut.clear();
-    let calm =
-        |world: &World| world.leader().is_some_and(|leader| world.raft(leader).lease_until().is_some());
+    let calm = |world: &World| {
+        world.leader().is_some_and(|leader| world.raft(leader).leader_lease_until().is_some())
+    };
     let earned = world.pass_until(Duration::from_secs(3), calm);
     let Some(old) = world.leader().filter(|_| earned) else { return };
     world.pass(Duration::from_millis(dice.roll(150) as u64));
@@ -451,7 +455,7 @@ fn clear_up(world: &mut World) {
             && leader.committed() == leader.last_id().index
             && leader.membership().members().all(|id| {
                 let raft = world.raft(id);
-                raft.last_id() == leader.last_id() && raft.applied_handed_out() == leader.committed()
+                raft.last_id() == leader.last_id() && raft.applied_delivered() == leader.committed()
             })
     });
     let state = |id: &NodeId| {
@@ -478,11 +482,11 @@ fn clear_up(world: &mut World) {
         confirmed && members.iter().all(|id| all(&world.peers[id]))
     });
     assert!(served, "a healed group applies, reads, and has heard of a commit of the newest term");
-    hand_over(world);
+    transfer(world);
 }
 
 /// A healed leader hands over to the one it would choose.
-fn hand_over(world: &mut World) {
+fn transfer(world: &mut World) {
     let Some(leader) = world.leader() else { return };
     let Some(target) = world.raft(leader).best_successor(world.local(leader)) else {
         return assert_eq!(world.raft(leader).voters().len(), 1, "nobody can take over from {leader:?}");
@@ -526,7 +530,7 @@ pub fn with_clocks(seed: u64, steps: usize, clocks: Clocks) -> World {
         world.start(id);
     }
     let mut proposals = 0;
-    let leased = world.peers.values().any(|peer| peer.config.leadership.lease.is_some());
+    let leased = world.peers.values().any(|peer| peer.config.leadership.leader_lease.is_some());
     for step in 0..steps {
         if leased && world.ids().len() > 1 && step % 500 == 250 {
             strand(&mut world, &mut dice, &mut proposals);

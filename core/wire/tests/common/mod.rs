@@ -13,7 +13,7 @@ use kattu_raft::{
 use kattu_wire::{
     Challenge, Codec, Frame, FrameWriter, Goodbye, Hello, Lane, Refused, Welcome, record_encode,
 };
-use kattu_wire::{Introduction, Join, Known, PROTOCOL_MAX, Removed, Roll};
+use kattu_wire::{Conflict, Introduction, Join, MemberList, PROTOCOL_MAX, Removed};
 
 /// The codec as the shell makes it.
 pub const CODEC: Codec = Codec::new(crc32c::crc32c_append);
@@ -37,7 +37,7 @@ pub fn envelope(message: Message) -> Frame {
     }))
 }
 
-fn roll() -> Roll {
+fn roll() -> MemberList {
     let first = MemberInfo {
         id: NodeId(1),
         name: "n1".into(),
@@ -53,7 +53,7 @@ fn roll() -> Roll {
     };
     let now = MemberInfo { client_urls: vec!["http://10.0.0.1:2379".into()], ..first.clone() };
     let members = Members { at: LogIndex(15), list: vec![now, learner], removed: vec![NodeId(2), NodeId(3)] };
-    Roll { cluster: 0xABCD, began_with: vec![first], members, heard: vec![NodeId(1)] }
+    MemberList { cluster: 0xABCD, began_with: vec![first], members, heard: vec![NodeId(1)] }
 }
 
 fn heartbeat() -> Append {
@@ -69,7 +69,7 @@ fn reply(reply: AppendReply) -> Frame {
 fn little() -> AppendReply {
     AppendReply {
         round: Round(9),
-        promise: Duration::ZERO,
+        vote_hold: Duration::ZERO,
         clock: None,
         disk: Duration::ZERO,
         bulk: Round(9),
@@ -82,7 +82,7 @@ fn little() -> AppendReply {
 /// An answer that says all that one can.
 fn everything() -> AppendReply {
     AppendReply {
-        promise: Duration::from_millis(1000),
+        vote_hold: Duration::from_millis(1000),
         clock: Some(ClockReading { run: 0x0102_0304_0506_0708, at: Instant(86_400_000_000_000) }),
         disk: Duration::from_micros(250),
         bulk: Round(7),
@@ -166,9 +166,9 @@ pub fn one_of_each() -> Vec<(&'static str, Frame)> {
                 peer_urls: vec!["http://10.0.0.4:2380".into(), "http://n4:2380".into()],
             }),
         ),
-        ("roll", Frame::Roll(roll())),
+        ("roll", Frame::MemberList(roll())),
         ("removed", Frame::Removed(Removed { cluster: 0xABCD, member: NodeId(4) })),
-        ("known", Frame::Known(Known { cluster: 0xABCD, member: NodeId(4) })),
+        ("known", Frame::Conflict(Conflict { cluster: 0xABCD, member: NodeId(4) })),
         ("quota", Frame::Quota(12 << 30)),
         (
             "append",

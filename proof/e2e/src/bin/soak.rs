@@ -2,7 +2,7 @@
 //!
 //! Knows nothing of: how it is measured; the library does.
 
-use kattu_e2e::soak::{Look, Wish, run};
+use kattu_e2e::soak::{Look, Settings, run};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -10,15 +10,16 @@ const USAGE: &str =
     "cargo xtask bench soak [--minutes N (60)] [--keys N (1000000)] [--value-bytes N (256)] [--quota-mb N]";
 
 fn main() -> ExitCode {
-    let mut wish = Wish { length: Duration::from_secs(3600), keys: 1_000_000, value_bytes: 256, quota: None };
+    let mut settings =
+        Settings { length: Duration::from_secs(3600), keys: 1_000_000, value_bytes: 256, quota: None };
     let mut words = std::env::args().skip(1);
     while let Some(word) = words.next() {
         let number = words.next().and_then(|text| text.parse::<u64>().ok()).filter(|number| 0 < *number);
         match (word.as_str(), number) {
-            ("--minutes", Some(minutes)) => wish.length = Duration::from_secs(60 * minutes.min(10_000)),
-            ("--keys", Some(keys)) => wish.keys = keys,
-            ("--quota-mb", Some(mb)) => wish.quota = Some(mb.min(1 << 30) * 1_000_000),
-            ("--value-bytes", Some(bytes)) => wish.value_bytes = bytes.min(1 << 20),
+            ("--minutes", Some(minutes)) => settings.length = Duration::from_secs(60 * minutes.min(10_000)),
+            ("--keys", Some(keys)) => settings.keys = keys,
+            ("--quota-mb", Some(mb)) => settings.quota = Some(mb.min(1 << 30) * 1_000_000),
+            ("--value-bytes", Some(bytes)) => settings.value_bytes = bytes.min(1 << 20),
             _ => {
                 eprintln!("{USAGE}");
                 return ExitCode::from(2);
@@ -29,7 +30,7 @@ fn main() -> ExitCode {
         "| minute | puts | memory of each member, MB | store / quota, MB | history, s |\n|---|---|---|---|---|"
     );
     let mut told = 0;
-    let report = run(wish, |look| {
+    let report = run(settings, |look| {
         let minute = look.at.as_secs() / 60;
         if told < minute || look.at < Duration::from_secs(15) {
             told = minute;

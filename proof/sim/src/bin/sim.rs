@@ -48,7 +48,7 @@ fn main() -> ExitCode {
             for &fault in Fault::ALL {
                 println!("{} {:>8}  {}", fault.id(), sum.faults.count(fault), fault.about());
             }
-            println!("{}", sum.deeds);
+            println!("{}", sum.counts);
             match options.family {
                 Family::Storms | Family::Liars => println!("{}", sum.service.said_of_steps()),
                 _ => print!("{}", sum.service),

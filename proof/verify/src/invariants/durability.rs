@@ -31,7 +31,7 @@ pub(super) fn durable(ghost: &mut Ghost, place: usize, lsn: Lsn) -> Checked {
         match member.sink(chosen) {
             // A hint: it travels with the next block, and losing it costs time only [ST17]; and what has a place of its
             // own, without a number.
-            None | Some(Pending::Commit | Pending::Floor(_)) => continue,
+            None | Some(Pending::Commit | Pending::VoteFloor(_)) => continue,
             Some(Pending::Hard(hard)) => super::votes::durable(ghost, place, hard),
             Some(Pending::Truncate(_) | Pending::Entry(_) | Pending::Base(_)) => {}
         }
@@ -59,18 +59,19 @@ pub(super) fn recovered(ghost: &mut Ghost, place: usize, recovered: &Recovered) 
             | Pending::Entry(_)
             | Pending::Commit
             | Pending::Base(_)
-            | Pending::Floor(_) => None,
+            | Pending::VoteFloor(_) => None,
         }))
         .collect();
     // What a leader told it comes back, unless the whole directory is older than that.
-    let says = recovered.floor.unwrap_or_default().max(recovered.last);
-    expect(harm == Some(Harm::Older) || member.disk_floor.unwrap_or_default() <= says, NAME, || {
+    let says = recovered.vote_floor.unwrap_or_default().max(recovered.last);
+    expect(harm == Some(Harm::Older) || member.disk_vote_floor.unwrap_or_default() <= says, NAME, || {
         format!(
             "{id:?} comes back with a log up to {} and the floor {:?}; its disk held the floor {:?}",
-            recovered.last, recovered.floor, member.disk_floor
+            recovered.last, recovered.vote_floor, member.disk_vote_floor
         )
     })?;
-    member.floor = member.floor.filter(|floor| recovered.last < *floor).min(recovered.floor);
+    member.vote_floor =
+        member.vote_floor.filter(|vote_floor| recovered.last < *vote_floor).min(recovered.vote_floor);
     let snapshot = recovered.snapshot.as_ref().map_or(EntryId::default(), |snapshot| snapshot.last);
     let committed_there = chosen.term(snapshot.index);
     expect(committed_there == Some(snapshot.term), NAME, || {
@@ -137,11 +138,11 @@ fn harmed(ghost: &mut Ghost, place: usize, recovered: &Recovered, harm: Harm) ->
     let id = member.id;
     let lost = member.lost.as_ref().map_or(EntryId::default(), Log::last);
     let owed = member.disk.last().max(lost);
-    let says = recovered.floor.unwrap_or_default().max(recovered.last);
+    let says = recovered.vote_floor.unwrap_or_default().max(recovered.last);
     expect(harm == Harm::Older || owed <= says, NAME, || {
         format!(
             "{id:?} comes back with a log up to {} and the floor {:?}; it had promised to keep {owed}",
-            recovered.last, recovered.floor
+            recovered.last, recovered.vote_floor
         )
     })?;
     let term_at = |index: LogIndex| {

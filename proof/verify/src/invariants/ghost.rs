@@ -126,7 +126,7 @@ pub(super) enum Pending {
     Entry(Line),
     Commit,
     Base(EntryId),
-    Floor(EntryId),
+    VoteFloor(EntryId),
 }
 
 /// One member.
@@ -149,7 +149,7 @@ pub(super) struct Member {
     /// As last looked at.
     pub(super) term: Term,
     pub(super) committed: LogIndex,
-    pub(super) handed: LogIndex,
+    pub(super) delivered: LogIndex,
     pub(super) persisted: LogIndex,
     pub(super) verified: (Term, LogIndex),
     /// The term it leads.
@@ -177,8 +177,8 @@ pub(super) struct Member {
     /// The log that it once promised to keep, as long as its disk does not hold one that is as complete.
     pub(super) lost: Option<Log>,
     /// Where its log ended, as a leader told it: as it left for the disk, and as it is on the disk.
-    pub(super) floor: Option<EntryId>,
-    pub(super) disk_floor: Option<EntryId>,
+    pub(super) vote_floor: Option<EntryId>,
+    pub(super) disk_vote_floor: Option<EntryId>,
 }
 
 /// What becomes of a log while its member is down.
@@ -204,7 +204,7 @@ impl Member {
             disk: Log::default(),
             term: Term(0),
             committed: LogIndex(0),
-            handed: LogIndex(0),
+            delivered: LogIndex(0),
             persisted: LogIndex(0),
             verified: (Term(0), LogIndex(0)),
             leads: None,
@@ -220,15 +220,15 @@ impl Member {
             owed: None,
             has_lost: false,
             lost: None,
-            floor: None,
-            disk_floor: None,
+            vote_floor: None,
+            disk_vote_floor: None,
         }
     }
 
     /// The end of the most complete log that it has promised to keep.
     pub(super) fn promised(&self) -> EntryId {
         let lost = self.lost.as_ref().map_or(EntryId::default(), Log::last);
-        lost.max(self.log.last()).max(self.floor.unwrap_or_default())
+        lost.max(self.log.last()).max(self.vote_floor.unwrap_or_default())
     }
 
     /// Whether it has acknowledged an entry and still owes it, on its disk or not.
@@ -257,9 +257,9 @@ impl Member {
                 Pending::Entry(line)
             }
             LogBody::Commit(_) => Pending::Commit,
-            LogBody::Floor(floor) => {
-                self.floor = self.floor.max(Some(*floor));
-                Pending::Floor(*floor)
+            LogBody::VoteFloor(vote_floor) => {
+                self.vote_floor = self.vote_floor.max(Some(*vote_floor));
+                Pending::VoteFloor(*vote_floor)
             }
             LogBody::Base(base) => {
                 if self.log.term(base.index) != Some(base.term) {
@@ -282,13 +282,16 @@ impl Member {
             Pending::Truncate(first) => self.disk.truncate(first),
             Pending::Entry(line) => self.disk.append(line),
             Pending::Commit => {}
-            Pending::Floor(floor) => self.disk_floor = self.disk_floor.max(Some(floor)),
+            Pending::VoteFloor(vote_floor) => {
+                self.disk_vote_floor = self.disk_vote_floor.max(Some(vote_floor))
+            }
             Pending::Base(base) => self.disk.rebase(base, LogIndex(0), chosen),
         }
         let last = self.disk.last();
         let _made_good = self.lost.take_if(|lost| lost.last() <= last);
-        if self.disk_floor.is_some_and(|floor| floor <= last) {
-            (self.floor, self.disk_floor) = (self.floor.filter(|floor| last < *floor), None);
+        if self.disk_vote_floor.is_some_and(|vote_floor| vote_floor <= last) {
+            (self.vote_floor, self.disk_vote_floor) =
+                (self.vote_floor.filter(|vote_floor| last < *vote_floor), None);
         }
         Some(pending)
     }

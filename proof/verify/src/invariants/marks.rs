@@ -14,8 +14,8 @@ pub(super) fn stepped(ghost: &mut Ghost, place: usize, view: &View) -> Checked {
     expect(member.term <= view.term, NAME, || {
         format!("{id:?}: from {:?} back to {:?}", member.term, view.term)
     })?;
-    expect(member.handed <= view.handed, NAME, || {
-        format!("{id:?}: handed out {:?}, now {:?}", member.handed, view.handed)
+    expect(member.delivered <= view.delivered, NAME, || {
+        format!("{id:?}: handed out {:?}, now {:?}", member.delivered, view.delivered)
     })?;
     expect(member.persisted <= view.persisted, NAME, || {
         format!(
@@ -24,8 +24,8 @@ pub(super) fn stepped(ghost: &mut Ghost, place: usize, view: &View) -> Checked {
         )
     })?;
     let last = member.log.last();
-    let ordered = member.applied <= view.handed
-        && view.handed <= view.committed.min(view.persisted)
+    let ordered = member.applied <= view.delivered
+        && view.delivered <= view.committed.min(view.persisted)
         && view.committed.max(view.persisted) <= last.index;
     expect(ordered, NAME, || {
         format!("{id:?}: applied {:?}, {view:?}, the log ends at {last}", member.applied)
@@ -37,6 +37,6 @@ pub(super) fn stepped(ghost: &mut Ghost, place: usize, view: &View) -> Checked {
         })?;
     }
     let member = ghost.at_mut(place);
-    (member.term, member.handed, member.persisted) = (view.term, view.handed, view.persisted);
+    (member.term, member.delivered, member.persisted) = (view.term, view.delivered, view.persisted);
     Ok(())
 }

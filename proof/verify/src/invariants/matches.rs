@@ -48,10 +48,10 @@ pub(super) fn sent(ghost: &Ghost, place: usize, envelope: &Envelope) -> Checked 
 }
 
 /// A member takes what it was told for its floor: only if it has lost something, and that lies beyond its log.
-pub(super) fn floored(ghost: &Ghost, place: usize, floor: EntryId) -> Checked {
+pub(super) fn floored(ghost: &Ghost, place: usize, vote_floor: EntryId) -> Checked {
     let member = ghost.at(place);
     let last = member.log.last();
-    expect(member.has_lost && last < floor, NAME, || {
-        format!("{:?} has a log up to {last} and takes {floor} for what it has lost", member.id)
+    expect(member.has_lost && last < vote_floor, NAME, || {
+        format!("{:?} has a log up to {last} and takes {vote_floor} for what it has lost", member.id)
     })
 }

@@ -92,7 +92,7 @@ struct View {
     leads: bool,
     leader: Option<NodeId>,
     committed: LogIndex,
-    handed: LogIndex,
+    delivered: LogIndex,
     persisted: LogIndex,
     verified: LogIndex,
     confirmed: Option<LogIndex>,
@@ -105,7 +105,7 @@ impl View {
             leads: raft.is_leader(),
             leader: raft.leader(),
             committed: raft.committed(),
-            handed: raft.applied_handed_out(),
+            delivered: raft.applied_delivered(),
             persisted: raft.persisted_index(),
             verified: raft.verified(),
             confirmed: raft.confirmed(),
@@ -135,7 +135,7 @@ impl Invariants {
         let served_before = ghost.at(place).served_before.max(ghost.at(place).served);
         let snapshot = ghost.at(place).snapshot;
         let (has_lost, lost) = (ghost.at(place).has_lost, ghost.at(place).lost.clone());
-        let floor = ghost.at(place).floor;
+        let vote_floor = ghost.at(place).vote_floor;
         let covered = recovered.snapshot.as_ref().map_or(LogIndex(0), |snapshot| snapshot.last.index);
         let agreed = (1..=found.last().index.min(ghost.chosen.last().index).0)
             .map(LogIndex)
@@ -152,12 +152,12 @@ impl Invariants {
             marked: recovered.committed,
             served_before,
             applied: covered,
-            handed: covered,
+            delivered: covered,
             snapshot,
             has_lost,
             lost,
-            floor,
-            disk_floor: floor,
+            vote_floor,
+            disk_vote_floor: vote_floor,
             persisted: found.last().index,
             agreed: agreed.unwrap_or_default(),
             log: found.clone(),
@@ -404,7 +404,7 @@ fn persisted(ghost: &mut Ghost, place: usize, view: &View, record: &LogRecord) -
             line = Some(new);
         }
         LogBody::Base(base) => bases::rebased(ghost, place, *base)?,
-        LogBody::Floor(floor) => matches::floored(ghost, place, *floor)?,
+        LogBody::VoteFloor(vote_floor) => matches::floored(ghost, place, *vote_floor)?,
         LogBody::Commit(_) => {}
     }
     let (member, chosen) = ghost.member_and_chosen(place);

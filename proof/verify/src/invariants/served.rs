@@ -11,40 +11,40 @@ const NAME: &str = "served";
 pub(super) fn stepped(ghost: &mut Ghost, place: usize, view: &View, tasks: &[KeeperTask]) -> Checked {
     let member = ghost.at_mut(place);
     let id = member.id;
-    let mut handed = member.handed;
+    let mut delivered = member.delivered;
     for task in tasks {
         match task {
             KeeperTask::Apply { ticket, .. } => {
-                handed = handed.next();
+                delivered = delivered.next();
                 if ticket.is_some() {
-                    member.served = member.served.max(handed);
+                    member.served = member.served.max(delivered);
                 }
             }
             KeeperTask::Read { needs, .. }
             | KeeperTask::Members { needs, .. }
             | KeeperTask::Pin { needs, .. } => {
                 // While a snapshot is read, the state before it is served to whoever does not need more.
-                let sees = if member.installs { *needs } else { handed };
-                expect(*needs <= handed && member.marked <= sees, NAME, || {
+                let sees = if member.installs { *needs } else { delivered };
+                expect(*needs <= delivered && member.marked <= sees, NAME, || {
                     format!(
-                        "{id:?} serves a read at {handed:?}, from {needs:?} on; its log said at the start: {:?}",
+                        "{id:?} serves a read at {delivered:?}, from {needs:?} on; its log said at the start: {:?}",
                         member.marked
                     )
                 })?;
-                member.served = member.served.max(handed);
+                member.served = member.served.max(delivered);
             }
-            KeeperTask::Snapshot(meta) => expect(meta.last.index == handed, NAME, || {
-                format!("{id:?} orders a snapshot up to {} at {handed:?}", meta.last)
+            KeeperTask::Snapshot(meta) => expect(meta.last.index == delivered, NAME, || {
+                format!("{id:?} orders a snapshot up to {} at {delivered:?}", meta.last)
             })?,
             KeeperTask::Install(meta) => {
-                handed = meta.last.index;
+                delivered = meta.last.index;
                 member.installs = true;
             }
             KeeperTask::Status { .. } | KeeperTask::Weigh { .. } => {}
         }
     }
-    expect(handed == view.handed || handed == member.handed, NAME, || {
-        format!("{id:?} has handed out {:?}; what its keeper got ends at {handed:?}", view.handed)
+    expect(delivered == view.delivered || delivered == member.delivered, NAME, || {
+        format!("{id:?} has handed out {:?}; what its keeper got ends at {delivered:?}", view.delivered)
     })?;
     match view.confirmed {
         Some(confirmed) => expect(member.served_before <= confirmed, NAME, || {

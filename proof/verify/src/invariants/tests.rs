@@ -20,7 +20,7 @@ fn idle() -> View {
         leads: false,
         leader: None,
         committed: LogIndex(0),
-        handed: LogIndex(0),
+        delivered: LogIndex(0),
         persisted: LogIndex(0),
         verified: LogIndex(0),
         confirmed: None,
@@ -44,7 +44,7 @@ fn hard(term: u64, vote: u64) -> LogBody {
 fn matches(upto: u64) -> Message {
     Message::AppendReply(AppendReply {
         round: Round(1),
-        promise: Duration::ZERO,
+        vote_hold: Duration::ZERO,
         clock: None,
         disk: Duration::ZERO,
         bulk: Round(1),
@@ -153,11 +153,11 @@ impl Cluster {
     }
 
     /// Member 2 comes back without its log, and with this floor.
-    fn crash_and_cut(&mut self, floor: Option<EntryId>) -> Checked {
+    fn crash_and_cut(&mut self, vote_floor: Option<EntryId>) -> Checked {
         self.invariants.crashed(NodeId(2))?;
         self.invariants.cut(NodeId(2));
         let LogBody::HardState(hard) = hard(1, 1) else { unreachable!("it is one") };
-        let recovered = Recovered { hard, lsn: Lsn(self.lsns[1]), floor, ..Recovered::default() };
+        let recovered = Recovered { hard, lsn: Lsn(self.lsns[1]), vote_floor, ..Recovered::default() };
         self.invariants.restarted(NodeId(2), &recovered)
     }
 
@@ -372,9 +372,9 @@ fn what_counts_as_persisted_is_on_the_disk() {
 #[test]
 fn nothing_is_handed_out_before_it_is_committed_and_persisted() {
     let mut cluster = Cluster::committed();
-    caught(cluster.step(2, vec![], vec![], |view| view.handed = LogIndex(1)), "marks");
+    caught(cluster.step(2, vec![], vec![], |view| view.delivered = LogIndex(1)), "marks");
     let mut cluster = Cluster::committed();
-    cluster.step(1, vec![], vec![], |view| view.handed = LogIndex(1)).expect("committed and persisted");
+    cluster.step(1, vec![], vec![], |view| view.delivered = LogIndex(1)).expect("committed and persisted");
     caught(cluster.step(2, vec![], vec![], |view| (view.term, view.leader) = (Term(0), None)), "marks");
 }
 

@@ -6,7 +6,7 @@ use kattu_node::command::encode_kv;
 use kattu_node::contract::{Consistency, Outcome, Reply, ReplyBody, Request, Status};
 use kattu_node::{RequestLimits, SnapshotLimits};
 use kattu_raft::{Duration, Limits, NodeId};
-use kattu_runtime::{End, Engine, Member, Place, RuntimeConfig, start};
+use kattu_runtime::{End, Engine, Member, RuntimeConfig, Threading, start};
 use kattu_tls::Speaks;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -30,12 +30,12 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    pub fn new(size: u8, log_io: Place, apply: Place) -> Cluster {
+    pub fn new(size: u8, log_io: Threading, apply: Threading) -> Cluster {
         Cluster::start(size, log_io, apply, Duration::from_millis(500), Duration::from_millis(50), |_| {})
     }
 
     /// Small segments, and a snapshot with every half a megabyte of log, behind which so many bytes stay.
-    pub fn with_snapshots(size: u8, place: Place, keep_bytes: u64) -> Cluster {
+    pub fn with_snapshots(size: u8, place: Threading, keep_bytes: u64) -> Cluster {
         Cluster::start(size, place, place, Duration::from_millis(500), Duration::from_millis(50), |config| {
             config.snapshots = SnapshotLimits { log_bytes_min: 512 << 10, keep_bytes };
             config.segment_bytes = 256 << 10;
@@ -49,8 +49,8 @@ impl Cluster {
     /// One of them is more eager to lead than the others, and leaders offer their office.
     pub fn with_favourite(favourite: u64) -> Cluster {
         let (election, heartbeat) = (Duration::from_millis(500), Duration::from_millis(50));
-        Cluster::start(3, Place::Inline, Place::Inline, election, heartbeat, |config| {
-            config.leadership.hand_over = true;
+        Cluster::start(3, Threading::Inline, Threading::Inline, election, heartbeat, |config| {
+            config.leadership.transfer_to_priority = true;
             if config.id == NodeId(favourite) {
                 config.leadership.priority = 200;
             }
@@ -58,13 +58,13 @@ impl Cluster {
     }
 
     pub fn with_timeouts(size: u8, election: Duration, heartbeat: Duration) -> Cluster {
-        Cluster::start(size, Place::Inline, Place::Inline, election, heartbeat, |_| {})
+        Cluster::start(size, Threading::Inline, Threading::Inline, election, heartbeat, |_| {})
     }
 
     fn start(
         size: u8,
-        log_io: Place,
-        apply: Place,
+        log_io: Threading,
+        apply: Threading,
         election: Duration,
         heartbeat: Duration,
         change: impl Fn(&mut RuntimeConfig),
@@ -169,7 +169,7 @@ impl Cluster {
     }
 
     /// One more member, for a cluster that is there: it would ask everybody so far. It has a place, and does not run.
-    pub fn newcomer(&mut self) -> usize {
+    pub fn joiner(&mut self) -> usize {
         let mut config = self.configs.last().expect("there is a first one").clone();
         let mut address = config.listen_peers[0].0;
         let SocketAddr::V4(place) = &mut address else { panic!("a loopback address") };

@@ -195,7 +195,7 @@ pub const FLAGS: &[Flag] = &[
         "how eager this member is to lead, 0 to 255: 100 is like anybody, 0 the last, 255 the first",
     ),
     works(
-        "leader-handover",
+        "leader-transfer",
         Switch,
         "false",
         "a leader offers its office to a member of higher priority that is well",

@@ -36,9 +36,9 @@ fn without_flags_it_is_a_cluster_of_one_on_etcds_ports() {
     assert_eq!(config.members[0].peer_urls, ["http://localhost:2380"]);
     assert_eq!(config.id, config.members[0].id);
     assert_eq!(config.election_timeout, Duration::from_millis(1000));
-    assert_eq!(config.max_request_bytes, 1_572_864);
+    assert_eq!(config.request_bytes_max, 1_572_864);
     assert_eq!(config.retention, Retention::Period(Duration::from_secs(3600)));
-    assert!(!config.must_exist);
+    assert!(!config.join);
 }
 
 #[test]
@@ -46,12 +46,12 @@ fn leadership_is_etcds_unless_somebody_chooses_otherwise() {
     let plain = config(&[]);
     assert_eq!(
         plain.leadership,
-        Leadership { leave_slow_disk: true, asks_first: true, ..Leadership::default() }
+        LeadershipConfig { leave_slow_disk: true, asks_first: true, ..LeadershipConfig::default() }
     );
     assert_eq!(plain.read_consistency, Consistency::Linearizable);
     let chosen = config(&[
         "--election-priority=200",
-        "--leader-handover",
+        "--leader-transfer",
         "--leave-slow-disk=false",
         "--suspicion-delay=0",
         "--lease-reads",
@@ -59,14 +59,14 @@ fn leadership_is_etcds_unless_somebody_chooses_otherwise() {
         "--lease-margin=5",
         "--read-consistency=bounded=100ms",
     ]);
-    let lease = Lease { rho: 1000, margin: Duration::from_millis(5), watch: true };
-    let (hand_over, leave_slow_disk) = (true, false);
-    let leadership = Leadership {
+    let lease = LeaderLease { rho: 1000, margin: Duration::from_millis(5), watch_clocks: true };
+    let (transfer_to_priority, leave_slow_disk) = (true, false);
+    let leadership = LeadershipConfig {
         priority: 200,
-        hand_over,
+        transfer_to_priority,
         leave_slow_disk,
         suspicion: None,
-        lease: Some(lease),
+        leader_lease: Some(lease),
         asks_first: true,
     };
     assert_eq!(chosen.leadership, leadership);
@@ -173,7 +173,7 @@ fn timeouts_and_sizes_are_judged() {
         assert!(refused.contains(flag) && refused.contains(why), "{args:?}: {refused}");
     }
     assert_eq!(config(&["--quota-backend-bytes=-1"]).quota_bytes, 0);
-    assert_eq!(config(&["--log-io=thread"]).log_io, Place::Thread);
+    assert_eq!(config(&["--log-io=thread"]).log_io, Threading::Thread);
 }
 
 #[test]

@@ -166,7 +166,7 @@ async fn a_client_that_vanishes_while_it_waits_is_waited_for_no_longer() {
 
 #[tokio::test]
 async fn a_request_at_the_limit_passes_and_one_byte_more_is_refused() {
-    let face = Face::start_with(FaceConfig { max_request_bytes: 10_000, ..Default::default() }).await;
+    let face = Face::start_with(FaceConfig { request_bytes_max: 10_000, ..Default::default() }).await;
     let mut kv = face.kv().await;
     let overhead = kattu_node::command::encode_kv(&kattu_kv::api::Command::Put(kattu_kv::api::Put {
         key: b"k".to_vec(),
@@ -186,7 +186,7 @@ async fn a_request_at_the_limit_passes_and_one_byte_more_is_refused() {
 
 #[tokio::test]
 async fn what_is_beyond_even_grpcs_limit_is_refused_before_it_has_arrived() {
-    let face = Face::start_with(FaceConfig { max_request_bytes: 10_000, ..Default::default() }).await;
+    let face = Face::start_with(FaceConfig { request_bytes_max: 10_000, ..Default::default() }).await;
     let mut kv = face.kv().await;
     let huge = pb::PutRequest { key: b"k".to_vec(), value: vec![7; 8 << 20], ..Default::default() };
     let refused = kv.put(huge).await.unwrap_err();

@@ -20,8 +20,8 @@ use super::inode::Inode;
 use super::state::State;
 use crate::block::{Block, flags};
 use crate::identity::Identity;
+use crate::scan::Position;
 use crate::segment::{DATA_START, generation_of};
-use crate::walk::Position;
 use kattu_raft::EntryId;
 use std::collections::BTreeMap;
 

@@ -15,8 +15,8 @@ use super::Wal;
 use crate::block::{GroupRow, HEADER_BYTES, ROW_BYTES, flags, next_block};
 use crate::error::WalError;
 use crate::pending::Pending;
+use crate::scan::SegmentFound;
 use crate::segment::{DATA_START, Used};
-use crate::walk::SegmentFound;
 use kattu_raft::LogIndex;
 use kattu_wire::record::{HEADER_BYTES as RECORD_HEADER_BYTES, base_encode};
 

@@ -5,8 +5,8 @@
 use super::Wal;
 use crate::block::{BlockHeader, HEADER_BYTES, flags, next_block};
 use crate::error::WalError;
+use crate::scan::SegmentFound;
 use crate::segment::{self, DATA_START, Prepared, Segment, SegmentTask};
-use crate::walk::SegmentFound;
 
 /// Spare segments that are kept of used ones in any case.
 const SPARES_MIN: u64 = 2;

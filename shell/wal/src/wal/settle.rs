@@ -6,8 +6,8 @@ use crate::block::SECTOR;
 use crate::error::WalError;
 use crate::files::{Files, LogFile};
 use crate::identity::Identity;
+use crate::scan::{Position, Scanned, SegmentFound};
 use crate::segment::{DATA_START, Segment, name_of, restore_header};
-use crate::walk::{Position, SegmentFound, Walked};
 use std::collections::VecDeque;
 
 /// Brings the directory into the state the log goes on from: what was read is written again where no mark vouches for
@@ -16,38 +16,38 @@ use std::collections::VecDeque;
 pub(super) fn settle(
     files: &dyn Files,
     identity: &Identity,
-    walked: &Walked,
+    scanned: &Scanned,
 ) -> Result<VecDeque<Segment>, WalError> {
     let mut open = VecDeque::new();
-    for &SegmentFound { generation, len, .. } in &walked.segments {
+    for &SegmentFound { generation, len, .. } in &scanned.segments {
         let name = name_of(generation);
         let io = |doing: &'static str| {
             move |error: std::io::Error| WalError::io(&name_of(generation), doing, &error)
         };
         let file = files.open(&name).map_err(io("open"))?;
-        if walked.headless.iter().any(|(headless, _)| *headless == generation) {
+        if scanned.headless.iter().any(|(headless, _)| *headless == generation) {
             restore_header(&*file, identity, generation, len).map_err(io("write"))?;
         }
         // A page that a failed sync left clean in memory is not on the disk: only a write makes it dirty again.
-        let doubtful = walked.synced.max(Position { segment: generation, offset: 0 });
-        let stop = if walked.end.segment == generation { walked.end.offset } else { len };
+        let doubtful = scanned.synced.max(Position { segment: generation, offset: 0 });
+        let stop = if scanned.end.segment == generation { scanned.end.offset } else { len };
         let believed = planted!("recovered-tail-not-synced");
-        if doubtful.segment == generation && generation <= walked.end.segment && !believed {
+        if doubtful.segment == generation && generation <= scanned.end.segment && !believed {
             rewrite(&*file, doubtful.offset, stop).map_err(io("write"))?;
             file.sync().map_err(io("sync"))?;
         }
-        if walked.end.segment <= generation {
+        if scanned.end.segment <= generation {
             open.push_back(Segment { generation, len, file });
         }
     }
-    let Some(torn) = &walked.torn else {
+    let Some(torn) = &scanned.torn else {
         return tidy(files).map(|()| open);
     };
     // Spare segments from the first without a header on go, newest first, so that no picture of this shows a gap.
     let headless = torn.ranges.iter().filter(|(start, _)| start.offset == 0).map(|(start, _)| start.segment);
     if let Some(first) = headless.min() {
         open.retain(|segment| segment.generation < first);
-        let mut generations: Vec<u64> = walked.segments.iter().map(|found| found.generation).collect();
+        let mut generations: Vec<u64> = scanned.segments.iter().map(|found| found.generation).collect();
         generations.extend(torn.ranges.iter().map(|(start, _)| start.segment));
         generations.sort_unstable();
         generations.dedup();

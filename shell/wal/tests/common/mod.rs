@@ -77,7 +77,7 @@ pub enum Step {
     /// The process stops in good order and starts again.
     Restart,
     /// The same; the new one promises leaders so many milliseconds, and notes it before it opens the log.
-    Promise(u64),
+    VoteHold(u64),
 }
 
 /// One group at one moment.
@@ -143,7 +143,7 @@ pub struct Twin {
     /// It is made as that of a member that joins others.
     pub joins: bool,
     /// What it may have noted of its promises: the last one whose writing was answered, and one that was begun since.
-    pub promises: Vec<Duration>,
+    pub vote_holds: Vec<Duration>,
     /// The disk may have lied about snapshots: one that is gone or damaged is no surprise, one that is wrong is.
     pub snapshots_may_be_hurt: bool,
     /// What the log's blocks are padded to.
@@ -189,12 +189,12 @@ impl Default for Twin {
             acked: 0,
         };
         let groups = GROUPS.iter().map(|&group| (group, history())).collect();
-        let promises = vec![Duration::ZERO];
+        let vote_holds = vec![Duration::ZERO];
         Twin {
             groups,
             created: false,
             joins: false,
-            promises,
+            vote_holds,
             snapshots_may_be_hurt: false,
             sectors: Sectors::Narrow,
         }
@@ -224,7 +224,7 @@ impl Twin {
             LogBody::Base(base) => moment.rebase(*base),
             LogBody::Entry(entry) => moment.entries.push(entry.clone()),
             LogBody::Commit(index) => moment.commit = *index,
-            LogBody::Floor(floor) => unreachable!("nobody tells of a loss up to {floor} here"),
+            LogBody::VoteFloor(vote_floor) => unreachable!("nobody tells of a loss up to {vote_floor} here"),
         }
         let lsn = moment.lsn;
         history.moments.push(moment);
@@ -304,7 +304,7 @@ impl Twin {
             | Step::Mark
             | Step::Prepare
             | Step::Restart
-            | Step::Promise(_)
+            | Step::VoteHold(_)
             | Step::Snapshot(_)
             | Step::Tidy(_) => (GROUPS[0], Vec::new()),
         }
@@ -407,10 +407,11 @@ pub fn open(disk: &SimDisk, twin: &mut Twin) -> Result<(Wal, BTreeMap<GroupId, R
         twin.created = true;
     }
     assert_eq!(dir.identity(), Some(&twin.identity()));
-    let promise = dir.promise()?.unwrap_or_else(|what| panic!("a power cut is no damage: promise: {what}"));
-    assert!(twin.promises.contains(&promise), "{promise:?} is noted, not one of {:?}", twin.promises);
+    let vote_hold =
+        dir.vote_hold()?.unwrap_or_else(|what| panic!("a power cut is no damage: promise: {what}"));
+    assert!(twin.vote_holds.contains(&vote_hold), "{vote_hold:?} is noted, not one of {:?}", twin.vote_holds);
     let opened = Wal::open(dir, twin.options())?;
-    twin.promises = vec![promise]; // and what is on the disk now stays there
+    twin.vote_holds = vec![vote_hold]; // and what is on the disk now stays there
     Ok(opened)
 }
 
@@ -498,14 +499,14 @@ pub fn step(disk: &SimDisk, wal: Wal, twin: &mut Twin, step: &Step) -> Result<Wa
             synced.expect("it has synced by now")?;
             made.map_or(Ok(()), |made| wal.accept(made))?;
         }
-        Step::Promise(milliseconds) => {
+        Step::VoteHold(milliseconds) => {
             wal.close()?;
             twin.ack();
             let dir = DataDir::open(Arc::new(disk.clone()))?;
-            let promise = Duration::from_millis(*milliseconds);
-            twin.promises.push(promise);
-            dir.set_promise(promise)?;
-            twin.promises = vec![promise];
+            let vote_hold = Duration::from_millis(*milliseconds);
+            twin.vote_holds.push(vote_hold);
+            dir.set_vote_hold(vote_hold)?;
+            twin.vote_holds = vec![vote_hold];
             wal = Wal::open(dir, twin.options())?.0;
         }
         Step::Restart => {

@@ -6,7 +6,7 @@
 
 use super::model::{Condition, Key, Step, Target, Txn, Value};
 use crate::history::{Answer, How, Operation as Asked, Target as Wanted};
-use crate::operations::{End, Freshness, Operation, Place, may_write};
+use crate::operations::{End, Freshness, Operation, Position, may_write};
 use crate::spec::covers;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound;
@@ -19,9 +19,9 @@ const SOME: Value = 1;
 pub(super) struct PartOperation {
     /// Its number among all operations.
     pub(super) number: usize,
-    pub(super) invoked: Place,
+    pub(super) invoked: Position,
     /// Nothing while it is open.
-    pub(super) ended: Option<Place>,
+    pub(super) ended: Option<Position>,
     pub(super) step: Step,
 }
 

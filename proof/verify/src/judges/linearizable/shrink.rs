@@ -11,7 +11,7 @@
 use super::model::Step;
 use super::partition::{Part, PartOperation};
 use super::search::{Found, search};
-use crate::operations::Place;
+use crate::operations::Position;
 
 /// Steps for one attempt; an attempt that takes more is taken for one that failed.
 const ATTEMPT_STEPS_MAX: u64 = 20_000;
@@ -24,10 +24,10 @@ const STEPS_PER_OPERATION: u64 = 1000;
 
 /// The least of a part without an order.
 pub(super) fn shrink(part: &Part) -> Part {
-    let mut ends: Vec<Place> = part.operations.iter().filter_map(|operation| operation.ended).collect();
+    let mut ends: Vec<Position> = part.operations.iter().filter_map(|operation| operation.ended).collect();
     ends.sort_unstable();
     let has_none =
-        |&end: &Place| search(&beginning(part, end), &mut BEGINNING_STEPS_MAX.clone()) == Found::None;
+        |&end: &Position| search(&beginning(part, end), &mut BEGINNING_STEPS_MAX.clone()) == Found::None;
     let shortest = ends.partition_point(|end| !has_none(end));
     // Where a search was given up the halving may have gone astray.
     let found = ends.get(shortest).filter(|end| has_none(end));
@@ -62,7 +62,7 @@ fn answered(part: &Part) -> usize {
 }
 
 /// What is known at a place.
-fn beginning(part: &Part, end: Place) -> Part {
+fn beginning(part: &Part, end: Position) -> Part {
     let begun = part.operations.iter().filter(|operation| operation.invoked < end);
     let operations = begun.filter_map(|operation| match operation.ended {
         Some(ended) if ended > end => opened(operation),

@@ -12,7 +12,7 @@
 use super::outlook::Outlook;
 use super::{Order, Violation, told};
 use crate::history::{Answer, Operation as Asked, Pair};
-use crate::operations::{End, NEVER, Operation, Place};
+use crate::operations::{End, NEVER, Operation, Position};
 use crate::spec::covers;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -135,7 +135,7 @@ impl<'a> Gaps<'a> {
 }
 
 /// For each revision from 2 on: where it, or a higher one, was first shown.
-fn first_shown(operations: &[Operation<'_>], order: &Order) -> Vec<Place> {
+fn first_shown(operations: &[Operation<'_>], order: &Order) -> Vec<Position> {
     let mut shown = vec![NEVER; (order.last() - 1) as usize];
     for operation in operations {
         if let Some(revision) = operation.revision()

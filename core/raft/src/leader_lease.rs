@@ -1,0 +1,372 @@
+//! Leases: a leader that knows when the last moment is at which nobody else can lead answers reads without a question.
+//!
+//! ```text
+//!  leader    s ── round r ──▶                 ◀── answers ── quorum: lease until s + ET·(1−ρ)/(1+ρ) − ε
+//!  follower         └ takes it at f ≥ s: helps nobody before f + ET on its own clock
+//! ```
+//!
+//! In:    rounds that leave and rounds that a quorum has answered; this peer's own clock, and how wrong it may be.
+//! Out:   an index at which a read may be served now; silence where a promise is open.
+//! Rules: [replication-protocols §9.4, L-1 – L-8; Ongaro14 §6.4.1]
+//!   1. Clocks may show any time, but run at a rate that is wrong by at most ρ, also while a machine sleeps. (L-1)
+//!   2. A round is stamped before it leaves. When a quorum has answered it, the lease holds, on the leader's clock,
+//!      until that stamp plus ET·(1−ρ)/(1+ρ) − ε: a follower's promise lasts ET on its clock, which takes at least
+//!      ET/(1+ρ); and what the leader's clock shows as x takes at most x/(1−ρ). (L-2)
+//!   3. Who takes a round, or anything else of its leader, promises: no vote, no pre-vote and no campaign of its own
+//!      for ET. The promise outlives role and term, because the leader who counts on it hears of neither. It yields to
+//!      the leader's own wish only: a transfer. (L-3)
+//!   4. Who starts with a past has forgotten what it promised, so it promises for ET again. (L-4)
+//!   5. A read takes the clock, checks the lease, then takes the commit index, and only in a term that has committed
+//!      something. One check is enough: the read stands at that moment. (L-5)
+//!   6. A transfer ends the lease for the rest of the term. (L-6)
+//!   7. A new configuration ends the lease; only rounds that start later count, for its quorums. (L-7)
+//!   8. A wake-up that comes half an election timeout late ends it too: a process that was stopped asks anew before it
+//!      believes its clock. Without a lease reads are confirmed by a round, as always. (L-8; fault-model TM3)
+//!   9. Proof that clocks are worse than rule 1 says ends it for the rest of the term, as rule 6 does. (F42, [`crate::clocks`])
+//!
+//! Members may differ in what they are told: one without leases promises nothing, one with a shorter election timeout
+//! less than a leader with a longer one counts on. So every answer to a round says what it promises, and only those that
+//! promise at least ET of the leader count: with a quorum of them there are leases, else reads are confirmed by rounds.
+//! A promise belongs to one answer, so nothing is remembered of a peer that a restart with other settings could make
+//! wrong; that the restart does not break what the run before promised is its driver's duty: a peer that promises less
+//! than its last run did starts when that promise is over. And whoever drives a peer reads the clock *after* it has taken an
+//! event from its queue, not before: a promise must not begin before the round that it answers was sent, nor a read be
+//! checked at a moment before it was asked.
+//! Knows nothing of: clocks, who waits for a read.
+
+use crate::canonical::{CANONICAL_NOW, Canonical};
+use crate::config::Config;
+use crate::message::{Envelope, Message};
+use crate::progress::Progress;
+use crate::raft::Raft;
+use crate::role::Role;
+use crate::types::{Duration, Instant, LogIndex, NodeId, Round};
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+/// Stamps kept of rounds that no quorum has answered. Rounds beyond are not stamped, which costs time only.
+const STAMPS_MAX: usize = 64;
+
+/// How far clocks are trusted. Off unless configured: no other rule of this protocol needs a clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct LeaderLease {
+    /// ρ: how much too fast or too slow any member's clock may run, in parts per million. 5000 is ten times what a
+    /// disciplined clock is slewed at.
+    pub rho: u32,
+    /// ε: taken off every lease, for what the rates do not cover.
+    pub margin: Duration,
+    /// Whether clocks are watched: members tell what theirs show, and a leader that has proof that one of them is not as
+    /// right as it is trusted to be has no lease any more. Off where states are explored, which readings would tell
+    /// apart, and where somebody wants to see what wrong clocks lead to. (`clocks.rs`)
+    pub watch_clocks: bool,
+}
+
+impl LeaderLease {
+    /// How long a lease lasts after the stamp of the round that earned it.
+    #[must_use]
+    pub fn length(&self, election_timeout: Duration) -> Duration {
+        const ONE: u128 = 1_000_000;
+        let rho = u128::from(self.rho).min(ONE);
+        let nanos = election_timeout.as_nanos() * (ONE - rho) / (ONE + rho);
+        let length = Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX));
+        length.saturating_sub(self.margin)
+    }
+}
+
+/// A leader's lease.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct LeaderLeaseState {
+    /// When rounds began that no quorum has answered yet, ascending.
+    stamps: VecDeque<(Round, Instant)>,
+    /// Until when the lease holds; the beginning of time for none.
+    until: Instant,
+    /// There is none for the rest of the term, or at all.
+    off: bool,
+}
+
+impl LeaderLeaseState {
+    /// A new leader's: none yet, and none ever if they are not configured.
+    pub(crate) fn new(config: &Config) -> LeaderLeaseState {
+        let off = config.leadership.leader_lease.is_none();
+        LeaderLeaseState { stamps: VecDeque::new(), until: Instant(0), off }
+    }
+
+    /// Over for the rest of the term. (L-6)
+    pub(crate) fn end(&mut self) {
+        self.drop_it();
+        self.off = true;
+    }
+
+    /// Over, and so is what rounds under way would earn: only those that begin from now on count. (L-7, L-8)
+    pub(crate) fn drop_it(&mut self) {
+        self.until = Instant(0);
+        self.stamps.clear();
+    }
+
+    /// A round begins, and leaves after this.
+    pub(crate) fn stamp(&mut self, round: Round, now: Instant) {
+        if !self.off && self.stamps.len() < STAMPS_MAX {
+            self.stamps.push_back((round, now));
+        }
+    }
+
+    /// A quorum has answered every round up to this one: when the newest of them that is stamped began.
+    fn answered(&mut self, upto: Round) -> Option<Instant> {
+        let mut began = None;
+        while let Some(&(_, at)) = self.stamps.front().filter(|(round, _)| *round <= upto) {
+            began = Some(at);
+            self.stamps.pop_front();
+        }
+        began
+    }
+
+    /// Whether there is none for the rest of the term.
+    pub(crate) fn is_off(&self) -> bool {
+        self.off
+    }
+
+    /// Until when it holds, if it does at all.
+    pub(crate) fn until(&self) -> Option<Instant> {
+        Some(self.until).filter(|&until| until != Instant(0))
+    }
+
+    /// Its stamps, oldest first.
+    pub(crate) fn stamps(&self) -> impl Iterator<Item = (Round, Instant)> {
+        self.stamps.iter().copied()
+    }
+
+    /// See [`crate::canonical`]. Rounds under way all began now: their age is told apart only where lengths of time are
+    /// kept.
+    pub(crate) fn canonicalize(&mut self, canonical: &Canonical) {
+        for (_, at) in &mut self.stamps {
+            *at = canonical.stamp(*at);
+        }
+        self.until = match canonical.deadline(self.until, canonical.lease()) {
+            CANONICAL_NOW => Instant(0),
+            later => later,
+        };
+    }
+}
+
+impl Progress {
+    /// What the answer to a round promises. It counts for a lease of this leader only if it is as long as the one that
+    /// the lease is computed from. Returns whether it is too short, and that is news. (L-3)
+    pub(crate) fn note_vote_hold(&mut self, round: Round, vote_hold: Duration, config: &Config) -> bool {
+        if config.leadership.leader_lease.is_none() {
+            return false; // nothing rests on promises here
+        }
+        if is_long_enough(vote_hold, config) || planted!("lease-counts-who-promised-nothing") {
+            self.held_round = self.held_round.max(round);
+        }
+        let is_late = round < self.contact_round; // what it says now is known already
+        if is_late || self.vote_hold == Some(vote_hold) {
+            return false;
+        }
+        self.vote_hold = Some(vote_hold);
+        self.denies_lease(config)
+    }
+
+    /// Whether its newest answer promised less than leases need, where there are any.
+    fn denies_lease(&self, config: &Config) -> bool {
+        let denies = |vote_hold| !is_long_enough(vote_hold, config);
+        config.leadership.leader_lease.is_some() && self.vote_hold.is_some_and(denies)
+    }
+}
+
+/// Whether a lease may be counted on such a promise.
+fn is_long_enough(vote_hold: Duration, config: &Config) -> bool {
+    config.election_timeout <= vote_hold
+}
+
+impl Raft {
+    /// Until when, on this peer's clock, nobody else can lead; `None` without a lease, and for who does not lead.
+    #[must_use]
+    pub fn leader_lease_until(&self) -> Option<Instant> {
+        match &self.role {
+            Role::Leader(leader) => leader.lease.until(),
+            Role::Follower(_) | Role::PreCandidate(_) | Role::Candidate(_) => None,
+        }
+    }
+
+    /// Whether this leader, which has leases, has none until the end of its term, because it told another to take over and
+    /// leads still. (L-6)
+    #[must_use]
+    pub fn leader_lease_is_over(&self) -> bool {
+        let Role::Leader(leader) = &self.role else { return false };
+        let transferred = leader.lease.is_off() && leader.transfer.is_none();
+        self.config.leadership.leader_lease.is_some() && transferred && self.clocks_apart().is_empty()
+    }
+
+    /// Before this this peer helps nobody to replace the leader it has heard. (L-3, L-4)
+    #[must_use]
+    pub fn vote_hold_until(&self) -> Instant {
+        self.vote_hold
+    }
+
+    /// An answer came in: the lease lasts as long as the newest round that a quorum has answered earns. (L-2)
+    pub(crate) fn extend_lease(&mut self, now: Instant) {
+        let Some(lease) = self.config.leadership.leader_lease else { return };
+        let Some(confirmed) = self.held_round() else { return };
+        let length = lease.length(self.config.election_timeout);
+        let Role::Leader(leader) = &mut self.role else { return };
+        if let Some(began) = leader.lease.answered(confirmed) {
+            let began = if planted!("lease-counted-from-receipt") { now } else { began };
+            let length = if planted!("lease-of-two-timeouts") { length * 2 } else { length };
+            leader.lease.until = leader.lease.until.max(began + length);
+        }
+    }
+
+    /// The newest round that a quorum has answered with promises that are long enough; we keep our own. (L-3)
+    fn held_round(&self) -> Option<Round> {
+        let Role::Leader(leader) = &self.role else { return None };
+        let (me, own) = (self.config.id, leader.round);
+        let acknowledged_last =
+            |voter: NodeId| leader.of_voter(me, voter, own, |progress| progress.held_round);
+        let membership = self.configurations.newest();
+        if planted!("lease-counted-in-one-set") {
+            return crate::quorum::quorum_value(
+                membership.voters.iter().map(|&voter| acknowledged_last(voter)),
+            );
+        }
+        membership.reached(acknowledged_last)
+    }
+
+    /// With leases here: the voters that have answered this leader and do not promise what leases need, ascending. With
+    /// as many of them as can deny a quorum there is no lease.
+    #[must_use]
+    pub fn leader_lease_without(&self) -> Vec<NodeId> {
+        let Role::Leader(leader) = &self.role else { return Vec::new() };
+        let denies = |(&peer, progress): (&NodeId, &Progress)| {
+            (self.membership().is_voter(peer) && progress.denies_lease(&self.config)).then_some(peer)
+        };
+        leader.peers.iter().filter_map(denies).collect()
+    }
+
+    /// What this peer's answers to its leader promise. (L-3)
+    pub(crate) fn own_vote_hold(&self) -> Duration {
+        self.config.leadership.leader_lease.map_or(Duration::ZERO, |_| self.config.election_timeout)
+    }
+
+    /// The process slept: what it believes of its lease is void. (L-8)
+    pub(crate) fn notice_pause(&mut self, now: Instant) {
+        let late = self.config.election_timeout / 2;
+        if let Role::Leader(leader) = &mut self.role
+            && leader.heartbeat_at != Instant::NEVER
+            && leader.heartbeat_at + late <= now
+        {
+            leader.lease.drop_it();
+        }
+    }
+
+    /// The index at which a read that was asked before `now` may be served without a round. (L-5)
+    pub(crate) fn index_by_lease(&mut self, now: Instant) -> Option<LogIndex> {
+        self.notice_pause(now);
+        let Role::Leader(leader) = &self.role else { return None };
+        let holds = leader.lease.until().is_some_and(|until| now < until);
+        let own_term = leader.term_start <= self.marks.committed || planted!("lease-without-own-term-commit");
+        (holds && own_term).then_some(self.marks.committed)
+    }
+
+    /// Something of the leader of this term was taken. (L-3)
+    pub(crate) fn vote_hold_for_leader(&mut self, now: Instant) {
+        if self.config.leadership.leader_lease.is_some() {
+            self.vote_hold = self.vote_hold.max(now + self.config.election_timeout);
+        }
+    }
+
+    /// What a peer that starts may have promised in an earlier run. (L-4)
+    pub(crate) fn vote_hold_of_earlier_runs(&mut self, now: Instant) {
+        if self.has_past && !planted!("vote-within-lease-after-restart") {
+            self.vote_hold_for_leader(now);
+        }
+    }
+
+    /// Whether a leader may be counting on this peer.
+    pub(crate) fn is_bound(&self, now: Instant) -> bool {
+        now < self.vote_hold
+    }
+
+    /// The answer to a follower's question, if the lease holds.
+    pub(crate) fn answer_by_lease(&mut self, now: Instant, peer: NodeId, batch: u64) -> Option<Envelope> {
+        let index = self.index_by_lease(now)?;
+        if let Role::Leader(leader) = &mut self.role
+            && let Some(progress) = leader.peers.get_mut(&peer)
+        {
+            progress.commit_sent = progress.commit_sent.max(index);
+        }
+        let reply = crate::message::ReadIndexReply { batch, index: Some(index) };
+        Some(self.envelope(peer, Message::ReadIndexReply(reply)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lease_is_shorter_than_a_promise_on_any_pair_of_clocks_within_the_bound() {
+        let et = Duration::from_millis(1000);
+        for rho in [0_u32, 1, 500, 5_000, 100_000, 500_000, 999_999] {
+            let lease = LeaderLease { rho, margin: Duration::ZERO, watch_clocks: false };
+            let rho = f64::from(rho) / 1e6;
+            // The leader's clock as slow, the follower's as fast as allowed.
+            let lease_lasts = lease.length(et).as_secs_f64() / (1.0 - rho);
+            let promise_lasts = et.as_secs_f64() / (1.0 + rho);
+            assert!(lease_lasts <= promise_lasts + 1e-9, "{rho}: {lease_lasts} against {promise_lasts}");
+        }
+        let nothing = LeaderLease { rho: 1_000_000, margin: Duration::ZERO, watch_clocks: false };
+        assert_eq!(nothing.length(et), Duration::ZERO);
+        let less = LeaderLease { margin: Duration::from_millis(1500), rho: 0, ..nothing };
+        assert_eq!(less.length(et), Duration::ZERO, "a margin longer than the promise leaves nothing");
+    }
+
+    #[test]
+    fn a_promise_counts_for_as_long_as_the_lease_needs_and_for_its_own_round_only() {
+        let et = Duration::from_millis(1000);
+        let lease = Some(LeaderLease { rho: 0, margin: Duration::ZERO, watch_clocks: false });
+        let leadership = crate::config::LeadershipConfig { leader_lease: lease, ..Default::default() };
+        let config = Config { election_timeout: et, leadership, ..crate::canonical::tests::config() };
+        let mut peer = Progress::new(Instant(0), LogIndex(1));
+        assert!(!peer.denies_lease(&config), "it has not said anything yet");
+        assert!(peer.note_vote_hold(Round(1), Duration::ZERO, &config), "it has no leases");
+        assert!(!peer.note_vote_hold(Round(2), Duration::ZERO, &config), "that is known");
+        assert!(
+            peer.note_vote_hold(Round(3), et - Duration::from_nanos(1), &config),
+            "its timeout is shorter"
+        );
+        assert_eq!(peer.held_round, Round(0));
+        assert!(!peer.note_vote_hold(Round(4), et, &config));
+        assert!(!peer.note_vote_hold(Round(5), et * 2, &config));
+        assert_eq!((peer.held_round, peer.denies_lease(&config)), (Round(5), false));
+        peer.contact_round = Round(5);
+        assert!(
+            !peer.note_vote_hold(Round(4), Duration::ZERO, &config),
+            "said earlier, by another run perhaps"
+        );
+        assert!(!peer.denies_lease(&config));
+        assert!(peer.note_vote_hold(Round(6), Duration::ZERO, &config), "it was started anew without leases");
+        assert_eq!(peer.held_round, Round(5), "the round of before stays answered as it was");
+        let none = Config { leadership: Default::default(), ..config };
+        assert!(!peer.denies_lease(&none), "nobody misses what is switched off");
+    }
+
+    #[test]
+    fn only_stamped_rounds_earn_a_lease() {
+        let mut state = LeaderLeaseState { stamps: VecDeque::new(), until: Instant(0), off: false };
+        state.stamp(Round(3), Instant(30));
+        state.stamp(Round(5), Instant(50));
+        assert_eq!(state.answered(Round(2)), None);
+        assert_eq!(state.answered(Round(4)), Some(Instant(30)), "the newest at or before it");
+        state.drop_it();
+        assert_eq!(state.answered(Round(9)), None, "it was under way when the lease was dropped");
+        state.stamp(Round(10), Instant(100));
+        state.end();
+        state.stamp(Round(11), Instant(110));
+        assert_eq!(state.answered(Round(20)), None);
+        for round in 0..1000 {
+            state.off = false;
+            state.stamp(Round(100 + round), Instant(round));
+        }
+        assert_eq!(state.stamps.len(), STAMPS_MAX);
+    }
+}

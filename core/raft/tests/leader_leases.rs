@@ -1,0 +1,145 @@
+//! Leases against clocks: within the bound nobody reads what is old, beyond it somebody does, and the judges see it.
+
+mod world;
+
+use kattu_raft::message::{Message, PreVoteReply};
+use kattu_raft::{
+    Config, Duration, Envelope, GroupId, Incarnation, LeaderLease, LeadershipConfig, NodeId, Term,
+};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use world::World;
+use world::storm::{self, Clocks};
+
+const ET: Duration = Duration::from_millis(1000);
+
+fn with_leases(rho: u32, watch: bool) -> Vec<Config> {
+    let lease = Some(LeaderLease { rho, margin: Duration::ZERO, watch_clocks: watch });
+    let leadership = LeadershipConfig { leader_lease: lease, ..LeadershipConfig::default() };
+    (1..=3).map(|id| Config { leadership, ..world::config(id, 3, 0) }).collect()
+}
+
+/// The leader is cut off, and the others elect another one who commits. Then a client asks the old one, until its lease
+/// is over: the index at which it was answered last, and how far the group had come.
+fn ask_the_old_leader(clocks: [i64; 3], watch: bool) -> Result<(), String> {
+    let mut world = World::started(with_leases(5_000, watch), 1);
+    for (id, ppm) in (1..).zip(clocks) {
+        let now = world.now;
+        world.peer(NodeId(id)).clock.set_rate(now, ppm);
+    }
+    world.leading.believes_leases = true; // it is the read that shall tell
+    assert!(world.elect(NodeId(1)));
+    world.pass(if watch { ET * 2 } else { ET / 2 });
+    world.partition(&[vec![NodeId(1)], vec![NodeId(2), NodeId(3)]]);
+    let reads = AssertUnwindSafe(|| {
+        for _ in 0..100 {
+            world.pass(ET / 20);
+            if let Some(leader) = world.leader().filter(|&leader| leader != NodeId(1)) {
+                world.propose(leader, b"new").expect("it leads");
+            }
+            if world.raft(NodeId(1)).is_leader() {
+                world.read(NodeId(1));
+            }
+        }
+        assert_ne!(world.leader(), Some(NodeId(1)), "the others have elected somebody");
+    });
+    catch_unwind(reads).map_err(|panic| *panic.downcast::<String>().expect("a message"))
+}
+
+#[test]
+fn clocks_within_the_bound_show_nobody_the_past() {
+    for clocks in [[0, 0, 0], [-5_000, 5_000, 5_000], [5_000, -5_000, -5_000]] {
+        assert_eq!(ask_the_old_leader(clocks, true), Ok(()));
+    }
+}
+
+#[test]
+fn clocks_beyond_the_bound_are_found_out_before_they_show_anybody_the_past() {
+    for clocks in [[-600_000, 600_000, 600_000], [0, 600_000, 600_000], [-20_000, 0, 0]] {
+        assert_eq!(ask_the_old_leader(clocks, true), Ok(()));
+    }
+}
+
+#[test]
+fn clocks_beyond_the_bound_show_the_past_and_that_is_noticed() {
+    let found =
+        ask_the_old_leader([-600_000, 600_000, 600_000], false).expect_err("leases rest on the bound");
+    assert!(found.starts_with("stale read at 1"), "{found}");
+}
+
+#[test]
+fn storms_with_clocks_beyond_the_bound_are_noticed() {
+    let stale = |seed| {
+        let reads = || drop(storm::with_clocks(seed, 1000, Clocks::Beyond));
+        catch_unwind(reads).is_err_and(|panic| {
+            panic.downcast_ref::<String>().is_some_and(|found| found.starts_with("stale read"))
+        })
+    };
+    std::panic::set_hook(Box::new(|_| {})); // what is expected is not worth a line
+    let found = (1..=3000).find(|&seed| stale(seed));
+    let _ = std::panic::take_hook();
+    println!("stale read in storm {found:?}");
+    assert!(found.is_some(), "no storm noticed clocks that run as they like");
+}
+
+#[test]
+fn a_promise_outlives_the_term_it_was_made_in() {
+    let mut world = World::started(with_leases(5_000, true), 1);
+    assert!(world.elect(NodeId(1)));
+    world.pass(ET / 5);
+    // An answer that was under way for long, to a question of an earlier life, tells 2 of a newer term: it follows
+    // nobody now, and 1 counts on it all the same.
+    let late = PreVoteReply { campaign_term: Term(2), granted: false, round: kattu_raft::Round(0) };
+    let late = Envelope {
+        group: GroupId(0),
+        from: NodeId(3),
+        incarnation: Incarnation(300),
+        to: NodeId(2),
+        term: Term(9),
+        message: Message::PreVoteReply(late),
+    };
+    world.cut.insert((NodeId(2), NodeId(1)));
+    world.deliver(late);
+    assert_eq!((world.raft(NodeId(2)).term(), world.raft(NodeId(2)).leader()), (Term(9), None));
+    world.settle();
+    let lease = world.raft(NodeId(1)).leader_lease_until().expect("a quorum answered");
+    assert!(world.now < lease);
+    assert!(lease < world.raft(NodeId(2)).vote_hold_until());
+    assert!(lease < world.due(NodeId(2)), "it does not campaign itself either");
+}
+
+#[test]
+fn a_hand_over_that_comes_to_nothing_ends_the_lease_of_this_term_and_of_no_other() {
+    let mut world = World::started(with_leases(5_000, true), 1);
+    let holds = |world: &World, id: u64| {
+        let raft = world.raft(NodeId(id));
+        (raft.leader_lease_until().is_some_and(|until| world.now < until), raft.leader_lease_is_over())
+    };
+    assert!(world.elect(NodeId(1)));
+    world.pass(ET / 5);
+    assert_eq!(holds(&world, 1), (true, false));
+    world.cut.insert((NodeId(1), NodeId(2)));
+    world.act(NodeId(1), |raft, now, effects| raft.transfer(now, NodeId(2), effects)).expect("it leads");
+    assert_eq!(holds(&world, 1), (false, false), "it may still come to something");
+    world.pass(ET * 3);
+    assert_eq!(world.leader(), Some(NodeId(1)));
+    assert_eq!(holds(&world, 1), (false, true));
+    world.cut.clear();
+    world.act(NodeId(1), |raft, now, effects| raft.transfer(now, NodeId(3), effects)).expect("it leads");
+    world.pass(ET / 5);
+    assert_eq!(world.leader(), Some(NodeId(3)));
+    assert_eq!((holds(&world, 1), holds(&world, 3)), ((false, false), (true, false)));
+}
+
+#[test]
+fn leases_without_what_they_rest_on_are_refused() {
+    let [config, ..] = &with_leases(5_000, true)[..] else { unreachable!("three members") };
+    assert_eq!(config.check(), Ok(()));
+    let unguarded = Config { pre_vote: false, check_quorum: false, ..config.clone() };
+    assert!(unguarded.check().unwrap_err().starts_with("leases need pre-vote"));
+    let lease = Some(LeaderLease { rho: 0, margin: ET - config.heartbeat_interval, watch_clocks: true });
+    let short = Config {
+        leadership: LeadershipConfig { leader_lease: lease, ..config.leadership },
+        ..config.clone()
+    };
+    assert!(short.check().unwrap_err().starts_with("a lease must be longer"));
+}

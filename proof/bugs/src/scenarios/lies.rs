@@ -1,0 +1,89 @@
+//! One member among liars.
+//!
+//! Knows nothing of: what the lies are about.
+
+use kattu_raft::message::{AppendReply, PreVoteReply, Room, VoteReply};
+use kattu_raft::{Duration, Effects, Envelope, GroupId, Incarnation, LogIndex, Message, NodeId, Round};
+use kattu_wal::sim::Dice;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use crate::protocol::world::{World, config};
+
+#[path = "../../../../core/raft/tests/liars/mod.rs"]
+mod liars;
+
+/// Bytes of a story.
+const BYTES: u64 = 1_500;
+
+/// Others say whatever is well-formed: the member goes on, and does not contradict itself.
+pub(super) fn whatever_others_say(seed: u64) {
+    let mut dice = Dice::new(seed);
+    for _ in 0..20 {
+        let bytes: Vec<u8> = (0..BYTES).map(|_| dice.below(256) as u8).collect();
+        match catch_unwind(AssertUnwindSafe(|| liars::story(&bytes))) {
+            Ok(Ok(_)) => {}
+            Ok(Err(violation)) => panic!("lies_end_nobody: {violation:?}"),
+            Err(panic) => {
+                let said = panic.downcast_ref::<String>().map(String::as_str);
+                let said = said.or(panic.downcast_ref::<&str>().copied()).unwrap_or("it ended");
+                panic!("lies_end_nobody: {said}");
+            }
+        }
+    }
+}
+
+/// Two of three vote for a candidate whose own vote is not on disk yet, so that it has asked nobody.
+pub(super) fn votes_of_nobody_asked(seed: u64) {
+    let (me, others) = (NodeId(1), [NodeId(2), NodeId(3)]);
+    let world = World::started((1..=3).map(|id| config(id, 3, 1)).collect(), seed);
+    let (mut raft, mut effects) = (world.raft(me).clone(), Effects::default());
+    let now = world.now + Duration::from_secs(60);
+    raft.tick(now, &mut effects);
+    let campaign_term = raft.term().next();
+    let says = |from: NodeId, term, message| {
+        let (group, incarnation) = (GroupId(0), Incarnation(from.0));
+        Envelope { group, from, incarnation, to: me, term, message }
+    };
+    for from in others {
+        let granted = PreVoteReply { campaign_term, granted: true, round: Round(0) };
+        raft.step(now, says(from, raft.term(), Message::PreVoteReply(granted)), &mut effects);
+    }
+    assert_eq!(raft.term(), campaign_term, "scene: it campaigns");
+    let heard = catch_unwind(AssertUnwindSafe(|| {
+        for from in others {
+            let granted = Message::VoteReply(VoteReply { granted: true });
+            raft.step(now, says(from, campaign_term, granted), &mut effects);
+        }
+        !raft.is_leader() && !effects.distrust.is_empty()
+    }));
+    assert!(
+        heard.unwrap_or(false),
+        "lies_end_nobody: it leads, or has ended, by votes that it has not asked for"
+    );
+}
+
+/// A learner answers from ever new directories: what is remembered of them is bounded.
+pub(super) fn a_learner_of_many_lives(seed: u64) {
+    let (leader, learner) = (NodeId(1), NodeId(4));
+    let mut world = World::started((1..=3).map(|id| config(id, 3, 1)).collect(), seed);
+    assert!(world.elect(leader), "scene: it is elected");
+    let mut raft = world.raft(leader).clone();
+    let reply = AppendReply {
+        round: Round(0),
+        vote_hold: Duration::ZERO,
+        clock: None,
+        disk: Duration::ZERO,
+        bulk: Round(0),
+        upto: LogIndex(0),
+        gap: None,
+        room: Room::PLENTY,
+    };
+    for life in 1..5_000 {
+        let (group, incarnation, term) = (GroupId(0), Incarnation(life), raft.term());
+        let message = Message::AppendReply(reply.clone());
+        let envelope = Envelope { group, from: learner, incarnation, to: leader, term, message };
+        raft.step(world.now, envelope, &mut Effects::default());
+    }
+    let remembered = format!("{raft:?}").len();
+    assert!(remembered < 20_000, "lies_cost_bounded_memory: a leader of {remembered} characters");
+}

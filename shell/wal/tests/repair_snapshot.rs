@@ -1,0 +1,83 @@
+//! Goal: a log that is mended beside a snapshot begins anew after it, and holds nothing else that the replay had met.
+
+mod common;
+
+use common::{GROUPS, OPTIONS, Step, run_as};
+use kattu_raft::{GroupId, Incarnation, LogIndex, NodeId};
+use kattu_wal::sim::{Damage, Place, SimDisk};
+use kattu_wal::{DataDir, Identity, InitialMember, Wal, WalError};
+use std::sync::Arc;
+
+const A: GroupId = GROUPS[0];
+
+/// One of three.
+fn identity() -> Identity {
+    let member = |id| InitialMember { id: NodeId(id), name: format!("n{id}"), peer_urls: Vec::new() };
+    let members = (1..=3).map(member).collect();
+    Identity { groups: GROUPS.to_vec(), members, ..Identity::single(0xC1, NodeId(1), Incarnation(42), "n1") }
+}
+
+#[test]
+fn a_mended_log_hands_out_only_what_is_after_the_snapshot_that_it_begins_anew_after() {
+    let disk = SimDisk::new();
+    let story = [
+        Step::Hard(A, Some(2)),
+        Step::Entries(A, vec![10, 10, 10]),
+        Step::Sync,
+        Step::Commit(A),
+        Step::Sync,
+        Step::Snapshot(A),
+        Step::Entries(A, vec![10, 10]),
+        Step::Sync,
+        Step::Entries(A, vec![10]),
+        Step::Sync,
+        Step::Mark,
+    ];
+    let (_twin, outcome) = run_as(identity(), &disk, &story);
+    outcome.unwrap();
+    let damaged = (0..50).map(|seed| {
+        let disk = disk.copy();
+        disk.damage(Damage::Flip(Place::LogMiddle), seed);
+        disk
+    });
+    let mut begun = 0;
+    for disk in damaged {
+        let Ok((_wal, recovered)) = Wal::repair(DataDir::open(Arc::new(disk)).unwrap(), OPTIONS) else {
+            continue;
+        };
+        let found = &recovered[&A];
+        let indexes: Vec<LogIndex> = found.tail.iter().map(|entry| entry.id().index).collect();
+        let first = LogIndex(found.last.index.0 + 1 - indexes.len() as u64);
+        assert!(found.base.index < first, "{indexes:?} after {}", found.base);
+        let is_anew = found.snapshot.as_ref().is_some_and(|snapshot| snapshot.last == found.base);
+        begun += u64::from(is_anew && found.vote_floor.is_some() && found.base.index < found.last.index);
+    }
+    assert!(0 < begun, "no log of them begins anew before its end");
+}
+
+#[test]
+fn whether_others_have_what_is_lost_says_the_newest_configuration_be_it_in_the_log_or_in_the_snapshot() {
+    let founder =
+        Identity { groups: GROUPS.to_vec(), ..Identity::single(0xC1, NodeId(1), Incarnation(42), "n1") };
+    // The founder was alone at first; by the time of the snapshot, which says so, it had two companions.
+    let mut story = vec![Step::Hard(A, Some(2)), Step::Config(A, 0), Step::Config(GROUPS[1], 2), Step::Sync];
+    (0..6).for_each(|_| story.extend([Step::Entries(A, vec![10]), Step::Sync]));
+    story.extend([Step::Commit(A), Step::Snapshot(A)]);
+    let (tail, disk) = ([Step::Entries(A, vec![10]), Step::Sync, Step::Mark], SimDisk::new());
+    let lone: Vec<Step> = story[..story.len() - 1].iter().chain(&tail).cloned().collect();
+    story.extend(tail);
+    run_as(founder.clone(), &disk, &story).1.unwrap();
+    let without = SimDisk::new();
+    run_as(founder, &without, &lone).1.unwrap();
+    for disk in [&disk, &without] {
+        let file = "log-0000000000000001.seg";
+        let mut bytes = disk.contents(file).unwrap();
+        bytes[4096 + 3 * 512 + 40] ^= 4; // behind the configuration
+        disk.set_contents(file, Some(bytes));
+    }
+    let repair = |disk: SimDisk| Wal::repair(DataDir::open(Arc::new(disk)).unwrap(), OPTIONS);
+    let (_wal, recovered) = repair(disk).expect("the others have it");
+    let found = &recovered[&A];
+    assert!(found.vote_floor.is_some() && found.snapshot.is_some(), "{found:?}");
+    assert!(matches!(repair(without), Err(WalError::OnlyCopy { .. })), "nobody else has it");
+}
