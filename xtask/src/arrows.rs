@@ -24,24 +24,14 @@ const ETCD: &[&str] = &["tonic", "prost", "axum", "hyper", "hyper-util"];
 
 /// Lowest first; a crate may know only crates above its own line in this table.
 const CRATES: &[Crate] = &[
-    // Mistakes made on purpose; linked only into builds with `--cfg kattu_planted`.
-    Crate { name: "kattu-plant", may_know: &[], never: &[] },
-    Crate { name: "kattu-raft", may_know: &["kattu-plant"], never: &[] },
-    Crate { name: "kattu-kv", may_know: &["kattu-plant"], never: &[] },
-    Crate { name: "kattu-node", may_know: &["kattu-plant", "kattu-raft", "kattu-kv"], never: &[] },
-    Crate {
-        name: "kattu-wire",
-        may_know: &["kattu-plant", "kattu-raft", "kattu-kv", "kattu-node"],
-        never: &[],
-    },
-    Crate {
-        name: "kattu-wal",
-        may_know: &["kattu-plant", "kattu-wire", "kattu-raft", "kattu-node"],
-        never: ASYNC,
-    },
+    Crate { name: "kattu-raft", may_know: &[], never: &[] },
+    Crate { name: "kattu-kv", may_know: &[], never: &[] },
+    Crate { name: "kattu-node", may_know: &["kattu-raft", "kattu-kv"], never: &[] },
+    Crate { name: "kattu-wire", may_know: &["kattu-raft", "kattu-kv", "kattu-node"], never: &[] },
+    Crate { name: "kattu-wal", may_know: &["kattu-wire", "kattu-raft", "kattu-node"], never: ASYNC },
     Crate {
         name: "kattu-rebuild",
-        may_know: &["kattu-plant", "kattu-wal", "kattu-node", "kattu-raft", "kattu-kv"],
+        may_know: &["kattu-wal", "kattu-node", "kattu-raft", "kattu-kv"],
         never: ASYNC,
     },
     Crate { name: "kattu-proto", may_know: &[], never: &[] },
@@ -76,7 +66,10 @@ const CRATES: &[Crate] = &[
     },
     Crate { name: "kattu-client", may_know: &["kattu-wire", "kattu-proto", "kattu-tls"], never: &[] },
     Crate { name: "kattu-verify", may_know: &["kattu-raft", "kattu-kv", "kattu-node"], never: ASYNC },
-    Crate { name: "kattu-explore", may_know: &["kattu-raft", "kattu-plant"], never: ASYNC },
+    // Wrong code as data, and the choice between wrong and right; the product knows neither.
+    Crate { name: "kattu-plant", may_know: &[], never: &[] },
+    Crate { name: "kattu-mutants", may_know: &[], never: ASYNC },
+    Crate { name: "kattu-explore", may_know: &["kattu-raft", "kattu-plant", "kattu-mutants"], never: ASYNC },
     Crate {
         name: "kattu-sim",
         may_know: &[
@@ -94,6 +87,7 @@ const CRATES: &[Crate] = &[
         name: "kattu-bugs",
         may_know: &[
             "kattu-plant",
+            "kattu-mutants",
             "kattu-sim",
             "kattu-verify",
             "kattu-wal",
@@ -108,7 +102,7 @@ const CRATES: &[Crate] = &[
     // The log, because only it can make whole files of false content.
     Crate {
         name: "kattu-e2e",
-        may_know: &["kattu-verify", "kattu-proto", "kattu-client", "kattu-plant", "kattu-wal"],
+        may_know: &["kattu-verify", "kattu-proto", "kattu-client", "kattu-mutants", "kattu-wal"],
         never: &[],
     },
     Crate {

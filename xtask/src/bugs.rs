@@ -1,13 +1,13 @@
 //! `cargo xtask bugs`: every planted bug must be claimed by its judge, and the same seeds without it must be clean.
 //!
-//! The builds that know bugs have a folder of their own, `target/planted`, so that none of them is ever taken for a real
-//! one.
+//! The bugs are data (`proof/bugs/mutants/`). `kattu-mutants` writes a copy of the workspace with all of them in it,
+//! `target/planted/tree`; what is built of the copy has a target folder of its own, so that it is never taken for the product.
 //! Knows nothing of: the bugs, the judges.
 
 use crate::check::cargo_test;
 use crate::shell::{self, Failure, cargo, in_foreground, run_logged};
 use crate::stage::Tally;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -15,30 +15,48 @@ use std::time::Duration;
 const LIMIT: Duration = Duration::from_secs(1500);
 
 fn bugs(words: &[&str]) -> Command {
-    let mut bugs = cargo(&["run", "--locked", "--quiet", "--profile", "proof", "-p", "kattu-bugs", "--"]);
+    let mut bugs = cargo(&["run", "--quiet", "--profile", "proof", "-p", "kattu-bugs", "--"]);
     bugs.args(words);
-    planted(&mut bugs);
+    in_copy(&mut bugs);
     bugs
 }
 
-/// A build that knows bugs.
-fn planted(command: &mut Command) -> &mut Command {
-    command.env("RUSTFLAGS", "--cfg kattu_planted").env("CARGO_TARGET_DIR", shell::target().join("planted"))
+/// Writes the copy of the workspace that has all planted bugs in it, or brings it up to date.
+///
+/// # Errors
+/// The mutants whose right code stands nowhere.
+pub fn copy() -> Result<(), Failure> {
+    let mut mutants = cargo(&["run", "--locked", "--quiet", "-p", "kattu-mutants", "--", "copy"]);
+    in_foreground(mutants.arg(folder()))
+}
+
+fn folder() -> PathBuf {
+    shell::target().join("planted/tree")
+}
+
+/// Runs a command of cargo in the copy.
+pub fn in_copy(command: &mut Command) -> &mut Command {
+    command
+        .current_dir(folder())
+        .env("RUSTFLAGS", "--cfg kattu_planted -A warnings")
+        .env("CARGO_TARGET_DIR", shell::target().join("planted"))
+        .env("KATTU_ROOT", shell::root())
 }
 
 /// `cargo xtask bugs …`: arguments go to the program of `proof/bugs`.
 pub fn run(words: &[&str]) -> Result<(), Failure> {
+    copy()?;
     in_foreground(&mut bugs(words))
 }
 
 /// The witness of every bug, with the bug and without it; and the protocol's own storms over the protocol's bugs.
 pub fn slice(log: &Path) -> Result<Tally, Failure> {
+    copy()?;
     let ended = run_logged(&mut bugs(&["--fast"]), log, LIMIT);
     let text = std::fs::read_to_string(log)?;
     ended?;
     let note = text.lines().rfind(|line| line.contains(" caught by witnesses")).unwrap_or_default();
-    let mut storms =
-        cargo(&["test", "--locked", "--profile", "proof", "-p", "kattu-raft", "--test", "planted"]);
-    let tally = cargo_test(planted(&mut storms), log, LIMIT)?;
+    let mut storms = cargo(&["test", "--profile", "proof", "-p", "kattu-bugs", "peers"]);
+    let tally = cargo_test(in_copy(&mut storms), log, LIMIT)?;
     Ok(Tally { note: note.to_string(), passed: tally.passed + 1, ..tally })
 }

@@ -2,8 +2,9 @@
 //!
 //! Knows nothing of: what is explored.
 
+use crate::bugs;
 use crate::check::cargo_test;
-use crate::shell::{self, Failure, cargo, in_foreground, run_logged};
+use crate::shell::{Failure, cargo, in_foreground, run_logged};
 use crate::stage::Tally;
 use std::path::Path;
 use std::process::Command;
@@ -12,22 +13,17 @@ use std::time::Duration;
 const LIMIT: Duration = Duration::from_secs(1200);
 
 fn explore(words: &[&str]) -> Command {
-    let mut explore =
-        cargo(&["run", "--locked", "--quiet", "--profile", "proof", "-p", "kattu-explore", "--"]);
+    let mut explore = cargo(&["run", "--quiet", "--profile", "proof", "-p", "kattu-explore", "--"]);
     explore.args(words);
     explore
-}
-
-/// A build that knows bugs; those have a folder of their own.
-fn planted(command: &mut Command) -> &mut Command {
-    command.env("RUSTFLAGS", "--cfg kattu_planted").env("CARGO_TARGET_DIR", shell::target().join("planted"))
 }
 
 /// `cargo xtask explore …`: arguments go to the program of `proof/explore`.
 pub fn run(words: &[&str]) -> Result<(), Failure> {
     let mut command = explore(words);
     if words.contains(&"--plant") {
-        planted(&mut command);
+        bugs::copy()?;
+        bugs::in_copy(&mut command);
     }
     in_foreground(&mut command)
 }
@@ -37,8 +33,8 @@ pub fn slice(log: &Path) -> Result<Tally, Failure> {
     run_logged(&mut explore(&[]), log, LIMIT)?;
     let text = std::fs::read_to_string(log)?;
     let note = text.lines().last().unwrap_or_default().to_string();
-    let mut bugs =
-        cargo(&["test", "--locked", "--profile", "proof", "-p", "kattu-explore", "--test", "planted"]);
-    let tally = cargo_test(planted(&mut bugs), log, LIMIT)?;
+    bugs::copy()?;
+    let mut planted = cargo(&["test", "--profile", "proof", "-p", "kattu-explore", "--test", "planted"]);
+    let tally = cargo_test(bugs::in_copy(&mut planted), log, LIMIT)?;
     Ok(Tally { note, passed: tally.passed + 1, ..tally })
 }

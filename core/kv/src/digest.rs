@@ -179,8 +179,7 @@ fn hash_some(
     revision: Revision,
     compacted: Revision,
 ) -> (usize, usize) {
-    let is_begun = from > 0 || planted!("hash-counts-what-may-be-forgotten");
-    let first = if is_begun { from } else { history.kept_from(compacted) };
+    let first = if from > 0 { from } else { history.kept_from(compacted) };
     let end = history.len().min(first.saturating_add(most));
     for n in first..end {
         let seen = history.version(n);

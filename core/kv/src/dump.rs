@@ -237,10 +237,7 @@ fn write_of_key(
 ) -> Option<usize> {
     let first = history.kept_from(compacted);
     let Some(n) = version else {
-        let is_last_words = planted!("dump-forgets-deletes-at-the-compacted-revision")
-            && first + 1 == history.len()
-            && history.live().is_none();
-        if first == history.len() || is_last_words {
+        if first == history.len() {
             return None;
         }
         write_number((history.len() - first) as u64, out);

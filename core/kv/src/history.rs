@@ -84,7 +84,7 @@ pub(crate) struct History {
 impl Weigh for History {
     /// Live keys count.
     fn weight(&self) -> u64 {
-        u64::from(self.newest.lives() || planted!("tombstones-counted-as-keys"))
+        u64::from(self.newest.lives())
     }
 }
 
@@ -156,8 +156,7 @@ impl History {
         };
         let Some(last) = before.checked_sub(1) else { return 0 };
         let superseded = before < self.len() && self.version(before).mod_revision <= compacted;
-        let goes = superseded || !self.version(last).lives() || planted!("compaction-forgets-the-newest");
-        if goes { before } else { last }
+        if superseded || !self.version(last).lives() { before } else { last }
     }
 
     /// How many versions there are.
@@ -176,8 +175,7 @@ impl History {
         let goes = |n: &usize| {
             let version = self.version(*n);
             let superseded = n + 1 < len && self.version(n + 1).mod_revision <= compacted;
-            let forgettable = superseded || !version.lives() || planted!("compaction-forgets-the-newest");
-            version.mod_revision < compacted && forgettable
+            version.mod_revision < compacted && (superseded || !version.lives())
         };
         (0..len.min(most)).take_while(goes).count()
     }

@@ -271,10 +271,8 @@ impl Loader {
         let end = start + self.changes[start..].partition_point(|&(other, _)| other == revision);
         let by_key = &mut self.changes[start..end];
         let order = read_permutation(by_key, reader)?.ok_or(Stop::Flaw(Flaw::Order(revision)))?;
-        if !planted!("load-breaks-the-order-in-a-revision") {
-            let ordered: Vec<_> = order.iter().map(|&rank| by_key[rank].clone()).collect();
-            ordered.into_iter().zip(by_key).for_each(|(change, place)| *place = change);
-        }
+        let ordered: Vec<_> = order.iter().map(|&rank| by_key[rank].clone()).collect();
+        ordered.into_iter().zip(by_key).for_each(|(change, place)| *place = change);
         self.stage = Stage::Orders { last: revision };
         Ok(())
     }

@@ -299,7 +299,7 @@ impl Store {
         if range.revision > self.changing_revision() {
             return Err(Error::FutureRevision);
         }
-        if range.revision > 0 && range.revision < self.compacted && !self.forgets_late() {
+        if range.revision > 0 && range.revision < self.compacted {
             return Err(Error::Compacted);
         }
         Ok(())

@@ -154,11 +154,7 @@ impl Store {
     /// large the store is; while it is held, what changes here is copied first, and forgetting goes in smaller steps.
     #[must_use]
     pub fn pin(&self) -> Store {
-        let mut pin = self.clone();
-        if planted!("pin-lacks-the-newest-change") {
-            pin.undo(pin.changes.end().saturating_sub(1), pin.running_digest, &mut i64::MAX.clone());
-        }
-        pin
+        self.clone()
     }
 
     /// Takes over what a dump was made of: the keys, the changes that can be watched, and `bytes` and `bytes_in_use`.
@@ -216,8 +212,7 @@ impl Store {
     pub(crate) fn end_command(&mut self) {
         let made = (self.changes.end() - self.changes.start_of(self.revision + 1)) as usize;
         self.revision = self.changing_revision();
-        let counted_max = if planted!("forgetting-paced-by-commands") { 1 } else { CHANGES_PER_COMMAND_MAX };
-        self.tidy(self.pace.changes_per_change * made.clamp(1, counted_max));
+        self.tidy(self.pace.changes_per_change * made.clamp(1, CHANGES_PER_COMMAND_MAX));
     }
 
     /// Answers a read from the present state.
@@ -319,8 +314,6 @@ impl Store {
             return false; // as most often
         }
         let changes_max = if self.is_pinned() { changes_max.min(CHANGES_WHILE_PINNED) } else { changes_max };
-        let changes_max =
-            if planted!("compaction-forgets-all-at-once") { usize::MAX / 4 } else { changes_max };
         for _ in 0..changes_max {
             if self.tidied >= end {
                 break;
@@ -334,12 +327,6 @@ impl Store {
         let goal = self.tidied.min(self.changes.start_of(self.compacted));
         self.changes.forget_below(goal.min(self.changes.first() + 2 * changes_max as u64));
         self.tidied < end || self.changes.first() < goal
-    }
-
-    /// Whether a compacted revision is still read, because this member has not come around to forgetting it.
-    pub(crate) fn forgets_late(&self) -> bool {
-        planted!("compacted-read-judged-by-tidying")
-            && self.tidied < self.changes.start_of(self.compacted + 1)
     }
 
     /// The revision of what is being done: the next one from the first change of a command on.
@@ -385,12 +372,7 @@ impl Store {
                 freed_bytes = version_bytes(before) + key_bytes;
             }
             let version = Version::put(at, life, value, scratch);
-            let before = if planted!("digest-sees-what-may-be-forgotten") {
-                history.len().checked_sub(1).map(|last| history.version(last))
-            } else {
-                history.live()
-            };
-            digest = digest::change(key, before, &version);
+            digest = digest::change(key, history.live(), &version);
             bytes += version_bytes(&version);
             used_bytes = version_bytes(&version) + key_bytes;
             history.push(version);
@@ -444,9 +426,6 @@ impl Store {
         };
         self.delete_live(change, prev_kv, deleting);
         deleting.resume = resume;
-        if planted!("delete-counts-its-last-slice") && deleting.resume.is_some() {
-            deleting.deleted = 0;
-        }
         deleting.resume.is_none()
     }
 
@@ -477,9 +456,7 @@ impl Store {
     /// Takes back changes from a number on, the newest first, before which the running digest was `digest`: the command
     /// that made them fails after all. Whether all are taken back before the allowance is used up.
     pub(crate) fn undo(&mut self, number: u64, digest: u64, allowance: &mut i64) -> bool {
-        if !planted!("taken-back-but-for-its-digest") {
-            self.running_digest = digest;
-        }
+        self.running_digest = digest;
         while number < self.changes.end() {
             if *allowance <= 0 {
                 return false;
@@ -524,9 +501,6 @@ impl Store {
 
     /// Forgets some of what compaction allows of one key.
     fn trim(&mut self, key: &Key) {
-        if planted!("compacted-versions-kept") {
-            return;
-        }
         let compacted = self.compacted;
         let (mut versions, mut bytes) = (0, 0);
         let is_empty = self.index.update(key, |_, history| {

@@ -23,12 +23,11 @@ use core::ops::ControlFlow;
 #[derive(Clone, Debug)]
 pub(crate) enum Step {
     /// The answers up to its end are those of a transaction of its own.
-    Begin {
+    Begin,
+    /// Whether its conditions hold.
+    End {
         succeeded: bool,
-        /// What was judged.
-        compare: Vec<Compare>,
     },
-    End,
     Range(Range),
     Put(Put),
     DeleteRange(DeleteRange),
@@ -94,11 +93,10 @@ impl Deciding {
                 self.judging = Judging::default();
                 next += 1;
             }
-            let Txn { compare, success, failure } = txn;
             spend(allowance, 1);
-            self.steps.push(Step::Begin { succeeded, compare });
-            self.todo.push(Todo::Do(Step::End));
-            let operations = if succeeded { success } else { failure };
+            self.steps.push(Step::Begin);
+            self.todo.push(Todo::Do(Step::End { succeeded }));
+            let operations = if succeeded { txn.success } else { txn.failure };
             self.todo.extend(operations.into_iter().rev().map(|operation| match operation {
                 Operation::Range(range) => Todo::Do(Step::Range(range)),
                 Operation::Put(put) => Todo::Do(Step::Put(put)),
@@ -122,7 +120,7 @@ impl Store {
                 }
                 if put.lease != 0 { Err(Error::LeaseNotFound) } else { Ok(()) }
             }
-            Step::DeleteRange(_) | Step::Begin { .. } | Step::End => Ok(()),
+            Step::DeleteRange(_) | Step::Begin | Step::End { .. } => Ok(()),
         }
     }
 
@@ -133,16 +131,11 @@ impl Store {
             Ok(())
         } else if range.revision > self.revision {
             Err(Error::FutureRevision)
-        } else if range.revision < self.compacted && !self.forgets_late() {
+        } else if range.revision < self.compacted {
             Err(Error::Compacted)
         } else {
             Ok(())
         }
-    }
-
-    /// Whether a condition holds, judged in one go.
-    pub(crate) fn holds(&self, compare: &Compare) -> bool {
-        self.judge(compare, &mut Judging::default(), &mut i64::MAX.clone()).is_some_and(|holds| holds)
     }
 
     /// Whether a condition holds for every key of its range, once that is known. A range without keys is judged as one
@@ -160,7 +153,7 @@ impl Store {
             holds = version_holds(compare, version);
             if holds { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         });
-        if is_over && !*met && !planted!("missing-keys-cost-nothing") {
+        if is_over && !*met {
             spend(allowance, 1);
         }
         match (is_over, *met, &compare.target) {

@@ -50,8 +50,6 @@ pub struct Work {
     current: Current,
     /// The answers so far, of the transactions that are open; the outermost is the request itself.
     answers: Vec<Vec<Answer>>,
-    /// The steps with which the transactions within it began that are open.
-    open: Vec<usize>,
     /// Where the store stood before: the number of its next change, and its running digest.
     before: Option<(u64, u64)>,
 }
@@ -147,7 +145,6 @@ impl Work {
             at: 0,
             current: Current::Begins,
             answers: Vec::from([Vec::new()]),
-            open: Vec::new(),
             before: None,
         }
     }
@@ -228,26 +225,14 @@ impl Work {
     }
 
     /// A transaction within the request begins or ends.
-    fn bracket(&mut self, store: &Store, allowance: &mut i64) {
+    fn bracket(&mut self, allowance: &mut i64) {
         spend(allowance, 1);
-        match &self.steps[self.at] {
-            Step::Begin { .. } => {
-                self.open.push(self.at);
-                self.answers.push(Vec::new());
-                self.done(None);
-            }
-            _ => {
-                let answers = self.answers.pop().unwrap_or_default();
-                let begun = self.open.pop().map(|at| &self.steps[at]);
-                let Some(Step::Begin { succeeded, compare }) = begun else {
-                    unreachable!("every end has a beginning")
-                };
-                let succeeded = match planted!("txn-judged-after-its-writes") {
-                    true => compare.iter().all(|compare| store.holds(compare)),
-                    false => *succeeded,
-                };
-                self.done(Some(Answer::Txn { succeeded, answers }));
-            }
+        if let Step::End { succeeded } = self.steps[self.at] {
+            let answers = self.answers.pop().unwrap_or_default();
+            self.done(Some(Answer::Txn { succeeded, answers }));
+        } else {
+            self.answers.push(Vec::new());
+            self.done(None);
         }
     }
 
@@ -288,7 +273,7 @@ impl Store {
                     Ok(answer) => work.done(Some(answer)),
                     Err(error) => return Some(Err(error)),
                 },
-                Step::Begin { .. } | Step::End => work.bracket(self, allowance),
+                Step::Begin | Step::End { .. } => work.bracket(allowance),
                 Step::Put(_) | Step::DeleteRange(_) => {
                     panic!("a transaction that writes was sent as a query")
                 }
@@ -321,7 +306,7 @@ impl Store {
     /// Carries out the step under way, or a part of it.
     fn execute(&mut self, work: &mut Work, allowance: &mut i64) -> Option<Result<(), Error>> {
         match &work.steps[work.at] {
-            Step::Begin { .. } | Step::End => work.bracket(self, allowance),
+            Step::Begin | Step::End { .. } => work.bracket(allowance),
             Step::Range(_) if !work.wants => {
                 spend(allowance, 1);
                 work.done(Some(Answer::Range(Default::default())));
@@ -354,9 +339,6 @@ impl Store {
                     return None;
                 }
                 let Deleting { deleted, prev_kvs, bytes_left, is_too_large, .. } = core::mem::take(deleting);
-                if deleted == 0 && planted!("delete-of-nothing-raises-revision") {
-                    self.changes.push(self.revision + 1, Key::from(&*keys.start));
-                }
                 let (deleted, revision) = (deleted as i64, self.changing_revision());
                 work.bytes_left = bytes_left;
                 if is_too_large {
@@ -364,9 +346,6 @@ impl Store {
                 }
                 work.done(Some(Answer::DeleteRange { deleted, prev_kvs, revision }));
             }
-        }
-        if planted!("txn-spread-over-revisions") {
-            self.revision = self.changing_revision();
         }
         Some(Ok(()))
     }

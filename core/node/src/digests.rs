@@ -129,14 +129,10 @@ impl Digests {
         }
         let divergent: Vec<NodeId> = match right {
             Some(right) => {
-                let is_divergent = |digest: u64| match planted!("alarm-names-those-who-agree") {
-                    true => digest == right,
-                    false => digest != right,
-                };
                 let has_two = mark.said.values().any(|&digest| digest != right);
                 mark.said
                     .iter()
-                    .filter(|&(_, &d)| has_two && is_divergent(d))
+                    .filter(|&(_, &digest)| has_two && digest != right)
                     .map(|(&member, _)| member)
                     .collect()
             }

@@ -159,7 +159,7 @@ impl Keeper {
     #[must_use]
     pub fn reborn(self, members: Vec<MemberInfo>, raise_by: u64) -> Keeper {
         let Keeper { mut store, tables, .. } = self;
-        if raise_by != 0 && !planted!("rebuilt-at-the-old-revision") {
+        if raise_by != 0 {
             store.raise_revision(raise_by);
         }
         let applied = tables.applied.max(LogIndex(1));
@@ -181,13 +181,6 @@ impl Keeper {
                 done(effects, ticket, status.term, ReplyBody::Status(status));
             }
             KeeperTask::Weigh { ticket, command, bytes } => self.weigh(ticket, &command, bytes, effects),
-            task @ KeeperTask::Read { .. }
-                if self.is_in_the_middle() && planted!("reads-in-the-middle-of-a-change") =>
-            {
-                let under_way = self.under_way.take();
-                self.begin(task, &mut (1 << 40), effects);
-                self.under_way = under_way;
-            }
             task => self.queue.push_back(task),
         }
     }
@@ -326,17 +319,10 @@ impl Keeper {
 
     /// Goes on with what takes long, until it is done or the allowance is used up.
     fn go_on(&mut self, mut under_way: Box<UnderWay>, allowance: &mut i64, effects: &mut KeeperEffects) {
-        let beyond = if planted!("slices-as-long-as-the-request") {
-            (1 << 40).min(i64::MAX.saturating_sub(*allowance))
-        } else {
-            0
-        };
-        *allowance += beyond;
         let result = match &under_way.job {
             Job::Apply { .. } => self.store.go_on(&mut under_way.work, allowance),
             Job::Read { .. } => self.store.read_on(&mut under_way.work, allowance),
         };
-        *allowance -= beyond;
         let Some(result) = result else {
             self.under_way = Some(under_way);
             return;
@@ -390,7 +376,7 @@ impl Keeper {
         if self.store.cost_of(command) > work_max || keeps_too_much {
             return refuse_work(effects, ticket);
         }
-        let knows_budgets = self.tables.level >= WORK_BUDGETS || planted!("budgets-before-their-level");
+        let knows_budgets = WORK_BUDGETS <= self.tables.level;
         let command = if knows_budgets { within(work_max, &bytes) } else { bytes };
         effects.admitted.push(Admitted { ticket, command, kept_bytes });
     }
@@ -409,9 +395,7 @@ impl Keeper {
         queue.append(&mut self.queue);
         // Only a read can be under way: it begins anew, so that it sees one state.
         let mut under_way = self.under_way.take();
-        if let Some(UnderWay { work, job: Job::Read { query, .. } }) = under_way.as_deref_mut()
-            && !planted!("read-goes-on-in-other-tables")
-        {
+        if let Some(UnderWay { work, job: Job::Read { query, .. } }) = under_way.as_deref_mut() {
             *work = self.read(query);
         }
         let (own, limits) = (self.own, self.limits);
@@ -441,9 +425,8 @@ impl Keeper {
     }
 
     fn check_reaches(&self, needs: LogIndex) {
-        let is_planted = planted!("read-served-before-apply", "session-read-behind-its-session");
         assert!(
-            needs <= self.tables.applied || is_planted,
+            needs <= self.tables.applied,
             "a read of index {} at index {}",
             needs.0,
             self.tables.applied.0
@@ -513,8 +496,6 @@ impl Keeper {
                     Command::Kv(command) => return self.apply_to_store(command, waits, allowance),
                     Command::Within { work_max, command } => {
                         // By the number in the entry, and never by this member's own: all come to the same verdict.
-                        let is_by_own = planted!("entry-judged-by-its-members-own-budget");
-                        let work_max = if is_by_own { self.limits.work_max } else { work_max };
                         if self.store.cost_of(&command) > work_max {
                             return Applied::Refused;
                         }
@@ -548,11 +529,6 @@ impl Keeper {
                 ReplyBody::Published
             }
             Command::Publish(publish) => {
-                if planted!("one-member-applies-publications-in-its-own-way") && self.is_last_member() {
-                    let name = publish.name.to_uppercase();
-                    self.tables.members.publish(crate::command::Publish { name, ..publish });
-                    return ReplyBody::Published;
-                }
                 self.tables.members.publish(publish);
                 effects.members = Some(self.members());
                 ReplyBody::Published
@@ -604,11 +580,6 @@ impl Keeper {
             effects.health = Some(self.health());
         }
         ReplyBody::Published
-    }
-
-    /// The member that the planted bug is about.
-    fn is_last_member(&self) -> bool {
-        self.tables.members.list.keys().last() == Some(&self.own)
     }
 
     fn complete(&self, status: &mut Status) {

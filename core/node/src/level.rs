@@ -94,7 +94,7 @@ impl Node {
         let me = self.raft.id();
         let knows = |member: NodeId| match self.levels.told.get(&member) {
             _ if member == me => next <= self.config.level_known,
-            told => told.map_or(planted!("level-raised-before-all-know"), |&told| next <= told),
+            told => told.is_some_and(|&told| next <= told),
         };
         if self.raft.membership().members().all(knows) {
             self.levels.proposed = (next, now + self.config.request_timeout);

@@ -11,18 +11,6 @@
 #![forbid(unsafe_code)]
 extern crate alloc;
 
-/// Whether a bug is planted here, to prove that a judge would see it: a question of builds that prove judges, and
-/// `false`, which costs nothing, in all others. [docs/planted-bugs.md]
-#[cfg(not(kattu_planted))]
-macro_rules! planted {
-    ($($name:literal),+) => {
-        false
-    };
-}
-#[cfg(kattu_planted)]
-#[macro_use(planted)]
-extern crate kattu_plant;
-
 pub mod alarms;
 pub mod command;
 pub mod compare;

@@ -194,7 +194,7 @@ impl Node {
             }
             Event::ChunkRead { request, read } => self.raft.chunk_read(now, request, read, out),
             Event::ChunkStored(stored) => self.raft.chunk_stored(now, stored, out),
-            Event::SnapshotUnreadable { last } => self.raft.snapshot_unreadable(now, last, out),
+            Event::SnapshotUnreadable { last } => self.raft.snapshot_unreadable(last, out),
             Event::SnapshotTaken { meta, bytes } => self.on_snapshot_taken(now, meta, bytes, out),
             Event::SnapshotFailed { last } => self.on_snapshot_failed(last),
             Event::Space(space) => {
@@ -204,9 +204,6 @@ impl Node {
             Event::LinkClosed(peer, end) => {
                 self.raft.link_closed(now, peer, end, out);
                 self.on_link_closed(peer, effects);
-                if planted!("level-forgotten-with-the-link-out") {
-                    self.on_level(peer, crate::level::FIRST);
-                }
             }
             Event::Members(members) => self.on_members(members),
             Event::Health(health) => self.on_health(now, health, out),
@@ -321,11 +318,8 @@ impl Node {
         let mut bytes = 0;
         let term = self.raft.term();
         effects.apply.reserve(entries.len());
-        for mut entry in entries {
+        for entry in entries {
             let id = entry.id();
-            if planted!("followers-feed-no-store") && !self.raft.is_leader() {
-                entry.head.kind = kattu_raft::EntryKind::Noop;
-            }
             assert!(
                 id.index == self.delivered.next(),
                 "entry {id} follows index {} to the keeper",
@@ -400,7 +394,7 @@ impl Node {
 
     /// Whether serializable reads may be answered. [fault-model ST17]
     pub(crate) fn serves(&self) -> bool {
-        !matches!(self.serving, Serving::NotYet { .. }) || planted!("serializable-read-before-replay")
+        !matches!(self.serving, Serving::NotYet { .. })
     }
 
     /// Whether a leader with a committed entry of its own term has confirmed this replica's state.

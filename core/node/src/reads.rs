@@ -197,16 +197,13 @@ impl Node {
     }
 
     fn has_delivered(&self, seen: LogIndex) -> bool {
-        seen <= self.delivered || planted!("session-read-behind-its-session")
+        seen <= self.delivered
     }
 
     /// From which state on everything that was answered longer ago than a bounded read allows is visible, if that state
     /// is here.
     fn fresh_enough(&self, now: Instant, consistency: Consistency) -> Option<LogIndex> {
         let Consistency::Bounded(age) = consistency else { return None };
-        if self.serves() && planted!("bounded-read-asks-nobody") {
-            return Some(self.serves_from);
-        }
         let (asked_at, index) = self.reads.fresh?;
         (now.since(asked_at) <= age && index <= self.delivered).then_some(index)
     }
@@ -231,7 +228,7 @@ impl Node {
         {
             let confirming = first.remove();
             match verdict.index {
-                Some(index) => self.confirm(now, confirming, index, effects),
+                Some(index) => self.confirm(confirming, index, effects),
                 None => again.extend(confirming.reads),
             }
         }
@@ -242,14 +239,10 @@ impl Node {
     }
 
     /// These reads may be served from `index` on.
-    fn confirm(&mut self, now: Instant, confirming: Confirming, index: LogIndex, effects: &mut Effects) {
+    fn confirm(&mut self, confirming: Confirming, index: LogIndex, effects: &mut Effects) {
         let Confirming { reads, asked_at } = confirming;
-        let asked_at = match planted!("freshness-dated-by-its-answer") {
-            true => now,
-            false => asked_at,
-        };
         self.reads.fresh = self.reads.fresh.max(Some((asked_at, index)));
-        if index <= self.delivered || planted!("read-served-before-apply") {
+        if index <= self.delivered {
             for read in reads {
                 self.reads.count -= 1;
                 self.serve(read, index, effects);

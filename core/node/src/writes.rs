@@ -70,8 +70,7 @@ enum Whose {
 
 /// Whether so many sequence numbers from this one on are such as a member can come to.
 fn can_be_counted(first: u64, count: usize) -> bool {
-    let counts = first.checked_add(count as u64).is_some_and(|past_last| past_last < COUNT_MAX);
-    counts || planted!("any-sequence-believed")
+    first.checked_add(count as u64).is_some_and(|past_last| past_last < COUNT_MAX)
 }
 
 /// Verdicts on forwarded writes, with those that follow each other in one reply.
@@ -197,7 +196,7 @@ impl Writes {
                 break;
             }
             self.placed.pop_front();
-            if front.id == id || planted!("answered-by-index-alone") && front.id.index == id.index {
+            if front.id == id {
                 if front.ticket == PUBLISH {
                     self.publication = Publication::Done;
                     return None;
@@ -219,7 +218,7 @@ impl Writes {
             EntryKind::Config => {
                 let membership = Membership::decode(entry.payload());
                 let is_first_step = membership.is_ok_and(|(membership, _)| membership.is_joint());
-                if is_first_step && !planted!("change-answered-before-it-is-complete") {
+                if is_first_step {
                     self.completing = waiting;
                     return None;
                 }
@@ -258,8 +257,6 @@ impl Writes {
         self.keeping.remove(&ticket);
         if ticket == PUBLISH {
             self.publication = Publication::Due;
-        } else if planted!("doubt-told-as-refusal") && doubt == Doubt::LeaderChanged {
-            answer(effects, ticket, Outcome::Refused(Refusal::NoLeader));
         } else {
             answer(effects, ticket, Outcome::Unknown(doubt));
         }
@@ -355,9 +352,8 @@ impl Node {
         out: &mut kattu_raft::Effects,
         effects: &mut Effects,
     ) {
-        let known = crate::command::is_of_client(&command) || planted!("client-writes-taken-as-they-come");
         assert!(
-            known,
+            crate::command::is_of_client(&command),
             "a client's write is for the store or of an alarm, this begins with {:?}",
             command.first()
         );
@@ -366,7 +362,6 @@ impl Node {
         let too_many = self.pending() >= self.config.pending_max
             || self.writes.unplaced_bytes + self.writes.forwarded_bytes + command.len()
                 > self.config.pending_bytes_max
-                && !planted!("waiting-writes-without-a-bound")
             || self.apply_is_behind();
         if too_many {
             return self.writes.refuse(ticket, Refusal::TooManyRequests, effects);
@@ -515,15 +510,6 @@ impl Node {
 
     fn forward_writes(&mut self, leader: NodeId, effects: &mut Effects) {
         let batch_bytes_max = self.config.raft.limits.batch_bytes_max;
-        if planted!("unanswered-forwards-go-with-every-batch")
-            && !self.writes.unplaced.is_empty()
-            && let Some(oldest) = self.writes.forwarded.front().map(|write| write.seq)
-        {
-            let in_order =
-                (oldest..).zip(&self.writes.forwarded).take_while(|(seq, write)| *seq == write.seq);
-            let commands = in_order.map(|(_, write)| write.command.clone()).collect();
-            effects.send.push(PeerMessage::Forward(self.forward_to(leader, oldest, commands)));
-        }
         while !self.writes.unplaced.is_empty() {
             let first_seq = self.writes.seq + 1;
             let mut commands = Vec::new();
@@ -603,7 +589,7 @@ impl Node {
         effects: &mut Effects,
     ) {
         let meant_for_us = forward.to == self.raft.id();
-        let same_term = forward.term == self.raft.term() || planted!("forward-taken-in-another-term");
+        let same_term = forward.term == self.raft.term();
         let leads_that_term = self.raft.is_leader() && same_term;
         let known = self.raft.membership().contains(forward.from);
         if !meant_for_us || !leads_that_term || !known {
@@ -621,7 +607,6 @@ impl Node {
             return;
         }
         let highest = self.writes.taken.get(&run).copied().unwrap_or(0);
-        let highest = if planted!("forward-duplicated-after-done") { 0 } else { highest };
         let fresh_from = highest.max(forward.first_seq - 1) + 1;
         let skip = usize::try_from(fresh_from - forward.first_seq).unwrap_or(usize::MAX);
         let last_seq = forward.first_seq - 1 + forward.commands.len() as u64;
@@ -659,8 +644,7 @@ impl Node {
         let waits = !self.writes.unplaced.is_empty() || !self.raft.admits(now, now);
         if !waits || self.raft.transferring().is_some() {
             match self.propose_command(now, command, out) {
-                Err(Refusal::NoSpace)
-                    if !self.is_short() && !planted!("forwarded-write-waits-for-no-room") => {}
+                Err(Refusal::NoSpace) if !self.is_short() => {}
                 verdict => return Some(verdict),
             }
         }
@@ -733,11 +717,6 @@ impl Node {
         self.writes.forward_after = Instant(0);
         if !self.raft.is_leader() || term_moved {
             self.writes.take_others(Instant::NEVER); // taken in a term that is over; whoever forwarded it knows no more than that
-        }
-        if term_moved && planted!("ticket-answered-twice") {
-            for write in self.writes.placed.iter().filter(|write| write.ticket != PUBLISH) {
-                answer(effects, write.ticket, Outcome::Unknown(Doubt::LeaderChanged));
-            }
         }
         if term_moved {
             self.writes.taken.clear();

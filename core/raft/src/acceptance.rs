@@ -50,9 +50,6 @@ impl Raft {
             Err(falsehood) => return Raft::distrust(from, falsehood, effects),
         };
         if let Some(upto) = upto {
-            if planted!("damaged-answer-counted-as-evidence") {
-                self.vote_floor = None; // as if what the leader has not sent had never been
-            }
             self.owe(upto, waits_for_no_disk);
         }
         if gap.is_some()
@@ -76,10 +73,7 @@ impl Raft {
             Some(_) => {}
             None => {
                 let timer = self.election_timer(now);
-                let verified = match planted!("verified-survives-its-leader") {
-                    true => self.log.last().index,
-                    false => self.marks.committed, // Leader Completeness: every leader holds what is committed
-                };
+                let verified = self.marks.committed; // Leader Completeness: every leader holds what is committed
                 let following = Following::new(leader, now, verified);
                 let Role::Follower(follower) = &mut self.role else { unreachable!("checked above") };
                 follower.timer = timer;
@@ -116,20 +110,12 @@ impl Raft {
                 return Err(Falsehood::Contradiction(other)); // every leader holds what is committed
             }
         }
-        let by_index = planted!("previous-entry-checked-by-index") && prev.index <= self.log.last().index;
-        if !self.log.holds(prev) && !by_index {
+        if !self.log.holds(prev) {
             return match self.config.policies.intake {
                 Intake::Strict => Ok(Taken { upto: None, gap: Some(self.gap(prev)) }),
             };
         }
-        let is_known = |entry: &&Entry| {
-            let any_will_do = planted!("entries-known-by-index") && entry.id().index <= self.log.last().index;
-            self.log.holds(entry.id()) || any_will_do
-        };
-        let known = match planted!("truncate-on-every-append") {
-            true => 0,
-            false => entries.iter().take_while(is_known).count(),
-        };
+        let known = entries.iter().take_while(|entry| self.log.holds(entry.id())).count();
         let mut refused = None;
         if known < entries.len() {
             let fitting = if self.apply_is_backlogged() { 0 } else { self.fitting(&entries[known..]) };
@@ -138,7 +124,7 @@ impl Raft {
             end = LogIndex(prev.index.0 + entries.len() as u64);
             let first_new = LogIndex(prev.index.0 + 1 + known as u64);
             if known < entries.len() && first_new <= self.log.last().index {
-                if first_new <= self.verified() && !planted!("truncate-on-every-append") {
+                if first_new <= self.verified() {
                     return Err(Falsehood::Contradiction(entries[known].id()));
                 }
                 self.truncate(first_new, effects);
@@ -147,9 +133,6 @@ impl Raft {
             for entry in entries.drain(known..) {
                 self.append(entry, effects);
             }
-        }
-        if refused.is_some() && planted!("who-is-full-agrees-with-nothing") {
-            return Ok(Taken { upto: None, gap: refused.map(|last| self.gap(last)) });
         }
         if let Role::Follower(follower) = &mut self.role
             && let Some(following) = &mut follower.following
@@ -215,15 +198,6 @@ impl Raft {
 
     /// What an acknowledgement may cover: what agrees with the leader *and* is on this disk. [O1]
     fn acknowledgeable(&self) -> LogIndex {
-        if planted!("acknowledge-before-sync") {
-            return self.verified();
-        }
-        if planted!("acknowledge-own-last-index") {
-            return self.marks.persisted;
-        }
-        if planted!("install-acknowledged-before-its-base") && self.installing.is_some() {
-            return self.verified();
-        }
         if self.needs_snapshot() {
             return LogIndex(0); // it holds the end of a log without its beginning
         }
@@ -244,14 +218,12 @@ impl Raft {
         let Following { leader, last_contact, ref mut pending_ack, .. } = *following;
         let moment = now.max(last_contact); // not before what is answered, whatever moment this call is given
         // Twice as much each time, so that what comes back in crumbs is not told of crumb by crumb.
-        let is_short = pending_ack.room.0 < batch && !planted!("room-told-of-by-heartbeats-only");
+        let is_short = pending_ack.room.0 < batch;
         let has_room_again = is_short && pending_ack.room.0.saturating_mul(2) < room.0;
         let is_news = pending_ack.acked < pending_ack.upto && pending_ack.acked < upto;
         if !pending_ack.now && !is_news && !has_room_again {
             return;
         }
-        let at_once = planted!("heartbeat-acknowledges-unsynced") && pending_ack.now;
-        let upto = if at_once { verified } else { upto };
         pending_ack.now = false;
         pending_ack.acked = upto.max(pending_ack.acked);
         pending_ack.room = room;
@@ -281,7 +253,7 @@ impl Raft {
             };
             prev = id;
             let readable = (self.reader.0)(entry.head.kind, entry.payload());
-            follows && form_fits && is_group && (readable || planted!("unreadable-entries-taken"))
+            follows && form_fits && is_group && readable
         })
     }
 }

@@ -126,7 +126,7 @@ impl Raft {
     ) -> Result<EntryId, ChangeError> {
         self.judge_change(now, target, context)?;
         let current = self.configurations.newest();
-        let one_step = current.voters == target.voters || planted!("one-step-change-before-own-term");
+        let one_step = current.voters == target.voters;
         let next = if one_step { target.clone() } else { current.enter(target) };
         let id = self.append_configuration(now, &next, context, effects);
         id.ok_or(ChangeError::NoSpace)
@@ -149,7 +149,7 @@ impl Raft {
         if current.is_joint() || self.marks.committed < at {
             return Err(ChangeError::UnderWay(at));
         }
-        if self.marks.committed < leader.term_start && !planted!("one-step-change-before-own-term") {
+        if self.marks.committed < leader.term_start {
             return Err(ChangeError::TermNotCommitted);
         }
         if current == target && context.is_empty() {
@@ -335,9 +335,6 @@ impl Raft {
 
     /// The membership that decides elections.
     pub(crate) fn electorate(&self) -> &Membership {
-        match planted!("elections-by-committed-membership") {
-            true => self.committed_membership(),
-            false => self.configurations.newest(),
-        }
+        self.configurations.newest()
     }
 }

@@ -164,8 +164,7 @@ impl Gauge {
             return None; // its first answer was the tightest
         }
         self.beat = beat;
-        let heard = if planted!("clocks-compared-without-round-trips") { asked } else { now };
-        let point = Point { asked, shown: reading.at, heard };
+        let point = Point { asked, shown: reading.at, heard: now };
         self.apart = self.take(reading.run, point, lease, view.config.election_timeout * WINDOW);
         self.apart
     }

@@ -8,7 +8,6 @@
 //! Knows nothing of: clients, disks, how entries travelled.
 
 use crate::contract::Effects;
-use crate::quorum::quorum_value;
 use crate::raft::Raft;
 use crate::role::Role;
 use crate::trace::Trace;
@@ -18,27 +17,10 @@ impl Raft {
     /// Commits what a quorum of voters holds durably, ourselves among them only as far as our own disk has come.
     pub(crate) fn advance_commit_as_leader(&mut self, now: Instant, effects: &mut Effects) {
         let Role::Leader(leader) = &self.role else { return };
-        let unsynced = planted!("own-match-before-sync", "single-member-answers-before-sync");
-        let own = if unsynced { self.log.last().index } else { self.marks.persisted };
-        let me = self.config.id;
+        let (me, own) = (self.config.id, self.marks.persisted);
         let held = |voter: NodeId| leader.of_voter(me, voter, own, |progress| progress.matched);
-        let membership = self.configurations.newest();
-        let Some(mut index) = membership.reached(held) else { return };
-        if planted!("joint-commit-counted-in-one-set") {
-            index = quorum_value(membership.voters.iter().map(|&voter| held(voter))).unwrap_or(index);
-        }
-        if planted!("removed-leader-counts-itself") && !membership.is_voter(self.config.id) {
-            let mut held: alloc::vec::Vec<LogIndex> =
-                membership.voters.iter().map(|&voter| held(voter)).collect();
-            held.push(own);
-            held.sort_unstable();
-            index = held[held.len() - crate::quorum::quorum(membership.voters.len())];
-        }
-        if planted!("commit-waits-for-everybody") {
-            index = membership.voters.iter().map(|&voter| held(voter)).min().unwrap_or(index);
-        }
-        let of_this_term = self.log.term_at(index) == Some(self.term);
-        if self.marks.committed < index && (of_this_term || planted!("commit-any-term")) {
+        let Some(index) = self.configurations.newest().reached(held) else { return };
+        if self.marks.committed < index && self.log.term_at(index) == Some(self.term) {
             self.commit_to(now, index, effects);
         }
     }
@@ -47,12 +29,7 @@ impl Raft {
     pub(crate) fn advance_commit_as_follower(&mut self, now: Instant, effects: &mut Effects) {
         let Role::Follower(follower) = &self.role else { return };
         let Some(following) = &follower.following else { return };
-        let beyond = planted!("commit-beyond-verified");
-        let agreed = if beyond { self.log.last().index } else { following.verified };
-        let index = following.told.min(agreed);
-        if planted!("commit-falls-with-a-new-leader") {
-            self.marks.committed = self.marks.committed.min(index);
-        }
+        let index = following.told.min(following.verified);
         if self.marks.committed < index {
             self.commit_to(now, index, effects);
         } else {
@@ -96,8 +73,7 @@ impl Raft {
             Role::Leader(_) => Some(self.marks.committed),
             Role::Follower(follower) => {
                 let told = follower.following.as_ref().map(|following| following.told);
-                let believes_appends = !self.has_past || planted!("late-append-confirms-a-restart");
-                told.filter(|&told| believes_appends && self.marks.committed <= told)
+                told.filter(|&told| !self.has_past && self.marks.committed <= told)
             }
             Role::PreCandidate(_) | Role::Candidate(_) => None,
         };

@@ -87,9 +87,6 @@ impl Configurations {
 
     /// Entries from `first` on are gone: those before count again.
     pub(crate) fn truncate(&mut self, first: LogIndex) {
-        if planted!("truncated-membership-stays-in-force") {
-            return;
-        }
         while self.later.last().is_some_and(|(at, _)| first <= *at) {
             self.later.pop();
         }
@@ -107,11 +104,7 @@ impl Configurations {
     /// end was not what the group agreed on, and does not count any more.
     pub(crate) fn rebase(&mut self, meta: &SnapshotMeta) {
         self.base = (meta.membership_at, meta.membership.clone());
-        let covered = match planted!("membership-of-a-dropped-log-in-force") {
-            true => meta.membership_at,
-            false => meta.last.index,
-        };
-        self.later.retain(|(at, _)| covered < *at);
+        self.later.retain(|(at, _)| meta.last.index < *at);
     }
 }
 

@@ -105,11 +105,11 @@ impl Raft {
 
     /// Whether a message says what nobody could, whatever this peer's role is. [Rules 1, 2]
     pub(crate) fn falsehood_of(&self, envelope: &Envelope) -> Option<Falsehood> {
-        if envelope.term.0 > self.term.0.saturating_add(TERMS_AHEAD_MAX) && !planted!("any-term-believed") {
+        if envelope.term.0 > self.term.0.saturating_add(TERMS_AHEAD_MAX) {
             return Some(Falsehood::TermAhead(envelope.term));
         }
         let is_too_high = COUNT_MAX <= envelope.term.0 || COUNT_MAX <= highest_count(&envelope.message);
-        (is_too_high && !planted!("any-count-believed")).then_some(Falsehood::Count)
+        is_too_high.then_some(Falsehood::Count)
     }
 }
 

@@ -159,7 +159,6 @@ impl Raft {
         match &body {
             // Whatever is said after either of them speaks of it.
             LogBody::HardState(_) | LogBody::VoteFloor(_) => self.durability.hard_lsn = lsn,
-            LogBody::Truncate(_) if planted!("completion-matched-by-index") => {}
             LogBody::Truncate(first) => self.durability.forget(*first),
             LogBody::Entry(entry) => self.durability.wrote(lsn, entry.id().index),
             LogBody::Base(base) => {
@@ -224,15 +223,7 @@ impl Raft {
 
     /// All records up to `lsn` are on this disk.
     pub fn persisted(&mut self, now: Instant, lsn: Lsn, effects: &mut Effects) {
-        let durable = self.durability.completed(lsn);
-        let durable = match planted!("completion-matched-by-index") {
-            true => {
-                let index = durable.map(|index| index.min(self.log.last().index));
-                index.filter(|index| self.marks.persisted < *index)
-            }
-            false => durable,
-        };
-        if let Some(index) = durable {
+        if let Some(index) = self.durability.completed(lsn) {
             assert!(
                 self.marks.persisted < index,
                 "persisted went from {:?} to {index:?}",

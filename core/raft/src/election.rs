@@ -36,8 +36,7 @@ use alloc::vec::Vec;
 impl Raft {
     /// A wait of random length, drawn anew for every role this peer takes on. [E1]
     pub(crate) fn election_timer(&mut self, now: Instant) -> Timer {
-        let longer = if planted!("elections-wait-five-times-as-long") { 5 } else { 1 };
-        let et = self.config.election_timeout * longer;
+        let et = self.config.election_timeout;
         let (later, earlier) = match self.config.leadership.priority {
             _ if !self.config.pre_vote => (Duration::ZERO, Duration::ZERO), // a campaign in vain restarts all timers
             low @ ..PRIORITY => (et * u32::from(PRIORITY - low) / u32::from(PRIORITY), Duration::ZERO),
@@ -78,16 +77,14 @@ impl Raft {
     /// Whether this voter started so short a time ago that its leader may not have reached it yet. Without that, one lost
     /// link of another voter and a restart of this one would depose a leader that is well. [E3b]
     fn gives_grace(&self, now: Instant) -> bool {
-        now < self.grace_until && !planted!("restarted-voter-deposes-its-leader")
+        now < self.grace_until
     }
 
     fn hears_leader(&self, now: Instant) -> bool {
         match &self.role {
             Role::Leader(_) => true,
             Role::Follower(Follower { following: Some(following), .. }) => {
-                !planted!("stickiness-switched-off")
-                    && now.since(following.last_contact) < self.config.election_timeout
-                    && following.ask_at.is_none()
+                now.since(following.last_contact) < self.config.election_timeout && following.ask_at.is_none()
             }
             Role::Follower(_) | Role::PreCandidate(_) | Role::Candidate(_) => false,
         }
@@ -95,14 +92,8 @@ impl Raft {
 
     /// A newer term exists: whatever this peer was, it follows, and forgets what belonged to the old term. [L7, O7]
     pub(crate) fn adopt_term(&mut self, now: Instant, term: Term, effects: &mut Effects) {
-        let unacknowledged = planted!("stepping-down-rolls-back")
-            && matches!(self.role, Role::Leader(_))
-            && self.marks.committed < self.log.last().index;
         self.enter_term(term, None, effects);
         self.become_follower(now, effects);
-        if unacknowledged {
-            self.truncate(self.marks.committed.next(), effects);
-        }
     }
 
     pub(crate) fn enter_term(&mut self, term: Term, vote: Option<NodeId>, effects: &mut Effects) {
@@ -138,22 +129,14 @@ impl Raft {
         if now < self.role.timer_deadline() {
             return;
         }
-        let may_not = !self.is_voter()
-            || self.needs_snapshot()
-            || self.is_damaged() && !planted!("damaged-member-leads")
-            || self.lacks_what_is_committed();
+        let may_not =
+            !self.is_voter() || self.needs_snapshot() || self.is_damaged() || self.lacks_what_is_committed();
         if may_not {
             // It asks itself again after a while: by then it may vote, hold a state, or have a whole log.
-            let timer = match planted!("unfit-member-never-asks-again") {
-                true => Timer { started: Instant::NEVER, timeout: Duration::ZERO },
-                false => self.election_timer(now),
-            };
+            let timer = self.election_timer(now);
             self.take_role(Role::Follower(Follower { timer, following: None }), effects);
         } else if self.config.pre_vote && !self.electorate().is_alone(self.config.id) {
             let fast_election = self.fast_election(now);
-            if fast_election.is_some() && planted!("suspicion-drops-the-quorum-question") {
-                return self.campaign(now, fast_election, false, effects);
-            }
             self.ask_for_pre_votes(now, fast_election, effects);
         } else {
             self.campaign(now, None, false, effects);
@@ -230,9 +213,7 @@ impl Raft {
         effects: &mut Effects,
     ) {
         // Who said yes to an earlier round may have heard a leader since. Version 0.1 counts no rounds.
-        let of_this_round = reply.round == self.pre_vote_round
-            || reply.round == Round(0)
-            || planted!("late-pre-vote-counts-again");
+        let of_this_round = reply.round == self.pre_vote_round || reply.round == Round(0);
         let answers_this = reply.campaign_term == self.term.next() && of_this_round;
         if reply.granted && answers_this && self.count_vote(from) {
             let fast_election = self.fast_campaign();
@@ -242,26 +223,15 @@ impl Raft {
 
     /// Grants at most one vote per term, only to a log at least as complete as ours, or as ours was. [E6, E7]
     pub(crate) fn on_vote(&mut self, now: Instant, from: NodeId, request: &Vote, effects: &mut Effects) {
-        let free_to_vote = self.vote == Some(from)
-            || self.vote.is_none() && self.leader().is_none()
-            || planted!("vote-twice-in-one-term");
-        let log_complete = if planted!("vote-by-last-term") {
-            self.log.last().term <= request.last.term
-        } else {
-            self.acknowledged_last() <= request.last
-        };
-        let stored_unseen = planted!("newer-vote-stored-as-granted") && self.vote == Some(from);
-        let granted = free_to_vote && log_complete || stored_unseen;
-        if granted && (self.vote.is_none() || planted!("vote-twice-in-one-term")) {
+        let free_to_vote = self.vote == Some(from) || self.vote.is_none() && self.leader().is_none();
+        let log_complete = self.acknowledged_last() <= request.last;
+        let granted = free_to_vote && log_complete;
+        if granted && self.vote.is_none() {
             self.vote = Some(from);
             self.record_hard_state(effects);
         }
         if granted {
             self.wait_for_elected(now, effects);
-        }
-        if planted!("vote-told-before-sync") {
-            effects.send.push(self.envelope(from, Message::VoteReply(VoteReply { granted })));
-            return;
         }
         // Held until the vote is on disk: a vote forgotten in a crash could be cast twice in one term.
         self.send_when_durable(self.envelope(from, Message::VoteReply(VoteReply { granted })), effects);
@@ -272,7 +242,6 @@ impl Raft {
     fn wait_for_elected(&mut self, now: Instant, effects: &mut Effects) {
         match &mut self.role {
             Role::Follower(follower) => follower.timer.started = now,
-            Role::PreCandidate(_) if planted!("pre-candidate-votes-and-asks-on") => {}
             Role::PreCandidate(_) => self.become_follower(now, effects),
             Role::Candidate(_) | Role::Leader(_) => {} // its vote of this term is its own
         }
@@ -286,7 +255,7 @@ impl Raft {
         reply: &VoteReply,
         effects: &mut Effects,
     ) {
-        let has_asked = self.durability.hard_state_is_durable() || planted!("unasked-votes-counted");
+        let has_asked = self.durability.hard_state_is_durable();
         if !reply.granted {
             self.note_refusal(now, from);
         } else if matches!(self.role, Role::Candidate(_)) && !has_asked {
@@ -310,23 +279,14 @@ impl Raft {
         let electorate = self.electorate().clone();
         let (Role::PreCandidate(campaign) | Role::Candidate(campaign)) = &mut self.role else { return false };
         if electorate.is_voter(from) {
-            let is_new = campaign.votes.insert(from);
-            if !is_new && planted!("duplicate-vote-counted-twice") {
-                let silent = electorate.all_voters().find(|voter| !campaign.votes.contains(voter));
-                campaign.votes.extend(silent);
-            }
+            campaign.votes.insert(from);
         }
-        let is_half = || electorate.all_voters().count() / 2 <= campaign.votes.len();
         electorate.has_quorum(|voter| campaign.votes.contains(&voter))
-            || planted!("majority-rounded-down") && is_half()
     }
 
     /// Leads the term, beginning with an entry of its own: only that can commit what came before. [Ongaro14 §6.4]
     fn become_leader(&mut self, now: Instant, effects: &mut Effects) {
         assert!(self.durability.hard_state_is_durable(), "leader of {:?} before that is on disk", self.term);
-        if planted!("new-leader-drops-older-tail") && self.marks.committed < self.log.last().index {
-            self.truncate(self.marks.committed.next(), effects);
-        }
         let Self { config, log, .. } = self;
         let next = log.last().index.next();
         let membership = self.configurations.newest();
@@ -365,14 +325,7 @@ impl Raft {
         }
         let me = self.config.id;
         let last_contact = |voter: NodeId| leader.of_voter(me, voter, now, |progress| progress.last_contact);
-        let quorum_contact = match planted!("check-quorum-hears-one") {
-            true => leader.peers.values().map(|progress| progress.last_contact).max(),
-            false => self.configurations.newest().reached(last_contact),
-        };
-        let quorum_contact = match planted!("check-quorum-asks-everybody") {
-            true => leader.peers.values().map(|progress| progress.last_contact).min(),
-            false => quorum_contact,
-        };
+        let quorum_contact = self.configurations.newest().reached(last_contact);
         let check_at = quorum_contact.map_or(Instant::NEVER, |heard| heard + self.config.election_timeout);
         if check_at <= now {
             self.become_follower(now, effects);

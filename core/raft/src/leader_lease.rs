@@ -155,7 +155,7 @@ impl Progress {
         if config.leadership.leader_lease.is_none() {
             return false; // nothing rests on promises here
         }
-        if is_long_enough(vote_hold, config) || planted!("lease-counts-who-promised-nothing") {
+        if is_long_enough(vote_hold, config) {
             self.held_round = self.held_round.max(round);
         }
         let is_late = round < self.contact_round; // what it says now is known already
@@ -204,14 +204,12 @@ impl Raft {
     }
 
     /// An answer came in: the lease lasts as long as the newest round that a quorum has answered earns. (L-2)
-    pub(crate) fn extend_lease(&mut self, now: Instant) {
+    pub(crate) fn extend_lease(&mut self) {
         let Some(lease) = self.config.leadership.leader_lease else { return };
         let Some(confirmed) = self.held_round() else { return };
         let length = lease.length(self.config.election_timeout);
         let Role::Leader(leader) = &mut self.role else { return };
         if let Some(began) = leader.lease.answered(confirmed) {
-            let began = if planted!("lease-counted-from-receipt") { now } else { began };
-            let length = if planted!("lease-of-two-timeouts") { length * 2 } else { length };
             leader.lease.until = leader.lease.until.max(began + length);
         }
     }
@@ -220,15 +218,8 @@ impl Raft {
     fn held_round(&self) -> Option<Round> {
         let Role::Leader(leader) = &self.role else { return None };
         let (me, own) = (self.config.id, leader.round);
-        let acknowledged_last =
-            |voter: NodeId| leader.of_voter(me, voter, own, |progress| progress.held_round);
-        let membership = self.configurations.newest();
-        if planted!("lease-counted-in-one-set") {
-            return crate::quorum::quorum_value(
-                membership.voters.iter().map(|&voter| acknowledged_last(voter)),
-            );
-        }
-        membership.reached(acknowledged_last)
+        let held = |voter: NodeId| leader.of_voter(me, voter, own, |progress| progress.held_round);
+        self.configurations.newest().reached(held)
     }
 
     /// With leases here: the voters that have answered this leader and do not promise what leases need, ascending. With
@@ -263,7 +254,7 @@ impl Raft {
         self.notice_pause(now);
         let Role::Leader(leader) = &self.role else { return None };
         let holds = leader.lease.until().is_some_and(|until| now < until);
-        let own_term = leader.term_start <= self.marks.committed || planted!("lease-without-own-term-commit");
+        let own_term = leader.term_start <= self.marks.committed;
         (holds && own_term).then_some(self.marks.committed)
     }
 
@@ -276,7 +267,7 @@ impl Raft {
 
     /// What a peer that starts may have promised in an earlier run. (L-4)
     pub(crate) fn vote_hold_of_earlier_runs(&mut self, now: Instant) {
-        if self.has_past && !planted!("vote-within-lease-after-restart") {
+        if self.has_past {
             self.vote_hold_for_leader(now);
         }
     }

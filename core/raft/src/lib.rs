@@ -35,7 +35,7 @@
 //! the same order.
 //!
 //! ```
-//! use kattu_raft::{Config, Effects, Entry, EntryKind, Incarnation, Instant, Leadership, Limits, NodeId, Raft};
+//! use kattu_raft::{Config, Effects, Entry, EntryKind, Incarnation, Instant, LeadershipConfig, Limits, NodeId, Raft};
 //! use kattu_raft::{Duration, GroupId, Policies, RecordEncoder, Recovered};
 //!
 //! let config = Config {
@@ -50,7 +50,7 @@
 //!     check_quorum: true,
 //!     parallel_append: true,
 //!     pipelining: true,
-//!     leadership: Leadership::default(),
+//!     leadership: LeadershipConfig::default(),
 //!     limits: Limits::default(),
 //!     policies: Policies::default(),
 //!     encoder: RecordEncoder(|_, head, payload| Entry::new(head, payload.to_vec().into(), 0)),
@@ -72,18 +72,6 @@
 extern crate alloc;
 #[cfg(test)]
 extern crate std;
-
-/// Whether a bug is planted here, to prove that a judge would see it: a question of builds that prove judges, and
-/// `false`, which costs nothing, in all others. [docs/planted-bugs.md]
-#[cfg(not(kattu_planted))]
-macro_rules! planted {
-    ($($name:literal),+) => {
-        false
-    };
-}
-#[cfg(kattu_planted)]
-#[macro_use(planted)]
-extern crate kattu_plant;
 
 mod acceptance;
 mod apply;

@@ -22,9 +22,6 @@ pub(crate) struct Marks {
 impl Marks {
     /// Highest index that may be handed to apply. [replication-protocols B9]
     pub(crate) fn appliable(&self) -> LogIndex {
-        if planted!("apply-before-own-sync", "single-member-answers-before-sync") {
-            return self.committed;
-        }
         self.committed.min(self.persisted)
     }
 }

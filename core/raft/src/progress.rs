@@ -107,8 +107,7 @@ impl Progress {
     /// Whether a learner may begin again with this life: not with one that was over before the one that answers, and not
     /// without end, for each is remembered.
     pub(crate) fn may_begin(&self, incarnation: Incarnation) -> bool {
-        let has_lives_left = self.former.len() < LIVES_MAX || planted!("lives-of-learners-without-end");
-        has_lives_left && !self.former.contains(&incarnation)
+        self.former.len() < LIVES_MAX && !self.former.contains(&incarnation)
     }
 
     /// A learner begins again, with another directory: what the one before held is lost, and what it was sent too.
@@ -179,10 +178,7 @@ impl Progress {
             self.matched_in = round;
         }
         let _whole_again = self.lost_tail.take_if(|owed| owed.index <= upto);
-        self.matched = match planted!("match-falls-on-a-late-answer") {
-            true => upto,
-            false => self.matched.max(upto),
-        };
+        self.matched = self.matched.max(upto);
         self.flow.on_match(now, upto, self.matched, news);
         news
     }
@@ -197,8 +193,7 @@ impl Progress {
     /// acknowledged that before it was asked: its disk has lost it. A log that lost its newest entries may show older ones in
     /// their place, which had been dropped for them, and end no earlier.
     pub(crate) fn has_lost(&self, gap: Gap, round: Round) -> bool {
-        let is_missing = gap.prev <= self.matched && !planted!("loss-seen-by-where-a-log-ends");
-        (gap.last < self.matched || is_missing) && self.matched_in < round
+        (gap.last < self.matched || gap.prev <= self.matched) && self.matched_in < round
     }
 
     /// It had acknowledged this, and lost it. True if that is news.
@@ -227,7 +222,7 @@ impl Progress {
     /// Whether it is asked this read round. Who is behind has one to answer at a time: under many reads the rounds would take
     /// the way of the entries that it lacks, and those who keep up are a quorum mostly.
     pub(crate) fn takes_round(&mut self, round: Round, recent_first: LogIndex) -> bool {
-        if !self.is_behind(recent_first) || planted!("who-is-behind-is-asked-every-round") {
+        if !self.is_behind(recent_first) {
             return true;
         }
         let takes = self.round_asked <= self.contact_round;
@@ -253,7 +248,6 @@ impl Progress {
     pub(crate) fn link_closed(&mut self, now: Instant, config: &Config) {
         match &mut self.flow.mode {
             Mode::Snapshot(stream) => stream.link_closed(now, config),
-            _ if planted!("link-that-ends-sends-again") => self.flow.lost(self.matched.next()),
             Mode::Probe { .. } | Mode::Replicate => self.flow.link_closed(now),
         }
     }

@@ -240,24 +240,12 @@ impl Raft {
             return;
         }
         self.notice_pause(now);
-        let believed = match (&self.role, &envelope.message) {
-            (Role::Leader(_), Message::AppendReply(_)) => planted!("acknowledgement-of-an-older-term"),
-            (Role::Follower(_), Message::TimeoutNow(_)) => planted!("timeout-now-of-an-older-term-obeyed"),
-            _ => false,
-        };
-        if envelope.term < self.term && !believed {
+        if envelope.term < self.term {
             self.answer_stale(from, envelope.message, effects);
             return;
         }
         if envelope.term > self.term {
-            let unseen = planted!("newer-vote-stored-as-granted")
-                && matches!(self.role, Role::Candidate(_) | Role::Leader(_))
-                && matches!(envelope.message, Message::Vote(_));
             self.adopt_term(now, envelope.term, effects);
-            if unseen {
-                self.vote = Some(from);
-                self.record_hard_state(effects);
-            }
         }
         let incarnation = envelope.incarnation;
         match (&self.role, envelope.message) {
@@ -477,17 +465,14 @@ impl Raft {
     /// Drops old entries from memory: those that are on disk and were handed to apply. What a peer that keeps up lacks stays
     /// longer, so that one that is a little late is not fed from the disk.
     pub(crate) fn shrink_recent(&mut self) {
-        if planted!("recent-entries-kept-without-a-bound") {
-            return;
-        }
         let upto = self.marks.delivered.min(self.marks.persisted);
         let recent_first = self.log.recent_first();
         let taken = match &self.role {
-            Role::Leader(leader) if !planted!("recent-entries-kept-for-nobody") => {
+            Role::Leader(leader) => {
                 let in_sync = leader.peers.values().filter(|progress| progress.is_in_sync(recent_first));
                 in_sync.map(|progress| progress.matched).min()
             }
-            Role::Leader(_) | Role::Follower(_) | Role::PreCandidate(_) | Role::Candidate(_) => None,
+            Role::Follower(_) | Role::PreCandidate(_) | Role::Candidate(_) => None,
         };
         self.log.shrink(taken.map_or(upto, |taken| taken.min(upto)), self.config.limits.recent_bytes_max);
         self.log.shrink(upto, self.config.limits.recent_in_sync_bytes());

@@ -194,11 +194,6 @@ impl Raft {
         let (leader, open) = (following.leader, following.pending_reads.open);
         let newest = open.map(|(_, last)| last).or(asks_for_itself.then_some(OWN_QUESTION));
         following.pending_reads.retry_at = newest.map_or(Instant::NEVER, |_| retry_at);
-        if planted!("open-questions-all-repeated")
-            && let Some((first, last)) = open
-        {
-            (first.0..last.0).for_each(|batch| self.ask_leader(leader, ReadBatch(batch), effects));
-        }
         if let Some(newest) = newest {
             self.ask_leader(leader, newest, effects);
         }
@@ -260,17 +255,14 @@ impl Raft {
     /// Begins the next round if reads wait, none is under way, and the term has committed something. [Q1–Q3]
     pub(crate) fn start_read_round(&mut self, now: Instant, effects: &mut Effects) {
         let Some((leader, view, _)) = self.leading() else { return };
-        let ready = leader.term_start <= view.marks.committed || planted!("read-before-own-term-commit");
+        let ready = leader.term_start <= view.marks.committed;
         if leader.reads.waiting.is_empty() || leader.reads.under_way.is_some() || !ready {
             return;
         }
         leader.round = leader.round.next();
         leader.lease.stamp(leader.round, now);
         let readers = core::mem::take(&mut leader.reads.waiting);
-        let index = match planted!("read-index-from-another-mark") {
-            true => view.marks.applied,
-            false => view.marks.committed,
-        };
+        let index = view.marks.committed;
         leader.reads.under_way = Some(ReadRound { round: leader.round, index, readers });
         for (&peer, progress) in &mut leader.peers {
             if view.membership.is_voter(peer) && progress.takes_round(leader.round, view.log.recent_first()) {
@@ -307,7 +299,7 @@ impl Raft {
         let Some((leader, view, _)) = self.leading() else { return };
         let Some(under_way) = &leader.reads.under_way else { return };
         let confirmed = Some(under_way.round) <= confirmed_round;
-        if !confirmed && !planted!("read-without-a-quorum-round") {
+        if !confirmed {
             return;
         }
         let Some(ReadRound { index, readers, .. }) = leader.reads.under_way.take() else { return };
@@ -333,12 +325,10 @@ impl Raft {
                 effects.reads.extend(open.map(|(_, last)| ReadVerdict { upto: last, index: None }));
             }
             Role::Leader(leader) => {
-                let index = leader.reads.under_way.as_ref().map(|round| round.index);
-                let index = index.filter(|_| planted!("reads-outlive-their-leader"));
                 let under_way = leader.reads.under_way.into_iter().flat_map(|round| round.readers);
                 for reader in under_way.chain(leader.reads.waiting) {
                     match reader {
-                        Reader::Own(batch) => effects.reads.push(ReadVerdict { upto: batch, index }),
+                        Reader::Own(batch) => effects.reads.push(ReadVerdict { upto: batch, index: None }),
                         Reader::Peer(..) => {} // learns of it by itself: its term moves, or it asks again
                     }
                 }

@@ -88,7 +88,7 @@ impl Returning {
             return None;
         }
         let has_met_all = has_past && hard == MET_ALL;
-        let is_patient = (!has_past || has_met_all) && !planted!("begins-without-the-others");
+        let is_patient = !has_past || has_met_all;
         let until = if is_patient { Instant::NEVER } else { now + patience };
         let (silent, unready) = match (is_patient, has_met_all) {
             (true, true) => (BTreeSet::new(), others.clone()),
@@ -135,6 +135,16 @@ impl Raft {
         self.returning.as_ref().is_some_and(|returning| returning.others_began)
     }
 
+    /// In this term and all before it this peer may have voted in an earlier run: it votes in none of them again.
+    fn spend_votes_upto(&mut self, term: Term, effects: &mut Effects) {
+        if self.term < term {
+            self.enter_term(term, Some(SPENT), effects);
+        } else if self.term == term && self.vote.is_none() && Term(0) < term {
+            self.vote = Some(SPENT);
+            self.record_hard_state(effects);
+        }
+    }
+
     /// Whether this peer has not begun to take part yet.
     #[must_use]
     pub fn is_returning(&self) -> bool {
@@ -143,13 +153,13 @@ impl Raft {
 
     /// Whether the log ends below what others said at this start that is committed, or was acknowledged. [Rule 2]
     pub(crate) fn lacks_what_is_committed(&self) -> bool {
-        self.log.last() < self.bar && !planted!("reminded-of-commits-and-leads-below")
+        self.log.last() < self.bar
     }
 
     /// Asks, or gives up asking.
     pub(crate) fn tick_returning(&mut self, now: Instant, effects: &mut Effects) {
         let Some(returning) = &mut self.returning else { return };
-        if returning.until <= now || planted!("returns-without-asking") {
+        if returning.until <= now {
             return self.take_part(now, effects);
         }
         if now < returning.ask_at {
@@ -216,20 +226,11 @@ impl Raft {
         returning.term = returning.term.max(term);
         let told = returning.term;
         let waits_for_all = returning.until == Instant::NEVER && !returning.silent.is_empty();
-        let vote = if planted!("reminded-of-a-term-and-votes-in-it") { None } else { Some(SPENT) };
-        if waits_for_all && !planted!("answered-by-one-and-has-a-past") {
-            // nothing is written
-        } else if self.term < told {
-            self.enter_term(told, vote, effects);
-        } else if self.term == told && self.vote.is_none() && Term(0) < told && vote.is_some() {
-            self.vote = vote;
-            self.record_hard_state(effects);
+        // A start without a past writes nothing down until all others have answered, so that it waits again after a restart.
+        if !waits_for_all {
+            self.spend_votes_upto(told, effects);
         }
-        let acknowledged = match planted!("reminded-of-acknowledgements-and-owes-none") {
-            true => EntryId::default(),
-            false => reminder.acknowledged,
-        };
-        let bar = reminder.committed.max(acknowledged);
+        let bar = reminder.committed.max(reminder.acknowledged);
         if bar.term <= told.max(self.term) {
             self.bar = self.bar.max(bar);
         }

@@ -93,19 +93,13 @@ impl View<'_> {
     /// Sends an append without entries: a heartbeat, a read round, news of the commit index. These have a lane of
     /// their own and may overtake entries, so they name what is known to agree, and no entry under way. [B12]
     pub(crate) fn send_empty(&self, peer: NodeId, progress: &mut Progress, round: Round) -> Envelope {
-        if planted!("heartbeats-repeat-an-entry")
-            && let Some(entry) = self.log.entry(progress.matched)
-        {
-            let prev = self.known(progress.matched.previous());
-            return self.append(peer, progress, prev, Vec::from([entry.clone()]), round, false);
-        }
         self.append(peer, progress, self.known(progress.matched), Vec::new(), round, false)
     }
 
     /// Asks a peer, behind the entries, what became of them.
     fn send_question(&self, peer: NodeId, progress: &mut Progress, round: Round, now: Instant) -> Envelope {
         let prev = self.known(progress.flow.ask(now));
-        self.append(peer, progress, prev, Vec::new(), round, !planted!("question-overtakes-entries"))
+        self.append(peer, progress, prev, Vec::new(), round, true)
     }
 
     fn append(
@@ -220,9 +214,6 @@ impl Raft {
         let Some((leader, view, _)) = self.leading() else { return };
         for (&peer, progress) in &mut leader.peers {
             if progress.flow.question_at(view.config) <= now {
-                if planted!("sent-again-because-time-passed") {
-                    progress.flow.lost(progress.matched.next());
-                }
                 effects.send.push(view.send_question(peer, progress, leader.round, now));
             }
         }
@@ -296,17 +287,12 @@ impl Raft {
         if !has_room && first == progress.flow.next {
             // Else it would be read again at once.
             match entries.first() {
-                Some(entry) if !planted!("entry-without-room-waits-for-a-heartbeat") => {
-                    progress.flow.wait_for_room(entry.len());
-                }
-                _ => progress.flow.pause(now + view.config.heartbeat_interval),
+                Some(entry) => progress.flow.wait_for_room(entry.len()),
+                None => progress.flow.pause(now + view.config.heartbeat_interval),
             }
         }
         if has_room && credit.is_some() {
             effects.send.push(view.send_entries(peer, progress, leader.round, now, entries));
-            if planted!("one-read-of-the-log-a-heartbeat") {
-                progress.flow.pause(now + view.config.heartbeat_interval);
-            }
         }
     }
 
@@ -325,26 +311,21 @@ impl Raft {
             return;
         }
         let last = view.log.last();
-        if last.index < reply.upto && !planted!("acknowledgement-beyond-the-log-believed") {
+        if last.index < reply.upto {
             return Raft::distrust(from, Falsehood::BeyondLog(reply.upto), effects);
         }
         let round = reply.round.max(reply.bulk);
-        if leader.round < round && !planted!("round-to-come-believed") {
+        if leader.round < round {
             return Raft::distrust(from, Falsehood::RoundAhead(round), effects);
         }
         progress.last_contact = progress.last_contact.max(now);
         progress.disk = reply.disk;
-        if planted!("older-round-confirms-reads") {
-            progress.contact_round = leader.round;
-        }
         if progress.note_vote_hold(reply.round, reply.vote_hold, view.config) {
             effects.trace.push(Trace::LeaderLeaseDenied { peer: from, vote_hold: reply.vote_hold });
         }
         if let Some(gains) = progress.gauge.judge(now, from, &reply, &leader.heartbeats, &view) {
             effects.trace.push(Trace::ClocksApart { peer: from, gains });
-            if !planted!("lease-kept-though-clocks-differ") {
-                leader.lease.end();
-            }
+            leader.lease.end();
         }
         let AppendReply { upto, gap, bulk, room, .. } = reply;
         progress.contact_round = progress.contact_round.max(reply.round);
@@ -370,11 +351,7 @@ impl Raft {
                 pump(from, progress, &view, now, effects);
             } else {
                 let agreeing = view.log.largest_at_most(gap.hint).index;
-                if planted!("probe-hint-taken-for-match") {
-                    progress.matched = progress.matched.max(agreeing);
-                }
-                let fills_the_way = progress.on_gap(now, gap, agreeing, leader.round);
-                if fills_the_way && !planted!("written-off-entries-leave-with-a-heartbeat") {
+                if progress.on_gap(now, gap, agreeing, leader.round) {
                     leader.round = leader.round.next();
                 }
             }
@@ -384,7 +361,7 @@ impl Raft {
         }
         self.settle_read_round(effects);
         self.ask_round_left_out(from, effects);
-        self.extend_lease(now);
+        self.extend_lease();
         self.advance_transfer(effects);
     }
 

@@ -89,11 +89,10 @@ impl Raft {
             return;
         }
         leader.own_disk.look_at = now + heartbeat_interval;
-        let (own, vote_floor) = (self.disk_time.took, heartbeat_interval / 10);
-        let fastest = self.fastest_successor(now).filter(|(_, its)| vote_floor <= own && *its * TIMES < own);
+        let (own, least) = (self.disk_time.took, heartbeat_interval / 10);
+        let fastest = self.fastest_successor(now).filter(|(_, its)| least <= own && *its * TIMES < own);
         let patience = self.config.election_timeout;
         let stays = self.is_unsettled();
-        let hastens = planted!("slow-disk-left-at-once");
         let Role::Leader(leader) = &mut self.role else { return };
         let verdict = &mut leader.own_disk;
         let Some((successor, its)) = fastest else {
@@ -105,8 +104,7 @@ impl Raft {
         }
         verdict.slow = verdict.slow.saturating_add(1);
         let is_for_good = IN_A_ROW <= verdict.slow && patience <= now.since(verdict.since);
-        let leaves = is_for_good && verdict.leave_at <= now;
-        if stays || !leaves && !hastens {
+        if stays || !is_for_good || now < verdict.leave_at {
             return;
         }
         *verdict = Verdict::new(now, patience);
@@ -130,7 +128,6 @@ impl Raft {
         });
         let timed = able.filter(|(_, progress)| !progress.disk.is_zero());
         let times = timed.map(|(voter, progress)| (progress.disk, voter));
-        let found = if planted!("own-disk-compared-with-the-slowest") { times.max() } else { times.min() };
-        found.map(|(its, voter)| (voter, its))
+        times.min().map(|(its, voter)| (voter, its))
     }
 }

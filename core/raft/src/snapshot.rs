@@ -174,10 +174,6 @@ impl Stream {
     /// ever more rarely.
     pub(crate) fn link_closed(&mut self, now: Instant, config: &Config) {
         if let Step::Sent { paced, ask_at, again_in, .. } = &mut self.step {
-            if planted!("piece-sent-again-for-another-link") {
-                self.step = Step::Idle { at: *paced };
-                return;
-            }
             *ask_at = (now + config.heartbeat_interval).max(*paced).min(*ask_at);
             *again_in = config.heartbeat_interval;
         }
@@ -271,11 +267,7 @@ impl Raft {
         if self.marks.delivered < last.index || !self.log.holds(last) || self.needs_snapshot() {
             return None;
         }
-        let known_at = match planted!("snapshot-lacks-the-newest-membership") {
-            true => last.index.previous(),
-            false => last.index,
-        };
-        let (at, membership) = self.configurations.at(known_at).clone();
+        let (at, membership) = self.configurations.at(last.index).clone();
         (!membership.is_empty()).then_some(SnapshotMeta { last, stamp, membership, membership_at: at })
     }
 
@@ -300,10 +292,7 @@ impl Raft {
         );
         self.configurations.forget_before(covered);
         self.snapshot = Some(meta);
-        let upto = match planted!("log-pruned-by-what-is-applied") {
-            true => self.marks.delivered,
-            false => covered.min(keep_from.previous()),
-        };
+        let upto = covered.min(keep_from.previous());
         if self.log.base().index < upto {
             let base = self.log.id_at(upto);
             self.log.compact_to(upto);
@@ -374,11 +363,7 @@ impl Raft {
             if let Mode::Snapshot(stream) = &mut progress.flow.mode
                 && let Some(question) = stream.question(now, view.config)
             {
-                if planted!("unanswered-piece-sent-again") {
-                    stream.step = Step::Idle { at: now };
-                } else {
-                    effects.send.push(view.envelope(peer, Message::SnapshotChunk(question)));
-                }
+                effects.send.push(view.envelope(peer, Message::SnapshotChunk(question)));
             }
             pump(peer, progress, &view, now, effects);
         }
@@ -402,13 +387,8 @@ impl Raft {
                 let paced = now + view.pace(bytes.len());
                 let chunk = SnapshotChunk { meta: meta.clone(), offset: request.offset, bytes, total };
                 let ask_at = paced.max(now + election_timeout);
-                let upto = request.offset + chunk.bytes.len() as u64;
-                if planted!("pieces-sent-without-an-answer") && upto < total {
-                    (stream.next, stream.step) = (upto, Step::Idle { at: paced });
-                } else {
-                    let again_in = election_timeout;
-                    stream.step = Step::Sent { paced, ask_at, again_in, total, asked: false };
-                }
+                let again_in = election_timeout;
+                stream.step = Step::Sent { paced, ask_at, again_in, total, asked: false };
                 effects.send.push(view.envelope(request.peer, Message::SnapshotChunk(chunk)));
             }
             (ChunkRead::Bytes { .. }, Some(_)) => stream.step = Step::Idle { at: now + election_timeout },
@@ -474,8 +454,7 @@ impl Raft {
         let is_question = chunk.is_question();
         let SnapshotChunk { meta, offset, bytes, total } = chunk;
         let last = meta.last;
-        let is_of_now = last.term <= self.term || planted!("snapshot-of-a-term-to-come-taken");
-        if meta.membership.is_empty() || meta.membership.check().is_err() || !is_of_now {
+        if meta.membership.is_empty() || meta.membership.check().is_err() || self.term < last.term {
             return Raft::distrust(from, Falsehood::Snapshot(last), effects);
         }
         if self.contradicts_what_agreed(last) {
@@ -529,10 +508,7 @@ impl Raft {
 
     /// A snapshot has come in, every byte is as its sender has it, and they mean nothing: nothing is left of it, and the
     /// leader that sent it is not believed.
-    pub fn snapshot_unreadable(&mut self, now: Instant, last: EntryId, effects: &mut Effects) {
-        if planted!("unreadable-snapshot-taken") {
-            return self.chunk_stored(now, ChunkStored { last, next: 0, complete: true }, effects);
-        }
+    pub fn snapshot_unreadable(&mut self, last: EntryId, effects: &mut Effects) {
         let incoming = self.incoming.take_if(|incoming| incoming.meta.last == last);
         if incoming.is_some_and(|incoming| incoming.term == self.term)
             && let Some(leader) = self.followed()
@@ -565,11 +541,7 @@ impl Raft {
 
     /// Whether this log says everything that a snapshot up to `last` does.
     fn covers(&self, last: EntryId) -> bool {
-        let holds = match planted!("conflicting-tail-kept-on-install") {
-            true => self.log.term_at(last.index).is_some(),
-            false => self.log.holds(last),
-        };
-        !self.needs_snapshot() && (last.index <= self.marks.committed || holds)
+        !self.needs_snapshot() && (last.index <= self.marks.committed || self.log.holds(last))
     }
 
     /// Whether this term's leader has shown another entry at this place before: no leader has both.
@@ -630,7 +602,7 @@ impl Raft {
         if !self.durability.is_durable(installing.base_lsn) {
             return true;
         }
-        if !effects.apply.is_empty() && !planted!("snapshot-overtakes-gathered-entries") {
+        if !effects.apply.is_empty() {
             self.delivery.deliver_at(now);
             return true;
         }

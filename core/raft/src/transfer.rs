@@ -109,9 +109,7 @@ impl Raft {
             return Err(TransferError::NeedsSnapshot);
         }
         leader.transfer = Some(Transfer { target, abort_at, told: false });
-        if !planted!("lease-kept-after-transfer") {
-            leader.lease.end();
-        }
+        leader.lease.end();
         effects.trace.push(Trace::TransferBegan(target));
         self.advance_transfer(effects);
         Ok(())
@@ -183,8 +181,8 @@ impl Raft {
     /// The leader wants this peer to take over.
     pub(crate) fn on_timeout_now(&mut self, now: Instant, from: NodeId, effects: &mut Effects) {
         let Role::Follower(Follower { following: Some(following), .. }) = &self.role else { return };
-        let obeyed = following.leader == from || planted!("timeout-now-of-an-older-term-obeyed");
-        let whole = !self.is_damaged() || planted!("damaged-member-leads");
+        let obeyed = following.leader == from;
+        let whole = !self.is_damaged();
         // Without the state that its log goes on from it could not apply what it would commit, and nobody could help it.
         if obeyed && self.is_voter() && whole && !self.lacks_what_is_committed() && !self.needs_snapshot() {
             self.campaign(now, None, true, effects);

@@ -47,14 +47,8 @@ impl Raft {
 
     /// The end of the most complete log that this member has ever promised to keep: by this it votes.
     pub(crate) fn acknowledged_last(&self) -> EntryId {
-        let here = match planted!("reminded-of-commits-and-votes-below") {
-            true => self.log.last(),
-            false => self.log.last().max(self.bar),
-        };
-        match self.vote_floor {
-            Some(vote_floor) if !planted!("vote-by-truncated-log") => vote_floor.max(here),
-            Some(_) | None => here,
-        }
+        let here = self.log.last().max(self.bar);
+        self.vote_floor.map_or(here, |vote_floor| vote_floor.max(here))
     }
 
     /// This term's leader says that this log went further than it does.
@@ -64,7 +58,7 @@ impl Raft {
         }
         let last = self.log.last();
         let is_known = self.vote_floor.max(Some(last)) >= Some(lost.upto);
-        if is_known || self.term < lost.upto.term || planted!("told-of-lost-entries-and-votes-on") {
+        if is_known || self.term < lost.upto.term {
             return; // it is there again, or was told before; no peer of ours names an entry of a term to come
         }
         self.vote_floor = Some(lost.upto);

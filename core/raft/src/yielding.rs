@@ -167,9 +167,9 @@ impl Raft {
         let Some(slowed) = &mut leader.yielding.slowed else { return true };
         slowed.count(now, &self.config);
         let has_waited = self.config.heartbeat_interval <= now.since(waits_since);
-        let admits = slowed.left > 0 || has_waited && !planted!("slowed-clients-wait-without-a-bound");
+        let admits = slowed.left > 0 || has_waited;
         slowed.waits |= !admits;
-        admits || planted!("clients-never-slowed")
+        admits
     }
 
     /// Whether clients are slowed for a voter that comes back.
@@ -212,11 +212,10 @@ impl Raft {
             yielding.observed = Some(Observed { peer, behind, snapshot, since: now });
             return;
         };
-        let watched_for = if planted!("watched-for-one-election-timeout") { 1 } else { WATCHED_FOR };
-        if now < observed.since + election_timeout * watched_for {
+        if now < observed.since + election_timeout * WATCHED_FOR {
             return;
         }
-        let takes = observed.takes(snapshot) && !planted!("snapshot-on-its-way-is-no-gain");
+        let takes = observed.takes(snapshot);
         let gains = takes || behind + (observed.behind / GAINS).max(1) <= observed.behind;
         *observed = Observed {
             peer,
@@ -224,7 +223,7 @@ impl Raft {
             snapshot: if takes { snapshot } else { observed.snapshot.or(snapshot) },
             since: now,
         };
-        if gains || yielding.rate == 0 || 100 <= share && planted!("nobody-told-where-nobody-is-slowed") {
+        if gains || yielding.rate == 0 {
             return;
         }
         let is_little = yielding.rate.max(rate) < config.limits.batch_bytes_max as u64 / LITTLE;

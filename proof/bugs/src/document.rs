@@ -2,16 +2,17 @@
 //!
 //! Knows nothing of: how bugs are tried.
 
-use kattu_plant::BUGS;
+use kattu_mutants::BUGS;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 const HEAD: &str = "\
 # Planted bugs
 
-A judge that never catches anything is not a judge. So a build with `--cfg kattu_planted` contains the mistakes below, most
-of them made by others before us; one at a time is chosen by name when a proof starts. `planted!(\"name\")` marks the place of
-each in the code; in every other build it is the constant `false`, and a test looks for the names in the release binary.
+A checker that never catches anything is not a checker. The mistakes below, most of them made by others before us, are data
+in `proof/bugs/mutants/`: for each the right code and what is wrong instead. `proof/mutants` writes a copy of the workspace, in
+`target/planted/tree`, with all wrong code beside the right code; one bug at a time is chosen by name when a proof starts. The
+source of the product says only what is right, and a mutant whose right code no longer stands in it fails `cargo xtask check`.
 
 | Command | What it does |
 |---|---|
@@ -23,11 +24,11 @@ each in the code; in every other build it is the constant `false`, and a test lo
 | `cargo xtask bugs --write`, `--doc` | writes the witnesses, this page |
 
 *Storms* are simulated clusters, *service* such clusters with one slow member or link, or much to do at the disk, and nothing else wrong, *protocol* the storms of `core/raft` over peers alone, *images* disks as a power cut could
-leave them of one log, a *scene* is a situation made for one bug. The judge is the one that the bug was planted for; others that
+leave them of one log, a *scenario* is a situation made for one bug. The judge is the one that the bug was planted for; others that
 may claim it stand behind it. The run fails for a bug that none of them claims, for a judge that claims none of those planted
 for it, and for a seed that finds anything without a bug.
 
-Made by `cargo xtask bugs --doc` from `core/plant/src/table.rs`.
+Made by `cargo xtask bugs --doc` from `proof/bugs/mutants/`.
 ";
 
 /// How many bugs each trial is to bring out.
@@ -44,7 +45,7 @@ pub fn text() -> String {
     let mut text = HEAD.to_string();
     text += &counts();
     let mut home = "";
-    for bug in &BUGS {
+    for bug in BUGS.iter() {
         if bug.home != home {
             home = bug.home;
             text += &format!(
@@ -64,7 +65,7 @@ pub fn text() -> String {
 }
 
 fn path() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/planted-bugs.md")
+    crate::root().join("docs/planted-bugs.md")
 }
 
 /// Writes the page.
@@ -77,7 +78,7 @@ pub fn write() -> std::io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use kattu_plant::BUGS;
+    use kattu_mutants::BUGS;
     use std::collections::BTreeSet;
 
     #[test]
@@ -93,9 +94,9 @@ mod tests {
     fn every_witness_is_of_a_bug_that_there_is() {
         let witnesses = crate::witness::read().expect("proof/bugs/witnesses.txt can be read");
         for name in witnesses.keys() {
-            assert!(kattu_plant::BUGS.iter().any(|bug| bug.name == name), "{name}");
+            assert!(kattu_mutants::BUGS.iter().any(|bug| bug.name == name), "{name}");
         }
-        for bug in &kattu_plant::BUGS {
+        for bug in BUGS.iter() {
             assert!(witnesses.contains_key(bug.name), "{} has no witness", bug.name);
         }
     }
@@ -118,7 +119,7 @@ mod tests {
 
     #[test]
     fn the_page_of_invariants_names_for_each_judge_what_it_must_catch() {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/invariants.md");
+        let path = crate::root().join("docs/invariants.md");
         let page = std::fs::read_to_string(path).expect("docs/invariants.md can be read");
         let mut named = BTreeSet::new();
         for row in page.lines().filter(|line| line.starts_with("| **")) {
@@ -141,7 +142,7 @@ mod tests {
                 assert!(!for_it || named.insert(name), "{name} stands twice");
             }
         }
-        for bug in &BUGS {
+        for bug in BUGS.iter() {
             assert!(named.contains(bug.name), "{} stands in no row of {}", bug.name, bug.judges[0]);
         }
     }

@@ -22,6 +22,8 @@ mod catch;
 mod document;
 mod histories;
 mod images;
+#[cfg(all(test, kattu_planted))]
+mod peers;
 mod protocol;
 mod round_trips;
 mod scenarios;
@@ -32,8 +34,9 @@ mod trial;
 mod witness;
 
 use crate::trial::{Finding, run, search};
-use kattu_plant::{BUGS, Bug, Trial};
+use kattu_mutants::{BUGS, Bug, Trial};
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Mutex;
 use std::time::Instant;
@@ -88,14 +91,24 @@ fn seeds_max(trial: Trial) -> u64 {
 }
 
 fn find(name: &str) -> Result<&'static Bug, String> {
-    BUGS.iter().find(|bug| bug.name == name).ok_or_else(|| kattu_plant::NoSuchBug.to_string())
+    let found = kattu_mutants::find(name).map(|(_, bug)| bug);
+    found.ok_or_else(|| {
+        format!("no planted bug is named {name}; `cargo xtask bugs --list` shows those there are")
+    })
+}
+
+/// The root of the workspace whose pages and witnesses are read and written: `KATTU_ROOT` where this is built of a copy.
+fn root() -> PathBuf {
+    std::env::var_os("KATTU_ROOT")
+        .map_or_else(|| PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")), PathBuf::from)
 }
 
 /// Runs with a bug in it.
 fn with<T>(bug: &Bug, run: impl FnOnce() -> T) -> T {
-    kattu_plant::plant(bug.name).expect("the bug is of the table");
+    let (number, _) = kattu_mutants::find(bug.name).expect("the bug is of the table");
+    kattu_plant::choose(number);
     let result = run();
-    kattu_plant::clear();
+    kattu_plant::choose(0);
     result
 }
 
@@ -243,7 +256,7 @@ fn fast() -> Result<(), String> {
     let witnesses = witness::read()?;
     let (mut rows, mut missed, mut moved) = (Vec::new(), Vec::new(), Vec::new());
     let mut controls = BTreeSet::new();
-    for bug in &BUGS {
+    for bug in BUGS.iter() {
         let seed = witnesses.get(bug.name).copied().unwrap_or(0);
         let claimed = |finding: &Finding| finding.is_claimed_by(bug);
         let (mut caught, _) = with(bug, || search(bug.trial, bug.name, seed, 1, claimed));

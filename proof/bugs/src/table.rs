@@ -3,13 +3,13 @@
 //! Knows nothing of: how the figures came about.
 
 use crate::trial::Finding;
-use kattu_plant::{BUGS, Bug};
+use kattu_mutants::{BUGS, Bug};
 use std::fmt::Write;
 
 /// All bugs: name, crate, judge, incident.
 pub fn of_bugs() -> String {
     let mut text = format!("{:<36} {:<11} {:<8} {:<44} incident", "bug", "in", "by", "judge");
-    for bug in &BUGS {
+    for bug in BUGS.iter() {
         let judge = bug.judges[0];
         let _ = write!(
             text,

@@ -6,7 +6,7 @@
 
 use crate::catch::caught;
 use crate::{images, protocol, scenarios, service, storms};
-use kattu_plant::{Bug, Trial};
+use kattu_mutants::{Bug, Trial};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -4,12 +4,12 @@
 //! Knows nothing of: what a seed does.
 
 use crate::trial::Finding;
-use kattu_plant::Bug;
+use kattu_mutants::Bug;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 fn path() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("witnesses.txt")
+    crate::root().join("proof/bugs/witnesses.txt")
 }
 
 /// The seed on record of each bug.

@@ -16,7 +16,7 @@ fn no_name_of_a_planted_bug_is_in_the_binary() {
     // The search finds what is there.
     assert!(binary.contains("initial-cluster-token"), "{} names none of its own flags", path.display());
     let aboard: Vec<&str> =
-        kattu_plant::BUGS.iter().map(|bug| bug.name).filter(|name| binary.contains(name)).collect();
+        kattu_mutants::BUGS.iter().map(|bug| bug.name).filter(|name| binary.contains(name)).collect();
     assert!(aboard.is_empty(), "{} was built with bugs: {aboard:?}", path.display());
 }
 
@@ -24,7 +24,7 @@ fn no_name_of_a_planted_bug_is_in_the_binary() {
 fn names_are_found_where_they_are() {
     // This test knows the table, so its own binary holds every name: the same search must find them.
     let own = text_of(&std::env::current_exe().expect("a test has a binary"));
-    for bug in &kattu_plant::BUGS {
+    for bug in kattu_mutants::BUGS.iter() {
         assert!(own.contains(bug.name), "{}", bug.name);
     }
 }

@@ -15,7 +15,7 @@ explore [--scope NAME]... [--states N] [--plant BUG] [--list]
   (nothing)       the scopes of every commit, judged by their pinned numbers of states
   --scope NAME    this scope only; may be repeated
   --states N      a campaign: all scopes in turn until N states were seen; fewer are a failure
-  --plant BUG     with this bug in every member (builds with --cfg kattu_planted)
+  --plant BUG     with this bug in every member (`cargo xtask explore` builds what knows bugs)
   --list          the scopes
 ";
 
@@ -81,12 +81,14 @@ fn wanted(words: &[String]) -> Result<Option<Wanted>, String> {
 
 #[cfg(kattu_planted)]
 fn plant(name: &str) -> Result<(), String> {
-    kattu_plant::plant(name).map(|_| ()).map_err(|error| error.to_string())
+    let (number, _) = kattu_mutants::find(name).ok_or(format!("no planted bug is named {name}"))?;
+    kattu_plant::choose(number);
+    Ok(())
 }
 
 #[cfg(not(kattu_planted))]
 fn plant(_: &str) -> Result<(), String> {
-    Err("this build knows no bugs; build it with RUSTFLAGS=\"--cfg kattu_planted\"".into())
+    Err("this build knows no bugs; run it by `cargo xtask explore --plant`".into())
 }
 
 fn run(wanted: &Wanted) -> ExitCode {

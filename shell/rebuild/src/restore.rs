@@ -150,9 +150,6 @@ fn look(places: &impl Places, place: &Path) -> Result<Found, RestoreError> {
 /// If there is something in the directory already, or it cannot be made; then there is none.
 pub fn restore(places: &impl Places, new: &NewMember, tables: &Keeper) -> Result<(), RestoreError> {
     check_free(places, &new.place)?;
-    if planted!("restored-in-place") {
-        return fill(places, new, &new.place, tables);
-    }
     let aside = build(places, new, tables)?;
     rename(places, &aside, &new.place)
 }

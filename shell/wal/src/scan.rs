@@ -231,8 +231,7 @@ pub(crate) fn scan(
             tail_bound.take_ruin(&bytes, at, file_id, generation, scanned.number + 1);
         }
         for block in whole_blocks(&bytes, at, file_id, generation) {
-            let vouched = scanned.end < block.header.synced && !planted!("damage-taken-for-torn-tail");
-            if scanned.damage.is_none() && (vouched || planted!("intact-block-after-torn-is-damage")) {
+            if scanned.damage.is_none() && scanned.end < block.header.synced {
                 let Position { segment, offset } = scanned.end;
                 let what = ended.as_deref().unwrap_or_default();
                 let what = format!(
@@ -291,9 +290,6 @@ fn begin(scanned: &mut Scanned, first: &Result<Block, BlockError>) -> Result<(),
 
 /// Checks that `block` is the one after the last.
 fn follow(scanned: &Scanned, block: Block) -> Result<Block, BlockError> {
-    if planted!("stale-recycled-block-accepted", "recycled-segment-content-trusted") {
-        return Ok(block);
-    }
     if block.header.chain != scanned.chain {
         return Err(BlockError::Chain { found: block.header.chain, expected: scanned.chain });
     }

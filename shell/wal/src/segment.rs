@@ -224,9 +224,6 @@ pub(crate) fn publish(files: &dyn Files, aside: &str, name: &str, bytes: u64) ->
         let _ = files.remove(aside); // gives a full disk its bytes back; the error below is what counts
         WalError::growing(name, bytes, &error)
     })?;
-    if planted!("segment-name-not-synced") {
-        return Ok(());
-    }
     files.sync_names().map_err(|error| WalError::syncing(name, &error))
 }
 
@@ -428,18 +425,14 @@ impl SegmentTask {
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(false),
                 Err(error) => return Err(WalError::io(&name, "rename", &error)),
             }
-            if !planted!("used-segment-overwritten-before-its-name-is-gone") {
-                self.sync_names(used.generation)?;
-            }
+            self.sync_names(used.generation)?;
         }
         let generation = self.gate.enter(&name)?.next;
         let header = header_bytes(&self.identity, generation, used.len, RECYCLED);
         let headed = self.files.open(&aside).map_err(|error| WalError::io(&aside, "open", &error));
         let headed = headed.and_then(|file| {
             file.write_at(0, &header).map_err(|error| WalError::io(&aside, "write", &error))?;
-            if !planted!("recycled-segment-named-before-its-header-is-synced") {
-                file.sync().map_err(|error| WalError::syncing(&aside, &error))?;
-            }
+            file.sync().map_err(|error| WalError::syncing(&aside, &error))?;
             Ok(file)
         });
         let file = headed.inspect_err(|_| self.forget(&aside))?;
@@ -462,16 +455,11 @@ impl SegmentTask {
             let name = name_of(generation);
             let next = {
                 let mut names = self.gate.enter(&name)?;
-                if names.next == generation || planted!("segment-number-given-twice") {
-                    if planted!("segment-named-beside-the-log-is-taken-unsynced") {
-                        let renamed = self.files.rename(aside, &name);
-                        renamed.map_err(|error| WalError::growing(&name, self.len, &error))?;
-                    } else {
-                        publish(&*self.files, aside, &name, self.len).inspect_err(|error| {
-                            names.broken = Some(error.clone()).filter(WalError::is_failed_sync);
-                        })?;
-                    }
-                    names.next = names.next.max(generation + 1);
+                if names.next == generation {
+                    publish(&*self.files, aside, &name, self.len).inspect_err(|error| {
+                        names.broken = Some(error.clone()).filter(WalError::is_failed_sync);
+                    })?;
+                    names.next = generation + 1;
                     prepared.segments.push(Segment { generation, len: self.len, file });
                     return Ok(());
                 }

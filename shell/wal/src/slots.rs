@@ -212,14 +212,8 @@ impl Slots {
     /// Makes `hard` durable.
     pub fn store(&mut self, hard: HardState, lsn: Lsn) -> Result<(), WalError> {
         self.newest = Slot { generation: self.newest.generation + 1, hard, lsn };
-        if planted!("slot-overwritten-in-place") {
-            self.write_to(PLACES[0])?;
-            return self.sync();
-        }
         self.write_to(self.own_place())?;
-        if !planted!("vote-written-without-sync") {
-            self.sync()?;
-        }
+        self.sync()?;
         self.write_to(self.other_place())?;
         self.copy_is_open = true;
         Ok(())

@@ -209,12 +209,11 @@ impl Wal {
         options: WalOptions,
         may_repair: bool,
     ) -> Result<(Wal, BTreeMap<GroupId, Recovered>), WalError> {
-        let sector = if planted!("wide-sectors-not-padded") { SECTOR } else { options.sector_bytes };
+        let sector = options.sector_bytes;
         assert!(
             sector.is_power_of_two() && (SECTOR..=SECTOR_MAX).contains(&sector),
             "sectors of {sector} bytes: a power of two from {SECTOR} to {SECTOR_MAX} is wanted"
         );
-        let options = WalOptions { sector_bytes: sector, ..options };
         let identity = dir.identity().expect("a directory is created before its log is opened").clone();
         let DataDir { files, lock, .. } = dir;
         let mut replay = Replay::new(&identity.groups, options.window_bytes);
@@ -382,10 +381,6 @@ impl Wal {
                 let group = self.groups.get_mut(&id).expect("looked up above");
                 group.extent.truncate(from);
                 group.touch();
-                if planted!("truncation-not-recorded") {
-                    self.pending.changes.push(Change::Truncate { group: id, from });
-                    return;
-                }
                 self.pending.push(&record, Change::Truncate { group: id, from });
             }
             LogBody::Entry(entry) => {
@@ -637,10 +632,7 @@ impl Wal {
             generation: self.current.generation,
             offset,
             number: self.number + 1,
-            synced: match planted!("synced-mark-ahead-of-sync") {
-                true => Position { segment: self.current.generation, offset: offset + 1 },
-                false => self.synced,
-            },
+            synced: self.synced,
         }
     }
 
@@ -683,16 +675,8 @@ impl Wal {
             return Ok(());
         }
         self.stats.syncs += 1;
-        if planted!("sync-answered-from-the-cache") {
-            self.synced = self.end();
-            return Ok(());
-        }
         if let Err(error) = self.current.file.sync() {
             let error = WalError::io(&name_of(self.current.generation), "sync", &error);
-            if planted!("failed-sync-taken-for-success") {
-                self.synced = self.end();
-                return Ok(());
-            }
             return Err(self.poison(error));
         }
         self.synced = self.end();

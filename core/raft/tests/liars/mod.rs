@@ -288,7 +288,7 @@ impl Among {
             let next = piece.offset.saturating_add(piece.bytes.len() as u64);
             let last = piece.meta.last;
             if next == piece.total && piece.total % 2 == 1 {
-                self.raft.snapshot_unreadable(now, last, &mut self.effects);
+                self.raft.snapshot_unreadable(last, &mut self.effects);
                 assert_ne!(self.raft.base(), last, "a snapshot that nobody can read is installed");
                 continue;
             }

@@ -220,7 +220,7 @@ impl<'a> Pass<'a> {
         let mut bytes = vec![0; len];
         read(self.file, self.name, self.at + CHUNK_HEADER_BYTES as u64, &mut bytes)?;
         let expected = self.chain.chunk(&bytes);
-        if start != expected && !planted!("snapshot-served-unverified") {
+        if start != expected {
             let (found, computed) = (u32_at(&start, 4), u32_at(&expected, 4));
             let what = match u64_at(&start, 8) {
                 number if number == self.chain.chunks => {
@@ -244,7 +244,7 @@ impl<'a> Pass<'a> {
         }
         let (chunks, bytes) = (self.chain.chunks, self.chain.bytes);
         let done = Chain { crc: self.chain.crc, digest: self.chain.digest.clone(), chunks, bytes };
-        if found != done.footer() && !planted!("snapshot-served-unverified") {
+        if found != done.footer() {
             let what = format!(
                 "the footer speaks of {} chunks with {} bytes, and {chunks} with {bytes} are there, or the digest differs",
                 u64_at(&found, 8),

@@ -3,9 +3,9 @@
 //! Knows nothing of: what the chunks mean, who the peer is.
 
 use super::format::Pass;
-use super::store::{Snapshot, Unfit};
+use super::store::Snapshot;
 use crate::error::WalError;
-use crate::files::{Files, LogFile};
+use crate::files::LogFile;
 
 /// An open snapshot. What it reads stays the same, whatever becomes of the file's name.
 #[derive(Debug)]
@@ -84,12 +84,4 @@ impl std::fmt::Debug for Chunks<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Chunks")
     }
-}
-
-/// Believes what a file's header says.
-pub(super) fn believe(files: &dyn Files, name: &str) -> Result<Snapshot, Unfit> {
-    let file = files.open(name).map_err(|error| WalError::io(name, "open", &error))?;
-    let header = Pass::begin(&*file, name)?.header;
-    let bytes = file.bytes().map_err(|error| WalError::io(name, "read", &error))?;
-    Ok(Snapshot { name: name.to_owned(), group: header.group, meta: header.meta, bytes, chunks: 0 })
 }

@@ -209,10 +209,7 @@ impl SnapshotStore {
             Some(Known::Unchecked) => {}
         }
         let name = name_of(group, last);
-        let checked = match planted!("snapshot-served-unverified") {
-            false => check(self.files(), self.0.cluster, &name),
-            true => super::read::believe(self.files(), &name),
-        };
+        let checked = check(self.files(), self.0.cluster, &name);
         let known = match &checked {
             Err(Unfit::Bad(WalError::Io { .. })) => Known::Unchecked, // it may be readable again
             Ok(snapshot) => Known::Good(snapshot.clone()),
@@ -410,7 +407,7 @@ impl SnapshotStore {
                 Err(_) if self.is_foreign(group, last) => {} // not ours to remove
                 Err(_) => useless.push(last),
                 Ok(Some(_)) if good < KEPT => good += 1,
-                Ok(Some(_)) if held < last.index && !planted!("waiting-snapshot-removed") => {}
+                Ok(Some(_)) if held < last.index => {}
                 Ok(Some(_)) => useless.push(last),
             }
         }

@@ -47,8 +47,7 @@ impl Aside {
         let written = self.file.write_at(self.at, bytes);
         written.map_err(|error| WalError::growing(&self.name, self.at + bytes.len() as u64, &error))?;
         self.at += bytes.len() as u64;
-        let is_much = SYNC_BYTES <= self.at - self.synced && !planted!("snapshot-synced-in-one-go");
-        if is_much { self.sync() } else { Ok(()) }
+        if SYNC_BYTES <= self.at - self.synced { self.sync() } else { Ok(()) }
     }
 
     fn sync(&mut self) -> Result<(), WalError> {
@@ -63,9 +62,7 @@ impl Aside {
         mut self,
         read: impl FnOnce(&mut Chunks<'_>) -> Result<T, String>,
     ) -> Result<(Snapshot, T), WalError> {
-        if !planted!("prune-before-snapshot-durable") {
-            self.sync()?;
-        }
+        self.sync()?;
         let checked = Pass::begin(&*self.file, &self.name).and_then(Pass::finish)?;
         if checked.header != self.header {
             let Header { cluster, group, meta } = &checked.header;

@@ -30,9 +30,7 @@ impl Wal {
         }
         let current = self.current.generation;
         let each_needs = self.groups.values().filter_map(|group| group.index.first_segment());
-        let first_needed =
-            if planted!("segment-removed-while-needed") { each_needs.max() } else { each_needs.min() };
-        let needed = first_needed.unwrap_or(current);
+        let needed = each_needs.min().unwrap_or(current);
         let starts = self.full.iter().filter(|found| found.is_start).map(|found| found.generation);
         let starts = starts.chain(self.current_is_start.then_some(current));
         let Some(first) = starts.filter(|generation| *generation <= needed).max() else { return };
@@ -53,11 +51,10 @@ impl Wal {
         if self.used.is_empty() {
             return Vec::new();
         }
-        let is_covered = planted!("prune-before-snapshot-durable")
-            || self.groups.iter().all(|(id, group)| {
-                let base = group.written.base.index;
-                base == LogIndex(0) || self.snapshots.covers(*id, base)
-            });
+        let is_covered = self.groups.iter().all(|(id, group)| {
+            let base = group.written.base.index;
+            base == LogIndex(0) || self.snapshots.covers(*id, base)
+        });
         if is_covered { self.used.iter().copied().collect() } else { Vec::new() }
     }
 

@@ -96,14 +96,12 @@ impl Wal {
     pub(super) fn rotate(&mut self, need: u64) -> Result<(), WalError> {
         let (need, sector) = (need + self.start_block_bytes(), self.options.sector_bytes);
         let fits = |segment: &Segment| DATA_START + need <= segment.data_end(sector);
-        if !self.spare.front().is_some_and(fits) || planted!("next-segment-made-while-writes-wait") {
+        if !self.spare.front().is_some_and(fits) {
             self.find_or_make(need)?;
         }
 
         self.write_empty(flags::ROTATE)?;
-        if !planted!("rotation-without-sync") {
-            self.sync_current()?;
-        }
+        self.sync_current()?;
 
         let next = self.spare.pop_front().expect("made above");
         let Segment { generation, len, .. } = self.current;

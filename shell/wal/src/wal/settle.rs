@@ -7,7 +7,7 @@ use crate::error::WalError;
 use crate::files::{Files, LogFile};
 use crate::identity::Identity;
 use crate::scan::{Position, Scanned, SegmentFound};
-use crate::segment::{DATA_START, Segment, name_of, restore_header};
+use crate::segment::{Segment, name_of, restore_header};
 use std::collections::VecDeque;
 
 /// Brings the directory into the state the log goes on from: what was read is written again where no mark vouches for
@@ -31,8 +31,7 @@ pub(super) fn settle(
         // A page that a failed sync left clean in memory is not on the disk: only a write makes it dirty again.
         let doubtful = scanned.synced.max(Position { segment: generation, offset: 0 });
         let stop = if scanned.end.segment == generation { scanned.end.offset } else { len };
-        let believed = planted!("recovered-tail-not-synced");
-        if doubtful.segment == generation && generation <= scanned.end.segment && !believed {
+        if doubtful.segment == generation && generation <= scanned.end.segment {
             rewrite(&*file, doubtful.offset, stop).map_err(io("write"))?;
             file.sync().map_err(io("sync"))?;
         }
@@ -57,13 +56,6 @@ pub(super) fn settle(
         }
     }
     for &(start, stop) in &torn.ranges {
-        if planted!("stale-recycled-block-accepted") {
-            break;
-        }
-        let start = match planted!("torn-tail-cut-too-far") && DATA_START < start.offset {
-            true => Position { offset: start.offset - SECTOR as u64, ..start },
-            false => start,
-        };
         let Some(segment) = open.iter().find(|segment| segment.generation == start.segment) else {
             continue;
         };

@@ -1,15 +1,10 @@
-//! Planted bugs: mistakes that others have made, each of which the storms of this crate must find. A harness that has
-//! never caught a bug is not yet a harness.
+//! Peers: the storms of `core/raft` over bare peers find every planted bug of that crate that can show there.
 //!
-//! The bugs exist only in builds with `RUSTFLAGS="--cfg kattu_planted"`; a build without it has nothing to test here.
-//! The whole table, with the judges of whole clusters, is `cargo xtask bugs`. `KATTU_BUGS=part,part` tries only those
-//! whose names have such a part.
-#![cfg(kattu_planted)]
+//! `KATTU_BUGS=part,part` tries only those whose names have such a part.
+//! Knows nothing of: whole clusters, whose checkers are `cargo xtask bugs`.
 
-mod world;
-
-use kattu_plant::{BUGS, Bug, Trial};
-use world::storm::storm;
+use crate::protocol::world::storm::storm;
+use kattu_mutants::{BUGS, Bug, Trial};
 
 /// Bugs that only judges of whole clusters find: by what clients were told, by each truncation and the match of each peer
 /// at every step, by each step of a change of members, by how long things take, by what crosses a link, where a disk forgets,
@@ -84,9 +79,8 @@ fn storms_find_every_planted_bug() {
         if !is_wanted(bug.name) {
             continue;
         }
-        kattu_plant::plant(bug.name).expect("a name of the table");
-        let found = (1..=2000).find(|&seed| std::panic::catch_unwind(|| storm(seed, 1000)).is_err());
-        kattu_plant::clear();
+        let finds = || (1..=2000).find(|&seed| std::panic::catch_unwind(|| storm(seed, 1000)).is_err());
+        let found = crate::with(bug, finds);
         match found {
             Some(seed) => eprintln!("{}: found by seed {seed}", bug.name),
             None => missed.push(bug.name),
